@@ -66,7 +66,7 @@ HOMES = {
     "[read.csv_tables] [read.sources] [read.table]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
-    "threadpoolctl": "transforms.describe [write.process_settings] run.parts",
+    "threadpoolctl": "transforms.describe [write.process_settings] run.elements",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.images]",
     "jax": "[transforms.xla]",

@@ -6,5 +6,5 @@ shards, other splits or fewer features. Read :mod:`.convert` first.
 ::
 
     files, splits        features                       records
-    input_files    ->    input_folder, inference   ->   encoder   ->   run.parts
+    input_files    ->    input_folder, inference   ->   encoder   ->   run.elements
 """

@@ -16,11 +16,10 @@ from beam_pipeline.conversion.input_folder import (
     describe_several,
     with_classes,
 )
-from beam_pipeline.dataset.element_set import ElementOutput, element_output
+from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.original_folder import SPEC_FILE
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.parts_job import PartsJob
 from beam_pipeline.dataset.side_by_side import Folders, join_tables
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import InputError, OptionError, OutputError, did_you_mean
@@ -35,15 +34,14 @@ from beam_pipeline.examples.structure import (
 )
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.values import check_whole, parse_shares, shares_text
-from beam_pipeline.run.parts import run_parts
+from beam_pipeline.run.elements import run_elements
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
-from beam_pipeline.write.part_blocks import store_blocks
-from beam_pipeline.write.parts import ShardSizes
+from beam_pipeline.write.element_blocks import store_blocks
+from beam_pipeline.write.member_files import ShardSizes
 
 _FILEPATH = "filepath"
-_BLOCKS = "blocks"
 
 
 def convert(
@@ -199,35 +197,25 @@ def convert(
         seed,
     )
     with element_output(output, "convert", overwrite) as target, ExitStack() as stack:
-        job = _make_job(target, encoder, folder, sizes, elements)
+        copied = dict(folder.beside) if shares is None else {}
+        if folder.several is not None and shares is None:
+            copied = join_tables(folder.several, target.drafts)
+        blocks = store_blocks(make_blocks(folder.files), target)
+        job = ElementSet(
+            target,
+            encoder.specs,
+            sizes,
+            folder.splits if shares is None else tuple(shares),
+            elements,
+            len(blocks),
+            folder.classes,
+            keep_specs if folder.described_by else settle_specs,
+            folder.measured,
+            copied,
+        )
         watch = _watch(stack, folder, progress)
-        run_parts(job, run.workers, run.beam_args, watch)
+        run_elements(job, encoder, blocks, run.workers, run.beam_args, watch)
     return Metadata.load(output)
-
-
-def _make_job(
-    target: ElementOutput,
-    encoder: RecordEncoder,
-    folder: InputFolder,
-    sizes: ShardSizes,
-    elements: Elements,
-) -> PartsJob:
-    copied = dict(folder.beside)
-    if folder.several is not None and encoder.shares is None:
-        copied = join_tables(folder.several, target.parts)
-    blocks = store_blocks(make_blocks(folder.files), files.join(target.parts, _BLOCKS))
-    return PartsJob(
-        target,
-        encoder,
-        tuple(blocks),
-        sizes,
-        folder.splits if encoder.shares is None else tuple(encoder.shares),
-        elements,
-        folder.classes,
-        keep_specs if folder.described_by else settle_specs,
-        folder.measured,
-        copied if encoder.shares is None else {},
-    )
 
 
 def _parse_splits(

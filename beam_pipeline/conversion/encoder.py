@@ -17,7 +17,7 @@ from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.slicing import is_sequence_example, keep_features
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.write.part_blocks import Encoded
+from beam_pipeline.write.element_blocks import Encoded
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
-from beam_pipeline.write.part_blocks import BlockResult
+from beam_pipeline.write.element_blocks import Seen
 
 # These many examples of each split decide the features, or as many as have these bytes.
 FIRST = 256
@@ -211,27 +211,25 @@ def _is_numeric(dtype: str) -> bool:
     return (found.kind in "biufc" and found.char not in "gG") or is_bfloat
 
 
-def settle_specs(
-    specs: Iterable[FeatureSpec], result: BlockResult
-) -> list[FeatureSpec]:
+def settle_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
     """Returns the specs with the lengths that all examples have."""
     return [
         replace(
             spec,
-            shape=_settled_shape(spec, result),
-            optional=spec.name in result.missing,
+            shape=_settled_shape(spec, seen),
+            optional=spec.name in seen.missing,
         )
         for spec in specs
     ]
 
 
-def _settled_shape(spec: FeatureSpec, result: BlockResult) -> tuple[int | None, ...]:
-    shape = result.shapes.get(spec.name)
+def _settled_shape(spec: FeatureSpec, seen: Seen) -> tuple[int | None, ...]:
+    shape = seen.shapes.get(spec.name)
     if spec.sequence or shape is None or 0 in shape:
         return spec.shape or (None,)
     return () if shape == (1,) and spec.encoding in LISTS else shape
 
 
-def keep_specs(specs: Iterable[FeatureSpec], result: BlockResult) -> list[FeatureSpec]:
+def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
     """Returns the specs as they are, because something describes the features."""
     return list(specs)

@@ -26,9 +26,9 @@ from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.rejects import read_rejects
 from beam_pipeline.dataset.reused_recipe import as_recorded
 from beam_pipeline.dataset.work_folder import (
+    DRAFTS,
     JOB_FILE,
     NOTHING_NEW,
-    PARTS,
     PHASES,
     PLAN_FILE,
     PLANS,
@@ -60,7 +60,7 @@ from beam_pipeline.text import parse_json
 # In the stamp of a run: the SHA-256 of the metadata of the data set that it replaces.
 REPLACES = "replaces"
 
-# In the folder of parts: the data set that was there is deleted.
+# In the folder of drafts: the data set that was there is deleted.
 _ROOM_MADE = "room-made"
 
 
@@ -291,7 +291,7 @@ def leaves_data_set(work: str) -> bool:
 
 def make_room(output: str, work: str) -> None:
     """Deletes the data set that a finished one replaces; only once."""
-    done = files.join(work, PARTS, _ROOM_MADE)
+    done = files.join(work, DRAFTS, _ROOM_MADE)
     if files.exists(done):
         return
     _delete_held(output, filter(is_ours, _held_files(output, work)))
@@ -437,7 +437,7 @@ def nothing_new(output: str, work: str, recipe: Recipe) -> Metadata:
 def made_room(output: str, work: str) -> bool:
     """Whether what is in the output belongs to the run that failed."""
     kept = files.exists(files.join(output, METADATA))
-    return not kept or files.exists(files.join(work, PARTS, _ROOM_MADE))
+    return not kept or files.exists(files.join(work, DRAFTS, _ROOM_MADE))
 
 
 def _missing_folders(output: str, work: str) -> list[str]:

@@ -1,11 +1,22 @@
-"""The output of elements: claim the folder, write shards and the files beside them."""
+"""A data set of elements: how it begins, what it will be, and its end.
+
+::
+
+    element_output -> blocks -> lay_out -> shards -> finish_elements
+    claim             files     old data             metadata.json
+                                set goes
+
+How many examples there are shows only when they are written. The source of elements
+cannot be asked for some of them again: what fails is deleted, and never continued.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TextIO
 
 from beam_pipeline.dataset.claim import claimed_for_elements, make_room
 from beam_pipeline.dataset.lock import locked
@@ -17,34 +28,31 @@ from beam_pipeline.dataset.metadata import (
     file_entries,
     shard_entry,
 )
-from beam_pipeline.dataset.output_folder import INDEX, METADATA, SCHEMA, delete_stale
+from beam_pipeline.dataset.output_folder import (
+    EXAMPLES_CSV,
+    INDEX,
+    METADATA,
+    SCHEMA,
+    delete_stale,
+)
 from beam_pipeline.dataset.schema import schema_text
-from beam_pipeline.dataset.work_folder import PARTS, WORK_FOLDER
+from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS, WORK_FOLDER
 from beam_pipeline.dataset.writer_versions import writer_versions
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import SUFFIX
-from beam_pipeline.write.part_shards import empty_shard, join_pieces
+from beam_pipeline.write.element_blocks import (
+    BlockResult,
+    ElementOutput,
+    Seen,
+    observed_specs,
+    read_receipt,
+)
+from beam_pipeline.write.joined_shards import JoinedShard, cut_shards
+from beam_pipeline.write.member_files import ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
-
-
-@dataclass(frozen=True, slots=True)
-class ElementOutput:
-    """A claimed output folder, and where its unfinished files are."""
-
-    output: str
-    work: str
-
-    @property
-    def parts(self) -> str:
-        """The folder of parts and other unfinished files."""
-        return files.join(self.work, PARTS)
-
-    def make_room(self) -> None:
-        """Deletes the data set that is replaced, once the new one can be finished."""
-        make_room(self.output, self.work)
 
 
 @contextmanager
@@ -54,7 +62,7 @@ def element_output(
     """Claims an output folder while the block runs; empties its work folder at the end.
 
     If the block fails, what it has written is deleted. With ``overwrite``, a data set
-    in the folder stays whole until the block calls ``make_room``.
+    in the folder stays whole until the block calls :func:`lay_out`.
 
     Raises
     ------
@@ -66,53 +74,171 @@ def element_output(
     folder = files.absolute(os.fspath(output))
     work = files.join(folder, WORK_FOLDER)
     with locked(work), claimed_for_elements(folder, work, recorded_by, overwrite):
-        yield ElementOutput(folder, work)
+        drafts, receipts = files.join(work, DRAFTS), files.join(work, RECEIPTS)
+        yield ElementOutput(folder, work, drafts, receipts)
+
+
+@dataclass(frozen=True)
+class ElementSet:
+    """What a data set of elements will be.
+
+    Attributes
+    ----------
+    target : ElementOutput
+    specs : tuple of FeatureSpec
+        Those of the encoder.
+    sizes : ShardSizes
+    splits : tuple of str
+        The names of all splits; some may stay empty.
+    elements : Elements
+        What the metadata say of the job.
+    blocks : int
+        How many there are.
+    classes : tuple of str
+    settle : callable
+        Returns the specs that the metadata hold, from those of the encoder and what all
+        examples have shown.
+    measured : frozenset of str or None
+        The features whose statistics the metadata hold; None: all numeric ones.
+    copied : mapping
+        Name in the output to the path of a file that is copied there.
+    sources : int or None
+        The number of sources in all blocks; None if they are counted as they are read.
+    """
+
+    target: ElementOutput
+    specs: tuple[FeatureSpec, ...]
+    sizes: ShardSizes
+    splits: tuple[str, ...]
+    elements: Elements
+    blocks: int = 1
+    classes: tuple[str, ...] = ()
+    settle: Callable[[Iterable[FeatureSpec], Seen], list[FeatureSpec]] = observed_specs
+    measured: frozenset[str] | None = None
+    copied: Mapping[str, str] = field(default_factory=dict)
+    sources: int | None = None
+
+
+def lay_out(job: ElementSet, results: Iterable[BlockResult]) -> Iterator[JoinedShard]:
+    """Deletes the data set that is replaced, and yields the shards of the new one.
+
+    A runner may call it twice.
+
+    Raises
+    ------
+    IncompleteRun
+        If blocks or sources are missing; nothing is deleted then.
+    """
+    results = _in_order(job, results)
+    make_room(job.target.output, job.target.work)
+    for split in job.splits:
+        made = [each for result in results for each in result.made.get(split, ())]
+        yield from cut_shards(split, made, job.sizes)
+
+
+def _in_order(job: ElementSet, results: Iterable[BlockResult]) -> list[BlockResult]:
+    results = sorted(results, key=lambda result: result.order)
+    _check_equal("blocks", len(results), job.blocks)
+    found = sum(result.sources for result in results)
+    _check_equal("source examples", found, job.sources)
+    return results
+
+
+def _check_equal(what: str, found: int, expected: int | None) -> None:
+    if expected is not None and found != expected:
+        raise IncompleteRun(
+            f"The runner lost data between two steps: there are {found} {what} instead "
+            f"of {expected}. No data set was written. Give the same call again, on "
+            "another runner if this one loses data often."
+        )
 
 
 def finish_elements(
-    target: ElementOutput,
-    shards: Mapping[str, Sequence[ShardInfo]],
-    statistics: Mapping[str, DataStatistics],
-    features: Iterable[FeatureSpec],
-    elements: Elements,
-    classes: Sequence[str] = (),
-    suffix: str = SUFFIX,
-) -> Metadata:
-    """Writes ``schema.pbtxt``, then ``metadata.json``, which completes the data set.
+    job: ElementSet, infos: Iterable[ShardInfo], results: Iterable[BlockResult]
+) -> str:
+    """Writes the files beside the shards, then the metadata; returns their path.
 
-    Parameters
-    ----------
-    shards, statistics : mapping
-        Of each split: its shards in order, and the statistics of its features.
-    suffix : str
-        The end of the name of a shard, for splits without examples.
+    A runner may call it twice.
+
+    Raises
+    ------
+    IncompleteRun
+        If sources or examples are missing. There are no metadata then.
     """
-    specs = {spec.name: spec for spec in features}
-    shards = {
-        split: infos
-        or [join_pieces(empty_shard(split, suffix), target.output, target.parts)]
-        for split, infos in shards.items()
-    }
-    splits = {
-        split: SplitEntry(
-            sum(info.examples for info in infos),
-            statistics=statistics[split].to_json(),
-            shards=tuple(shard_entry(info) for info in infos),
-        )
-        for split, infos in shards.items()
-    }
-    written = [info for infos in shards.values() for info in infos]
-    delete_stale(target.output, (info.file for info in written))
-    write_index(target.output, [ShardMembers.of(info) for info in written])
-    files.write_bytes(files.join(target.output, SCHEMA), schema_text(specs))
+    output, results = job.target.output, _in_order(job, results)
+    shards: dict[str, list[ShardInfo]] = {split: [] for split in job.splits}
+    for info in sorted(infos, key=lambda info: info.shard.number):
+        shards[info.shard.split].append(info)
+    written = [info for of_split in shards.values() for info in of_split]
+    stored = sum(info.examples for info in written)
+    _check_equal("examples in shards", stored, sum(r.examples for r in results))
+    statistics, skipped, seen = _merge_receipts(job, results)
+    for name, path in job.copied.items():
+        files.write_bytes(files.join(output, name), files.read_bytes(path))
+    specs = {spec.name: spec for spec in job.settle(job.specs, seen)}
+    elements = job.elements
+    if skipped:
+        options = {**elements.options, "skipped": skipped}
+        elements = replace(elements, options=options)
+    delete_stale(output, (info.file for info in written))
+    write_index(output, map(ShardMembers.of, written))
+    files.write_bytes(files.join(output, SCHEMA), schema_text(specs))
     metadata = Metadata(
         None,
         specs,
-        tuple(classes),
-        splits,
+        job.classes,
+        {
+            split: SplitEntry(
+                sum(info.examples for info in of_split),
+                statistics=statistics[split].to_json(),
+                shards=tuple(map(shard_entry, of_split)),
+            )
+            for split, of_split in shards.items()
+        },
         writer=writer_versions(spec.encoding for spec in specs.values()),
-        files=file_entries(target.output, (SCHEMA, INDEX)),
+        files=file_entries(output, (SCHEMA, INDEX)),
         elements=elements,
     )
-    files.write_bytes(files.join(target.output, METADATA), metadata.to_text())
-    return metadata
+    path = files.join(output, METADATA)
+    files.write_bytes(path, metadata.to_text())
+    return path
+
+
+def _merge_receipts(
+    job: ElementSet, results: Iterable[BlockResult]
+) -> tuple[dict[str, DataStatistics], dict[str, dict[str, Any]], Seen]:
+    """Writes the tables of sources from all receipts; returns what else they say.
+
+    One receipt after the other is read, in the order of blocks, which decides how
+    statistics are rounded. The second dict has, by split, the number of skipped
+    sources, and why the first was.
+    """
+    chosen = job.measured
+    measured = [s for s in job.specs if chosen is None or s.name in chosen]
+    merged = {
+        split: DataStatistics.of(measured, has_windows=False) for split in job.splits
+    }
+    skipped: dict[str, dict[str, Any]] = {}
+    seen, drafts = Seen(), dict[str, TextIO]()
+    with ExitStack() as stack:
+        for result in results:
+            splits, of_block = read_receipt(result)
+            for name, shape in of_block.shapes.items():
+                seen.cover(name, shape)
+            seen.missing |= of_block.missing
+            for split, noted in splits.items():
+                merged[split].merge(noted.statistics)
+                if noted.lines and split not in drafts:
+                    draft = files.draft_of(files.join(job.target.drafts, EXAMPLES_CSV))
+                    drafts[split] = stack.enter_context(
+                        open(draft, "w", encoding="utf-8", newline="")
+                    )
+                if noted.lines:
+                    drafts[split].writelines(noted.lines)
+                if noted.skipped:
+                    first = {"sources": 0, "first": noted.first_skipped}
+                    skipped.setdefault(split, first)["sources"] += noted.skipped
+    for split, file in drafts.items():
+        folder = "" if split == DEFAULT_SPLIT else f"{split}/"
+        files.move(file.name, files.join(job.target.output, f"{folder}{EXAMPLES_CSV}"))
+    return merged, dict(sorted(skipped.items())), seen

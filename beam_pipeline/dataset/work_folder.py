@@ -8,7 +8,7 @@
     plan.json        the number of examples and seconds, once the headers are read
     receipts/        one file for each finished shard
     plans/           the plan of a run on an engine, in pages
-    parts/           unfinished shards
+    drafts/          unfinished shards, and files that become shards
     phases/          elements that one phase on this machine stores for the next one
     poison_clips/    one file for each clip that ended or stalled its process, twice
     verdict.json     the error that ended the job
@@ -48,14 +48,14 @@ VERDICT_FILE = "verdict.json"
 RECEIPTS = "receipts"
 INCOMPLETE = "incomplete"
 PLANS = "plans"
-PARTS = "parts"
+DRAFTS = "drafts"
 PHASES = "phases"
 ROWS = "rows"
 NEW = "new"
 NOTHING_NEW = "nothing-new.jsonl"
 OURS = (
-    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, INCOMPLETE, PLANS, PARTS, PHASES, ROWS,
-    POISON_CLIPS, NEW, REJECTED, NOTHING_NEW,
+    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, INCOMPLETE, PLANS, DRAFTS, PHASES,
+    ROWS, POISON_CLIPS, NEW, REJECTED, NOTHING_NEW,
 )  # fmt: skip
 
 # A plan with more is none.
@@ -114,14 +114,14 @@ def receipt_path(shard_name: str, work_folder: str, is_whole: bool = True) -> st
 
 
 def new_draft(start: str, suffix: str, work_folder: str) -> str:
-    """Returns a path for an unfinished shard, or a part of one, of this process."""
+    """Returns a path for an unfinished shard of this process."""
     name = f"{start}{uuid.uuid4().hex}.{os.getpid()}{suffix}"
-    return files.draft_path(files.join(work_folder, PARTS), name)
+    return files.draft_path(files.join(work_folder, DRAFTS), name)
 
 
 def delete_drafts_of(process: int, work_folder: str) -> None:
     """Deletes the unfinished shards of a process that died."""
-    files.delete_drafts(files.join(work_folder, PARTS), f"*.{process}.*")
+    files.delete_drafts(files.join(work_folder, DRAFTS), f"*.{process}.*")
 
 
 def delete_all_drafts(work_folder: str) -> None:
@@ -129,7 +129,7 @@ def delete_all_drafts(work_folder: str) -> None:
 
     A run that goes on uses none of them.
     """
-    files.delete_drafts(files.join(work_folder, PARTS), "*.tfrecord*")
+    files.delete_drafts(files.join(work_folder, DRAFTS), "*.tfrecord*")
 
 
 def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:

@@ -26,7 +26,7 @@ from beam_pipeline.elements.writing import (
 )
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, numpy_dtype
-from beam_pipeline.write.parts import ShardSizes
+from beam_pipeline.write.member_files import ShardSizes
 
 # Elements are drawn together up to this number, and up to these bytes.
 _TOGETHER = 256

@@ -18,7 +18,7 @@ from beam_pipeline.elements.writing import (
     write_elements,
 )
 from beam_pipeline.errors import InputError
-from beam_pipeline.write.parts import ShardSizes
+from beam_pipeline.write.member_files import ShardSizes
 
 # These many examples decide the features.
 FIRST = 256

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from beam_pipeline.dataset.element_set import element_output, finish_elements
+from beam_pipeline.dataset.element_set import (
+    ElementSet,
+    element_output,
+    finish_elements,
+    lay_out,
+)
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import in_notebook, make_bar
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
@@ -21,9 +25,9 @@ from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
-from beam_pipeline.write.part_shards import cut_shards, join_pieces
-from beam_pipeline.write.parts import PartWriter, ShardSizes
-from beam_pipeline.write.statistics import DataStatistics
+from beam_pipeline.write.element_blocks import BlockWriter, Encoded
+from beam_pipeline.write.joined_shards import join_shard
+from beam_pipeline.write.member_files import ShardSizes
 
 # Compressing takes longer than all else; it leaves the interpreter to this thread.
 COMPRESSING_THREADS = 2
@@ -67,52 +71,64 @@ def write_elements(
     progress : bool or None
         Whether to show a progress bar; None: only in a terminal or a notebook.
     """
-    with (
-        element_output(output, elements.recorded_by, overwrite) as target,
-        local_drafts(target.parts) as drafts,
-    ):
-        statistics = DataStatistics.of(specs.values(), has_windows=False)
-        encoder = encoder_for(specs.values())
-        with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
-            # Statistics are added in the order of the blocks, beside this thread.
-            in_order = stack.enter_context(ThreadPoolExecutor(1))
-            adding: deque[Future[None]] = deque()
-            writer = PartWriter(
-                drafts,
-                DEFAULT_SPLIT,
-                0,
-                sizes,
-                _examples_per_part(sizes, total),
-                by_bytes=not sizes.is_even and sizes.elements_per_file is None,
-                pool=pool,
-            )
-            stack.callback(writer.abandon)
-            bar = stack.enter_context(progress_bar(total, progress))
-            for count, columns in blocks:
-                if len(adding) > 2:
-                    adding.popleft().result()
-                adding.append(in_order.submit(statistics.add, columns))
-                writer.write_all(encoder.encode(count, columns))
-                bar.set_postfix({"file": writer.files + 1}, refresh=False)
-                bar.update(count)
-            parts = writer.close()
-            for future in adding:
-                future.result()
-        target.make_room()
-        shards = [
-            join_pieces(shard, target.output, target.parts, may_move=True)
-            for shard in cut_shards(DEFAULT_SPLIT, parts, sizes)
-        ]
-        finish_elements(
-            target,
-            {DEFAULT_SPLIT: shards},
-            {DEFAULT_SPLIT: statistics},
-            specs.values(),
-            elements,
-            suffix=sizes.suffix,
+    with ExitStack() as stack:
+        target = stack.enter_context(
+            element_output(output, elements.recorded_by, overwrite)
         )
+        # Files are not uploaded before they are shards.
+        drafts = stack.enter_context(local_drafts(target.drafts))
+        pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
+        beside = stack.enter_context(_BesideThisThread())
+        encoder = encoder_for(specs.values())
+        bar = stack.enter_context(progress_bar(total, progress))
+        with BlockWriter(
+            specs.values(), sizes, drafts, sizes.known(total), pool, beside.call
+        ) as writer:
+            for count, columns in blocks:
+                records = encoder.encode(count, columns)
+                writer.add(Encoded(DEFAULT_SPLIT, records, columns))
+                bar.set_postfix({"file": writer.files() + 1}, refresh=False)
+                bar.update(count)
+            beside.wait()
+            result = writer.finish(0, target.receipts)
+        job = ElementSet(
+            target,
+            tuple(specs.values()),
+            sizes,
+            (DEFAULT_SPLIT,),
+            elements,
+            settle=lambda widened, _: list(widened),
+        )
+        infos = [
+            join_shard(shard, target.output, target.drafts, may_move=True)
+            for shard in lay_out(job, [result])
+        ]
+        finish_elements(job, infos, [result])
         return target.output
+
+
+class _BesideThisThread:
+    """Calls functions in the order in which they are given, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> _BesideThisThread:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def call(self, function: Callable[..., None], *args: Any) -> None:
+        """Has a function called; waits if several others come before it."""
+        self._waiting.append(self._thread.submit(function, *args))
+        self.wait(2)
+
+    def wait(self, ahead: int = 0) -> None:
+        """Waits until at most ``ahead`` calls are left; raises their errors."""
+        while len(self._waiting) > ahead:
+            self._waiting.popleft().result()
 
 
 @contextmanager
@@ -126,21 +142,6 @@ def local_drafts(folder: str) -> Iterator[str]:
         return
     with temporary_folder() as drafts:
         yield drafts
-
-
-def _examples_per_part(sizes: ShardSizes, total: int | None) -> Iterable[int]:
-    """Returns how many examples each part holds, as far as it is known before.
-
-    A part that is a whole shard is moved to its place and not copied.
-    """
-    if sizes.is_even:
-        if total is None or sizes.num_shards is None:
-            return ()
-        bounds = sizes.bounds(total, 1)
-        return (stop - start for start, stop in itertools.pairwise(bounds))
-    if sizes.elements_per_file is not None:
-        return itertools.repeat(sizes.elements_per_file)
-    return ()
 
 
 def progress_bar(

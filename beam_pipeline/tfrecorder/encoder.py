@@ -17,7 +17,7 @@ from beam_pipeline.tfrecorder.recording import (
     released,
     source_name,
 )
-from beam_pipeline.write.part_blocks import Encoded
+from beam_pipeline.write.element_blocks import Encoded
 
 # Values wait for the statistics up to this number of examples, and of bytes.
 _WAITING = 4096

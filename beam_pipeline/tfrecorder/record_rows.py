@@ -12,15 +12,14 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from beam_pipeline.dataset.element_set import ElementOutput, element_output
+from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import LOG
-from beam_pipeline.dataset.parts_job import PartsJob
-from beam_pipeline.dataset.work_folder import ROWS, Totals
+from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import OptionError
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.run.parts import run_parts
+from beam_pipeline.run.elements import run_elements
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.run.worker_processes import can_fork
@@ -29,8 +28,8 @@ from beam_pipeline.tfrecorder.encoder import RowEncoder
 from beam_pipeline.tfrecorder.example import Example
 from beam_pipeline.tfrecorder.recording import Source, check_class
 from beam_pipeline.transforms.main_code import by_value
-from beam_pipeline.write.part_blocks import store_blocks
-from beam_pipeline.write.parts import ShardSizes
+from beam_pipeline.write.element_blocks import ElementOutput, store_blocks
+from beam_pipeline.write.member_files import ShardSizes
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
@@ -104,21 +103,21 @@ def record_rows(
     with element_output(save_directory_path, "tfrecorder", overwrite) as target:
         classes = {example_class, *_classes_of(splits)}
         by_name = all(_can_pickle(cls, beam_args) for cls in classes)
-        path = files.join(target.work, ROWS, "rows")
         dump = pickle.dumps if by_name else by_value
-        refs = store_blocks(_blocks(splits), path, dump)
-        job = PartsJob(
+        encoder = RowEncoder(example_class, dict(kwargs), log_in_csv_file)
+        blocks = store_blocks(_blocks(splits), target, dump)
+        job = ElementSet(
             target,
-            RowEncoder(example_class, dict(kwargs), log_in_csv_file),
-            tuple(refs),
+            tuple(encoder.specs),
             sizes,
             tuple(splits),
             Elements("tfrecorder", dict(options or {})),
+            len(blocks),
             sources=sum(map(len, splits.values())),
         )
         with ExitStack() as stack:
             watch = None if progress is False else partial(_watch, progress, stack)
-            run_parts(job, workers, beam_args, watch)
+            run_elements(job, encoder, blocks, workers, beam_args, watch)
         metadata = Metadata.load(target.output)
         _log(target, metadata, example_class, splits, kwargs)
     return {name: metadata.splits[name].examples for name in splits}

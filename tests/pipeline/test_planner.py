@@ -466,7 +466,7 @@ def test_a_run_notices_that_its_files_were_deleted(tmp_path, how):
 
 def test_unfinished_shards_of_an_interrupted_run_give_their_room_back(tmp_path):
     job = Job((), "unused", str(tmp_path / "work"), Recipe(win_len=9))
-    parts = Path(job.work_folder, "parts")
+    parts = Path(job.work_folder, "drafts")
     parts.mkdir(parents=True)
     drafts = "a-0.7.tfrecord.gz", "a-0.7.tfrecord.gz.planned", "a-0.7.tfrecord"
     for name in (*drafts, "room-made"):

@@ -384,14 +384,14 @@ def test_crafted_receipts_are_none(tmp_path: Path, text: str) -> None:
 
 def test_a_work_folder_that_leads_elsewhere(folder: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
-    (mine / "parts").mkdir(parents=True)
-    (mine / "parts" / "notes.txt").write_text("mine")
+    (mine / "drafts").mkdir(parents=True)
+    (mine / "drafts" / "notes.txt").write_text("mine")
     (folder / "_work").symlink_to(mine)
     sounds = tmp_path / "in"
     write_corpus(sounds, clips=1)
     with raises(OutputError, naming=[folder / "_work", "symbolic link"]):
         record(str(sounds), str(folder), win_len=500, overwrite=True)
-    assert (mine / "parts" / "notes.txt").read_text() == "mine"
+    assert (mine / "drafts" / "notes.txt").read_text() == "mine"
 
 
 def test_drafts_are_for_this_user_alone(

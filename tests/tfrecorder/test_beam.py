@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline.dataset import parts_job
+from beam_pipeline.dataset import element_set
 from beam_pipeline.errors import (
     EngineError,
     ExampleError,
@@ -25,8 +25,8 @@ from beam_pipeline.errors import (
     OptionError,
     UnstorableAttribute,
 )
-from beam_pipeline.pipeline import parts_graph
-from beam_pipeline.run import parts
+from beam_pipeline.pipeline import elements_graph
+from beam_pipeline.run import elements
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
 from tests.loopback import free_port
@@ -284,43 +284,54 @@ def test_steps_may_run_twice(tmp_path, monkeypatch):
         function(*args)
         return function(*args)
 
-    for name in ("write_block", "join_pieces", "finish_parts"):
-        again = partial(twice, getattr(parts_graph, name))
-        monkeypatch.setattr(parts_graph, name, again)
+    for name in ("write_block", "lay_out", "join_shard", "finish_elements"):
+        again = partial(twice, getattr(elements_graph, name))
+        monkeypatch.setattr(elements_graph, name, again)
     record(tmp_path / "twice", beam_args=ON_BEAM, **size)
     assert_same_folders(tmp_path / "once", tmp_path / "twice")
 
 
-def lose_first_parts(result):
-    for part in result.parts:
-        if part.order[0]:
-            yield part.split, part
+def lose_shards(*args):
+    return itertools.islice(element_set.lay_out(*args), 1)
 
 
-def test_what_a_runner_loses_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(parts_graph, "_parts_by_split", lose_first_parts)
-    with pytest.raises(IncompleteRun, match="145 examples in shards instead of 209"):
-        record(tmp_path / "out", beam_args=ON_BEAM)
-    assert not (tmp_path / "out").exists()
+def lose_a_block(job, results):
+    return element_set.lay_out(job, list(results)[1:])
 
 
-def test_lost_blocks_are_noticed(tmp_path, monkeypatch):
-    finish = parts_job.finish_parts
+def lose_sources(job, results):
+    first, *others = results
+    return element_set.lay_out(job, [replace(first, sources=55), *others])
 
-    def finish_less(job, infos, result):
-        return finish(job, infos, replace(result, sources=result.sources - 9))
 
-    monkeypatch.setattr(parts, "finish_parts", finish_less)
-    with pytest.raises(IncompleteRun, match="200 source examples instead of 209"):
-        record(tmp_path / "out", workers=1)
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("loses", "problem"),
+    [
+        (lose_shards, "200 examples in shards instead of 209"),
+        (lose_a_block, "4 blocks instead of 5"),
+        (lose_sources, "200 source examples instead of 209"),
+    ],
+)
+@pytest.mark.parametrize("where", [{"workers": 1}, {"beam_args": ON_BEAM}])
+def test_what_is_lost_is_noticed(where, loses, problem, tmp_path, monkeypatch):
+    record(tmp_path / "out", count=2, workers=1)
+    for module in (elements_graph, elements):
+        monkeypatch.setattr(module, "lay_out", loses)
+    with pytest.raises(IncompleteRun, match=problem):
+        record(tmp_path / "new", **where)
+    assert not (tmp_path / "new").exists()
+    if loses is not lose_shards:  # nothing was replaced yet
+        before = (tmp_path / "out" / "metadata.json").read_bytes()
+        with pytest.raises(IncompleteRun):
+            record(tmp_path / "out", **where, overwrite=True)
+        assert (tmp_path / "out" / "metadata.json").read_bytes() == before
 
 
 def test_a_module_that_workers_lack_is_named(tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("Traceback:\nModuleNotFoundError: No module named 'toys'")
 
-    monkeypatch.setattr(parts_graph, "write_block", fail)
+    monkeypatch.setattr(elements_graph, "write_block", fail)
     with pytest.raises(IncompleteRun, match=r"'toys'.* workers must be able to"):
         record(tmp_path / "out", beam_args=ON_BEAM)
 
@@ -335,7 +346,7 @@ def test_the_same_call_may_be_given_again_after_an_error(tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "finish_parts", fail)
+        patch.setattr(elements, "finish_elements", fail)
         with pytest.raises(OSError, match="full"):
             record(tmp_path / "out", workers=1)
     assert list(tmp_path.iterdir()) == []

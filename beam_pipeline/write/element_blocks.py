@@ -1,0 +1,314 @@
+"""One block's way from its sources to files of members, without Beam.
+
+::
+
+    StoredBlock -> BlockEncoder -> Encoded -> BlockWriter -> BlockResult
+                                                  \\
+                                                   receipt: statistics, table, shapes
+
+A block is some sources of examples: rows of a table, or a file of records. How many
+examples they give shows only when they are read. What grows with the sources is in a
+receipt, which a runner that repeats a block writes again.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
+from beam_pipeline.marks import Marks
+from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import Pages, PageWriter, Place, read_place
+from beam_pipeline.storage.tfrecord import FramedRecords
+from beam_pipeline.write.member_files import MemberFile, MemberFileWriter, ShardSizes
+from beam_pipeline.write.statistics import DataStatistics
+
+
+class Encoded(NamedTuple):
+    """Some serialised examples of one split.
+
+    Attributes
+    ----------
+    split : str
+    records : sequence of bytes, or FramedRecords
+    columns : mapping
+        The values of their features: one array for all examples; a list with an array,
+        or None, for each; or a tuple of arrays for some examples each.
+    lines : sequence of str
+        Lines of the split's table of sources.
+    sources : int
+        How many sources these examples come from.
+    skipped : sequence of str
+        For each source that gave no example on purpose, the reason.
+    """
+
+    split: str
+    records: Sequence[bytes] | FramedRecords
+    columns: Mapping[str, Any]
+    lines: Sequence[str] = ()
+    sources: int = 0
+    skipped: Sequence[str] = ()
+
+
+class BlockEncoder(Protocol):
+    """Makes examples of sources; workers have a copy each."""
+
+    @property
+    def specs(self) -> Sequence[FeatureSpec]:
+        """The features, with None for the sizes that sources decide."""
+
+    def encode(self, sources: Any) -> Iterator[Encoded]:
+        """Yields the examples of a block, in their order."""
+
+
+class ElementOutput(NamedTuple):
+    """A claimed output folder, and folders in its work folder.
+
+    ``drafts`` has files that are not finished, and ``receipts`` those of blocks.
+    """
+
+    output: str
+    work: str
+    drafts: str
+    receipts: str
+
+
+class StoredBlock(NamedTuple):
+    """The place of a block among all blocks, and of its pickled sources in a page."""
+
+    order: int
+    place: Place
+
+
+@dataclass(frozen=True, eq=False)
+class BlockResult:
+    """What was written of a block.
+
+    Attributes
+    ----------
+    order : int
+        Its place among all blocks.
+    made : mapping
+        Split to its files of members, in order.
+    sources : int
+        How many sources it had.
+    receipt : str
+        The path of its :class:`Receipt`.
+    """
+
+    order: int
+    made: Mapping[str, Sequence[MemberFile]]
+    sources: int
+    receipt: str
+
+    @property
+    def examples(self) -> int:
+        """The number of examples in all files."""
+        return sum(each.records for of_split in self.made.values() for each in of_split)
+
+
+@dataclass
+class OfSplit:
+    """What is noted of the examples of a split.
+
+    ``lines`` are those of its table of sources. ``skipped`` sources gave no example on
+    purpose; ``first_skipped`` is the reason of the first.
+    """
+
+    statistics: DataStatistics
+    lines: list[str] = field(default_factory=list)
+    skipped: int = 0
+    first_skipped: str = ""
+
+
+class Seen:
+    """The shapes of features whose sizes sources decide, and what examples lack.
+
+    Attributes
+    ----------
+    shapes : dict
+        Feature to the shape that covers all its arrays.
+    missing : set of str
+        Features that some examples lack.
+    """
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, Shape | None] = {}
+        self.missing: set[str] = set()
+
+    def add(self, specs: Iterable[FeatureSpec], columns: Mapping[str, Any]) -> None:
+        """Adds the features of some examples."""
+        for spec in specs:
+            values = columns.get(spec.name, ())
+            if isinstance(values, list):
+                shapes = {np.shape(value) for value in values if value is not None}
+                if any(value is None for value in values):
+                    self.missing.add(spec.name)
+            else:
+                several = values if isinstance(values, tuple) else (values,)
+                shapes = {array.shape[1:] for array in several}
+            for shape in () if spec.has_fixed_shape else shapes:
+                self.cover(spec.name, shape)
+
+    def cover(self, name: str, shape: Shape | None) -> None:
+        """Widens the shape of a feature."""
+        self.shapes[name] = merge_shapes(self.shapes.get(name, shape), shape)
+
+
+def observed_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
+    """Returns the specs with the shapes that all examples together have."""
+    made = []
+    for spec in specs:
+        shape = seen.shapes.get(spec.name, spec.shape)
+        optional = spec.optional or spec.name in seen.missing
+        if optional and shape:  # where it is missing, its first axis is empty
+            shape = (None, *shape[1:])
+        made.append(replace(spec, shape=shape, optional=optional))
+    return made
+
+
+class BlockWriter:
+    """Writes the examples of one block.
+
+    Parameters
+    ----------
+    specs : iterable of FeatureSpec
+    sizes : ShardSizes
+    folder : str
+        Where the files go; on any file system.
+    examples : iterable of int
+        See :class:`MemberFileWriter`, which also has ``pool``.
+    observe : callable, optional
+        Calls a function with arguments, perhaps later, in the order of the calls.
+        Default: at once.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[FeatureSpec],
+        sizes: ShardSizes,
+        folder: str,
+        examples: Iterable[int] = (),
+        pool: Executor | None = None,
+        observe: Callable[..., Any] | None = None,
+    ):
+        self._specs, self._folder, self._observe = list(specs), folder, observe
+        self._new_writer = partial(MemberFileWriter, folder, sizes, examples, pool)
+        self._writers: dict[str, MemberFileWriter] = {}
+        self._splits: dict[str, OfSplit] = {}
+        self._seen = Seen()
+        self._sources = 0
+
+    def __enter__(self) -> BlockWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.abandon()
+
+    def add(self, encoded: Encoded) -> None:
+        """Writes some examples."""
+        split = encoded.split
+        if split not in self._splits:
+            statistics = DataStatistics.of(self._specs, has_windows=False)
+            self._splits[split] = OfSplit(statistics)
+            self._writers[split] = self._new_writer()
+        noted = self._splits[split]
+        if encoded.columns and self._observe is not None:
+            self._observe(self._add_columns, noted.statistics, encoded.columns)
+        elif encoded.columns:
+            self._add_columns(noted.statistics, encoded.columns)
+        self._writers[split].write_all(encoded.records)
+        noted.lines += encoded.lines
+        noted.first_skipped = noted.first_skipped or next(iter(encoded.skipped), "")
+        noted.skipped += len(encoded.skipped)
+        self._sources += encoded.sources
+
+    def _add_columns(
+        self, statistics: DataStatistics, columns: Mapping[str, Any]
+    ) -> None:
+        statistics.add(columns)
+        self._seen.add(self._specs, columns)
+
+    def files(self) -> int:
+        """Returns the number of finished files."""
+        return sum(writer.files for writer in self._writers.values())
+
+    def finish(self, order: int, receipts: str) -> BlockResult:
+        """Ends the files, and writes the receipt into the folder of receipts."""
+        made = {
+            split: [self._shared(each) for each in writer.close()]
+            for split, writer in self._writers.items()
+        }
+        receipt = {
+            "splits": {
+                split: {**vars(noted), "statistics": noted.statistics.state()}
+                for split, noted in self._splits.items()
+            },
+            "shapes": self._seen.shapes,
+            "missing": sorted(self._seen.missing),
+        }
+        path = files.join(receipts, f"{order}-{self._sources}.json")
+        files.write_bytes(path, json.dumps(receipt).encode())
+        return BlockResult(order, made, self._sources, path)
+
+    def _shared(self, made: MemberFile) -> MemberFile:
+        """Moves a file to where every worker can read it."""
+        path = files.join(self._folder, made.path.rpartition("/")[2])
+        if path != made.path:
+            files.move(made.path, path)
+        return made._replace(path=path)
+
+
+def read_receipt(result: BlockResult) -> tuple[dict[str, OfSplit], Seen]:
+    """Returns what the receipt of a block says of its splits, and of its shapes."""
+    receipt, seen = json.loads(files.read_bytes(result.receipt)), Seen()
+    for name, shape in receipt["shapes"].items():
+        seen.cover(name, None if shape is None else tuple(shape))
+    seen.missing.update(receipt["missing"])
+    splits = {}
+    for split, noted in receipt["splits"].items():
+        statistics = DataStatistics.from_state(noted.pop("statistics"))
+        splits[split] = OfSplit(statistics, **noted)
+    return splits, seen
+
+
+def count_sources(receipts: str) -> int:
+    """Returns the number of sources in all blocks that have a receipt."""
+    if not files.is_folder(receipts):
+        return 0
+    names = [n for n in files.list_files(receipts) if n.endswith(".json")]
+    return sum(int(n.removesuffix(".json").partition("-")[2]) for n in names)
+
+
+def store_blocks(
+    blocks: Iterable[Any],
+    target: ElementOutput,
+    dump: Callable[[Any], bytes] = pickle.dumps,
+) -> tuple[StoredBlock, ...]:
+    """Writes the sources of blocks into pages; returns where each is."""
+    writer = PageWriter(target.drafts)
+    for sources in blocks:
+        writer.add(dump(sources))
+    places = Pages(target.drafts, writer.finish()).places()
+    return tuple(StoredBlock(order, place) for order, place in enumerate(places))
+
+
+def write_block(
+    block: StoredBlock, encoder: BlockEncoder, sizes: ShardSizes, target: ElementOutput
+) -> BlockResult:
+    """Writes the examples of one block."""
+    sources = pickle.loads(read_place(block.place, target.drafts))
+    with BlockWriter(encoder.specs, sizes, target.drafts) as writer:
+        for encoded in encoder.encode(sources):
+            writer.add(encoded)
+            Marks.add(encoded.sources, 0.0)
+        return writer.finish(block.order, target.receipts)

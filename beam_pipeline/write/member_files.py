@@ -1,0 +1,367 @@
+"""Records of unknown number: files of members first, which become shards later.
+
+::
+
+    records -> MemberFileWriter -> MemberFile -> cut_shards -> join_shard -> shard
+
+Each GZIP member has some whole records. Without GZIP, each record is a member, as it
+is. Members can be copied from file to file as they are. So workers write files of
+members before anyone knows how many examples there are, and then each shard is put
+together from the members of its examples. Only a member that a shard's bound goes
+through is compressed again.
+
+The records of a member depend only on their place in their block, and the bound of a
+shard only on the number of examples or bytes before it. So the bytes of a shard do not
+depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain, pairwise, repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import InputError
+from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, MEMBER_BYTES
+from beam_pipeline.recipe.values import (
+    COMPRESSIONS,
+    GZIP,
+    check_choice,
+    check_one_of,
+    check_whole,
+)
+from beam_pipeline.storage import files
+from beam_pipeline.storage.gzip_members import MemberWriter, compress_member
+from beam_pipeline.storage.tfrecord import (
+    FRAME_BYTES,
+    FramedRecords,
+    frame_parts,
+    suffix_for,
+)
+
+# A shard with a limit in bytes ends with a member, up to this share below its limit.
+_MEMBERS_PER_SHARD = 16
+# What readers of protobuf accept.
+MOST_RECORD_BYTES = 2**31 - 1
+# A thread compresses the members of about this many bytes at once.
+_GROUP_BYTES = 256 << 10
+# Groups that threads compress, or have compressed, while one waits to be written.
+_GROUPS_AHEAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSizes:
+    """Where shards end. At most one of the first three is given.
+
+    Attributes
+    ----------
+    elements_per_file : int or None
+        The examples in a shard; the last one has the rest.
+    shard_bytes : int or None
+        No shard has more bytes before GZIP, unless a single example has. A shard may
+        end up to a sixteenth below. Default: 128 MiB.
+    num_shards : int or None
+        The number of shards; their examples differ by one at most.
+    multiple_of : int
+        The number of shards is a multiple of this; shards are then as even as with
+        ``num_shards``.
+    member_bytes : int or None
+        The bytes of a GZIP member before GZIP, unless a single example has more.
+        Default: 16 KiB.
+    compression : str
+        ``gzip`` or ``none``.
+    """
+
+    elements_per_file: int | None = None
+    shard_bytes: int | None = None
+    num_shards: int | None = None
+    multiple_of: int = 1
+    member_bytes: int | None = None
+    compression: str = GZIP
+
+    def __post_init__(self) -> None:
+        ways = ("elements_per_file", "shard_bytes", "num_shards")
+        for name in ways:
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name))
+        check_one_of({name: getattr(self, name) for name in ways})
+        check_whole("multiple_of", self.multiple_of)
+        if self.member_bytes is not None:
+            check_whole("member_bytes", self.member_bytes)
+        check_choice("compression", self.compression, COMPRESSIONS)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the sizes as the metadata hold them."""
+        return asdict(self)
+
+    @property
+    def limit(self) -> int:
+        """The bytes of a shard, if neither examples nor shards are counted."""
+        return self.shard_bytes or DEFAULT_SHARD_BYTES
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the number of shards decides their sizes."""
+        return self.num_shards is not None or self.multiple_of > 1
+
+    @property
+    def is_by_bytes(self) -> bool:
+        """Whether only the bytes before it decide where a shard ends."""
+        return self.elements_per_file is None and not self.is_even
+
+    @property
+    def member_limit(self) -> int:
+        """The bytes of a member before GZIP; 0: each example is one."""
+        if self.compression != GZIP:
+            return 0
+        asked = self.member_bytes or MEMBER_BYTES
+        return min(asked, self.limit // _MEMBERS_PER_SHARD)
+
+    @property
+    def suffix(self) -> str:
+        """The end of the name of a shard."""
+        return suffix_for(self.compression)
+
+    def known(self, examples: int | None) -> Iterator[int]:
+        """Yields the examples of each shard, as far as that is known before it ends.
+
+        Parameters
+        ----------
+        examples : int or None
+            The number of examples, if it is known.
+        """
+        if self.num_shards is not None and examples is not None:
+            bounds = self.bounds(examples, 1)
+            yield from (stop - start for start, stop in pairwise(bounds))
+        elif self.elements_per_file is not None and not self.is_even:
+            yield from repeat(self.elements_per_file)
+
+    def bounds(self, examples: int, shards: int) -> list[int]:
+        """Returns the first example of each shard, and the number of examples.
+
+        Parameters
+        ----------
+        examples : int
+        shards : int
+            The number of shards that ``limit`` alone would make.
+        """
+        if self.elements_per_file is not None:
+            shards = -(-examples // self.elements_per_file)
+        if not self.is_even:
+            size = self.elements_per_file or examples
+            return [min(k * size, examples) for k in range(shards + 1)]
+        shards = self.num_shards or shards
+        shards = -(-shards // self.multiple_of) * self.multiple_of
+        shards = min(shards, examples)
+        return [k * examples // max(shards, 1) for k in range(shards + 1)]
+
+
+class MemberFile(NamedTuple):
+    """A file of members.
+
+    ``members`` has a row for each: its records, their bytes before GZIP, and its own
+    bytes; int64.
+    """
+
+    path: str
+    members: npt.NDArray[np.int64]
+    sha256: str
+
+    @property
+    def records(self) -> int:
+        """The number of its records."""
+        return int(self.members[:, 0].sum())
+
+
+class MemberFileWriter:
+    """Writes records, in their order, to one file of members or several.
+
+    A file ends where a shard of ``sizes`` would end if its first record were the first
+    of a shard. So a file may become a shard as it is.
+
+    Parameters
+    ----------
+    folder : str
+        Where the files are meant to be; on any file system. They are drafts for it,
+        see :func:`beam_pipeline.storage.files.draft_path`.
+    sizes : ShardSizes
+    examples : iterable of int, optional
+        How many records each file gets, as far as it is known.
+    pool : executor, optional
+        Its threads compress members while this thread goes on.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        sizes: ShardSizes,
+        examples: Iterable[int] = (),
+        pool: Executor | None = None,
+    ):
+        self._folder = folder
+        self._sizes = sizes
+        # After the last given number, the file takes everything.
+        self._rooms = chain(examples, repeat(0))
+        self._room = next(self._rooms)
+        self._pool = pool
+        self._made: list[MemberFile] = []
+        self._file: MemberWriter | None = None
+        self._path = ""
+        # Of the file: its members, as soon as they are written.
+        self._members: list[tuple[int, int, int]] = []
+        self._examples = self._raw = 0
+        # Of the member that is not complete: its content in pieces.
+        self._pieces: list[bytes | memoryview] = []
+        self._length = self._records = 0
+        # Complete members: some that wait, and groups that threads compress.
+        self._group: list[tuple[bytes, int]] = []
+        self._group_bytes = 0
+        self._compressing: deque[Callable[[], list[_Compressed]]] = deque()
+
+    def write_all(self, records: Iterable[bytes] | FramedRecords) -> None:
+        """Adds records.
+
+        Raises
+        ------
+        InputError
+            If readers would not accept one of them.
+        """
+        if isinstance(records, FramedRecords):
+            self._add(memoryview(records.data), records.size, records.records)
+            return
+        for record in records:
+            if len(record) > MOST_RECORD_BYTES:
+                raise InputError(
+                    f"An example has {len(record):,} bytes, but protobuf and "
+                    f"TensorFlow read at most {MOST_RECORD_BYTES:,}. Cut it into "
+                    "several."
+                )
+            size = len(record) + FRAME_BYTES
+            self._begin_record(size)
+            self._pieces += frame_parts(record)
+            self._count(1, size)
+
+    def _add(self, framed: memoryview, size: int, left: int) -> None:
+        """Adds framed records of equal size."""
+        while left:
+            self._begin_record(size)
+            count = min(left, max(self._room_in_member() // size, 1))
+            if self._room:
+                count = min(count, self._room - self._examples - self._records)
+            self._pieces.append(framed[: count * size])
+            framed = framed[count * size :]
+            left -= count
+            self._count(count, count * size)
+
+    def _begin_record(self, size: int) -> None:
+        if self._records and self._room_in_member() < size:
+            self._end_member()
+
+    def _room_in_member(self) -> int:
+        return self._sizes.member_limit - self._length
+
+    def _count(self, records: int, size: int) -> None:
+        """Counts records; ends the file if it has as many as it shall have."""
+        self._records += records
+        self._length += size
+        if self._examples + self._records == self._room:
+            self._end_file()
+            self._room = next(self._rooms)
+
+    @property
+    def files(self) -> int:
+        """The number of finished files."""
+        return len(self._made)
+
+    def _end_member(self) -> None:
+        if not self._records:
+            return
+        member, records = b"".join(self._pieces), self._records
+        self._pieces, self._length, self._records = [], 0, 0
+        is_full = self._raw and self._raw + len(member) > self._sizes.limit
+        if is_full and self._sizes.is_by_bytes:
+            self._close_file()
+        self._group.append((member, records))
+        self._examples += records
+        self._raw += len(member)
+        self._group_bytes += len(member)
+        if self._group_bytes >= _GROUP_BYTES:
+            self._end_group()
+
+    def _end_group(self) -> None:
+        """Has the members that wait compressed, and writes those that are."""
+        if not self._group:
+            return
+        work = partial(_compressed, self._group, self._sizes.compression == GZIP)
+        self._group, self._group_bytes = [], 0
+        if self._pool is None:
+            self._compressing.append(work)
+            self._write(0)
+        else:
+            self._compressing.append(self._pool.submit(work).result)
+            self._write(_GROUPS_AHEAD)
+
+    def _write(self, ahead: int) -> None:
+        """Writes the groups that were compressed; ``ahead`` may wait."""
+        if self._file is None and self._compressing:
+            name = f"{uuid.uuid4().hex}{self._sizes.suffix}"
+            self._path = files.draft_path(self._folder, name)
+            self._file = MemberWriter(open(self._path, "wb"), False)  # noqa: SIM115
+        while len(self._compressing) > ahead:
+            group = self._compressing.popleft()()
+            assert self._file is not None
+            with files.writing(self._path):
+                for records, raw, content in group:
+                    size = self._file.write_member(content)
+                    self._members.append((records, raw, size))
+
+    def _end_file(self) -> None:
+        self._end_member()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        """Ends the file with the members that are complete."""
+        self._end_group()
+        self._write(0)
+        if self._file is None:
+            return
+        with files.writing(self._path):
+            self._file.close()
+        table = np.array(self._members, np.int64).reshape(-1, 3)
+        self._made.append(MemberFile(self._path, table, self._file.sha256()))
+        self._file, self._members = None, []
+        self._examples = self._raw = 0
+
+    def close(self) -> list[MemberFile]:
+        """Ends the last file; returns all."""
+        self._end_file()
+        return self._made
+
+    def abandon(self) -> None:
+        """Closes the file that is open; the caller deletes the folder."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class _Compressed(NamedTuple):
+    records: int
+    raw: int
+    content: bytes
+
+
+def _compressed(group: Sequence[tuple[bytes, int]], by_gzip: bool) -> list[_Compressed]:
+    return [
+        _Compressed(
+            records, len(member), compress_member(member) if by_gzip else member
+        )
+        for member, records in group
+    ]

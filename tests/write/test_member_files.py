@@ -1,0 +1,163 @@
+"""Files of members, and the shards that are joined of them."""
+
+import hashlib
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.storage.gzip_members import Members
+from beam_pipeline.storage.tfrecord import (
+    FRAME_BYTES,
+    FramedRecords,
+    frame_record,
+    read_any_records,
+)
+from beam_pipeline.write.joined_shards import cut_shards, join_shard
+from beam_pipeline.write.member_files import MemberFileWriter, ShardSizes
+
+
+def records_of(sizes, seed=0):
+    """Records of these sizes, each with other bytes."""
+    return [bytes([(k + seed) % 256]) * size for k, size in enumerate(sizes)]
+
+
+def write_blocks(folder, blocks, sizes, *options):
+    made = []
+    for records in blocks:
+        writer = MemberFileWriter(f"{folder}/drafts", sizes, *options)
+        writer.write_all(records)
+        made += writer.close()
+    return made
+
+
+def joined(folder, made, sizes, may_move=False):
+    """Joins shards, and returns the SHA-256 and the records of each."""
+    found = []
+    for number, shard in enumerate(cut_shards("train", made, sizes)):
+        info = join_shard(shard, f"{folder}/out", f"{folder}/drafts", may_move=may_move)
+        path = Path(f"{folder}/out/{info.file}")
+        content = path.read_bytes()
+        assert info.sha256 == hashlib.sha256(content).hexdigest()
+        assert (info.bytes, info.shard.number) == (len(content), number)
+        with path.open("rb") as file:
+            records = list(read_any_records(file))
+        members = Members.unpack(info.members)
+        assert len(records) == info.examples == members.counts.sum()
+        if records:
+            assert members.sizes.sum() == len(content)
+        found.append((info.sha256, records))
+    return found
+
+
+def counts_by_hand(n, sizes):
+    """The number of records in each shard, if bytes do not decide."""
+    if sizes.multiple_of == 1 and sizes.elements_per_file:
+        full, rest = divmod(n, sizes.elements_per_file)
+        return [sizes.elements_per_file] * full + [rest] * (rest > 0)
+    shards = sizes.num_shards or -(-n // sizes.elements_per_file)
+    shards = min(-(-shards // sizes.multiple_of) * sizes.multiple_of, n)
+    ends = [k * n // shards for k in range(shards + 1)]
+    return [stop - start for start, stop in itertools.pairwise(ends)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 400), max_size=9), max_size=5),
+    st.sampled_from(["elements_per_file", "num_shards"]),
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.sampled_from(["gzip", "none"]),
+)
+@example([[10] * 10], "elements_per_file", 4, 1, "gzip")
+@example([[], []], "num_shards", 3, 2, "gzip")
+def test_shards_hold_every_record_once_in_order(
+    tmp_path_factory, blocks, way, number, multiple, compression
+):
+    folder = tmp_path_factory.mktemp("members")
+    # Members of 1 kB, so shards begin and end in the middle of some.
+    sizes = ShardSizes(
+        **{way: number},
+        multiple_of=multiple,
+        member_bytes=1000,
+        compression=compression,
+    )
+    blocks = [records_of(block, k) for k, block in enumerate(blocks)]
+    flat = [record for block in blocks for record in block]
+    made = write_blocks(folder, blocks, sizes)
+    found = joined(folder, made, sizes)
+    assert [record for _, records in found for record in records] == flat
+    counts = counts_by_hand(len(flat), sizes) if flat else [0]
+    assert [len(records) for _, records in found] == counts
+    assert joined(folder, made, sizes) == found  # a runner may do it again
+
+
+@pytest.mark.parametrize("limit", [1, 100, 1600, 160_000])
+@pytest.mark.parametrize("threads", [None, 2])
+def test_shards_stay_below_their_limit_and_may_be_moved(tmp_path, limit, threads):
+    records = records_of([40] * 60 + [3000] + [40] * 60)
+    sizes = ShardSizes(shard_bytes=limit)
+    with ThreadPoolExecutor(2) as pool:
+        options = ((), pool) if threads else ()
+        made = write_blocks(tmp_path, [records], sizes, *options)
+    copied = joined(tmp_path, made, sizes)
+    framed = [[len(frame_record(r)) for r in shard] for _, shard in copied]
+    assert all(len(some) == 1 or sum(some) <= limit for some in framed)
+    assert [record for _, shard in copied for record in shard] == records
+    if limit == 1600:  # shards are full up to a sixteenth
+        full = [sum(some) >= limit * 15 / 16 - 56 for some in framed]
+        assert sum(full) >= len(full) - 3
+    names = [
+        f"{tmp_path}/out/{shard.file}" for shard in cut_shards("train", made, sizes)
+    ]
+    again = tf.data.TFRecordDataset(names, "GZIP")
+    assert list(again.as_numpy_iterator()) == records
+    # Each file is a shard already: it moves, and has the bytes of a copy.
+    assert len(made) == len(copied)
+    assert joined(tmp_path, made, sizes, may_move=True) == copied
+    assert not any(Path(each.path).exists() for each in made)
+
+
+@pytest.mark.parametrize("way", [{"elements_per_file": 8}, {"num_shards": 5}])
+def test_files_of_known_sizes_are_moved_as_shards(tmp_path, way):
+    records = records_of([100] * 40)
+    sizes = ShardSizes(**way)
+    direct = write_blocks(tmp_path / "a", [records], sizes, sizes.known(40))
+    moved = joined(tmp_path / "a", direct, sizes, may_move=True)
+    assert [len(shard) for _, shard in moved] == [8] * 5 == [f.records for f in direct]
+    cut = [records[i : i + 8] for i in range(0, 40, 8)]
+    assert joined(tmp_path / "b", write_blocks(tmp_path / "b", cut, sizes), sizes) == (
+        moved
+    )
+    assert list(ShardSizes(multiple_of=2).known(40)) == []
+    assert list(ShardSizes(num_shards=2).known(None)) == []
+
+
+def test_framed_records_are_written_as_records_one_by_one(tmp_path):
+    records = records_of([100] * 1000)
+    framed = FramedRecords(
+        b"".join(map(frame_record, records)), 100 + FRAME_BYTES, len(records)
+    )
+    for name, way in enumerate([{"elements_per_file": 300}, {"shard_bytes": 9000}]):
+        sizes = ShardSizes(**way)
+        folder = tmp_path / str(name)
+        one, other = (
+            write_blocks(folder, [some], sizes, sizes.known(None))
+            for some in (records, framed)
+        )
+        assert [each.sha256 for each in one] == [each.sha256 for each in other]
+
+
+@pytest.mark.parametrize("options", [
+    {"elements_per_file": 0}, {"num_shards": -1}, {"multiple_of": 0},
+    {"elements_per_file": 1, "num_shards": 1}, {"shard_bytes": 1.5},
+    {"member_bytes": 0}, {"compression": "zip"},
+])  # fmt: skip
+def test_sizes_that_make_no_sense(options):
+    with pytest.raises(RecipeError):
+        ShardSizes(**options)
