@@ -22,7 +22,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.progress import in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import check_any_accepted
-from beam_pipeline.dataset.reused_recipe import reused_recipe
+from beam_pipeline.dataset.side_by_side import reused_recipe
 from beam_pipeline.dataset.skip_recorded import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.dataset.work_folder import (

@@ -61,7 +61,7 @@ HOMES = {
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow] [read.records] "
     "[storage.parquet] [dataset.manifest] "
-    "[dataset.window_table] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
+    "[dataset.windows] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
     "[read.csv_tables] [read.sources] [read.table]",
     "isal": "storage.gzip_members",

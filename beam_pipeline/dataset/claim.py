@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any
 
 from beam_pipeline.audio.av_library import is_installed
-from beam_pipeline.dataset.code_stamp import code_of
 from beam_pipeline.dataset.job_difference import (
     job_differences,
     option_differences,
@@ -24,7 +23,7 @@ from beam_pipeline.dataset.job_difference import (
 from beam_pipeline.dataset.metadata import Metadata, to_text
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED, is_ours
 from beam_pipeline.dataset.rejects import read_rejects
-from beam_pipeline.dataset.reused_recipe import as_recorded
+from beam_pipeline.dataset.side_by_side import as_recorded
 from beam_pipeline.dataset.work_folder import (
     DRAFTS,
     JOB_FILE,
@@ -41,7 +40,7 @@ from beam_pipeline.dataset.work_folder import (
     is_claimed,
     recorded_metadata,
 )
-from beam_pipeline.dataset.writer_versions import writer_versions
+from beam_pipeline.dataset.writer_versions import code_of, writer_versions
 from beam_pipeline.errors import (
     DataSetWarning,
     EngineError,

@@ -18,10 +18,11 @@ in the shard, unless all members but the last hold the same number of examples.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,10 +31,12 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import Members
+from beam_pipeline.storage.tfrecord import ScannedMember, is_compressed, scan_members
 from beam_pipeline.text import parse_json, shorter, typed
 
 if TYPE_CHECKING:
@@ -357,3 +360,49 @@ def _common_count(counts: Integers) -> int | None:
     first = int(counts[0])
     equal = bool(np.all(counts[:-1] == first)) and counts[-1] <= first
     return first if equal else None
+
+
+class ScannedShard(NamedTuple):
+    """What a shard holds."""
+
+    sha256: str
+    members: list[ScannedMember]
+
+    @property
+    def examples(self) -> int:
+        """The number of its records."""
+        return sum(member.records for member in self.members)
+
+    def indexed(self, entry: ShardEntry) -> ShardMembers:
+        """Returns its members as the index lists them."""
+        held = [member for member in self.members if member.records]
+        return ShardMembers(
+            entry.file,
+            entry.examples,
+            entry.bytes,
+            entry.sha256,
+            np.array([member.offset for member in held], np.int64),
+            np.array([member.records for member in held], np.int64),
+        )
+
+
+def scan_shard(
+    path: str, use: Callable[[int, bytes], None] | None = None
+) -> ScannedShard:
+    """Reads a shard to its end, and checks the checksums of each record.
+
+    Parameters
+    ----------
+    use : callable, optional
+        Called with where the member of each record begins, and with the record.
+
+    Raises
+    ------
+    ValueError, OSError
+        If it cannot be read.
+    """
+    sha256 = hashlib.sha256()
+    with files.open_read(path) as file:
+        found = scan_members(file, sha256, compressed=is_compressed(path), use=use)
+        members = list(found)
+    return ScannedShard(sha256.hexdigest(), members)

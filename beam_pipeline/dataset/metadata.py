@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.writer_versions import DISTRIBUTION
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.spec import TEXTS, FeatureSpec, numpy_dtype
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
 
 FORMAT_VERSION = 1
+
+DISTRIBUTION = "audio-tfrecords"
 
 # The field of the metadata with the SHA-256 of all others.
 OWN_SHA256 = "sha256"

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.clip_windows import CLIP
 from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
+from beam_pipeline.dataset.windows import CLIP
 from beam_pipeline.errors import InputError, shown
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.recipe.recipe import Recipe
@@ -276,6 +276,48 @@ def recipe_of(folder: str) -> Recipe:
             "files, or its conversion mixed the splits anew."
         )
     return Recipe(**recipe)
+
+
+def reused_recipe(metadata: Metadata, label_from: object = None) -> Recipe:
+    """Returns a data set's recipe with its classes, so that targets mean the same.
+
+    Parameters
+    ----------
+    label_from : str, optional
+        What takes the place of the recorded option; with ``none`` there are no classes.
+
+    Raises
+    ------
+    InputError
+        If the data set was not recorded from audio files.
+    """
+    values = recipe_json(metadata)
+    if not values:
+        raise InputError(
+            "`recipe`: this data set was not recorded from audio files, so it has no "
+            "recipe."
+        )
+    recipe = metadata.recipe or Recipe(**values)  # or it was converted
+    if label_from == "none":
+        return recipe.replace(classes=None)
+    if recipe.labels.classes is not None or not metadata.classes:
+        return recipe
+    return recipe.replace(classes=list(metadata.classes))
+
+
+def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
+    """Returns a recipe as the data set has it, where both lead to the same examples.
+
+    A recipe that leaves the splits open may lead to the recorded ones. A recipe with
+    the classes that the data set has found is the one that found them.
+    """
+    recorded = metadata.recipe
+    assert recorded is not None
+    if not asked.splits.are_decided():
+        asked = asked.replace(split_moves=recorded.splits.moves)
+    if recorded.labels.classes is None and asked.labels.classes == metadata.classes:
+        asked = asked.replace(classes=None)
+    return asked
 
 
 def has_tables(folder: str) -> bool:

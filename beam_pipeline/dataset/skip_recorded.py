@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.clip_windows import clips_of, read_columns, with_clips
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.dataset.side_by_side import OF_SPLITS, recipe_of
+from beam_pipeline.dataset.windows import clips_of, read_table, with_clips
 from beam_pipeline.errors import DataSetWarning, RecipeError
 from beam_pipeline.inputs.recorded_clips import (
     RecordedClips,
@@ -26,6 +27,7 @@ _NUMBERS = (
     "native_frames", "native_sample_rate_hz", "channels", "sample_rate_hz", "start",
     "frames", "channel",
 )  # fmt: skip
+_OF_CLIPS = ("path", "input", "split", "group", "windows", "index", *_NUMBERS)
 
 # Files that are looked for below the inputs of a run.
 _LOOKED_FOR = 20
@@ -62,7 +64,7 @@ def check_skipped(
 
 def _warn_of_other_roots(folder: str, inputs: Sequence[Input]) -> None:
     """Warns if none of some files of a data set is where the inputs would have it."""
-    clips = read_columns(folder, MANIFEST, ("path", "input"))
+    clips = read_table(folder, MANIFEST, ("path", "input"))
     rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
     some = clips.take(rows[rows >= 0]).to_pylist()
     looked_for = [
@@ -90,9 +92,8 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
     has_groups = bool(recipe.splits.group_by)
     given = recipe.splits.hashed_shares() is None
     for folder in folders:
-        columns = ("path", "input", "split", "group", *_NUMBERS)
-        clips = read_columns(folder, MANIFEST, columns)
-        clips = clips.filter(~rejected_rows(folder))
+        clips = read_table(folder, MANIFEST, _OF_CLIPS)
+        clips = clips.filter(~_rejected_rows(folder, clips))
         paths, sources = clips["path"].to_pylist(), clips["input"].to_pylist()
         plain = [plain_name(path) for path in paths]
         keys += [
@@ -121,11 +122,10 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
     )
 
 
-def rejected_rows(folder: str) -> npt.NDArray[np.bool_]:
+def _rejected_rows(folder: str, clips: Any) -> npt.NDArray[np.bool_]:
     """Returns which rows of a manifest lost windows, and have no example."""
-    clips = read_columns(folder, MANIFEST, ["windows", "index"])
     columns = with_clips(["left_out"], recipe_of(folder))
-    windows = read_columns(folder, WINDOWS, columns)
+    windows = read_table(folder, WINDOWS, columns)
     clip = clips_of(windows, clips)
     reasons = (
         windows["left_out"].cast("string").fill_null("").to_numpy(zero_copy_only=False)

@@ -8,9 +8,9 @@ from itertools import chain
 
 import numpy as np
 
-from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
+from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
@@ -69,7 +69,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     rates: set[int] = set()
     if not recipe.audio.sample_rate:
         columns = ["sample_rate_hz", "windows"]
-        clips = read_columns(folder, MANIFEST, columns)
+        clips = read_table(folder, MANIFEST, columns)
         clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
         rates.update(clips["sample_rate_hz"].unique().to_pylist())
     _warn(

@@ -1,16 +1,19 @@
-"""The versions of this package and of the libraries that decide bytes."""
+"""What decides bytes beside the recipe: versions of libraries, and code of users."""
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from beam_pipeline.audio.av_library import LIBRARY, library_versions
+from beam_pipeline.dataset.metadata import DISTRIBUTION
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.recipe.example_sections import JAX, NUMPY
 from beam_pipeline.recipe.recipe import Recipe
-
-DISTRIBUTION = "audio-tfrecords"
+from beam_pipeline.transforms.code_hash import MAIN
+from beam_pipeline.transforms.expressions import TRANSFORM, given_steps, parse_steps
 
 # Libraries whose version may change the bytes of a shard.
 _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
@@ -70,3 +73,33 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+def code_of(recipe: Recipe) -> dict[str, str]:
+    """Returns the SHA-256 of each module that user-defined transforms come from.
+
+    A run continues only if they are equal: a data set must not mix two versions.
+    """
+    code = {}
+    for name, source in sources_of_code(recipe).items():
+        with open(source, "rb") as file:
+            code[name] = hashlib.sha256(file.read()).hexdigest()
+    return code
+
+
+def sources_of_code(recipe: Recipe) -> dict[str, str]:
+    """Returns the file of each module that user-defined transforms come from.
+
+    The recipe itself has the hash of what is defined in a script or a notebook.
+    """
+    sources, values = {}, recipe.to_json()
+    expressions = [(text, TRANSFORM) for text in values["features"].values()]
+    expressions += given_steps(values)
+    for expression, kind in expressions:
+        for step in parse_steps(expression, kind):
+            name = getattr(step, "__module__", None) or type(step).__module__
+            source = getattr(sys.modules.get(name), "__file__", None)
+            if source is None or name.partition(".")[0] in (MAIN, "beam_pipeline"):
+                continue
+            sources[name] = source
+    return sources

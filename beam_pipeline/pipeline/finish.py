@@ -41,7 +41,7 @@ from beam_pipeline.dataset.rejects import (
     write_rejects,
 )
 from beam_pipeline.dataset.schema import schema_text
-from beam_pipeline.dataset.window_table import write_windows
+from beam_pipeline.dataset.windows import write_windows
 from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
     NOTHING_NEW,

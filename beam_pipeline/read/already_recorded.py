@@ -26,19 +26,18 @@ from itertools import chain
 
 import numpy as np
 
-from beam_pipeline.dataset.code_stamp import sources_of_code
 from beam_pipeline.dataset.job_difference import option_differences
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, stale_shards
-from beam_pipeline.dataset.reused_recipe import as_recorded
-from beam_pipeline.dataset.writer_versions import version_differences
+from beam_pipeline.dataset.side_by_side import as_recorded
+from beam_pipeline.dataset.writer_versions import sources_of_code, version_differences
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.read.decode_again import choose_examples, sample_problems
-from beam_pipeline.read.table import read_recorded
+from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.storage import files

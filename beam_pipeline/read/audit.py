@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
-from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
+from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name
@@ -227,7 +227,7 @@ def count_overlaps(records: str | os.PathLike[str]) -> tuple[int, int]:
     It takes little time where no file has two clips.
     """
     folder = files.absolute(os.fspath(records))
-    numbers = read_columns(folder, MANIFEST, ["file"])["file"].to_numpy()
+    numbers = read_table(folder, MANIFEST, ["file"])["file"].to_numpy()
     if len(np.unique(numbers)) == len(numbers):
         return 0, 0
     clips = read_clips([folder], None)
@@ -475,7 +475,7 @@ def _read_clips(folder: str, by: Sequence[str] | None, every_column: bool) -> An
             raise OptionError("group_by", limits, name)
     wanted = {*_NEEDED, *FINGERPRINT_FIELDS, *(by or ())}
     chosen = [name for name in names if every_column or name in wanted]
-    table = read_columns(folder, MANIFEST, chosen)
+    table = read_table(folder, MANIFEST, chosen)
     table = table.filter(np.greater(table["windows"].to_numpy(), 0))
     return table if by is None else _replaced(table, "group", _joined_texts(table, by))
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
-from beam_pipeline.dataset.recorded_windows import RecordedWindows
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
@@ -36,6 +35,7 @@ from beam_pipeline.plan.segments import (
     narrow_events,
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout
+from beam_pipeline.read.recorded_windows import RecordedWindows
 from beam_pipeline.read.records import SplitSource
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch

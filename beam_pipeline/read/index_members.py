@@ -5,9 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from beam_pipeline.dataset.member_index import ShardMembers, write_index
+from beam_pipeline.dataset.member_index import ShardMembers, scan_shard, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.shard_scan import scan_shard
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import ScannedMember

@@ -19,12 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.recorded_windows import RecordedWindows
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.decode_again import DecodeAgain, Listed
 from beam_pipeline.read.example_view import is_signal, rate_of
-from beam_pipeline.read.table import read_recorded
+from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
 from beam_pipeline.storage import files
 from beam_pipeline.write.process_settings import OneThread
 

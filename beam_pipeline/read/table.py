@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.clip_windows import clips_of
-from beam_pipeline.dataset.metadata import Metadata, open_metadata
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
     open_data_sets,
 )
+from beam_pipeline.dataset.windows import clips_of, read_table
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.read.sources import source_columns
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import read_parquet
-
-if TYPE_CHECKING:
-    from beam_pipeline.dataset.recorded_windows import RecordedWindows
 
 # Columns of the manifest that describe the file and the plan, not the window.
 _NOT_OF_WINDOWS = {
@@ -41,7 +37,7 @@ _OF_MANIFEST = (
 
 
 def read_window_table(
-    data: DataSets, splits: Sequence[str], sources: bool = False
+    data: DataSets, splits: Sequence[str], sources: bool = False, as_one: bool = True
 ) -> Any:
     """Returns a row for each planned window of splits, in the order of the examples.
 
@@ -56,6 +52,8 @@ def read_window_table(
         Whether the table has ``native_start``, ``native_frames``,
         ``native_sample_rate_hz``, ``channels`` and ``file_sha256``: the stretch of the
         file in its own frames, and the file; see :class:`.Source`.
+    as_one : bool
+        Whether ``record`` counts on from one split to the next.
 
     Returns
     -------
@@ -92,17 +90,12 @@ def read_window_table(
         process has recorded into the folder since the metadata were read.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     tables, found, first = _read_all(data), [], 0
     for split in splits:
-        table = _table_of_split(data, split, tables, sources)
-        if first:
-            place = table.schema.get_field_index("record")
-            moved = pc.add(table["record"], first)
-            table = table.set_column(place, "record", moved)
-        found.append(table)
-        first += sum(shard.examples for shard in data.metadata.splits[split].shards)
+        found.append(_table_of_split(data, split, tables, sources, first))
+        if as_one:
+            first += sum(shard.examples for shard in data.metadata.splits[split].shards)
     return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
 
 
@@ -134,8 +127,6 @@ def window_table(
     InputError
         If there is no such data set or split, or if files are missing or damaged.
     """
-    import pyarrow as pa
-
     data = open_data_sets(folder)
     metadata = data.metadata
     splits = tuple(metadata.splits)
@@ -144,15 +135,13 @@ def window_table(
         if not choice.is_whole(metadata):
             raise OptionError("split", "must name whole splits for a table", split)
         splits = choice.splits
-    tables = _read_all(data)
-    found = [_table_of_split(data, name, tables, sources) for name in splits]
-    return pa.concat_tables(found).unify_dictionaries()
+    return read_window_table(data, splits, sources, as_one=False)
 
 
 def _table_of_split(
-    data: DataSets, split: str, tables: _Tables | None, sources: bool
+    data: DataSets, split: str, tables: _Tables | None, sources: bool, first: int
 ) -> Any:
-    """Returns the rows of a split."""
+    """Returns the rows of a split, whose first example has the number ``first``."""
     import pyarrow as pa
 
     metadata = data.metadata
@@ -160,7 +149,8 @@ def _table_of_split(
     held = np.array([shard.examples for shard in shards], np.int64)
     total = int(held.sum())
     if tables is None:
-        return pa.table(_places(np.arange(total), np.zeros(total, bool), split, shards))
+        left_out = np.zeros(total, bool)
+        return pa.table(_places(np.arange(total), left_out, split, shards, first))
     windows, manifest, clips = tables
     of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
     rows = np.flatnonzero(of_split[clips])
@@ -183,7 +173,7 @@ def _table_of_split(
     frames = windows["frames"].to_numpy()
     numbers = np.cumsum(~left_out) - 1
     columns = {
-        **_places(numbers, left_out, split, shards),
+        **_places(numbers, left_out, split, shards, first),
         "left_out": windows["left_out"],
         "path": of_clip("path"),
         "input": of_clip("input"),
@@ -242,7 +232,9 @@ def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
     return rows["record"].drop_null().to_numpy()
 
 
-def _places(numbers: Any, left_out: Any, split: str, shards: Any) -> dict[str, Any]:
+def _places(
+    numbers: Any, left_out: Any, split: str, shards: Any, first: int
+) -> dict[str, Any]:
     """Returns the columns that say where the examples are."""
     import pyarrow as pa
 
@@ -253,7 +245,7 @@ def _places(numbers: Any, left_out: Any, split: str, shards: Any) -> dict[str, A
     names = pa.array([entry.file for entry in shards], pa.string())
     n = len(numbers)
     return {
-        "record": pa.array(numbers, pa.int64(), mask=left_out),
+        "record": pa.array(numbers + first, pa.int64(), mask=left_out),
         "split": pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(n, np.int32)), pa.array([split], pa.string())
         ),
@@ -327,34 +319,11 @@ def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any]
                     "record the data set again."
                 )
             return None
-        windows, manifest = (
-            _read(columns, files.join(folder, name))
-            for name, columns in ((WINDOWS, _OF_WINDOWS), (MANIFEST, _OF_MANIFEST))
-        )
+        windows = read_table(folder, WINDOWS, _OF_WINDOWS, whole=True)
+        manifest = read_table(folder, MANIFEST, _OF_MANIFEST, whole=True)
     finally:
         _check_metadata(folder, sha256)
     return windows, manifest
-
-
-def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
-    """Returns the windows of a data set of audio files, from its tables.
-
-    Raises
-    ------
-    InputError
-        If they are missing, are damaged or do not belong together.
-    """
-    # It imports transforms, which readers must not load.
-    from beam_pipeline.dataset.recorded_windows import RecordedWindows
-
-    tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
-    assert tables is not None  # there is a recipe
-    try:
-        return RecordedWindows.of(*tables)
-    except ValueError as error:
-        raise InputError(
-            f"{folder}: {error}. Restore both files, or record the data set again."
-        ) from error
 
 
 def _check_metadata(folder: str, sha256: str) -> None:
@@ -370,24 +339,6 @@ def _check_metadata(folder: str, sha256: str) -> None:
         f"{path} {what}: another process has recorded into the folder since; open it "
         "again."
     )
-
-
-def _read(columns: Sequence[str], path: str) -> Any:
-    """Returns the table in a file, which must have some columns."""
-    remedy = "Restore the file, or record the data set again."
-    try:
-        table = read_parquet(path)
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist. {remedy}") from error
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise InputError(
-            f"{path} is not of this data set: it has no column {missing[0]!r}, only "
-            f"{', '.join(table.column_names)}. {remedy}"
-        )
-    return table
 
 
 def _without_empty(column: Any) -> Any:

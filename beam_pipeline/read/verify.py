@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from beam_pipeline.dataset.lock import locked
-from beam_pipeline.dataset.member_index import MemberIndex
+from beam_pipeline.dataset.member_index import MemberIndex, scan_shard
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import (
     INDEX,
@@ -33,7 +33,6 @@ from beam_pipeline.dataset.output_folder import (
     WINDOWS,
     WORK_FOLDER,
 )
-from beam_pipeline.dataset.shard_scan import scan_shard
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.dataset.work_folder import recorded_metadata
 from beam_pipeline.errors import (
@@ -46,16 +45,16 @@ from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.read.members import ExamplePlaces, MemberReader
+from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.read.sizes import usable_cores
-from beam_pipeline.read.table import read_recorded
 from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
 
 if TYPE_CHECKING:
-    from beam_pipeline.dataset.recorded_windows import RecordedWindows
     from beam_pipeline.inputs.in_memory import Source
     from beam_pipeline.inputs.sources import Input
+    from beam_pipeline.read.recorded_windows import RecordedWindows
 
 _T = TypeVar("_T")
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.clip_windows import (
-    clip_by_clip,
-    clips_of,
-    read_columns,
-    with_clips,
-)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.dataset.windows import (
+    clip_by_clip,
+    clips_of,
+    read_table,
+    with_clips,
+)
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups
@@ -90,7 +90,7 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     if metadata.recipe is None or not files.exists(files.join(folder, WINDOWS)):
         return {}
     columns = ["split", "windows", "sample_rate_hz", "index"]
-    clips = read_columns(folder, MANIFEST, columns)
+    clips = read_table(folder, MANIFEST, columns)
     planned = clips["windows"].to_numpy()
     ends = np.cumsum(planned)
     encoded = clips["split"].combine_chunks().dictionary_encode()
@@ -139,7 +139,7 @@ def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:
     columns = ["start", "frames", "copy", "level_db", "left_out"]
     if metadata.recipe is not None and metadata.recipe.shards.are_mixed:
         columns = with_clips(columns, metadata.recipe)
-        windows = read_columns(folder, WINDOWS, columns)
+        windows = read_table(folder, WINDOWS, columns)
         try:
             rows = clip_by_clip(windows, clips_of(windows, clips))
         except ValueError as error:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.clip_windows import read_columns
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
+from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
@@ -128,7 +128,7 @@ def _recipe(metadata: Metadata) -> dict[str, Any]:
 
 def _audio(folder: str, metadata: Metadata) -> dict[str, Any]:
     """Returns hours, rates, formats and a histogram of lengths of the clips."""
-    clips = read_columns(folder, MANIFEST, _OF_CLIPS)
+    clips = read_table(folder, MANIFEST, _OF_CLIPS)
     seconds = clips["frames"].to_numpy() / clips["sample_rate_hz"].to_numpy()
     edges = _edges(seconds)
     kinds = zip(

@@ -9,7 +9,7 @@ import soundfile
 
 from beam_pipeline import Metadata, record, record_examples, window_table
 from beam_pipeline.api import plan
-from beam_pipeline.dataset import window_table as written_table
+from beam_pipeline.dataset import windows as written_table
 from beam_pipeline.errors import InputError
 from beam_pipeline.read.window_summary import QUANTILES, summarise_windows
 from tests.raising import raises

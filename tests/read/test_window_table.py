@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import Metadata, convert, open_records, record, record_examples
+from beam_pipeline.dataset import windows as written
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read import table as read_table
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus
 
@@ -183,12 +183,12 @@ def test_a_data_set_that_was_recorded_again_is_not_mixed(tmp_path, monkeypatch, 
             (old / "metadata.json").unlink()
         return opened(*_args, **_options)
 
-    opened = read_table.read_parquet
+    opened = written.read_parquet
     if moment == "before":
         shutil.rmtree(old)
         shutil.copytree(new, old)
     else:
-        monkeypatch.setattr(read_table, "read_parquet", record_again)
+        monkeypatch.setattr(written, "read_parquet", record_again)
     with raises(InputError, naming=["metadata.json", "open it again"]) as caught:
         records.where("start_s == 0")
     assert "estore" not in str(caught.value)

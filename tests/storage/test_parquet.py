@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.dataset.window_table import write_windows
+from beam_pipeline.dataset.windows import write_windows
 from beam_pipeline.storage.parquet import create_parquet, read_parquet
 
 

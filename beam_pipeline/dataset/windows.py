@@ -1,4 +1,4 @@
-"""``windows.parquet``: one row for each planned window of a data set.
+"""``windows.parquet``: one row for each planned window of a data set, and its clip.
 
 The rows have the order of the examples. Windows that were left out have a row, too,
 with the reason. Where a clip's examples are together, the first ``windows`` rows belong
@@ -14,10 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.clip_windows import CLIP
+from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.errors import InputError
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import unpack_columns
-from beam_pipeline.storage.parquet import create_parquet
+from beam_pipeline.storage.parquet import create_parquet, read_parquet
 from beam_pipeline.write.window_rows import (
     LEFT_OUT,
     WindowRows,
@@ -109,3 +113,101 @@ def _table(infos: Sequence[ShardInfo], schema: Any) -> Any:
         ],
         schema=schema,
     )
+
+
+CLIP = "clip"  # the column of mixed examples
+
+
+def with_clips(columns: Sequence[str], recipe: Recipe | None) -> list[str]:
+    """Returns columns of a table of windows, and the one that :func:`clips_of` needs.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    recipe : Recipe or None
+        That of the data set.
+    """
+    are_mixed = recipe is not None and recipe.shards.are_mixed
+    return [*columns, *([CLIP] if are_mixed else [])]
+
+
+def clips_of(windows: Any, manifest: Any) -> Integers:
+    """Returns the row of the manifest of each window.
+
+    Parameters
+    ----------
+    windows : pyarrow.Table
+        With ``clip`` if the examples are mixed.
+    manifest : pyarrow.Table
+        With ``windows``, and with ``index`` if the examples are mixed.
+
+    Raises
+    ------
+    ValueError
+        If the tables do not belong together.
+    """
+    counts = manifest["windows"].to_numpy()
+    if counts.sum() != len(windows):
+        raise ValueError(
+            f"{WINDOWS} has {len(windows)} rows, but the clips in {MANIFEST} have "
+            f"{int(counts.sum())} windows"
+        )
+    if CLIP not in windows.column_names or not len(windows):
+        return np.repeat(np.arange(len(manifest)), counts)
+    numbers, found = manifest["index"].to_numpy(), windows[CLIP].to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    at = np.searchsorted(numbers, found, sorter=order)
+    clips: Integers = order[np.minimum(at, len(order) - 1)]
+    if (numbers[clips] != found).any() or (
+        np.bincount(clips, minlength=len(counts)) != counts
+    ).any():
+        raise ValueError(f"{WINDOWS} has windows of other clips than {MANIFEST}")
+    return clips
+
+
+def clip_by_clip(windows: Any, clips: Integers) -> Integers:
+    """Returns the rows of windows in the order of the clips, and of their windows.
+
+    Parameters
+    ----------
+    windows : pyarrow.Table
+    clips : numpy.ndarray, shape (windows,), int64
+        What :func:`clips_of` returns.
+    """
+    if CLIP not in windows.column_names:
+        return np.arange(len(windows))
+    columns = (windows[name].to_numpy() for name in ("copy", "start"))
+    return np.lexsort((*columns, clips))
+
+
+def read_table(
+    folder: str, name: str, columns: Sequence[str], whole: bool = False
+) -> Any:
+    """Returns the manifest or the table of windows of a data set.
+
+    Parameters
+    ----------
+    name : str
+        The file in the folder.
+    columns : sequence of str
+        The columns to read.
+    whole : bool
+        Whether to read the other columns, too.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or lacks one of the columns.
+    """
+    path = files.join(folder, name)
+    remedy = "Restore it, or record the data set again."
+    try:
+        table = read_parquet(path, None if whole else columns)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise InputError(
+            f"{path} is not of this data set: it has no column {missing[0]!r}. {remedy}"
+        )
+    return table if whole else table.select(list(columns))

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.clip_windows import clip_by_clip, clips_of
+from beam_pipeline.dataset.metadata import Metadata, open_metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.dataset.windows import clip_by_clip, clips_of
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, count_windows
+from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, examples_of
+from beam_pipeline.read.table import read_tables
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.window_section import AT_GRID
 
@@ -39,7 +43,7 @@ class RecordedWindows:
     clip : numpy.ndarray, shape (windows,)
         The row of the manifest of each window.
     start, frames, copy : numpy.ndarray, shape (windows,)
-        See :func:`beam_pipeline.dataset.window_table.write_windows`.
+        See :func:`beam_pipeline.dataset.windows.write_windows`.
     kept : numpy.ndarray of bool, shape (windows,)
         Whether the window is in the data set.
     clip_by_clip : numpy.ndarray, shape (windows,)
@@ -144,6 +148,24 @@ class RecordedWindows:
             group=values["group"] or "",
             file=int(values["file"]),
         )
+
+
+def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
+    """Returns the windows of a data set of audio files, from its tables.
+
+    Raises
+    ------
+    InputError
+        If they are missing, are damaged or do not belong together.
+    """
+    tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
+    assert tables is not None  # there is a recipe
+    try:
+        return RecordedWindows.of(*tables)
+    except ValueError as error:
+        raise InputError(
+            f"{folder}: {error}. Restore both files, or record the data set again."
+        ) from error
 
 
 def _values(table: Any, name: str) -> Any:
