@@ -39,10 +39,9 @@ from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.recipe.values import check_whole
-from beam_pipeline.run.dry_run import check_transforms
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
-from beam_pipeline.run.plan_result import Plan
-from beam_pipeline.run.preflight import check_engine
+from beam_pipeline.run.forecast import Plan
+from beam_pipeline.run.preflight import check_engine, check_transforms
 from beam_pipeline.run.watching import watching
 from beam_pipeline.run.worker_processes import check_can_start
 from beam_pipeline.storage import files
@@ -309,7 +308,7 @@ def _check_any_recorded(job: Job, time_limit: float | None) -> None:
     TooManyRejected, InputError
         If the headers show that none can be recorded.
     """
-    from beam_pipeline.run.local_plan import plan_local
+    from beam_pipeline.run.local import plan_local
 
     with temporary_folder() as work:
         made = plan_local(replace(job, output="", work_folder=work), time_limit)
@@ -366,7 +365,7 @@ def plan(
         As :func:`record` does, as far as headers show.
     """
     from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.local_plan import plan_local
+    from beam_pipeline.run.local import plan_local
 
     check_whole("sample", sample, least=0)
     input, given = with_labels(input, options)

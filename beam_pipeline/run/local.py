@@ -6,13 +6,18 @@
     one process      plan -> work folder            /
     writers 0..n-1           shards k, k+n, k+2n ..
 
-The plan is in :mod:`.local_plan`. The writers are pipelines in Beam's in-memory runner,
-with the steps of the whole job; the end is the same function. Beam's own multi-process
-mode takes seconds to start, waits for ever for a worker that died, and loses records.
+The plan is made as on an engine, by the same functions, without a runner. The writers
+are pipelines in Beam's in-memory runner, with the steps of the whole job; the end is
+the same function. Beam's own multi-process mode takes seconds to start, waits for ever
+for a worker that died, and loses records.
 
-A clip that ends or stalls a process twice is rejected, see :mod:`.clip_watch`. So the
+A clip that ends or stalls a process twice is rejected, see :mod:`.workers`. So the
 plan, and a single writer, have a process, too, if that starts fast; else they run in
 this one.
+
+What one process leaves for the next is in pages. Only the names in its answer count, so
+a process that ended early leaves nothing that is read, and pages that somebody has
+deleted are missed.
 """
 
 from __future__ import annotations
@@ -21,33 +26,40 @@ import ctypes
 import gc
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.dataset.rejects import sort_rejects
+from beam_pipeline.dataset.work_folder import PHASES, Totals, delete_all_drafts
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.pipeline.planner import planned_rejects, planned_work, read_plan
+from beam_pipeline.pipeline.planner import (
+    ClipPages,
+    make_plan,
+    planned_rejects,
+    planned_work,
+    read_plan,
+)
 from beam_pipeline.plan.poison_clips import PoisonClips, drop_changed
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.engine import original
-from beam_pipeline.run.local_plan import plan_here
-from beam_pipeline.run.stored import ElementFile, check_ours, phase_folder, stored
+from beam_pipeline.run.forecast import Plan, forecast
 from beam_pipeline.run.watching import Watch, reporter
 from beam_pipeline.run.worker_processes import can_start
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage import files
-from beam_pipeline.storage.pages import Pages
+from beam_pipeline.storage.pages import Page, Pages, PageWriter
+from beam_pipeline.storage.private_folder import temporary_folder
 
 # The memory of a smaller plan is not worth the time of collecting it.
 MANY_CLIPS = 10_000
@@ -83,22 +95,70 @@ def run_local(
         drop_changed(job.work_folder, job.inputs, processes.limit_s)
         summary = plan_here(job, folder, processes)
         if summary.listing.clips >= MANY_CLIPS:
-            processes.dismiss()
             give_back_memory()
         writers = writers_for(summary, workers)
-        write_planned(job, folder, writers, processes, totals_of(summary), watch)
-        processes.dismiss()
+        written = write_planned(
+            job, folder, writers, processes, totals_of(summary), watch
+        )
         plan = read_plan(folder)
+        rejects = Pages(folder, [page for by in written for page in by.rejects])
         finish_job(
             summary,
-            _stored_by_all(folder, writers, "infos"),
-            chain(
-                planned_rejects(plan, folder),
-                _stored_by_all(folder, writers, "rejects"),
-            ),
+            Pages(folder, [page for by in written for page in by.infos]),
+            chain(planned_rejects(plan, folder), rejects),
             Pages(folder, plan.manifest),
             job,
         )
+
+
+def plan_local(job: Job, time_limit: float | None, sample: int = 0) -> Plan:
+    """Returns a plan and the rejects by header; writes only into the work folder.
+
+    With a sample of this many examples, it has a forecast of the run.
+    """
+    with phase_folder(job) as folder, Workers(time_limit) as processes:
+        summary = plan_here(job, folder, processes)
+        found = None
+        if sample:
+            works = planned_work(0, folder)
+            found = forecast(summary, works, sample, job, folder, processes)
+        rejects = planned_rejects(read_plan(folder), folder)
+        return Plan(summary, sort_rejects(rejects), found)
+
+
+@contextmanager
+def phase_folder(job: Job) -> Iterator[str]:
+    """A new folder on this machine, for pages that later phases read."""
+    if not files.is_local(job.work_folder):
+        with temporary_folder() as folder:
+            yield folder
+        return
+    folder = files.join(job.work_folder, PHASES)
+    # An interrupted run may have left files here. Finished shards are elsewhere. If
+    # that run is alive on another machine, it misses its pages.
+    files.delete_below(folder)
+    delete_all_drafts(job.work_folder)  # the disk may be full
+    files.make_folder(folder)
+    yield folder
+
+
+def plan_here(job: Job, folder: str, processes: Workers) -> PlanSummary:
+    """Publishes the plan of a job in a folder, in a process that is watched."""
+    return processes.call(partial(plan_phase, job, folder), job, "plan")
+
+
+def plan_phase(job: Job, folder: str, _: int = 0) -> PlanSummary:
+    """Publishes the plan of a job in a folder, which is emptied before."""
+    files.delete_below(folder)  # a process before this one may have died
+    files.make_folder(folder)
+    listing, pages = job.listing(), list[Page]()
+    with closing(ClipPages(job, folder)) as clips:
+        for rows in listing.blocks():
+            clips.add(rows)
+            if clips.is_full():
+                pages += clips.flush()
+        pages += clips.flush()
+    return make_plan(pages, listing.summary(), job, folder)
 
 
 def totals_of(summary: PlanSummary) -> Totals:
@@ -136,9 +196,9 @@ def write_planned(
     processes: Workers,
     totals: Totals,
     watch: Callable[[Totals], Watch] | None,
-) -> None:
-    """Writes the shards of the stored plan."""
-    processes.run(
+) -> list[WrittenPages]:
+    """Writes the shards of the plan; returns what each writer has written."""
+    return processes.run(
         partial(write_phase, job, folder, writers),
         writers,
         job,
@@ -158,10 +218,16 @@ def in_ipython() -> bool:
     return ipython is not None and ipython.get_ipython() is not None
 
 
-def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
-    """Writes every ``writers``-th shard of the stored plan."""
-    results = results_of(writer, folder)
-    files.delete_below(results)  # a process before this one may have ended early
+class WrittenPages(NamedTuple):
+    """The pages of a writer: of its shards and of its rejects."""
+
+    infos: list[Page]
+    rejects: list[Page]
+
+
+def write_phase(job: Job, folder: str, writers: int, writer: int) -> WrittenPages:
+    """Writes every ``writers``-th shard of the plan."""
+    KeepInPages.kept.clear()
     with in_memory_pipeline() as pipeline:
         work = (
             pipeline
@@ -169,9 +235,31 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> None:
             | "MyShards" >> beam.FlatMap(_my_shards, writer, folder, writers)
         )
         written = write_shards(work, job)
-        written.finished | "KeepFinished" >> store(results, "infos")
-        written.shards | "KeepShards" >> store(results, "infos")
-        written.rejects | "KeepRejects" >> store(results, "rejects")
+        for name, elements in written._asdict().items():
+            elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, name))
+    kept = KeepInPages.kept
+    return WrittenPages(kept["finished"] + kept["shards"], kept["rejects"])
+
+
+class KeepInPages(beam.DoFn):  # type: ignore[misc]
+    """Writes the elements of each bundle to pages, and keeps their names.
+
+    Only for the in-memory runner, which runs in this process, and no bundle twice.
+    """
+
+    kept: ClassVar[dict[str, list[Page]]] = defaultdict(list)
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._folder, self._name = folder, name
+
+    def start_bundle(self) -> None:
+        self._writer = PageWriter(self._folder)
+
+    def process(self, element: Any) -> None:
+        self._writer.add(element)
+
+    def finish_bundle(self) -> None:
+        self.kept[self._name] += self._writer.finish()
 
 
 def _my_shards(_: bytes, writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
@@ -212,43 +300,6 @@ class _Options(PipelineOptions):  # type: ignore[misc]
         if cls not in views:
             views[cls] = super().view_as(cls)
         return views[cls]
-
-
-@dataclass(eq=False)
-class StoreElements(beam.DoFn):  # type: ignore[misc]
-    """Writes the elements of each bundle to a new file, for a later phase.
-
-    Only for the in-memory runner, which runs no bundle twice.
-    """
-
-    folder: str
-    name: str
-
-    def start_bundle(self) -> None:
-        self._file = ElementFile(self.folder, self.name)
-
-    def process(self, element: Any) -> None:
-        self._file.extend([element])
-
-    def finish_bundle(self) -> None:
-        self._file.close()
-
-
-def store(folder: str, name: str) -> beam.PTransform:
-    """Stores the elements of a collection under a name, for a later phase."""
-    return beam.ParDo(StoreElements(folder, name))
-
-
-def _stored_by_all(folder: str, writers: int, name: str) -> Iterator[Any]:
-    """Yields what the writers have stored under a name, all of it."""
-    for writer in range(writers):
-        yield from stored(results_of(writer, folder), name)
-    check_ours(folder)
-
-
-def results_of(writer: int, folder: str) -> str:
-    """The folder in which a writer stores what it has written."""
-    return files.join(folder, f"writer-{writer}")
 
 
 def _holds(folder: str, writers: int, writer: int, poison_clips: PoisonClips) -> bool:

@@ -73,9 +73,9 @@ class Answer(NamedTuple):
 
 
 class WorkerProcess:
-    """A process that calls ``work`` with its number, and sends what it returns.
+    """A process that calls ``work`` with its number, sends what it returns, and ends.
 
-    Then it waits for more work. ``state`` holds its marks and counts.
+    ``state`` holds its marks and counts.
     """
 
     def __init__(
@@ -94,16 +94,6 @@ class WorkerProcess:
         with _hidden_main(), _frozen_memory():
             self._process.start()
         theirs.close()
-
-    def give(self, work: Callable[[int], Any], number: int, name: str) -> bool:
-        """Gives more work to the process, after its answer; False if it is gone."""
-        self.answer, self._name = None, name
-        try:
-            self._pipe.send((work, number, name))
-        except OSError:
-            return False
-        self._readable = True
-        return True
 
     @property
     def pid(self) -> int:
@@ -142,13 +132,8 @@ class WorkerProcess:
         kind = "signal " if how.startswith("SIG") else ""
         return f"A worker process ended early ({self._name}, {kind}{how})."
 
-    def let_go(self) -> None:
-        """Lets the process end, which has answered; does not wait for that."""
-        with suppress(OSError):
-            self._pipe.send(None)
-
     def join(self) -> None:
-        """Waits until the process, which was let go, is gone."""
+        """Waits until the process, which has answered, is gone."""
         self._process.join(LAST_SECONDS)
         self.kill()
 
@@ -171,18 +156,14 @@ def _main(
     """What the process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
-    given: Any = work, number, name
-    while given is not None:
-        work, number, name = given
-        with Marks.kept_in(state):
-            try:
-                answer = Answer(work(number))
-            except AudioTFRecordsError as error:
-                answer = Answer(None, error)
-            except BaseException as error:  # the parent raises it
-                answer = Answer(None, _failure(error, name, state))
-        pipe.send(answer)
-        given = pipe.recv()
+    with Marks.kept_in(state):
+        try:
+            answer = Answer(work(number))
+        except AudioTFRecordsError as error:
+            answer = Answer(None, error)
+        except BaseException as error:  # the parent raises it
+            answer = Answer(None, _failure(error, name, state))
+    pipe.send(answer)
 
 
 def _failure(error: BaseException, name: str, state: WorkerState) -> WorkerDied:

@@ -76,13 +76,13 @@ def pretend_to_write(job, folder, writers, writer):
     from beam_pipeline.pipeline.planner import planned_work
     from beam_pipeline.plan.segments import locate_examples
     from beam_pipeline.plan.shards import ShardInfo
-    from beam_pipeline.run.local import results_of
-    from beam_pipeline.run.stored import ElementFile
+    from beam_pipeline.run.local import WrittenPages
     from beam_pipeline.storage.gzip_members import Members
+    from beam_pipeline.storage.pages import PageWriter
     from beam_pipeline.storage.tfrecord import SUFFIX
     from beam_pipeline.write.window_rows import WindowRows
 
-    infos = ElementFile(results_of(writer, folder), "infos")
+    infos = PageWriter(folder)
     for work in planned_work(writer, folder, writers):
         shard, segments = work.task
         found = [locate_examples(segment, job.recipe) for segment in segments]
@@ -101,8 +101,8 @@ def pretend_to_write(job, folder, writers, writer):
             windows=rows.pack(),
             crc32c=0,
         )
-        infos.extend([info])
-    infos.close()
+        infos.add(info)
+    return WrittenPages(list(infos.finish()), [])
 
 
 def run(command, kind, table, folder):

@@ -31,11 +31,14 @@ from beam_pipeline.pipeline.planner import (
 )
 from beam_pipeline.plan import segments
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.local import in_memory_pipeline
-from beam_pipeline.run.local_plan import plan_local, plan_phase
-from beam_pipeline.run.stored import ElementFile, check_ours, phase_folder, stored
+from beam_pipeline.run.local import (
+    in_memory_pipeline,
+    phase_folder,
+    plan_local,
+    plan_phase,
+)
 from beam_pipeline.storage import files, pages
-from beam_pipeline.storage.pages import Pages
+from beam_pipeline.storage.pages import Pages, write_page
 from tests.raising import raises
 from tests.sounds import write_corpus
 
@@ -451,17 +454,17 @@ def test_a_plan_that_fails_is_not_published(tmp_path):
 def test_a_run_notices_that_its_files_were_deleted(tmp_path, how):
     work = tmp_path / "work"
     job = Job((), "unused", str(work), Recipe(win_len=100))
-    with raises(IncompleteRun, naming=[str(work), "another machine"]):  # noqa: SIM117
-        with phase_folder(job) as folder:
-            check_ours(folder)
-            if how == "deleted":
-                shutil.rmtree(work)
-            else:
-                with phase_folder(job) as other:
-                    check_ours(other)
-            ElementFile(folder, "infos").close()
-            next(stored(folder, "rejects"), None)
-            raise KeyError("the error that the user would not understand")
+    with phase_folder(job) as folder:
+        pages = Pages(folder, [write_page("what a writer has written", folder)])
+        assert len(list(pages)) == 1
+        if how == "deleted":
+            shutil.rmtree(work)
+        else:
+            with phase_folder(job) as other:
+                write_page("what another run has written", other)
+        for read in (lambda: list(pages), lambda: read_plan(folder)):
+            with raises(IncompleteRun, naming=str(work)):
+                read()
 
 
 def test_unfinished_shards_of_an_interrupted_run_give_their_room_back(tmp_path):

@@ -1,4 +1,4 @@
-"""clip_watch.py: what it decides, with workers that only pretend."""
+"""workers.py: what a watch decides, with workers that only pretend."""
 
 import logging
 import os
@@ -13,8 +13,8 @@ from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run import clip_watch
-from beam_pipeline.run.clip_watch import TIME_LIMIT_S, ClipWatch
+from beam_pipeline.run import workers
+from beam_pipeline.run.workers import TIME_LIMIT_S, ClipWatch
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
@@ -164,7 +164,7 @@ def test_an_exit_at_no_clip_ends_the_run(watched):
 
 
 def test_too_many_exits_end_the_run(watched, monkeypatch):
-    monkeypatch.setattr(clip_watch, "MOST_EXITS", 3)
+    monkeypatch.setattr(workers, "MOST_EXITS", 3)
     watch = watched[0]()
     for row in range(3):
         Marks.mark(CLIP._replace(row=row, filepath=f"{row}.wav"), "decode")

@@ -23,8 +23,7 @@ from beam_pipeline.plan.segments import Segment, ShardTask
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.forecast import blocks_of, choose_examples
-from beam_pipeline.run.plan_result import Plan
+from beam_pipeline.run.forecast import Plan, blocks_of, choose_examples
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.raising import assert_names, raises
 from tests.sounds import RATE

@@ -140,7 +140,7 @@ def test_whole_clips_leaves_no_window_of_a_clip_that_breaks(
     assert found[True] == found[False] == {a: 40, c: 40}
 
 
-@pytest.mark.parametrize("name", ["infos", "pages", "receipts"])
+@pytest.mark.parametrize("name", ["pages", "receipts"])
 def test_what_is_deleted_in_the_work_folder_is_not_taken_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -162,8 +162,8 @@ def test_what_is_deleted_in_the_work_folder_is_not_taken_for_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(local, "finish_job", delete_and_finish)
-        naming = [] if name == "infos" else [f"{out}/_work", "deleted"]
-        with raises(IncompleteRun, naming=[*naming, "Give the same command again"]):
+        again = "Give the same command again"
+        with raises(IncompleteRun, naming=[f"{out}/_work", "deleted", again]):
             record(sounds, out, **options)
     assert before.items() <= digests(out).items()
     assert not (out / "metadata.json").exists()
