@@ -52,8 +52,8 @@ HOMES = {
     "fastavro": "[inputs.avro]",
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
-    "soundfile": "audio.decoder [examples.flac_signal] [read.listening] "
-    "[reporting.samples] [transforms.codecs]",
+    "soundfile": "audio.decoder [examples.flac_signal] [read.example_view] "
+    "[read.listening] [transforms.codecs]",
     "av": "[audio.av_decoder] [audio.av_library]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
@@ -63,7 +63,7 @@ HOMES = {
     "[storage.parquet] [dataset.manifest] "
     "[dataset.windows] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
-    "[read.csv_tables] [read.sources] [read.table]",
+    "[read.csv_tables] [read.sources] [read.table] [reporting.overview]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",

@@ -241,13 +241,14 @@ def add_report(commands: Any) -> None:
         "is, what may be wrong with it, and examples of each class to listen to.",
         "records/",
         "records/ --output report.html --clips 200 --bytes 20MB",
+        "2026-11/ 2026-12/",
     )
-    add_folder(parser)
+    add_folders(parser)
     parser.add_argument(
         "--output",
-        default="report.html",
+        default=None,
         metavar="FILE",
-        help="the HTML file; default: report.html",
+        help="the HTML file; default: the name of the data set, records-report.html",
     )
     parser.add_argument(
         "--clips",

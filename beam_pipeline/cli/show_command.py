@@ -71,6 +71,7 @@ def _save_sounds(
     examples: Mapping[int, Mapping[str, Any]],
 ) -> None:
     """Saves the sounds of examples."""
+    from beam_pipeline.dataset.side_by_side import open_data_sets
     from beam_pipeline.inputs.in_memory import resolved
     from beam_pipeline.read.listening import Sounds, save_wav
 
@@ -79,7 +80,8 @@ def _save_sounds(
         if args.input is not None and metadata.recipe is not None:
             search_here()
             inputs = stack.enter_context(resolved(args.input, metadata.recipe))
-        sounds = Sounds(args.records, metadata, examples.values(), inputs)
-        for number, example in examples.items():
-            sound = sounds.of(split, number, example)
+        of_split = {(split, number): each for number, each in examples.items()}
+        sounds = Sounds(open_data_sets(args.records), of_split, inputs)
+        for number in examples:
+            sound = sounds.of(split, number)
             say(f"saved: {save_wav(sound, args.save_wav)}")

@@ -463,19 +463,13 @@ def _read_clips(folder: str, by: Sequence[str] | None, every_column: bool) -> An
         raise InputError(
             f"{path} cannot be read: {error}. Restore it, or record the data set again."
         ) from error
-    missing = [name for name in _NEEDED if name not in names]
-    if missing:
-        raise InputError(
-            f"{path} has no column {missing[0]}, so it is not the manifest of a data "
-            "set. Restore it, or record the data set again."
-        )
     for name in by or ():
         if name not in names:
             limits = f"must name a column of the manifest: {', '.join(names)}"
             raise OptionError("group_by", limits, name)
-    wanted = {*_NEEDED, *FINGERPRINT_FIELDS, *(by or ())}
-    chosen = [name for name in names if every_column or name in wanted]
-    table = read_table(folder, MANIFEST, chosen)
+    more = [name for name in FINGERPRINT_FIELDS if name in names]
+    chosen = [*dict.fromkeys([*_NEEDED, *more, *(by or ())])]
+    table = read_table(folder, MANIFEST, chosen, every_column)
     table = table.filter(np.greater(table["windows"].to_numpy(), 0))
     return table if by is None else _replaced(table, "group", _joined_texts(table, by))
 

@@ -7,8 +7,8 @@ The functions are those that wrote the data set.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
@@ -36,8 +36,7 @@ from beam_pipeline.plan.segments import (
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.read.recorded_windows import RecordedWindows
-from beam_pipeline.read.records import SplitSource
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.read.records import open_records
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.transforms.base import seconds_to_frames
 from beam_pipeline.write.blocks import (
@@ -53,9 +52,6 @@ from beam_pipeline.write.process_settings import OneThread
 
 _Block = TypeVar("_Block", bound=Block)
 
-# What inputs list for files, by the number of the input and the path.
-Listed = Mapping[tuple[int, str], Sequence[SourceRow]]
-
 # A field of a clip -> its column in the manifest.
 _OF_CLIPS = {
     name: name
@@ -69,23 +65,35 @@ class DecodeAgain:
 
     Parameters
     ----------
-    recipe : Recipe
-        That of the data set, without ``fingerprint``.
+    metadata : Metadata
+        Of a data set with a recipe.
     recorded : RecordedWindows
         Its tables.
     inputs : sequence of Input
         Those that it was recorded from, in their order.
+    rows : iterable of int
+        The rows of all windows that may be asked for. The inputs are listed once.
+    only_windows : bool
+        Whether no example is asked for. Then no file is hashed.
     """
 
     def __init__(
         self,
-        recipe: Recipe,
         metadata: Metadata,
         recorded: RecordedWindows,
         inputs: Sequence[Input],
+        rows: Iterable[int],
+        only_windows: bool = False,
     ):
+        assert metadata.recipe is not None
+        recipe = metadata.recipe.replace(fingerprint=False)
+        self._columns = _OF_CLIPS
+        if only_windows:
+            recipe = recipe.replace(hash_files=False)
+        elif recipe.audio.hash_files:
+            self._columns = {**_OF_CLIPS, "sha256": FILE_SHA256}
         self._recipe, self._metadata = recipe, metadata
-        self.recorded, self._inputs = recorded, inputs
+        self._recorded, self._inputs = recorded, inputs
         self._prober = Prober(inputs, recipe)
         have_windows = recorded.have_windows(recipe)
         rates, channels = (
@@ -97,61 +105,19 @@ class DecodeAgain:
         specs = self._format.features.specs
         self._encoder = ExampleEncoder(specs.values())
         self._targets = {label: k for k, label in enumerate(self._format.classes)}
+        self._layouts: dict[str, ShardLayout] = {}
         self._last: tuple[int, Clip] | None = None
-
-    @cached_property
-    def _layouts(self) -> dict[str, ShardLayout]:
-        recipe, walk = self._recipe, 0
-        if recipe.shards.are_mixed:
-            rows = range(len(self.recorded.manifest["path"]))
-            clips = (self.recorded.clip_at(row, recipe) for row in rows)
-            walk = longest_walk(clips, recipe)
-        size = example_bytes(self._format.features)
-        return {
-            split: ShardLayout.of(
-                split,
-                int(self.recorded.is_in(split).sum()),
-                size,
-                recipe,
-                longest_walk=walk,
-            )
-            for split in self._metadata.splits
-        }
-
-    def listed(self, rows: Iterable[int]) -> Listed:
-        """Returns what the inputs list for the clips of some windows, file by file."""
-        clips = {int(self.recorded.clip[row]) for row in rows}
-        wanted = {self._file_of(clip) for clip in clips}
-        found: dict[tuple[int, str], list[SourceRow]] = {}
-        for row in list_sources(self._inputs, self._recipe):
-            if row is not None and (row.source, row.filepath) in wanted:
-                found.setdefault((row.source, row.filepath), []).append(row)
-        return found
+        files = {self._file_of(int(recorded.clip[row])) for row in rows}
+        self._listed: dict[tuple[int, str], list[SourceRow]] = {}
+        for found in list_sources(inputs, recipe):
+            if found is not None and (found.source, found.filepath) in files:
+                of_file = self._listed.setdefault((found.source, found.filepath), [])
+                of_file.append(found)
 
     def _file_of(self, clip: int) -> tuple[int, str]:
         """Returns the input and the path of a row of the manifest."""
-        manifest = self.recorded.manifest
+        manifest = self._recorded.manifest
         return int(manifest["input"][clip]), manifest["path"][clip]
-
-    def _find(self, row: int, listed: Listed) -> SourceRow:
-        """Returns what the inputs list for a row of the manifest.
-
-        Its number may be another one there: if other data sets hold some of the files,
-        the data set has counted only what is new.
-        """
-        manifest = {
-            name: column[row] for name, column in self.recorded.manifest.items()
-        }
-        rate, parts = int(manifest["sample_rate_hz"]), []
-        for found in listed.get(self._file_of(row), ()):
-            is_channel = found.channel in (None, manifest["channel"])
-            start = seconds_to_frames(found.offset_s, rate)
-            if is_channel and start == manifest["start"]:
-                length = seconds_to_frames(found.duration_s or 0.0, rate)
-                parts.append((length != manifest["frames"], found))
-        if not parts:
-            raise ValueError("the inputs do not have it")
-        return min(parts, key=itemgetter(0))[1]
 
     def feature_problems(self) -> Iterator[str]:
         """Yields a line for each feature whose spec is not the recorded one."""
@@ -164,73 +130,89 @@ class DecodeAgain:
                     f"recipe and these inputs give {new and new.to_json()}"
                 )
 
-    def clip(self, row: int, listed: Listed) -> Clip:
-        """Returns the clip of a row of the manifest.
+    def example(self, row: int) -> bytes:
+        """Returns the example of a planned window, serialised.
 
         Raises
         ------
         ValueError
-            If the inputs do not have it, or have another one.
+            If it cannot be made, the recipe leaves it out, or the inputs have another
+            clip than the manifest.
         """
-        if self._last is not None and self._last[0] == row:
+        with _one_thread():
+            block = self._block(self._clip(row), row)
+            featured = _checked(apply_transforms(block))
+            encoded = encode_examples(featured, self._encoder, self._targets)
+            return _checked(encoded).records[-1]
+
+    def window(self, row: int) -> tuple[npt.NDArray[np.float32], int]:
+        """Returns the samples of a planned window, which transforms get.
+
+        Returns
+        -------
+        samples : numpy.ndarray, shape (frames,) or (channels, frames), float32
+        rate : int
+            In hertz.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`example`.
+        """
+        with _one_thread():
+            clip = self._clip(row)
+            return self._block(clip, row).windows[-1], clip.sample_rate_hz
+
+    def _clip(self, row: int) -> Clip:
+        """Returns the clip of a window, which must be that of the manifest."""
+        recorded, manifest = self._recorded, self._recorded.manifest
+        place = int(recorded.clip[row])
+        if self._last is not None and self._last[0] == place:
             return self._last[1]  # to probe it may mean to decode it
-        recorded, manifest = self.recorded, self.recorded.manifest
-        probed = self._prober.probe(self._find(row, listed))
+        probed = self._prober.probe(self._find(place))
         if isinstance(probed, Reject):
             raise ValueError(f"cannot be read again: {probed.reason}")
-        columns = _OF_CLIPS
-        if self._recipe.audio.hash_files:
-            columns = {**columns, "sha256": FILE_SHA256}
-        for name, column in columns.items():
-            old, new = manifest[column][row], getattr(probed, name)
+        for name, column in self._columns.items():
+            old, new = manifest[column][place], getattr(probed, name)
             if old != new:
                 raise ValueError(
                     f"{column} is {new} in the inputs, {old} in {MANIFEST}"
                 )
         if probed.placed is not None:
-            starts = np.unique(recorded.start[recorded.of_clip(row)]).tolist()
+            starts = np.unique(recorded.start[recorded.of_clip(place)]).tolist()
             if starts != list(probed.placed.starts[: len(starts)]):
                 what = "sounds" if self._recipe.windows.placement else "events"
                 raise ValueError(f"the {what} in the inputs give other windows")
         clip = probed._replace(
-            row=int(manifest["index"][row]),
-            split=manifest["split"][row],
-            examples=int(manifest["windows"][row]),
+            row=int(manifest["index"][place]),
+            split=manifest["split"][place],
+            examples=int(manifest["windows"][place]),
         )
-        self._last = row, clip
+        self._last = place, clip
         return clip
 
-    def record(self, clip: Clip, row: int) -> bytes:
-        """Returns the example of a planned window, made from the sources.
+    def _find(self, clip: int) -> SourceRow:
+        """Returns what the inputs list for a row of the manifest.
 
-        Raises
-        ------
-        ValueError
-            If it cannot be made, or the recipe leaves it out.
+        Its number may be another one there: if other data sets hold some of the files,
+        the data set has counted only what is new.
         """
-        featured = _checked(apply_transforms(self._block(clip, row)))
-        return _checked(
-            encode_examples(featured, self._encoder, self._targets)
-        ).records[-1]
-
-    def window(self, clip: Clip, row: int) -> npt.NDArray[np.float32]:
-        """Returns the samples of a planned window, which transforms get.
-
-        Returns
-        -------
-        numpy.ndarray, shape (frames,) or (channels, frames), float32
-
-        Raises
-        ------
-        ValueError
-            As :meth:`record`.
-        """
-        window: npt.NDArray[np.float32] = self._block(clip, row).windows[-1]
-        return window
+        manifest = self._recorded.manifest
+        rate, frames = (int(manifest[n][clip]) for n in ("sample_rate_hz", "frames"))
+        parts = []
+        for found in self._listed.get(self._file_of(clip), ()):
+            is_channel = found.channel in (None, manifest["channel"][clip])
+            start = seconds_to_frames(found.offset_s, rate)
+            if is_channel and start == manifest["start"][clip]:
+                length = seconds_to_frames(found.duration_s or 0.0, rate)
+                parts.append((length != frames, found))
+        if not parts:
+            raise ValueError("the inputs do not have it")
+        return min(parts, key=itemgetter(0))[1]
 
     def _block(self, clip: Clip, row: int) -> WindowBlock:
         """Returns some windows, the last of them the one of a row."""
-        recorded = self.recorded
+        recorded = self._recorded
         place = int(recorded.places[row])
         of_clip = int(recorded.first_places[recorded.clip[row]])
         first = number = place - of_clip
@@ -239,7 +221,7 @@ class DecodeAgain:
             # depend on where it begins.
             in_split = recorded.is_in(clip.split)[recorded.clip_by_clip]
             of_split = int(np.argmax(in_split))
-            begin = self._layouts[clip.split].begin_of_segment(place - of_split)
+            begin = self._layout(clip.split).begin_of_segment(place - of_split)
             first = max(0, of_split + begin - of_clip)
         count = number - first + 1
         segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
@@ -251,6 +233,32 @@ class DecodeAgain:
         if not block.rows.kept[-1]:
             raise ValueError("the recipe leaves it out now")
         return block
+
+    def _layout(self, split: str) -> ShardLayout:
+        """Returns how the examples of a split lie in its shards."""
+        if split not in self._layouts:
+            recipe, walk = self._recipe, 0
+            if recipe.shards.are_mixed:
+                rows = range(len(self._recorded.manifest["path"]))
+                clips = (self._recorded.clip_at(row, recipe) for row in rows)
+                walk = longest_walk(clips, recipe)
+            self._layouts[split] = ShardLayout.of(
+                split,
+                int(self._recorded.is_in(split).sum()),
+                example_bytes(self._format.features),
+                recipe,
+                longest_walk=walk,
+            )
+        return self._layouts[split]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    OneThread.begin()
+    try:
+        yield
+    finally:
+        OneThread.end()
 
 
 def _checked(block: _Block) -> _Block:
@@ -282,21 +290,17 @@ def choose_examples(
     among : numpy.ndarray of bool, shape (windows,), optional
         Which windows to choose among. Default: all.
     """
-    rows = {split: recorded.of_split(split) for split in metadata.splits}
-    numbers = {
-        split: np.arange(len(some)) if among is None else np.flatnonzero(among[some])
-        for split, some in rows.items()
-    }
-    ends = np.cumsum([len(some) for some in numbers.values()])
-    total = int(ends[-1]) if len(ends) else 0
-    some = np.random.default_rng(seed).permutation(total)[:count]
+    splits = list(metadata.splits)
+    of_splits = [recorded.of_split(split) for split in splits]
+    rows = np.concatenate([np.zeros(0, np.int64), *of_splits])
+    ends = np.cumsum([len(each) for each in of_splits])
+    wanted = np.arange(len(rows)) if among is None else np.flatnonzero(among[rows])
+    some = np.random.default_rng(seed).permutation(len(wanted))[:count]
     chosen = []
-    for place in np.sort(some).tolist():
+    for place in wanted[np.sort(some)].tolist():
         k = int(np.searchsorted(ends, place, "right"))
-        split = list(rows)[k]
-        first = int(ends[k]) - len(numbers[split])
-        number = int(numbers[split][place - first])
-        chosen.append(Sampled(split, number, int(rows[split][number])))
+        number = place - int(ends[k]) + len(of_splits[k])
+        chosen.append(Sampled(splits[k], number, int(rows[place])))
     return chosen
 
 
@@ -323,51 +327,34 @@ def sample_problems(
     """
     if not chosen:
         return
-    assert metadata.recipe is not None
-    recipe = metadata.recipe.replace(fingerprint=False)
-    again = DecodeAgain(recipe, metadata, recorded, inputs)
+    rows = [each.row for each in chosen]
+    again = DecodeAgain(metadata, recorded, inputs, rows)
     yield from again.feature_problems()
-    needed = dict.fromkeys(each.split for each in chosen)
     try:
-        sources = {split: SplitSource(folder, split, None) for split in needed}
+        needed = dict.fromkeys(each.split for each in chosen)
+        records = {split: open_records(folder, split) for split in needed}
     except InputError as error:
         yield str(error)
         return
-    listed = again.listed(each.row for each in chosen)
-    OneThread.begin()
-    try:
-        for each in chosen:
-            yield from _compare(again, each, listed, sources[each.split])
-    finally:
-        OneThread.end()
-
-
-def _compare(
-    again: DecodeAgain,
-    each: Sampled,
-    listed: Listed,
-    source: SplitSource,
-) -> Iterator[str]:
-    clip_row = int(again.recorded.clip[each.row])
-    path = again.recorded.manifest["path"][clip_row]
-    start = int(again.recorded.start[each.row])
-    where = (
-        f"{path}: the window at frame {start} (example {each.number} of {each.split})"
-    )
-    try:
-        clip = again.clip(clip_row, listed)
-        made = again.record(clip, each.row)
-    except ValueError as error:
-        yield f"{where}: {error}"
-        return
-    try:
-        (stored,) = source.serialised(np.array([each.number]))
-    except (DamagedRecord, InputError) as error:
-        yield str(error)
-        return
-    if stored != made:
-        names = _differing(stored, made, source.metadata)
-        yield f"{where}: decoded again, it differs in {', '.join(names)}"
+    for split, number, row in chosen:
+        path = recorded.manifest["path"][recorded.clip[row]]
+        where = (
+            f"{path}: the window at frame {recorded.start[row]} (example {number} of "
+            f"{split})"
+        )
+        try:
+            made = again.example(row)
+        except ValueError as error:
+            yield f"{where}: {error}"
+            continue
+        try:
+            (stored,) = records[split].serialised([number])
+        except (DamagedRecord, InputError) as error:
+            yield str(error)
+            continue
+        if stored != made:
+            names = ", ".join(_differing(stored, made, metadata))
+            yield f"{where}: decoded again, it differs in {names}"
 
 
 def _differing(stored: bytes, made: bytes, metadata: Metadata) -> list[str]:
@@ -381,7 +368,9 @@ def _differing(stored: bytes, made: bytes, metadata: Metadata) -> list[str]:
         )
     except ValueError as error:
         return [f"its form ({error})"]
-    names = sorted({*one, *other})
-    same = [n for n in names if n in one and n in other]
-    wrong = [n for n in same if not np.array_equal(one[n], other[n])]
-    return [*wrong, *(n for n in names if n not in same)] or ["its bytes alone"]
+    return [
+        name
+        for name in sorted({*one, *other})
+        if (name in one) != (name in other)
+        or not np.array_equal(one[name], other[name])
+    ] or ["its bytes alone"]

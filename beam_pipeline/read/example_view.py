@@ -25,10 +25,10 @@ from beam_pipeline.recipe.recipe import Recipe
 MOST_WAV_BYTES = 128_000
 MOST_TABLE_BYTES = 40_000
 MOST_PLAYERS, MOST_DRAWN = 2, 6
-MOST_HZ = 10_000_000
 
 SHORT_SIGNAL = 64  # shorter arrays are values
-LONG_TEXT, LONG_LIST = 300, 12
+_MOST_HZ = 10_000_000
+LONG_TEXT = 300
 _DOTS_PER_INCH = 64
 
 Array = npt.NDArray[Any]
@@ -71,7 +71,11 @@ def view_example(
     first = [*heard, *(name for name in arrays if name not in heard)][:MOST_DRAWN]
     picture = _picture(example, first, features, recipe)
     drawn = first if picture.startswith("<img") else []
-    rows = [(k, describe_value(v)) for k, v in example.items() if k not in drawn]
+    rows = [
+        (name, _short(value if isinstance(value, str) else describe_value(value)))
+        for name, value in example.items()
+        if name not in drawn
+    ]
     title = escape(_short(title_of(example)))
     inner = "".join(players) + picture + _table(rows)
     return f"<div><strong>{title}</strong>{inner}</div>"
@@ -108,49 +112,19 @@ def _picture(
 
 
 def describe_value(value: Any) -> str:
-    """Returns a value as a short text: itself, or the dtype, shape and range."""
-    if isinstance(value, np.ndarray) and value.size > LONG_LIST:
-        words = f"{value.dtype} {value.shape}"
-        if value.dtype.kind in "biuf":
-            words += f", {_range_of(value)}"
-        return words
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind == "f":
-            return _short(np.array2string(value, precision=4, separator=", "))
-        return _short(str(value.tolist()))
-    if isinstance(value, float | np.floating):
-        return f"{float(value):.6g}"
-    return _short(str(value))
-
-
-def encode_wav(samples: Array, rate: int) -> bytes:
-    """Returns samples as a WAV file of 16 bits.
-
-    Parameters
-    ----------
-    samples : numpy.ndarray, shape (frames,) or (channels, frames)
-        Floating-point samples from -1 to 1, beyond which all are divided by the
-        loudest; or integers, whose dtype gives the range. NaN is 0.
-    rate : int
-        In hertz.
-    """
-    import wave
-
-    if samples.dtype.kind == "f":
-        values = np.nan_to_num(samples.astype(np.float64), posinf=1, neginf=-1)
-        values = values / max(1.0, float(np.abs(values).max(initial=0)))
-    else:
-        limits = np.iinfo(samples.dtype)
-        middle = 0 if limits.min else (limits.max + 1) / 2
-        values = (samples.astype(np.float64) - middle) / (limits.max + 1 - middle)
-    pcm = np.clip(np.round(values * 32767), -32767, 32767).astype("<i2")
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1 if pcm.ndim == 1 else len(pcm))
-        writer.setsampwidth(2)
-        writer.setframerate(rate)
-        writer.writeframes(pcm.T.tobytes())
-    return file.getvalue()
+    """Returns a value, or the dtype, shape, first values and range of an array."""
+    if isinstance(value, str):
+        return repr(value)
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return str(array[()])
+    flat = array.reshape(-1)
+    start = np.array2string(flat[:4], precision=4, separator=", ")[1:-1]
+    dtype = "string" if array.dtype.kind == "O" else array.dtype
+    text = f"{dtype} {array.shape} [{start}{', ...' if flat.size > 4 else ''}]"
+    if array.dtype.kind in "iuf" and flat.size:
+        text += f" from {flat.min():.4g} to {flat.max():.4g}"
+    return text
 
 
 def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int | None:
@@ -158,7 +132,7 @@ def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int
     rate = None if recipe is None else recipe.audio.sample_rate
     for key in ("fs", "sample_rate"):
         value = example.get(key)
-        if isinstance(value, int | float | np.number) and 1 <= value <= MOST_HZ:
+        if isinstance(value, int | float | np.number) and 1 <= value <= _MOST_HZ:
             rate = int(value)
             break
     if recipe is None or rate is None:
@@ -184,6 +158,39 @@ def is_signal(value: Array, axes: Any) -> bool:
     return value.ndim in (1, 2) and channels <= 8 and value.shape[-1] >= SHORT_SIGNAL
 
 
+def as_float(samples: Any) -> npt.NDArray[np.float64]:
+    """Returns samples with a full scale of 1; integers are divided by theirs."""
+    made = np.asarray(samples)
+    if made.dtype.kind not in "iu":
+        return made.astype(np.float64)
+    limits = np.iinfo(made.dtype)
+    middle = 0 if limits.min else (limits.max + 1) / 2
+    return (made.astype(np.float64) - middle) / (limits.max + 1 - middle)
+
+
+def encode_sound(samples: Any, rate: int, form: str) -> tuple[bytes, float]:
+    """Returns samples as a file of 16 bits, and by what they were divided.
+
+    Parameters
+    ----------
+    samples : numpy.ndarray, shape (frames,) or (channels, frames)
+        See :func:`as_float`. Those beyond full scale are divided by the loudest. NaN
+        is 0.
+    rate : int
+        In hertz.
+    form : str
+        ``WAV`` or ``FLAC``.
+    """
+    import soundfile
+
+    signal = np.nan_to_num(as_float(samples), posinf=1, neginf=-1)
+    gain = max(1.0, float(np.abs(signal).max(initial=0.0)))
+    pcm = np.round(signal / gain * 32767).astype(np.int16)
+    file = io.BytesIO()
+    soundfile.write(file, pcm.T, rate, format=form, subtype="PCM_16")
+    return file.getvalue(), gain
+
+
 def _player(signal: Array, rate: int) -> Iterator[str]:
     samples = signal
     if signal.ndim == 2 and len(signal) > 2:
@@ -193,10 +200,10 @@ def _player(signal: Array, rate: int) -> Iterator[str]:
     channels = 1 if samples.ndim == 1 else len(samples)
     frames = samples.shape[-1]
     kept = min(frames, MOST_WAV_BYTES // (2 * channels))
-    content = base64.b64encode(encode_wav(samples[..., :kept], rate)).decode()
+    wav, _ = encode_sound(samples[..., :kept], rate, "WAV")
     yield (
         '<audio controls style="width:100%" '
-        f'src="data:audio/wav;base64,{content}"></audio>'
+        f'src="data:audio/wav;base64,{base64.b64encode(wav).decode()}"></audio>'
     )
     notes = []
     if channels == 1 and signal.ndim == 2 and len(signal) > 2:
@@ -209,11 +216,6 @@ def _player(signal: Array, rate: int) -> Iterator[str]:
 
 def _small(words: str) -> str:
     return f"<div><small>{escape(_short(words))}</small></div>"
-
-
-def _range_of(values: Array) -> str:
-    real = np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
-    return f"{real.min():.4g} to {real.max():.4g}"
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Examples to listen to: their samples as WAV files.
+"""Examples to listen to: which of their features are samples, and those as files.
 
 ::
 
@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.read.decode_again import DecodeAgain, Listed
+from beam_pipeline.read.decode_again import DecodeAgain
 from beam_pipeline.read.example_view import is_signal, rate_of
 from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
 from beam_pipeline.storage import files
-from beam_pipeline.write.process_settings import OneThread
 
 # How a WAV file stores samples of a type, unchanged.
 _SUBTYPES = {
@@ -55,7 +53,7 @@ class Sound(NamedTuple):
 
 
 class Sounds:
-    """The sounds of examples of a data set.
+    """The sounds of examples of data sets.
 
     The sound is the feature ``signal``, or else the first feature that is one, with the
     samples that are stored. If there is none, the window is decoded again from the
@@ -63,30 +61,25 @@ class Sounds:
 
     Parameters
     ----------
-    examples : iterable of mapping
-        All examples whose sounds may be asked for, as :func:`.show.some_examples`
-        yields them. The tables and the inputs are read once for all of them.
+    data : DataSets
+    examples : mapping
+        All examples whose sounds may be asked for, by their split, or splits, and their
+        number in it. The tables and the inputs are read once for all of them.
     inputs : sequence of Input
-        What the data set was recorded from; only examples without a signal need them.
+        What the data sets were recorded from; only examples without a signal need them.
     """
 
     def __init__(
         self,
-        folder: str,
-        metadata: Metadata,
-        examples: Iterable[Mapping[str, Any]],
+        data: DataSets,
+        examples: Mapping[tuple[str, int], Mapping[str, Any]],
         inputs: Sequence[Input] = (),
     ):
-        self._folder, self._metadata, self._inputs = folder, metadata, inputs
-        self._examples = list(examples)
+        self._data, self._examples, self._inputs = data, examples, inputs
+        self._decoders: dict[int, tuple[DecodeAgain, RecordedWindows]] = {}
 
-    def of(self, split: str, number: int, example: Mapping[str, Any]) -> Sound:
+    def of(self, split: str, number: int) -> Sound:
         """Returns the sound of an example.
-
-        Parameters
-        ----------
-        split, number
-            The split, or splits, and the example's number in them.
 
         Raises
         ------
@@ -95,27 +88,42 @@ class Sounds:
         InputError
             If its window cannot be decoded again.
         """
-        found = stored_signal(example, self._metadata)
-        samples, rate = found or self._decoded(number, example)
+        example = self._examples[split, number]
+        found = stored_signal(example, self._data.metadata)
+        samples, rate = found or self._decoded(split, number, example)
         return Sound(_name(split, number, example), samples, rate)
 
-    def _decoded(self, number: int, example: Mapping[str, Any]) -> tuple[Array, int]:
+    def _decoded(
+        self, split: str, number: int, example: Mapping[str, Any]
+    ) -> tuple[Array, int]:
         """Decodes the window of an example again; returns its samples and rate."""
-        again, listed = self._again, self._listed
-        row = _row_of(example, again.recorded)
-        OneThread.begin()
+        again, recorded = self._decoder(self._data_set_of(split, number))
+        row = _row_of(example, recorded)
+        if row is None:
+            raise InputError(
+                f"The table of windows has no window of {example['filepath']} at frame "
+                f"{example['win_start_idx']}. To compare the data set with its tables, "
+                "run `audio-tfrecords verify --deep`."
+            )
         try:
-            clip = again.clip(int(again.recorded.clip[row]), listed)
-            return again.window(clip, row), clip.sample_rate_hz
+            return again.window(row)
         except (ValueError, RecipeError) as error:
             path = example["filepath"]
             raise InputError(f"{path}: example {number}: {error}") from error
-        finally:
-            OneThread.end()
 
-    @cached_property
-    def _again(self) -> DecodeAgain:
-        folder, metadata = self._folder, self._metadata
+    def _data_set_of(self, split: str, number: int) -> int:
+        """Returns which of the data sets holds an example."""
+        held = [
+            each.splits[split].examples if split in each.splits else 0
+            for each in self._data.each[:-1]
+        ]
+        return int(np.searchsorted(np.cumsum(held), number, "right"))
+
+    def _decoder(self, place: int) -> tuple[DecodeAgain, RecordedWindows]:
+        """Returns what decodes windows of one of the data sets, and its tables."""
+        if place in self._decoders:
+            return self._decoders[place]
+        folder, metadata = self._data.folders[place], self._data.each[place]
         if metadata.recipe is None:
             raise InputError(
                 f"{folder} has no feature of samples, and was not recorded from audio "
@@ -127,20 +135,17 @@ class Sounds:
                 "is needed, because the examples have no feature of samples: name what "
                 "the data set was recorded from, and the windows are decoded again",
             )
-        root = files.absolute(folder)
-        recorded = read_recorded(root, metadata)
-        recipe = metadata.recipe.replace(fingerprint=False, hash_files=False)
-        return DecodeAgain(recipe, metadata, recorded, self._inputs)
-
-    @cached_property
-    def _listed(self) -> Listed:
-        """What the inputs list for the clips of the examples without a signal."""
-        rows = []
-        for example in self._examples:
-            if stored_signal(example, self._metadata) is None:
-                with suppress(InputError):  # raised for the example that is asked for
-                    rows.append(_row_of(example, self._again.recorded))
-        return self._again.listed(rows)
+        recorded = read_recorded(folder, metadata)
+        rows = (
+            _row_of(example, recorded)
+            for which, example in self._examples.items()
+            if self._data_set_of(*which) == place
+            and stored_signal(example, metadata) is None
+        )
+        known = [row for row in rows if row is not None]
+        again = DecodeAgain(metadata, recorded, self._inputs, known, only_windows=True)
+        self._decoders[place] = again, recorded
+        return self._decoders[place]
 
 
 def stored_signal(
@@ -176,8 +181,8 @@ def _for_wav(samples: Array) -> Array | None:
     return None
 
 
-def _row_of(example: Mapping[str, Any], recorded: RecordedWindows) -> int:
-    """Returns the row of an example in the table of windows."""
+def _row_of(example: Mapping[str, Any], recorded: RecordedWindows) -> int | None:
+    """Returns the row of an example in the table of windows, if it has one."""
     clips = np.flatnonzero(recorded.manifest["index"] == int(example["index"]))
     for clip in clips.tolist():
         of_clip = recorded.of_clip(clip)
@@ -187,11 +192,7 @@ def _row_of(example: Mapping[str, Any], recorded: RecordedWindows) -> int:
         ]
         if len(rows):
             return int(rows[0])
-    raise InputError(
-        f"The table of windows has no window of {example['filepath']} at frame "
-        f"{example['win_start_idx']}. To compare the data set with its tables, run "
-        "`audio-tfrecords verify --deep`."
-    )
+    return None
 
 
 def _name(split: str, number: int, example: Mapping[str, Any]) -> str:

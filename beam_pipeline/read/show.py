@@ -12,6 +12,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.read.choices import Piece, choose_splits
+from beam_pipeline.read.example_view import describe_value
 from beam_pipeline.read.records import open_records
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
@@ -153,20 +154,5 @@ def describe_example(example: Mapping[str, Any]) -> str:
     """Returns one line for each feature: its dtype, shape, first values and range."""
     width = max((len(name) for name in example), default=0)
     return "\n".join(
-        f"  {name:{width}}  {_describe_value(value)}" for name, value in example.items()
+        f"  {name:{width}}  {describe_value(value)}" for name, value in example.items()
     )
-
-
-def _describe_value(value: Any) -> str:
-    if isinstance(value, str):
-        return repr(value)
-    array = np.asarray(value)
-    if array.ndim == 0:
-        return f"{array}"
-    flat = array.reshape(-1)
-    start = np.array2string(flat[:4], precision=4, separator=", ")[1:-1]
-    dtype = "string" if array.dtype.kind == "O" else array.dtype
-    text = f"{dtype} {array.shape} [{start}{', ...' if flat.size > 4 else ''}]"
-    if array.dtype.kind in "iuf" and flat.size:
-        text += f" from {flat.min():.4g} to {flat.max():.4g}"
-    return text

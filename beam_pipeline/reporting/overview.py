@@ -10,6 +10,7 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
+from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
@@ -26,19 +27,15 @@ _OF_CLIPS = [
 ]  # fmt: skip
 
 
-def describe_data_set(folder: str, metadata: Metadata) -> dict[str, Any]:
+def describe_data_set(data: DataSets) -> dict[str, Any]:
     """Returns JSON values for the tables of the page.
-
-    Parameters
-    ----------
-    folder : str
-        The data set.
 
     Raises
     ------
     InputError
         If its manifest is missing or damaged.
     """
+    metadata = data.metadata
     shards = list(metadata.shards())
     made = {
         "splits": _splits(metadata),
@@ -63,8 +60,8 @@ def describe_data_set(folder: str, metadata: Metadata) -> dict[str, Any]:
         "rejects": [],
     }
     if metadata.recipe is not None:
-        made["audio"] = _audio(folder, metadata)
-        made["rejects"] = _rejects(folder, metadata)
+        made["audio"] = _audio(data)
+        made["rejects"] = _rejects(data)
     return made
 
 
@@ -115,7 +112,7 @@ def _feature(name: str, metadata: Metadata) -> dict[str, Any]:
 
 
 def _recipe(metadata: Metadata) -> dict[str, Any]:
-    """Returns the options that have not their default."""
+    """Returns the options whose values are not the defaults."""
     if metadata.recipe is None:
         return {} if metadata.elements is None else dict(metadata.elements.options)
     values = metadata.recipe.to_json()
@@ -126,9 +123,13 @@ def _recipe(metadata: Metadata) -> dict[str, Any]:
     }
 
 
-def _audio(folder: str, metadata: Metadata) -> dict[str, Any]:
+def _audio(data: DataSets) -> dict[str, Any]:
     """Returns hours, rates, formats and a histogram of lengths of the clips."""
-    clips = read_table(folder, MANIFEST, _OF_CLIPS)
+    import pyarrow as pa
+
+    clips = pa.concat_tables(
+        read_table(folder, MANIFEST, _OF_CLIPS) for folder in data.folders
+    )
     seconds = clips["frames"].to_numpy() / clips["sample_rate_hz"].to_numpy()
     edges = _edges(seconds)
     kinds = zip(
@@ -166,14 +167,14 @@ def _edges(seconds: Any) -> Any:
     return np.linspace(low, high, LENGTH_BARS + 1)
 
 
-def _rejects(folder: str, metadata: Metadata) -> list[dict[str, Any]]:
+def _rejects(data: DataSets) -> list[dict[str, Any]]:
     """Returns the rejected files by the kind of their error, most frequent first."""
-    path = files.join(folder, REJECTED)
     by_error: dict[str, list[dict[str, str]]] = {}
-    for line in files.read_bytes(path).splitlines():
-        values = parse_json(line)
-        file = {"path": str(values["path"]), "reason": str(values["reason"])}
-        by_error.setdefault(str(values["error"]), []).append(file)
+    for folder in data.folders:
+        for line in files.read_bytes(files.join(folder, REJECTED)).splitlines():
+            values = parse_json(line)
+            file = {"path": str(values["path"]), "reason": str(values["reason"])}
+            by_error.setdefault(str(values["error"]), []).append(file)
     kinds = sorted(by_error.items(), key=lambda item: -len(item[1]))[:REASONS_SHOWN]
     return [
         {"error": error, "count": len(each), "files": each[:FILES_SHOWN]}

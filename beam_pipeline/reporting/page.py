@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.resources
 import json
 import math
@@ -16,13 +17,13 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import WINDOWS
+from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.listening import Sounds
 from beam_pipeline.read.table import window_table
-from beam_pipeline.read.verify import load_metadata
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.overview import describe_data_set
 from beam_pipeline.reporting.problems import (
@@ -49,8 +50,8 @@ _SHOWN_ELSEWHERE = ("class", "copy", "filepath", "fs", "index", "win_start_idx")
 
 
 def report(
-    folder: str | os.PathLike[str],
-    output: str | os.PathLike[str] = "report.html",
+    folder: Folders,
+    output: str | os.PathLike[str] | None = None,
     *,
     clips: int = DEFAULT_CLIPS,
     bytes: int = DEFAULT_BYTES,
@@ -70,10 +71,12 @@ def report(
 
     Parameters
     ----------
-    folder : path
-        A finished data set, on any file system.
-    output : path
-        The HTML file; an existing one is replaced.
+    folder : path or sequence of paths
+        A finished data set, on any file system; or several that belong together, which
+        the page shows as one.
+    output : path, optional
+        The HTML file; an existing one is replaced. Default: named after the data set,
+        in the current folder: ``records-report.html``.
     clips : int
         How many examples can be heard; 0: none. Five times as many are read and
         measured.
@@ -87,31 +90,38 @@ def report(
         ``{"test": [12, 80]}``. They count as ``clips``; if they are more, all are
         shown.
     input : as in :func:`beam_pipeline.record`, optional
-        What the data set was recorded from, to decode windows again, to be measured
-        and heard. Only data sets without a feature of samples need it. The modules of
-        transforms that the recipe names are imported.
+        What the data set was recorded from, or all of them, to decode windows again, to
+        be measured and heard. Only data sets without a feature of samples need it. The
+        modules of transforms that the recipe names are imported.
 
     Raises
     ------
     InputError
-        If there is no data set, or its files are damaged.
+        If there is no data set, or its files are damaged; or if several do not belong
+        together.
     OptionError
         If a number is negative, or there is no such split or example.
     """
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
         if value < 0:
             raise OptionError(name, "must not be negative", value)
-    name = files.absolute(os.fspath(folder))
-    metadata = load_metadata(name)
+    data = open_data_sets(folder)
+    metadata = data.metadata
     given = _check_examples(examples or {}, metadata)
-    if input is None or metadata.recipe is None:
-        page = _make(name, metadata, clips, bytes, seed, given, ())
-    else:
-        with resolved(input, metadata.recipe) as inputs:
-            page = _make(name, metadata, clips, bytes, seed, given, inputs)
-    path = os.path.abspath(os.fspath(output))
+    inputs: Sequence[Input] = ()
+    with contextlib.ExitStack() as stack:
+        if input is not None and metadata.recipe is not None:
+            inputs = stack.enter_context(resolved(input, metadata.recipe))
+        page = _make(data, clips, bytes, seed, given, inputs)
+    path = os.path.abspath(os.fspath(output or f"{_name(data, '-')}-report.html"))
     files.write_bytes(path, page)
     return path
+
+
+def _name(data: DataSets, between: str) -> str:
+    """Returns the names of the folders of data sets."""
+    names = (folder.rstrip("/") for folder in data.folders)
+    return between.join(os.path.basename(name) or "records" for name in names)
 
 
 def _check_examples(
@@ -134,27 +144,29 @@ def _check_examples(
 
 
 def _make(
-    folder: str,
-    metadata: Metadata,
+    data: DataSets,
     clips: int,
     size: int,
     seed: int,
     examples: Mapping[str, Sequence[int]],
     inputs: Sequence[Input],
 ) -> bytes:
-    table = None
-    if metadata.recipe is not None and files.exists(files.join(folder, WINDOWS)):
-        table = window_table(folder)
-        table = table.filter(table["left_out"].is_null())
-    audited = None if metadata.recipe is None else audit(folder)
+    metadata, folders = data.metadata, data.folders
+    table = audited = None
+    if all(each.recipe is not None for each in data.each):
+        audited = audit(folders)
+        if all(files.exists(files.join(folder, WINDOWS)) for folder in folders):
+            table = window_table(folders)
+            table = table.filter(table["left_out"].is_null())
     clips = max(clips, sum(map(len, examples.values())))
     silence = find_silence(table)
     leaks = paths_to_hear(audited, silence.whole)
-    samples = draw_samples(folder, metadata, table, clips, seed, leaks, examples)
-    sounds = Sounds(folder, metadata, (s.values for s in samples), inputs)
+    samples = draw_samples(data, table, clips, seed, leaks, examples)
+    values = {(each.split, each.number): each.values for each in samples}
+    sounds = Sounds(data, values, inputs)
     measure_sounds(sounds, samples)
     name_unusual(samples)
-    described = describe_data_set(folder, metadata)
+    described = describe_data_set(data)
     rejects = described["rejects"]
     problems = find_problems(metadata, audited, table, silence, samples, rejects)
     order = _order(samples, [s for problem in problems for s in problem.samples], clips)
@@ -165,8 +177,8 @@ def _make(
         ids[id(sample)] = len(shown)
         shown.append(_describe(sample, sound, metadata))
     contents = {
-        "name": os.path.basename(folder.rstrip("/")) or folder,
-        "folder": folder,
+        "name": _name(data, " + "),
+        "folder": data.name,
         **described,
         "unchecked": name_unchecked(audited, samples),
         "problems": [problem.to_json(ids) for problem in problems],

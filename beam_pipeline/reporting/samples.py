@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.read.example_view import as_float, encode_sound
 from beam_pipeline.read.listening import Sounds, stored_signal
 from beam_pipeline.read.records import open_records
 
@@ -69,8 +70,7 @@ class Sample:
 
 
 def draw_samples(
-    folder: str,
-    metadata: Metadata,
+    data: DataSets,
     table: Any,
     clips: int,
     seed: int,
@@ -90,6 +90,7 @@ def draw_samples(
     examples : mapping, optional
         Examples that are read, too: their numbers in each split.
     """
+    metadata = data.metadata
     chosen = _draw(metadata, table, clips * _MEASURED_FOR_EACH, seed)
     if table is not None and paths:
         _add_paths(chosen, table, paths)
@@ -98,7 +99,7 @@ def draw_samples(
             chosen[split].setdefault(number, []).insert(0, ASKED_FOR)
     samples = []
     for split, numbers in chosen.items():
-        records = open_records(folder, split)
+        records = open_records(data.folders, split)
         for number in sorted(numbers):
             values = records[number]
             sample = Sample(split, number, _label_of(values, metadata), values)
@@ -209,7 +210,7 @@ def measure_sounds(sounds: Sounds, samples: Sequence[Sample]) -> None:
     for sample in samples:
         if np.isnan(sample.peak):
             with suppress(InputError, OptionError):
-                sound = sounds.of(sample.split, sample.number, sample.values)
+                sound = sounds.of(sample.split, sample.number)
                 _measure_signal(sample, as_float(sound.samples))
 
 
@@ -227,14 +228,6 @@ def _distance(value: FloatArray, statistics: Mapping[str, Any]) -> float:
     return float(np.sqrt(np.mean(scaled**2)))
 
 
-def as_float(samples: Any) -> FloatArray:
-    """Returns samples with a full scale of 1; integers are divided by theirs."""
-    made = np.asarray(samples)
-    if made.dtype.kind == "i":
-        return made.astype(np.float64) / -float(np.iinfo(made.dtype).min)
-    return made.astype(np.float64)
-
-
 def name_unusual(samples: Sequence[Sample]) -> None:
     """Marks the examples whose features are farthest from those of the data set."""
     known = [sample for sample in samples if np.isfinite(sample.distance)]
@@ -250,29 +243,22 @@ def encode_sounds(
     The sound is a dict with ``flac`` (base64), its rate and the one that it
     declares, ``gain`` and ``cut_s``; None if there is neither a signal nor an input.
     """
-    import soundfile
-
     left = budget
     for sample in samples:
         try:
-            sound = sounds.of(sample.split, sample.number, sample.values)
+            sound = sounds.of(sample.split, sample.number)
         except (InputError, OptionError):
             yield sample, None
             continue
         signal = as_float(sound.samples)
         if signal.ndim == 2:
             signal = signal.mean(axis=0)
-        signal = np.nan_to_num(signal)
         slowed = max(1, -(-sound.rate // _HIGHEST_HZ))
         most = int(_LONGEST_S * sound.rate)
         cut = len(signal) / sound.rate if len(signal) > most else None
-        signal = signal[:most]
-        # FLAC holds samples within 1.
-        gain = max(1.0, float(np.abs(signal).max(initial=0.0)))
         rate = max(sound.rate // slowed, _LOWEST_HZ)
-        target = io.BytesIO()
-        soundfile.write(target, signal / gain, rate, format="FLAC", subtype="PCM_16")
-        text = base64.b64encode(target.getvalue()).decode()
+        flac, gain = encode_sound(signal[:most], rate, "FLAC")
+        text = base64.b64encode(flac).decode()
         left -= len(text)
         if left < 0:
             return

@@ -519,7 +519,7 @@ def test_a_manifest_of_another_version(data_set, capsys):
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["file"]), path)
     assert status(data_set) == 2
-    assert_names(capsys.readouterr().err, "manifest.parquet", "column file")
+    assert_names(capsys.readouterr().err, "manifest.parquet", "no column 'file'")
     path.write_bytes(b"PAR1")
     with raises(InputError, naming="manifest.parquet"):
         audit(data_set)

@@ -255,6 +255,38 @@ def test_spectra_alone_are_drawn_or_decoded_again(tmp_path: Path) -> None:
     assert all(sample["sound"] for sample in contents(path)["samples"])
 
 
+def test_several_data_sets_are_one_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that are decoded again: each from its own tables."""
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path / "in")
+    features = {"mel": "log_mel(n_fft=256,n_mels=8)"}
+    first = record("in", "a", win_len=500, features=features)
+    for k in range(5):
+        write_sound(tmp_path / "in" / "owl" / f"new{k}.wav", 2000, seed=70 + k)
+    (tmp_path / "in" / "owl" / "broken.wav").write_bytes(b"RIFF")
+    more = record("in", "b", recipe="a", skip_recorded="a", max_rejected=1)
+    assert main(["report", "a", "b", "--input", "in", "--clips", "999"]) == 0
+    assert "a-b-report.html" in capsys.readouterr().out
+    shown = contents(tmp_path / "a-b-report.html")
+    held = [each.splits["records"].examples for each in (first, more)]
+    assert (shown["name"], shown["totals"]["examples"]) == ("a + b", sum(held))
+    assert shown["totals"]["rejected"] == len(shown["rejects"]) == 1
+    assert shown["audio"]["clips"] == sum(shown["audio"]["lengths"]["counts"])
+    assert {"owl/new1.wav", "owl/owl_1.wav"} <= {s["path"] for s in shown["samples"]}
+    records = open_records(["a", "b"])
+    for sample in shown["samples"]:
+        samples, _ = soundfile.read(
+            io.BytesIO(base64.b64decode(sample["sound"]["flac"]))
+        )
+        start = records[sample["number"]]["win_start_idx"]
+        whole, _ = soundfile.read(tmp_path / "in" / sample["path"])
+        assert records[sample["number"]]["filepath"] == sample["path"]
+        np.testing.assert_allclose(samples, whole[start : start + 500], atol=2**-14)
+    assert report("a") == str(tmp_path / "a-report.html")
+
+
 def test_events_are_drawn_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in" / "a.wav", tone(500, 0.3, 0), RATE)
