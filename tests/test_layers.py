@@ -20,7 +20,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "text",
     "errors",
-    "hashing marks",
+    "hashing marks parameters",
     "permutation",
     "storage audio transforms",
     "recipe",

@@ -108,8 +108,8 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.cli.forecast_report import describe_forecast
     from beam_pipeline.cli.reports import describe_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
+    from beam_pipeline.parameters import check_whole
     from beam_pipeline.recipe.canonical import split_options
-    from beam_pipeline.recipe.values import check_whole
     from beam_pipeline.run.engine import quiet_beam
 
     search_here()

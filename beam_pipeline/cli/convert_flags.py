@@ -7,13 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.values import (
-    COMPRESSIONS,
-    GZIP,
-    comma_list,
-    parse_bytes,
-    parse_shares,
-)
+from beam_pipeline.parameters import comma_list, parse_bytes
+from beam_pipeline.recipe.fields import parse_shares
+from beam_pipeline.recipe.values import COMPRESSIONS, GZIP
 
 # Options of ``convert`` in Python. The command line calls them --group-by and so on.
 CONVERT_OPTIONS = (

@@ -15,7 +15,7 @@ from beam_pipeline.cli.commands import (
 from beam_pipeline.cli.job_flags import flag_type
 from beam_pipeline.cli.report_command import run_report
 from beam_pipeline.cli.show_command import run_show
-from beam_pipeline.recipe.values import parse_bytes
+from beam_pipeline.parameters import parse_bytes
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 
 _whole_number = flag_type(int)

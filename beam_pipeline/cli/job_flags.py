@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from beam_pipeline.cli.given_flags import REPEATED
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import Option
+from beam_pipeline.recipe.fields import Option, options_of
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import recipe_options
 
@@ -52,9 +51,8 @@ def add_job_flags(parser: argparse.ArgumentParser, **output: Any) -> None:
         "How the job runs. These options do not change the data. Options of Beam "
         "follow a lone --.",
     )
-    for field in fields(RunOptions):
-        if field.metadata:
-            _add_run_option(group, field)
+    for option in options_of(RunOptions):
+        _add_option(group, option)
 
 
 def _add_inputs(group: Any) -> None:
@@ -76,47 +74,38 @@ def _add_inputs(group: Any) -> None:
 
 
 def _add_option(group: Any, option: Option) -> None:
-    """Adds a flag of the recipe. Only the recipe declares its default."""
-    flag, text = "--" + option.name.replace("_", "-"), option.help.replace("%", "%%")
-    if option.name in REPEATED:
-        group.add_argument(
-            REPEATED[option.name],
-            dest=option.name,
-            action="append",
-            metavar=option.metavar,
-            default=argparse.SUPPRESS,
-            help=text,
-        )
-    elif option.default is False:
-        group.add_argument(
-            flag, action="store_true", default=argparse.SUPPRESS, help=text
-        )
-    else:
-        shown = option.default not in (None, "")
-        group.add_argument(
-            flag,
-            type=flag_type(option.parse),
-            choices=option.choices or None,
-            metavar="|".join(option.choices) or option.metavar,
-            default=argparse.SUPPRESS,
-            help=f"{text}; default: {option.default}" if shown else text,
-        )
-
-
-def _add_run_option(group: Any, field: Any) -> None:
-    flag = "--" + field.name.replace("_", "-")
-    more: dict[str, Any] = {"action": "store_true"}
-    if field.default is not False:
-        parse = field.metadata["parse"]
-        more = {"type": flag_type(parse), "metavar": field.metadata["metavar"]}
-    if field.default == ():
-        more["action"] = "append"
+    """Adds the flag of an option, without its default, which the option declares."""
+    flag = REPEATED.get(option.name, "--" + option.name.replace("_", "-"))
+    shown = option.default not in (None, "", ()) and option.name not in REPEATED
+    text = f"{option.help}; default: {option.default}" if shown else option.help
+    takes: dict[str, Any] = {
+        "type": _type_of(option),
+        "choices": option.choices or None,
+        "metavar": "|".join(option.choices) or option.metavar,
+    }
+    if option.default is False:
+        takes, text = {"action": "store_true"}, option.help
+    elif option.name in REPEATED or option.default == ():
+        takes = {"action": "append", "metavar": option.metavar}
     group.add_argument(
         flag,
+        dest=option.name,
         default=argparse.SUPPRESS,
-        help=field.metadata["help"].replace("%", "%%"),
-        **more,
+        help=text.replace("%", "%%"),
+        **takes,
     )
+
+
+def _type_of(option: Option) -> Callable[[str], Any]:
+    """Returns the type of an option's flag for argparse; it checks the value."""
+
+    def parse(text: str) -> Any:
+        values, name = option.values, option.name
+        given = values.parse(text)
+        values.value(name, values.json(name, given))
+        return given
+
+    return flag_type(parse)
 
 
 def add_forecast_flags(parser: argparse.ArgumentParser) -> None:

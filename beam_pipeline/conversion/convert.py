@@ -32,8 +32,9 @@ from beam_pipeline.examples.structure import (
     leaves,
     needed_features,
 )
+from beam_pipeline.parameters import check_whole
+from beam_pipeline.recipe.fields import parse_shares, shares_text
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.values import check_whole, parse_shares, shares_text
 from beam_pipeline.run.elements import run_elements
 from beam_pipeline.run.watching import Watch
 from beam_pipeline.storage import files

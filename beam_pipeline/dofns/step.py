@@ -6,8 +6,8 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from beam_pipeline.errors import ClipError
+from beam_pipeline.parameters import check_choice
 from beam_pipeline.pipeline.sink import COUNTERS
-from beam_pipeline.recipe.values import check_choice
 from beam_pipeline.write.process_settings import OneThread
 
 REJECTS = "rejects"

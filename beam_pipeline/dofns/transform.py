@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dofns.step import REJECTS, Step
 from beam_pipeline.errors import InputError, OptionError, TransformError
-from beam_pipeline.recipe.values import check_text, check_whole
+from beam_pipeline.parameters import check_text, check_whole
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.expressions import parse_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES

@@ -21,8 +21,8 @@ from beam_pipeline.dataset.work_folder import (
     recorded_metadata,
 )
 from beam_pipeline.errors import EngineError
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.plan.shards import Shard, ShardInfo
-from beam_pipeline.recipe.values import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import GzipWriter
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX, frame_record

@@ -27,8 +27,8 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
+from beam_pipeline.parameters import comma_list
 from beam_pipeline.read.similarity import joined, near_sketches
-from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import open_parquet
 from beam_pipeline.text import html_line, html_table

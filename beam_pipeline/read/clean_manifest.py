@@ -27,6 +27,7 @@ from beam_pipeline.inputs.own_manifest import (
 )
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.inputs.tables import is_manifest
+from beam_pipeline.parameters import comma_list
 from beam_pipeline.read.audit import (
     AUDIO,
     NO_VALUE,
@@ -37,7 +38,6 @@ from beam_pipeline.read.audit import (
 )
 from beam_pipeline.read.similarity import joined
 from beam_pipeline.read.sources import input_roots
-from beam_pipeline.recipe.values import comma_list
 from beam_pipeline.storage import files
 
 _PART = ("start", "frames", "sample_rate_hz", "native_frames", "native_sample_rate_hz")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import hash64
-from beam_pipeline.recipe.values import is_real
+from beam_pipeline.parameters import is_real
 
 TARGETS = ("target", "labels")
 NOTHING_TO_MIX = (

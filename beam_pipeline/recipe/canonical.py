@@ -80,7 +80,7 @@ def _changes_hash(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
     """Whether options decide other splits of groups than a recipe, before any move."""
     declared, json = recipe_options(), recipe.to_json()
     return any(
-        declared[name][1].kind.json(name, changes[name]) != json[name]
+        declared[name][1].values.json(name, changes[name]) != json[name]
         for name in OF_HASH
         if name in changes
     )

@@ -12,21 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import (
-    FRACTION,
-    MOVES,
-    NAMES,
-    NAMES_OR_NONE,
-    SHARES,
-    option,
-    options_of,
-)
-from beam_pipeline.recipe.values import (
-    check_flag,
-    check_text,
-    check_whole,
+from beam_pipeline.parameters import (
+    Declared,
+    Flag,
+    Names,
+    Number,
+    Text,
+    WholeNumber,
     comma_text,
-    is_real,
+)
+from beam_pipeline.recipe.fields import (
+    Moves,
+    Shares,
+    changed_options,
+    json_of,
+    option,
 )
 
 LABEL_SOURCES = ("folder", "name", "none")
@@ -37,11 +37,12 @@ SPLIT_OPTIONS = ("split_column", "splits", "folds")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Labels:
+class Labels(Declared):
     """Where a clip's class comes from."""
 
     label_from: str = option(
         "folder",
+        Text(may_be_empty=True),
         "where a clip's class comes from: folder (the name of its parent folder), name "
         "(the text after the last underscore of its file name), none, a manifest's "
         "column, or a regular expression that is searched in the path relative to the "
@@ -50,6 +51,7 @@ class Labels:
     )
     separator: str | None = option(
         None,
+        Text(),
         "the text between the classes of a clip that has several; examples then hold "
         "labels, with a 1 for each of the clip's classes, instead of class and target",
         "TEXT",
@@ -57,18 +59,16 @@ class Labels:
     )
     classes: tuple[str, ...] | None = option(
         None,
+        Names(),
         "the classes in order, a,b,c; a clip of any other class is rejected; default: "
         "the classes found, sorted",
         "NAMES",
-        kind=NAMES,
     )
 
-    def __post_init__(self) -> None:
-        check_text("label_from", self.label_from, may_be_empty=True)
+    def check(self) -> None:
+        """Checks the expression of ``label_from``, and that classes differ."""
         if self.label_from not in LABEL_SOURCES:
             _check_expression(self.label_from)
-        if self.separator is not None:
-            check_text("label_separator", self.separator)
         classes = self.classes or ()
         if "" in classes or len(set(classes)) < len(classes):
             raise RecipeError(
@@ -98,11 +98,12 @@ def _check_expression(label_from: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events:
+class Events(Declared):
     """Labels with times, and how examples hold them; no events without a source."""
 
     source: str | None = option(
         None,
+        Text(),
         "labels with times, so that each window gets its own labels: one table for all "
         "clips (CSV, JSON, Raven), or the path of each clip's table, "
         "{folder}/{stem}.txt",
@@ -111,6 +112,7 @@ class Events:
     )
     column: str | None = option(
         None,
+        Text(),
         "column of the events with their class; default: the first of label, class, "
         "event_label ...",
         "COLUMN",
@@ -118,41 +120,35 @@ class Events:
     )
     targets: tuple[str, ...] = option(
         "multi_hot",
+        Names(may_be_empty=True),
         "how examples hold the events, a,b for several: class (as class and target), "
         "multi_hot (as labels), mask:FEATURE (as FEATURE_mask, with the classes at "
         "each frame of that feature)",
         "TARGETS",
         name="event_targets",
-        kind=NAMES,
-        value=("multi_hot",),
+        held=("multi_hot",),
     )
     overlap: float = option(
         0.0,
+        Number(0, 1),
         "least overlap of an event and a window that gives the window the event's "
         "class, as a share of the shorter of the two",
         "SHARE",
         name="event_overlap",
-        parse=float,
-        kind=FRACTION,
     )
     no_event: str = option(
         "keep",
+        Text(may_be_empty=True),
         "windows without an event: keep them, drop them, or give them this class",
         "keep|drop|CLASS",
     )
 
-    def __post_init__(self) -> None:
-        if not is_real(self.overlap):
-            raise RecipeError("event_overlap", "must be a number", self.overlap)
-        if not 0 <= self.overlap <= 1:
-            raise RecipeError("event_overlap", "must be from 0 to 1", self.overlap)
-        check_text("no_event", self.no_event, may_be_empty=True)
-        if self.column is not None:
-            check_text("event_column", self.column)
+    def check(self) -> None:
+        """Checks the path of the events; without one, no other option is given."""
         if self.source is None:
-            self._check_unused()
+            for each in changed_options(self):
+                raise RecipeError(each.name, "needs `events`", json_of(self, each))
             return
-        check_text("events", self.source)
         try:
             self.source.format(folder="", stem="", name="")
         except (LookupError, ValueError) as error:
@@ -167,116 +163,106 @@ class Events:
                 "no_event", "must be keep, drop or a class", self.no_event
             )
 
-    def _check_unused(self) -> None:
-        for each in options_of(Events):
-            held = getattr(self, each.field)
-            if held != getattr(type(self), each.field):  # the field's default
-                given = each.kind.json(each.name, held)
-                raise RecipeError(each.name, "needs `events`", given)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class Columns(Declared):
     """Which columns of manifests hold what."""
 
     targets: tuple[str, ...] = option(
         None,
+        Names(),
         "columns a,b with numbers to predict; examples hold them as target",
         "COLUMNS",
         name="target_columns",
-        kind=NAMES,
-        value=(),
+        held=(),
     )
     path: str | None = option(
         None,
+        Text(),
         "manifest column with the path; default: the first of path, filepath ...",
         "COLUMN",
         name="path_column",
     )
     names: tuple[str, ...] | None = option(
         None,
+        Names(),
         "names of the columns of a CSV manifest that has no header: path,class,speaker",
         "COLUMNS",
         name="column_names",
-        kind=NAMES,
     )
     delimiter: str | None = option(
         None,
+        Text(),
         "the character between the columns of a CSV manifest; default: detected in the "
         "first line",
         "CHAR",
     )
     extra: tuple[str, ...] | None = option(
         None,
+        Names(none="none"),
         "columns that examples hold, a,b or none; default: all columns that have no "
         "other use",
         "COLUMNS",
         name="columns",
-        kind=NAMES_OR_NONE,
     )
 
-    def __post_init__(self) -> None:
-        if self.path is not None:
-            check_text("path_column", self.path)
-        if self.delimiter is not None:
-            check_text("delimiter", self.delimiter)
-            if len(self.delimiter) != 1:
-                raise RecipeError("delimiter", "must be one character", self.delimiter)
+    def check(self) -> None:
+        """Checks that the delimiter is one character."""
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise RecipeError("delimiter", "must be one character", self.delimiter)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Splits:
+class Splits(Declared):
     """How clips are divided into train, eval, test or folds."""
 
     column: str | None = option(
-        None, "column with the name of each clip's split", "COLUMN", name="split_column"
+        None,
+        Text(),
+        "column with the name of each clip's split",
+        "COLUMN",
+        name="split_column",
     )
     shares: Mapping[str, float] | None = option(
         None,
+        Shares(),
         "or: share of each split, train=.8,eval=.1,test=.1; a hash assigns whole "
         "files, or the groups of --group-by",
         "SHARES",
         name="splits",
-        kind=SHARES,
     )
     folds: int | None = option(
         None,
+        WholeNumber(2),
         "or: number of splits of even size, fold0, fold1 ...",
         "N",
-        parse=int,
     )
     group_by: tuple[str, ...] = option(
         None,
+        Names(),
         "columns a,b: clips with equal values in them are always in the same split",
         "COLUMNS",
-        kind=NAMES,
-        value=(),
+        held=(),
     )
     stratify: bool = option(
         False,
+        Flag(),
         "move some groups from the split of their hash to others, so that each split, "
         "and each class in it, has its share",
     )
     moves: Mapping[int, str] | None = option(
         None,
+        Moves(),
         "the groups that an earlier run moved to another split, so that no clip of "
         "that run changes its split",
         "GROUPS",
         name="split_moves",
-        kind=MOVES,
     )
 
-    def __post_init__(self) -> None:
-        if self.column is not None:
-            check_text("split_column", self.column)
-        if self.folds is not None:
-            check_whole("folds", self.folds, least=2)
-        check_flag("stratify", self.stratify)
+    def check(self) -> None:
+        """Checks that groups are moved between splits that a hash decides."""
         if self.hashed_shares() is None and self.stratify:
             raise RecipeError("stratify", "needs `splits` or `folds`", True)
-        self._check_moves()
-
-    def _check_moves(self) -> None:
         names = tuple(self.hashed_shares() or ())
         for split in (self.moves or {}).values():
             if split not in names:

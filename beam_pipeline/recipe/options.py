@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.recipe.values import (
-    allowed_rejects,
-    is_real,
-    is_whole,
-)
+from beam_pipeline.parameters import Declared, Flag, Number, ValueType, WholeNumber
+from beam_pipeline.recipe.fields import option
+from beam_pipeline.recipe.values import allowed_rejects
 
 if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike
@@ -20,14 +18,8 @@ if TYPE_CHECKING:
 _SECRET = re.compile("secret|password|token|access_key", re.IGNORECASE)
 
 
-def _option(default: Any, help: str, metavar: str = "", parse: Any = str) -> Any:
-    return field(
-        default=default, metadata={"help": help, "metavar": metavar, "parse": parse}
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Declared):
     """How the job runs.
 
     Attributes
@@ -55,47 +47,43 @@ class RunOptions:
         If a value is out of its range, or ``beam_args`` has no runner or has a secret.
     """
 
-    max_rejected: int | str = _option(
+    max_rejected: int | str = option(
         0,
-        "largest number or percentage of clips that may be rejected; default: 0",
+        ValueType(),
+        "largest number or percentage of clips that may be rejected",
         "N|P%",
     )
-    overwrite: bool = _option(False, "replace the data set in the output folder")
-    skip_recorded: PathLike | Sequence[PathLike] = field(
-        default=(),
-        metadata={
-            "help": "leave out clips that the data set in this folder holds, and try "
-            "again those that it rejected; may be repeated",
-            "metavar": "DIR",
-            "parse": str,
-        },
+    overwrite: bool = option(False, Flag(), "replace the data set in the output folder")
+    skip_recorded: PathLike | Sequence[PathLike] = option(
+        (),
+        ValueType(),
+        "leave out clips that the data set in this folder holds, and try again those "
+        "that it rejected; may be repeated",
+        "DIR",
     )
-    workers: int | None = _option(
+    workers: int | None = option(
         None,
+        WholeNumber(),
         "processes on this machine; default: one for each core, if the job is large",
         "N",
-        int,
     )
-    work_dir: PathLike | None = field(
-        default=None,
-        metadata={
-            "help": "folder for unfinished shards; default: _work in the output folder",
-            "metavar": "DIR",
-            "parse": str,
-        },
-    )
-    time_limit: float | None = _option(
+    work_dir: PathLike | None = option(
         None,
+        ValueType(),
+        "folder for unfinished shards; default: _work in the output folder",
+        "DIR",
+    )
+    time_limit: float | None = option(
+        None,
+        Number(is_positive=True, unit="seconds"),
         "reject a clip if a step takes longer for one block of it; default: 600",
         "SECONDS",
-        float,
     )
     beam_args: Sequence[str] = ()
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Checks the limit on rejects, and options that depend on Beam's."""
         allowed_rejects(str(self.max_rejected), 0)
-        if not isinstance(self.overwrite, bool):
-            raise OptionError("overwrite", "must be True or False", self.overwrite)
         if self.skip_recorded and self.is_template():
             raise OptionError(
                 "skip_recorded",
@@ -103,14 +91,7 @@ class RunOptions:
                 "change before the job is started",
                 self.skip_recorded,
             )
-        if self.workers is not None:
-            if not is_whole(self.workers):
-                raise OptionError("workers", "must be a whole number", self.workers)
-            if self.workers < 1:
-                raise OptionError("workers", "must be at least 1", self.workers)
         limit = self.time_limit
-        if limit is not None and not (is_real(limit) and limit > 0):
-            raise OptionError("time_limit", "must be a positive number", limit)
         if limit is not None and self.beam_args:
             raise OptionError(
                 "time_limit",

@@ -22,8 +22,13 @@ from beam_pipeline.recipe.clip_sections import (
     Splits,
 )
 from beam_pipeline.recipe.example_sections import Audio, Augmentation, Features, Shards
-from beam_pipeline.recipe.fields import Option, options_of, with_values
-from beam_pipeline.recipe.values import VALID_FRAMES, check_one_of
+from beam_pipeline.recipe.fields import (
+    Option,
+    check_one_of,
+    options_of,
+    with_values,
+)
+from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.recipe.window_section import Windows
 
 if TYPE_CHECKING:
@@ -114,7 +119,7 @@ class Recipe:
         values = {name: option.default for name, (_, option) in declared.items()}
         for name, value in given.items():
             _, option = declared[name]
-            values[name] = option.kind.json(name, value)
+            values[name] = option.values.json(name, value)
         for name, section in SECTIONS.items():
             object.__setattr__(self, name, with_values(section, values))
         values["features"] = dict(self.features.expressions)

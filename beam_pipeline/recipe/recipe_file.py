@@ -6,22 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.errors import InputError, RecipeError, did_you_mean, shown
-from beam_pipeline.recipe.fields import NAMES, NAMES_OR_NONE
+from beam_pipeline.parameters import Names
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
-
-# Options whose values are steps, each with an example.
-_STEPS = {
-    "stream": "high_pass(cutoff_hz=50)",
-    "keep": "energy(above_db=-50)",
-    "augment": "random_gain()|noise()",
-}
-
-# Options with a text for each feature: examples of the whole, and of one text.
-_BY_FEATURE = {
-    "features": ("transforms, like {mel: log_mel()}", "log_mel(n_mels=64)"),
-    "encodings": ("encodings, like {mel: tensor}", "tensor"),
-}
 
 
 def read_recipe(path: str) -> dict[str, Any]:
@@ -131,7 +118,7 @@ def _keep_names_as_text(root: Any) -> None:
     for key, value in root.value:
         _, option = recipe_options().get(str(key.value).replace("-", "_"), ("", None))
         is_list = isinstance(value, yaml.SequenceNode)
-        if is_list and option is not None and option.kind in (NAMES, NAMES_OR_NONE):
+        if is_list and option is not None and isinstance(option.values, Names):
             for name in value.value:
                 if isinstance(name, yaml.ScalarNode):
                     name.tag = "tag:yaml.org,2002:str"
@@ -162,29 +149,9 @@ def _by_option(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Returns an option's value from a file, parsed; refuses other types."""
-    if name in _BY_FEATURE:
-        whole, single = _BY_FEATURE[name]
-        if not isinstance(value, dict):
-            raise RecipeError(name, f"must map names to {whole}", value)
-        for feature, text in value.items():
-            if not isinstance(feature, str):
-                raise RecipeError(
-                    name, "names must be text; put this name in quotes", feature
-                )
-            if not isinstance(text, str):
-                raise RecipeError(
-                    f"{name}: {feature}", f"must be text, like {single}", text
-                )
-        return value
-    if name in _STEPS and not isinstance(value, str):
-        raise RecipeError(
-            name,
-            f"must be text, like {_STEPS[name]}, with | between several steps",
-            value,
-        )
+    """Returns an option's value from a file, parsed and checked."""
     _, option = recipe_options()[name]
-    parse = option.parse
-    if isinstance(value, str) and parse not in (int, float):
-        return parse(value)  # YAML has numbers, so text is none
-    return value
+    given = option.values.from_file(value)
+    if given is not None or option.default is not None:
+        option.values.value(name, option.values.json(name, given))
+    return given

@@ -7,16 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import SECONDS, STEPS, option, options_of
-from beam_pipeline.recipe.values import (
-    check_choice,
-    check_flag,
-    check_one_of,
-    check_seconds,
-    check_text,
-    check_whole,
-    parse_win_len,
+from beam_pipeline.parameters import (
+    Choice,
+    Declared,
+    Flag,
+    Number,
+    WholeNumber,
 )
+from beam_pipeline.recipe.fields import Steps, changed_options, check_one_of, option
 
 # The win_len for which a window is a whole clip.
 WHOLE_CLIP = "clip"
@@ -24,89 +22,93 @@ TAILS = ("drop", "pad", "overlap")
 AT_GRID, AT_EVENTS, AT_ONSETS = "grid", "events", "onsets"
 # The placement that needs no hop; opening a data set must not import others by name.
 _PEAKS = "peaks"
+SECONDS = Number(is_positive=True, unit="seconds")
 SHORT_CLIPS = ("reject", "skip", "pad")
 _OF_CLIPS = ("max_windows", "random_starts")
 _OF_THE_GRID = ("hop", "hop_seconds", "tail", *_OF_CLIPS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windows:
+class Windows(Declared):
     """Which windows are cut out of a clip; lengths in frames at the output rate."""
 
     win_len: int | str | None = option(
         None,
+        WholeNumber(words=(WHOLE_CLIP,)),
         "frames in a window; or clip, for one example of each clip, with all its "
         "frames",
         "FRAMES|clip",
-        parse=parse_win_len,
     )
     win_seconds: float | None = option(
-        None, "or: seconds in a window", "SECONDS", parse=float, kind=SECONDS
+        None, SECONDS, "or: seconds in a window", "SECONDS"
     )
     hop: int | None = option(
         None,
+        WholeNumber(),
         "frames from one window's start to the next; default: the window's length",
         "FRAMES",
-        parse=int,
     )
     hop_seconds: float | None = option(
         None,
+        SECONDS,
         "or: seconds from one window's start to the next",
         "SECONDS",
-        parse=float,
-        kind=SECONDS,
     )
     tail: str = option(
         "drop",
+        Choice(TAILS),
         "what becomes of frames after the last whole window: drop them, pad them with "
         "zeros to one more window, or overlap: one more window that ends with the clip",
-        choices=TAILS,
     )
     max_windows: int | None = option(
-        None, "largest number of windows in a clip; default: no limit", "N", parse=int
+        None,
+        WholeNumber(),
+        "largest number of windows in a clip; default: no limit",
+        "N",
     )
     random_starts: bool = option(
         False,
+        Flag(),
         "divide each clip into equal parts, one for each window, and draw the window's "
         "start at random (seeded) from its part",
     )
     keep: str = option(
         "",
+        Steps("energy(above_db=-50)"),
         "record only the windows that pass this selection: energy(above_db=-50); the "
         "others are counted",
         "EXPR",
-        kind=STEPS,
     )
 
     mark_padding: bool = option(
         False,
+        Flag(),
         "with tail pad: store valid_frames in each example, the number of frames "
         "before the padding, and leave padding out of the statistics",
     )
     min_seconds: float | None = option(
         None,
+        SECONDS,
         "leave out clips that are shorter, and count them; default: no limit",
         "SECONDS",
-        parse=float,
-        kind=SECONDS,
     )
     max_seconds: float | None = option(
         None,
+        SECONDS,
         "leave out clips that are longer, and count them; default: no limit",
         "SECONDS",
-        parse=float,
-        kind=SECONDS,
     )
     short_clips: str | None = option(
         None,
+        Choice(SHORT_CLIPS),
         "what becomes of clips that are shorter than a window: reject them, skip them "
         "(leave them out, and count them), or pad them with zeros to one window; "
         "default: reject, with tail pad: pad",
-        choices=SHORT_CLIPS,
     )
 
     at: str = option(
         AT_GRID,
+        Steps("peaks(above_db=-40)", may_be_empty=False),
         "where windows are: on a grid, every hop; one around the middle of each of the "
         "clip's events; one from the onset of each event; one around each of the "
         "loudest moments: peaks(above_db=-40,min_gap_s=0.5); or over each passage "
@@ -114,34 +116,16 @@ class Windows:
         "each clip once more before anything is planned",
         "grid|events|onsets|EXPR",
         name="windows_at",
-        kind=STEPS,
     )
 
-    def __post_init__(self) -> None:
-        check_flag("mark_padding", self.mark_padding)
-        if isinstance(self.win_len, str) and not self.are_clips:
-            raise RecipeError(
-                "win_len", "must be a whole number, or clip", self.win_len
-            )
-        for name in ("win_len", "hop", "max_windows"):
-            value = getattr(self, name)
-            if value is not None and value != WHOLE_CLIP:
-                check_whole(name, value)
-        for name in ("win_seconds", "hop_seconds", "min_seconds", "max_seconds"):
-            if getattr(self, name) is not None:
-                check_seconds(name, getattr(self, name))
+    def check(self) -> None:
+        """Checks limits against each other, and what decides where windows are."""
         if (self.min_seconds or 0.0) > (self.max_seconds or math.inf):
             raise RecipeError(
                 "max_seconds",
                 f"must be at least `min_seconds` ({self.min_seconds:g})",
                 self.max_seconds,
             )
-        check_choice("tail", self.tail, TAILS)
-        check_text("windows_at", self.at)
-        if self.short_clips is not None:
-            check_choice("short_clips", self.short_clips, SHORT_CLIPS)
-        check_flag("random_starts", self.random_starts)
-        check_text("keep", self.keep, may_be_empty=True)
         check_one_of(
             {"win_len": self.win_len, "win_seconds": self.win_seconds},
             needed="the length of a window",
@@ -181,7 +165,7 @@ class Windows:
 
     def _check_unused(self, names: Iterable[str], why: str) -> None:
         """Refuses options that decide where windows are, if something else does."""
-        for each in options_of(Windows):
-            value = getattr(self, each.field)
-            if each.name in names and value != getattr(type(self), each.field):
+        for each in changed_options(self):
+            if each.name in names:
+                value = getattr(self, each.field)
                 raise RecipeError(each.name, f"cannot be given, because {why}", value)

@@ -22,9 +22,9 @@ from beam_pipeline.inputs.listing import list_sources, survey
 from beam_pipeline.inputs.rows import Known, SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.inputs.tables import open_table, read_rows
+from beam_pipeline.parameters import comma_list, comma_text
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import comma_list, comma_text
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 

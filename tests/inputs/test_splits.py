@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.recipe.clip_sections import Splits
+from beam_pipeline.recipe.fields import parse_shares
 from beam_pipeline.recipe.moved_groups import moved_key, moves_text, parse_moves
-from beam_pipeline.recipe.values import parse_shares
 from tests.raising import raises
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")

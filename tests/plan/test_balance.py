@@ -17,9 +17,9 @@ from beam_pipeline.plan.splits import (
     choose_moves,
     tally_groups,
 )
+from beam_pipeline.recipe.fields import parse_shares
 from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import parse_shares
 
 SHARES = "train=8,eval=1,test=1"
 

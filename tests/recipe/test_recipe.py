@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.errors import RecipeError, UnknownOption
+from beam_pipeline.parameters import parse_bytes
 from beam_pipeline.recipe.example_sections import (
     BACKENDS,
     DTYPES,
@@ -25,13 +26,7 @@ from beam_pipeline.recipe.recipe import (
     check_names,
     recipe_options,
 )
-from beam_pipeline.recipe.values import (
-    CLIP_FEATURES,
-    ENCODINGS,
-    RESERVED_NAMES,
-    parse_bytes,
-    parse_channels,
-)
+from beam_pipeline.recipe.values import CLIP_FEATURES, ENCODINGS, RESERVED_NAMES
 from beam_pipeline.recipe.window_section import SHORT_CLIPS, TAILS
 from tests.raising import raises
 
@@ -145,14 +140,14 @@ def test_seconds_are_not_nan(name):
         ("label_from", None),
         ("label_from", 3),
         ("features", ["a"]),
-        ("features", {"a": 3}),
+        ("features: a", {"a": 3}),
         ("features", {3: "identity()"}),
     ],
 )
 def test_values_of_a_wrong_type_are_refused(name, value):
     base = {} if name == "win_seconds" else {"win_len": 100}
     with raises(RecipeError, name):
-        Recipe(**base, **{name: value})
+        Recipe(**base, **{name.partition(":")[0]: value})
 
 
 @pytest.mark.parametrize(
@@ -293,7 +288,7 @@ def test_an_encoding_of_what_is_no_feature_of_the_recipe(name):
         ({"log_mel": "f()"}, "log_mel_mask", ["mean log_mel?"]),
         ({}, "log_mel", ["signal"]),
         ({}, "signl", ["mean signal?"]),
-        ({}, 3, ["signal"]),
+        ({}, 3, []),
     ],
 )
 def test_an_encoding_of_an_unknown_feature(features, name, facts):
@@ -557,6 +552,8 @@ def test_fields_that_do_not_exist_are_named(name):
 
 # Text to values
 
+CHANNELS = recipe_options()["channels"][1].values
+
 
 @pytest.mark.parametrize(
     ("text", "size"),
@@ -598,18 +595,18 @@ def test_bytes_are_exact(number, unit):
 
 @pytest.mark.parametrize(
     ("text", "channels"),
-    [("mix", "mix"), ("keep", "keep"), ("0", 0), ("12", 12), ("-1", "-1"),
+    [("mix", "mix"), ("keep", "keep"), ("0", 0), ("12", 12), ("-1", -1),
      ("1.0", "1.0"), ("²", "²"), ("", "")],
 )  # fmt: skip
-def test_parse_channels(text, channels):
-    assert parse_channels(text) == channels
+def test_channels_of_a_flag(text, channels):
+    assert CHANNELS.parse(text) == channels
 
 
 @given(st.text())
 def test_any_text_of_channels_is_taken_or_refused(text):
     assume(text not in ("mix", "keep"))
-    value = parse_channels(text)
-    if isinstance(value, int):
+    value = CHANNELS.parse(text)
+    if isinstance(value, int) and value >= 0:
         Recipe(win_len=1, channels=value)
     else:
-        expect_error("channels", text, win_len=1, channels=value)
+        expect_error("channels", value, win_len=1, channels=value)

@@ -1,0 +1,322 @@
+"""Parameters: values that recipes, runs and steps take, each declared once.
+
+A field of a frozen dataclass that derives from :class:`Declared` names the type of its
+values. From that follow the checks, the parser of a flag's text, and the JSON::
+
+    @dataclass(frozen=True, kw_only=True)
+    class Windows(Declared):
+        hop: int | None = parameter(None, WholeNumber())
+
+A value has four forms::
+
+    --classes owl,tit         the command line    text
+    classes=["owl", "tit"]    Python              text or a list
+    "classes": "owl,tit"      metadata.json       JSON, which a recipe's hash covers
+    ("owl", "tit")            a field             what the package computes with
+
+Each check raises :class:`.RecipeError` with the name and the value found.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any
+
+from beam_pipeline.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """What values a parameter has; this one allows any."""
+
+    def parse(self, text: str) -> Any:
+        """Returns what a text stands for; the text itself if it stands for nothing."""
+        return text
+
+    def from_file(self, value: Any) -> Any:
+        """Returns a value of YAML, in which some types may be text."""
+        return self.parse(value) if isinstance(value, str) else value
+
+    def json(self, name: str, given: Any) -> Any:
+        """Returns the JSON of a value that Python or the command line gives.
+
+        A value that is refused keeps its form, so that errors show it as given.
+        """
+        if isinstance(given, Integral) and not isinstance(given, bool):
+            return int(given)  # it may be numpy's
+        return given
+
+    def value(self, name: str, json: Any) -> Any:
+        """Returns what a field holds for JSON.
+
+        Raises
+        ------
+        RecipeError
+            If the value is not allowed.
+        """
+        return json
+
+
+@dataclass(frozen=True)
+class Flag(ValueType):
+    """True or False."""
+
+    def value(self, name: str, json: Any) -> Any:
+        if not isinstance(json, bool):
+            raise RecipeError(name, "must be True or False", json)
+        return json
+
+
+@dataclass(frozen=True)
+class WholeNumber(ValueType):
+    """A whole number between bounds, or one of some words."""
+
+    least: int | None = 1
+    most: int | None = None
+    words: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> Any:
+        return int(text) if re.fullmatch("[+-]?[0-9]+", text) else text
+
+    def from_file(self, value: Any) -> Any:
+        return super().from_file(value) if self.words else value
+
+    def value(self, name: str, json: Any) -> Any:
+        if isinstance(json, str) and json in self.words:
+            return json
+        if not (is_whole(json) and self._is_within(json)):
+            choices = ", ".join([*self.words, "a whole number"])
+            raise RecipeError(
+                name, f"must be {choices}{_bounds(self.least, self.most)}", json
+            )
+        return json
+
+    def _is_within(self, number: int) -> bool:
+        is_low = self.least is not None and number < self.least
+        return not (is_low or (self.most is not None and number > self.most))
+
+
+@dataclass(frozen=True)
+class Bytes(WholeNumber):
+    """A number of bytes, also as text with a unit: ``128MiB``."""
+
+    def parse(self, text: str) -> Any:
+        size = _bytes(text)
+        return text if size is None else size
+
+    def from_file(self, value: Any) -> Any:
+        return ValueType.from_file(self, value)
+
+
+@dataclass(frozen=True)
+class Number(ValueType):
+    """A finite number; its JSON is a float, so that 1 is 1.0.
+
+    Attributes
+    ----------
+    least, most : float, optional
+        The least and the largest allowed number.
+    is_positive : bool
+        Whether it must be above 0.
+    unit : str
+        The unit, for errors: ``seconds``.
+    """
+
+    least: float | None = None
+    most: float | None = None
+    is_positive: bool = False
+    unit: str = ""
+
+    def parse(self, text: str) -> Any:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    def from_file(self, value: Any) -> Any:
+        return value
+
+    def json(self, name: str, given: Any) -> Any:
+        is_number = isinstance(given, Real) and not isinstance(given, bool)
+        return float(given) if is_number and self._is_within(float(given)) else given
+
+    def value(self, name: str, json: Any) -> Any:
+        if not (is_real(json) and self._is_within(json)):
+            what = "a positive number" if self.is_positive else "a finite number"
+            unit = f" of {self.unit}" if self.unit else ""
+            raise RecipeError(
+                name, f"must be {what}{unit}{_bounds(self.least, self.most)}", json
+            )
+        return float(json)
+
+    def _is_within(self, number: float) -> bool:
+        is_low = self.least is not None and number < self.least
+        is_high = self.most is not None and number > self.most
+        is_other = self.is_positive and number <= 0
+        return math.isfinite(number) and not (is_low or is_high or is_other)
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    """The end of an error: which numbers are allowed."""
+    low, high = (str(n) if is_whole(n) else f"{n or 0:g}" for n in (least, most))
+    if least is not None and most is not None:
+        return f" from {low} to {high}"
+    if least is not None:
+        return f", {low} or more"
+    return "" if most is None else f", {high} or less"
+
+
+@dataclass(frozen=True)
+class Text(ValueType):
+    """Text."""
+
+    may_be_empty: bool = False
+
+    def value(self, name: str, json: Any) -> Any:
+        if not isinstance(json, str):
+            raise RecipeError(name, "must be text", json)
+        if not (json or self.may_be_empty):
+            raise RecipeError(name, "must not be empty", json)
+        return json
+
+
+@dataclass(frozen=True)
+class Choice(ValueType):
+    """One of some words."""
+
+    choices: tuple[str, ...]
+
+    def value(self, name: str, json: Any) -> Any:
+        if json not in self.choices:
+            raise RecipeError(name, f"must be one of {', '.join(self.choices)}", json)
+        return json
+
+
+@dataclass(frozen=True)
+class Names(ValueType):
+    """Names, as a list or as text with commas between them; a field holds a tuple.
+
+    Attributes
+    ----------
+    none : str, optional
+        The text for no names.
+    may_be_empty : bool
+        Whether empty text is a name, so that a later check refuses it.
+    """
+
+    none: str | None = None
+    may_be_empty: bool = False
+
+    def json(self, name: str, given: Any) -> Any:
+        return comma_text(given) if isinstance(given, list | tuple) else given
+
+    def value(self, name: str, json: Any) -> tuple[str, ...]:
+        if json == self.none:
+            return ()
+        check_text(name, json, self.may_be_empty)
+        return tuple(comma_list(json))
+
+
+def parameter(default: Any, values: ValueType, /, **declared: Any) -> Any:
+    """Declares a field of a :class:`Declared` dataclass.
+
+    Parameters
+    ----------
+    default : object
+        What the field holds if no value is given. None allows None.
+    values : ValueType
+    **declared
+        What else the field's metadata hold.
+    """
+    metadata = {"values": values, **declared}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """Base of dataclasses whose fields are declared by :func:`parameter`.
+
+    Fields hold checked values. A subclass checks values together in ``check``.
+    """
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            given, values = getattr(self, each.name), each.metadata.get("values")
+            is_default = each.default is not MISSING and given is each.default
+            if values is None or is_default:
+                continue
+            name = each.metadata.get("name") or each.name
+            held = values.value(name, values.json(name, given))
+            object.__setattr__(self, each.name, held)
+        self.check()
+
+    def check(self) -> None:
+        """Checks what depends on several values."""
+
+
+def parse_bytes(text: str, option: str = "shard_bytes") -> int:
+    """Parses a number of bytes: ``134217728``, ``128MiB``, ``1GB``."""
+    size = _bytes(text)
+    if size is None:
+        raise RecipeError(option, "must look like 128MiB or 134217728", text)
+    return size
+
+
+def _bytes(text: str) -> int | None:
+    match = re.fullmatch(r"(\d+)\s*(|[kmgt]i?b|b)", text.strip(), re.IGNORECASE)
+    if match is None:
+        return None
+    unit = match[2].lower()
+    power = " kmgt".index(unit[0]) if unit and unit != "b" else 0
+    return int(match[1]) * int((1024 if "i" in unit else 1000) ** power)
+
+
+def comma_list(text: str | None) -> list[str]:
+    """Returns the parts of ``a, b,c``; an empty list for None.
+
+    A part that contains a comma is in quotes, as in CSV: ``a,"b, or c"``.
+    """
+    if not text:
+        return [] if text is None else [""]
+    (parts,) = csv.reader([text], skipinitialspace=True)
+    return [part.strip() for part in parts]
+
+
+def comma_text(parts: Iterable[object]) -> str:
+    """Returns the text that :func:`comma_list` parses into these parts."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([str(part) for part in parts])
+    return line.getvalue()
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer and not a boolean."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_real(value: Any) -> bool:
+    """Whether a value is an integer or a float, and not a boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_whole(name: str, value: Any, least: int | None = 1) -> None:
+    """Refuses anything but an integer, and integers below ``least``."""
+    WholeNumber(least).value(name, value)
+
+
+def check_text(name: str, value: Any, may_be_empty: bool = False) -> None:
+    """Refuses anything but text, and empty text unless it is allowed."""
+    Text(may_be_empty).value(name, value)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuses anything but one of the choices."""
+    Choice(tuple(choices)).value(name, value)
