@@ -32,6 +32,7 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
+    FeatureMeasures,
     check_clip,
     find_loader,
     find_passages,
@@ -39,7 +40,6 @@ from beam_pipeline.plan.clip_audio import (
     measure_clip,
 )
 from beam_pipeline.plan.clips import Clip, Reject, examples_of
-from beam_pipeline.plan.measures import FeatureMeasures
 from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe

@@ -17,6 +17,7 @@ value with its rank; it is zero if that value is below ``2**-133``.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,57 +61,44 @@ _LEAST_SPREAD = 2.0**-10
 
 
 @dataclass(slots=True)
-class Moments:
-    """Count, mean and M2 of some columns; each an array of shape (columns,)."""
+class Columns:
+    """Count, mean, M2, minimum and maximum of columns, each of shape (columns,).
+
+    Without values, the minimum is infinite and the maximum -infinite.
+    """
 
     counts: npt.NDArray[np.int64]
     means: Floats
     m2: Floats
+    least: Floats
+    most: Floats
 
     @classmethod
-    def of_nothing(cls, columns: int) -> Moments:
-        """Returns the moments of columns without values."""
-        return cls(np.zeros(columns, np.int64), np.zeros(columns), np.zeros(columns))
+    def of_nothing(cls, columns: int) -> Columns:
+        """Returns columns without values."""
+        zeros, infinite = np.zeros(columns), np.full(columns, np.inf)
+        return cls(np.zeros(columns, np.int64), zeros, zeros, infinite, -infinite)
 
-    @classmethod
-    def of(cls, rows: Array) -> Moments:
-        """Returns the moments of finite values, of which there are any."""
-        sums, squares = _column_sums(rows)
-        means = sums / len(rows)
-        m2 = squares - sums * means
-        if (m2 < _LEAST_SPREAD * squares).any():
-            return cls.of_distances(rows, np.ones((1, 1), bool))
-        return cls(np.full(len(means), len(rows)), means, m2)
-
-    @classmethod
-    def of_distances(cls, rows: Array, finite: Array) -> Moments:
-        """Returns the moments of those values that are ``finite``, in two passes."""
-        counts = np.broadcast_to(finite, rows.shape).sum(axis=0)
-        divisors = np.maximum(counts, 1)
-        distances = np.where(finite, rows, 0).astype(np.float64)
-        means = distances.sum(axis=0) / divisors
-        distances -= means
-        distances *= finite
-        rest = distances.sum(axis=0)
-        m2 = np.square(distances, out=distances).sum(axis=0) - rest * rest / divisors
-        return cls(counts, means + rest / divisors, np.maximum(m2, 0))
-
-    def merge(self, other: Moments) -> None:
-        """Adds the moments of other values (Chan, Golub and LeVeque, 1983)."""
+    def merge(self, other: Columns) -> None:
+        """Adds the columns of other values (Chan, Golub and LeVeque, 1983)."""
         counts = self.counts + other.counts
         share = other.counts / np.maximum(counts, 1)
         distance = other.means - self.means
-        self.m2 += other.m2 + distance * distance * self.counts * share
-        self.means += distance * share
+        added = other.m2 + distance * distance * self.counts * share
+        self.m2 = self.m2 + added
+        self.means = self.means + distance * share
         self.counts = counts
+        self.least = np.minimum(self.least, other.least)
+        self.most = np.maximum(self.most, other.most)
 
-    def of_all(self) -> Moments:
-        """Returns the moments of all columns together, as one column."""
+    def of_all(self) -> Columns:
+        """Returns all columns together, as one column."""
         count = int(self.counts.sum())
         mean = math.fsum(self.counts * self.means) / max(count, 1)
         distance = self.means - mean
         m2 = math.fsum(self.m2 + self.counts * distance * distance)
-        return Moments(np.array([count]), np.array([mean]), np.array([m2]))
+        found = count, mean, m2, self.least.min(), self.most.max()
+        return Columns(*(np.array([value]) for value in found))
 
     @property
     def deviations(self) -> Floats:
@@ -119,26 +107,53 @@ class Moments:
         return deviations
 
     def to_json(self) -> dict[str, list[Any]]:
-        """Returns the moments and the standard deviations; null without values."""
+        """Returns the columns, and their standard deviations; null without values."""
         has_values = (self.counts > 0).tolist()
         described: dict[str, list[Any]] = {"count": self.counts.tolist()}
         for name, column in (
             ("mean", self.means),
             ("m2", self.m2),
             ("std", self.deviations),
+            ("min", self.least),
+            ("max", self.most),
         ):
             pairs = zip(column.tolist(), has_values, strict=True)
             described[name] = [value if has else None for value, has in pairs]
         return described
 
     @classmethod
-    def from_json(cls, described: Mapping[str, Any]) -> Moments:
-        """Returns the moments of bins, or of a whole feature, from the metadata."""
-        counts, means, m2 = (
-            np.atleast_1d(np.array(described[name], np.float64))
-            for name in ("count", "mean", "m2")
-        )
-        return cls(counts.astype(np.int64), np.nan_to_num(means), np.nan_to_num(m2))
+    def from_json(cls, described: Mapping[str, Any]) -> Columns:
+        """Returns columns from :meth:`to_json`, or one from a whole feature's."""
+        found = cls.of_nothing(np.size(described["count"]))
+        found.counts = np.atleast_1d(np.array(described["count"], np.int64))
+        for field, name in _FIELDS.items():
+            column = np.atleast_1d(np.array(described[name], np.float64))
+            setattr(found, field, np.where(found.counts, column, getattr(found, field)))
+        return found
+
+
+# The attributes of columns that may have no value, and their names in JSON.
+_FIELDS = {"means": "mean", "m2": "m2", "least": "min", "most": "max"}
+
+
+def _moments(rows: Array, finite: Array | None) -> tuple[Any, Floats, Floats]:
+    """Returns count, mean and M2 of columns; ``finite`` says which values count."""
+    if finite is None:
+        sums, squares = _column_sums(rows)
+        means = sums / len(rows)
+        m2 = squares - sums * means
+        if (m2 >= _LEAST_SPREAD * squares).all():
+            return np.full(len(means), len(rows)), means, m2
+        finite = np.ones((1, 1), bool)  # in two passes
+    counts = np.broadcast_to(finite, rows.shape).sum(axis=0)
+    divisors = np.maximum(counts, 1)
+    distances = np.where(finite, rows, 0).astype(np.float64)
+    means = distances.sum(axis=0) / divisors
+    distances -= means
+    distances *= finite
+    rest = distances.sum(axis=0)
+    m2 = np.square(distances, out=distances).sum(axis=0) - rest * rest / divisors
+    return counts, means + rest / divisors, np.maximum(m2, 0)
 
 
 def mean_and_deviation(several: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
@@ -150,7 +165,7 @@ def mean_and_deviation(several: Sequence[Mapping[str, Any]]) -> tuple[Floats, Fl
     filled = [each for each in several if each["count"]]
     if not filled:
         return np.array(np.nan), np.array(np.nan)
-    first, *others = (Moments.from_json(each.get("bins", each)) for each in filled)
+    first, *others = (Columns.from_json(each.get("bins", each)) for each in filled)
     for other in others:
         first.merge(other)
     found = (np.where(first.counts, x, np.nan) for x in (first.means, first.deviations))
@@ -244,12 +259,9 @@ class FeatureStatistics:
 
     def __init__(self, bins: int):
         self._bins = bins
-        columns = max(bins, 1)
         self._values = 0
         self._clipped = 0
-        self._moments = Moments.of_nothing(columns)
-        self._min = np.full(columns, np.inf)
-        self._max = np.full(columns, -np.inf)
+        self._columns = Columns.of_nothing(max(bins, 1))
         self._histogram = Histogram()
         self._queue: list[Array] = []
         self._queued = 0
@@ -269,7 +281,7 @@ class FeatureStatistics:
             return
         fits = np.can_cast(values.dtype, np.float32)
         values = values.astype(np.float32 if fits else np.float64, copy=False)
-        rows = np.ascontiguousarray(values).reshape(-1, len(self._min))
+        rows = np.ascontiguousarray(values).reshape(-1, max(self._bins, 1))
         if rows.size >= _SMALL:
             self._add_block(rows)
             return
@@ -292,23 +304,14 @@ class FeatureStatistics:
 
     def _add_block(self, rows: Array) -> None:
         least, most = _column_ranges(rows)
-        limit = min(LARGEST, float(np.finfo(rows.dtype).max))
-        if least.min() >= -limit and most.max() <= limit:  # false for NaN
-            moments = Moments.of(rows)
-            self._histogram.add(rows)
-        else:
+        limit, finite = min(LARGEST, float(np.finfo(rows.dtype).max)), None
+        if not (least.min() >= -limit and most.max() <= limit):  # true for NaN
             finite = np.abs(rows) <= limit
-            moments = Moments.of_distances(rows, finite)
             least = np.where(finite, rows, np.inf).min(axis=0)
             most = np.where(finite, rows, -np.inf).max(axis=0)
-            self._histogram.add(rows[finite])
         self._values += rows.size
-        self._moments.merge(moments)
-        self._widen(least, most)
-
-    def _widen(self, least: Array, most: Array) -> None:
-        np.minimum(self._min, least, out=self._min)
-        np.maximum(self._max, most, out=self._max)
+        self._columns.merge(Columns(*_moments(rows, finite), least, most))
+        self._histogram.add(rows if finite is None else rows[finite])
 
     def state(self) -> dict[str, Any]:
         """Returns the statistics as JSON values, exactly."""
@@ -317,11 +320,7 @@ class FeatureStatistics:
             "bins": self._bins,
             "values": self._values,
             "clipped": self._clipped,
-            "count": self._moments.counts.tolist(),
-            "mean": self._moments.means.tolist(),
-            "m2": self._moments.m2.tolist(),
-            "min": [None if math.isinf(x) else x for x in self._min.tolist()],
-            "max": [None if math.isinf(x) else x for x in self._max.tolist()],
+            "columns": self._columns.to_json(),
             "histogram": self._histogram.pack(),
         }
 
@@ -331,9 +330,7 @@ class FeatureStatistics:
         made = cls(state["bins"])
         made._values = state["values"]
         made._clipped = state["clipped"]
-        made._moments = Moments.from_json(state)
-        made._min = np.array([np.inf if x is None else x for x in state["min"]])
-        made._max = np.array([-np.inf if x is None else x for x in state["max"]])
+        made._columns = Columns.from_json(state["columns"])
         made._histogram = Histogram.unpack(state["histogram"])
         return made
 
@@ -343,15 +340,14 @@ class FeatureStatistics:
         other._flush()
         self._values += other._values
         self._clipped += other._clipped
-        self._moments.merge(other._moments)
-        self._widen(other._min, other._max)
+        self._columns.merge(other._columns)
         self._histogram.counts += other._histogram.counts
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics for the metadata; without values, only the counts."""
         self._flush()
-        whole = {name: of[0] for name, of in self._moments.of_all().to_json().items()}
-        count = whole.pop("count")
+        whole = {name: of[0] for name, of in self._columns.of_all().to_json().items()}
+        count, least, most = (whole.pop(name) for name in ("count", "min", "max"))
         made: dict[str, Any] = {
             "count": count,
             "nonfinite_share": (self._values - count) / max(self._values, 1),
@@ -360,73 +356,48 @@ class FeatureStatistics:
         }
         if count == 0:
             return made
-        made["min"] = float(self._min.min())
-        made["max"] = float(self._max.max())
+        made |= {"min": least, "max": most}
         made["quantiles"] = {
-            str(q): min(max(self._histogram.quantile(q), made["min"]), made["max"])
+            str(q): min(max(self._histogram.quantile(q), least), most)
             for q in QUANTILES
         }
         if self._bins:
-            made["bins"] = {
-                **self._moments.to_json(),
-                "min": [None if math.isinf(x) else x for x in self._min.tolist()],
-                "max": [None if math.isinf(x) else x for x in self._max.tolist()],
-            }
+            made["bins"] = self._columns.to_json()
         return made
 
 
-class SignalStatistics:
-    """Counts silent windows, clipped windows, and samples at full scale and beyond."""
+def count_levels(windows: npt.NDArray[np.float32]) -> Counter[str]:
+    """Counts windows that are silent or clipped, and samples at full scale and beyond.
 
-    def __init__(self) -> None:
-        self._counts = dict.fromkeys(
-            ("windows", "silent", "clipped", "samples", "clipped_samples", BEYOND), 0
-        )
+    Parameters
+    ----------
+    windows : numpy.ndarray, shape (n, ...), float32
+    """
+    if windows.size == 0:
+        return Counter()
+    axes = tuple(range(1, windows.ndim))
+    peaks = np.maximum(windows.max(axis=axes), -windows.min(axis=axes))
+    found = Counter(samples=windows.size)
+    # fmin and fmax ignore NaN.
+    if np.fmin.reduce(peaks) < SILENT_BELOW:
+        found["silent"] = int((peaks < SILENT_BELOW).sum())
+    if np.fmax.reduce(peaks) >= CLIPPED_FROM:
+        clipped = peaks >= CLIPPED_FROM
+        found["clipped"] = int(clipped.sum())
+        magnitudes = np.abs(windows[clipped])
+        found["clipped_samples"] = int((magnitudes >= CLIPPED_FROM).sum())
+        found[BEYOND] = int((magnitudes > 1).sum())
+    return found
 
-    def add(self, windows: npt.NDArray[np.float32]) -> None:
-        """Adds windows, shape (n, ...)."""
-        if windows.size == 0:
-            return
-        axes = tuple(range(1, windows.ndim))
-        peaks = np.maximum(windows.max(axis=axes), -windows.min(axis=axes))
-        counts = self._counts
-        counts["windows"] += len(windows)
-        counts["samples"] += windows.size
-        # fmin and fmax ignore NaN.
-        if np.fmin.reduce(peaks) < SILENT_BELOW:
-            counts["silent"] += int((peaks < SILENT_BELOW).sum())
-        if np.fmax.reduce(peaks) >= CLIPPED_FROM:
-            clipped = peaks >= CLIPPED_FROM
-            counts["clipped"] += int(clipped.sum())
-            magnitudes = np.abs(windows[clipped])
-            counts["clipped_samples"] += int((magnitudes >= CLIPPED_FROM).sum())
-            counts[BEYOND] += int((magnitudes > 1).sum())
 
-    def state(self) -> dict[str, Any]:
-        """Returns the statistics as JSON values."""
-        return dict(self._counts)
-
-    @classmethod
-    def from_state(cls, state: State) -> SignalStatistics:
-        """Returns the statistics that :meth:`state` described."""
-        made = cls()
-        made._counts.update(state)
-        return made
-
-    def merge(self, other: SignalStatistics) -> None:
-        """Adds other statistics."""
-        for name, count in other._counts.items():
-            self._counts[name] += count
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the statistics for the metadata."""
-        counts = self._counts
-        return {
-            "silent_windows": counts["silent"],
-            "clipped_windows": counts["clipped"],
-            "clipped_share": counts["clipped_samples"] / max(counts["samples"], 1),
-            **({"samples_beyond": counts[BEYOND]} if counts[BEYOND] else {}),
-        }
+def describe_levels(counts: Counter[str]) -> dict[str, Any]:
+    """Returns the counts of :func:`count_levels` for the metadata."""
+    return {
+        "silent_windows": counts["silent"],
+        "clipped_windows": counts["clipped"],
+        "clipped_share": counts["clipped_samples"] / max(counts["samples"], 1),
+        **({"samples_beyond": counts[BEYOND]} if counts[BEYOND] else {}),
+    }
 
 
 class DataStatistics:
@@ -434,10 +405,10 @@ class DataStatistics:
 
     def __init__(
         self,
-        windows: SignalStatistics | None,
+        levels: Counter[str] | None,
         features: Mapping[str, FeatureStatistics],
     ):
-        self._windows = windows
+        self._levels = levels
         self._features = features
 
     @classmethod
@@ -449,7 +420,7 @@ class DataStatistics:
         shapes = {spec.shape_in for spec in specs}
         numeric = [s for s in specs if not (s.is_text or s.name in shapes)]
         features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
-        return cls(SignalStatistics() if has_windows else None, features)
+        return cls(Counter() if has_windows else None, features)
 
     def add(
         self,
@@ -463,8 +434,8 @@ class DataStatistics:
         array has the values of all examples. Of a feature without bins, there may be
         several arrays, of different shapes; None stands for a missing value.
         """
-        if self._windows is not None and windows is not None:
-            self._windows.add(windows)
+        if self._levels is not None and windows is not None:
+            self._levels += count_levels(windows)
         for name, statistics in self._features.items():
             of_all = values.get(name, ())
             if isinstance(of_all, np.ndarray):
@@ -478,15 +449,15 @@ class DataStatistics:
 
     def merge(self, other: DataStatistics) -> None:
         """Adds other statistics of the same features."""
-        if self._windows is not None and other._windows is not None:
-            self._windows.merge(other._windows)
+        if self._levels is not None and other._levels is not None:
+            self._levels += other._levels
         for name, statistics in self._features.items():
             statistics.merge(other._features[name])
 
     def state(self) -> dict[str, Any]:
         """Returns the statistics as JSON values."""
         return {
-            "windows": None if self._windows is None else self._windows.state(),
+            "levels": self._levels,
             "features": {name: s.state() for name, s in self._features.items()},
         }
 
@@ -497,13 +468,17 @@ class DataStatistics:
             name: FeatureStatistics.from_state(values)
             for name, values in state["features"].items()
         }
-        windows = state["windows"]
-        return cls(windows and SignalStatistics.from_state(windows), features)
+        levels = state["levels"]
+        return cls(None if levels is None else Counter(levels), features)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics for the metadata."""
         return {
-            **({"windows": self._windows.to_json()} if self._windows else {}),
+            **(
+                {}
+                if self._levels is None
+                else {"windows": describe_levels(self._levels)}
+            ),
             "features": {name: s.to_json() for name, s in self._features.items()},
         }
 

@@ -238,7 +238,7 @@ def test_shards_blocks_copies_and_choice_do_not_change_a_clip(
 ):
     record(str(corpus), str(tmp_path / "a"), **OPTIONS)
     monkeypatch.setattr("beam_pipeline.write.blocks.BLOCK_BYTES", 4000)
-    monkeypatch.setattr("beam_pipeline.plan.measures._BLOCK_FRAMES", 1000)
+    monkeypatch.setattr("beam_pipeline.plan.clip_audio._BLOCK_FRAMES", 1000)
     options = {**OPTIONS, "elements_per_file": 7, "copies": 2, "workers": 2,
                "augment": "random_gain()", "keep": "energy(above_db=-18)"}  # fmt: skip
     record(str(corpus), str(tmp_path / "b"), **options)
