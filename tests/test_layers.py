@@ -46,7 +46,7 @@ HOMES = {
     "[run.preflight] [transforms.main_code]",
     "tensorflow": "read.replay "
     "read.streams read.parse "
-    "read.original_records elements.tensors elements.record_dataset "
+    "[read.original_records] elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.feature_description] [read.batches] [read.show]",
     "fastavro": "[inputs.avro]",
@@ -63,7 +63,7 @@ HOMES = {
     "[storage.parquet] [dataset.manifest] "
     "[dataset.windows] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
-    "[read.csv_tables] [read.sources] [read.table] [reporting.overview]",
+    "[cli.reports] [read.sources] [read.table] [reporting.overview]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",

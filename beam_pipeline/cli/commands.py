@@ -105,8 +105,7 @@ def _print_counters(counts: Mapping[str, int]) -> None:
 
 def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import plan
-    from beam_pipeline.cli.forecast_report import describe_forecast
-    from beam_pipeline.cli.reports import describe_plan
+    from beam_pipeline.cli.reports import describe_forecast, describe_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
     from beam_pipeline.parameters import check_whole
     from beam_pipeline.recipe.canonical import split_options
@@ -162,10 +161,9 @@ def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
-    from beam_pipeline.cli.reports import describe_windows
+    from beam_pipeline.cli.reports import describe_windows, table_as_csv
     from beam_pipeline.dataset.metadata import Metadata
     from beam_pipeline.read.conditions import rows_where
-    from beam_pipeline.read.csv_tables import table_as_csv
     from beam_pipeline.read.table import window_table
     from beam_pipeline.read.window_summary import summarise_windows
 
@@ -292,6 +290,44 @@ def _write_clean_manifest(args: argparse.Namespace) -> None:
         drop_doubles=args.drop_doubles,
     )
     say(f"{args.write_manifest}: {describe_written(written)}", file=sys.stderr)
+
+
+def parse_examples(texts: Sequence[str]) -> dict[str, list[int]]:
+    """Returns the numbers of examples in each split: ``test:12,80``.
+
+    Raises
+    ------
+    OptionError
+        If a text has another form.
+    """
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        split, _, numbers = text.partition(":")
+        try:
+            found.setdefault(split, []).extend(map(int, numbers.split(",")))
+        except ValueError as error:
+            form = "must be a split and numbers, as test:12,80"
+            raise OptionError("examples", form, text) from error
+    return found
+
+
+def run_report(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.reporting.page import report
+
+    no_beam_args("report", beam_args)
+    if args.input is not None:
+        search_here()
+    path = report(
+        args.records,
+        args.output,
+        clips=args.clips,
+        bytes=args.bytes,
+        seed=args.seed,
+        examples=parse_examples(args.examples),
+        input=args.input,
+    )
+    say(f"{path}: {os.path.getsize(path) / 1e6:.1f} MB. Open it in a browser.")
+    return 0
 
 
 def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:

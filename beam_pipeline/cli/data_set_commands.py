@@ -8,12 +8,12 @@ from beam_pipeline.cli.add_command import add_command, add_folder, add_folders
 from beam_pipeline.cli.commands import (
     run_audit,
     run_index,
+    run_report,
     run_status,
     run_verify,
     run_windows,
 )
 from beam_pipeline.cli.job_flags import flag_type
-from beam_pipeline.cli.report_command import run_report
 from beam_pipeline.cli.show_command import run_show
 from beam_pipeline.parameters import parse_bytes
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS

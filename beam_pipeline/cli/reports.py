@@ -1,10 +1,14 @@
-"""Data sets, plans and progress as text."""
+"""Data sets, plans, forecasts, progress and tables as text."""
 
 from __future__ import annotations
 
+import base64
 import heapq
+import io
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import LostAudio, count_clips
@@ -22,10 +26,13 @@ from beam_pipeline.plan.summary import (
 )
 from beam_pipeline.read.window_summary import QUANTILES, WindowSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.text import time_unit
+from beam_pipeline.run.forecast import Forecast
+from beam_pipeline.text import time_text, time_unit
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50
+
+_ROWS_AT_ONCE = 1 << 14  # of CSV
 
 # Padding counts, and audio counts in each of the windows and copies that it is in.
 OF_EXAMPLES = "of examples"
@@ -306,3 +313,72 @@ def describe_progress(progress: RunProgress) -> str:
         f"{progress.seconds / unit_s:.2f} of {totals.seconds / unit_s:.2f} {unit} "
         f"{OF_EXAMPLES}"
     )
+
+
+def describe_forecast(forecast: Forecast) -> str:
+    """Returns a forecast as some lines."""
+    size, seconds = forecast.bytes, forecast.seconds
+    title = f"forecast from {forecast.sampled:,} examples"
+    if forecast.lost:
+        title += f"; {forecast.lost:,} more could not be made"
+    return "\n".join(
+        (
+            title,
+            f"  size    {bytes_text(size)}{_error(size, forecast.bytes_error)}, "
+            f"{bytes_text(forecast.bytes_per_example)} for each of "
+            f"{forecast.examples:,.0f} examples",
+            f"  work    {time_text(seconds)}{_error(seconds, forecast.seconds_error)} "
+            "of one worker",
+        )
+    )
+
+
+def _error(value: float, error: float) -> str:
+    """Two standard errors as a percentage; empty if they are not known."""
+    if not (value and math.isfinite(error)):
+        return ""
+    return f" ± {100 * error / value:.2g} %"
+
+
+def table_as_csv(table: Any) -> Iterator[str]:
+    """Yields a table as CSV, some lines at a time, without the last line break.
+
+    Texts are in quotes, and nothing stands for null. Lists become JSON, and bytes
+    Base64.
+    """
+    import pyarrow.csv
+
+    for first in range(0, max(len(table), 1), _ROWS_AT_ONCE):
+        lines = io.BytesIO()
+        options = pyarrow.csv.WriteOptions(include_header=first == 0)
+        some = _with_texts(table.slice(first, _ROWS_AT_ONCE))
+        pyarrow.csv.write_csv(some, lines, options)
+        yield lines.getvalue().decode().removesuffix("\n")
+
+
+def _with_texts(table: Any) -> Any:
+    """Returns a table with texts in place of what CSV cannot hold."""
+    import pyarrow as pa
+
+    for k, field in enumerate(table.schema):
+        column = table.column(k)
+        if pa.types.is_dictionary(field.type):
+            texts = column.cast(field.type.value_type)
+        elif pa.types.is_list(field.type) or pa.types.is_binary(field.type):
+            texts = pa.array(map(_as_text, column.to_pylist()), pa.string())
+        else:
+            continue
+        table = table.set_column(k, field.name, texts)
+    return table
+
+
+def _as_text(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return _base64(value)
+    if value is None:
+        return None
+    return json.dumps(value, ensure_ascii=False, default=_base64)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()

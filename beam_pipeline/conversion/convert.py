@@ -18,7 +18,6 @@ from beam_pipeline.conversion.input_folder import (
 )
 from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
-from beam_pipeline.dataset.original_folder import SPEC_FILE
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, join_tables
 from beam_pipeline.elements.writing import progress_bar
@@ -33,6 +32,7 @@ from beam_pipeline.examples.structure import (
     needed_features,
 )
 from beam_pipeline.parameters import check_whole
+from beam_pipeline.read.original_records import SPEC_FILE
 from beam_pipeline.recipe.fields import parse_shares, shares_text
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.elements import run_elements

@@ -14,14 +14,6 @@ from beam_pipeline.conversion.input_files import (
 )
 from beam_pipeline.conversion.originals import natural_specs
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.original_folder import (
-    SPEC_FILE,
-    OriginalSpec,
-    find_original,
-    original_batch_size,
-    original_files,
-    original_specs,
-)
 from beam_pipeline.dataset.output_folder import (
     EXAMPLES_CSV,
     MANIFEST,
@@ -41,6 +33,14 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.read.original_records import (
+    SPEC_FILE,
+    OriginalSpec,
+    find_original,
+    original_batch_size,
+    original_files,
+    original_specs,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.original_folder import OriginalSpec
 from beam_pipeline.examples.decoding import arrow_columns
 from beam_pipeline.examples.spec import (
     INT64_LIST,
@@ -19,6 +18,7 @@ from beam_pipeline.examples.spec import (
 )
 from beam_pipeline.examples.structure import feature_name, shape_feature
 from beam_pipeline.examples.tensor_proto import decode_tensor
+from beam_pipeline.read.original_records import OriginalSpec
 
 
 def natural_specs(original: Iterable[OriginalSpec]) -> dict[str, FeatureSpec]:

@@ -7,6 +7,4 @@ writes at the end of a run. Read :mod:`.metadata` first.
 ::
 
     claim -> work_folder -> metadata, schema, manifest, rejects -> side_by_side
-
-:mod:`.original_folder` describes a folder of another library, tf_dataset.
 """

@@ -1,38 +1,254 @@
-"""A folder that ``record_dataset`` of tf_dataset wrote, as ``tf.data``.
+"""A folder that ``record_dataset`` of the library tf_dataset wrote, as ``tf.data``.
 
-Unlike the library's own reader, this one reads files in sorted order and several at
-once, shuffles, rejoins every complex feature, keeps the dtype of each, reads all digits
-of the batch size, and keeps the last batch if it is smaller.
+::
+
+    TF_RECORD_FEATURES_SPEC.json    an entry for each stored feature
+    batched                         the batch size, if the data set had batches
+    x8a2k1.tfrecord, ...            uncompressed; the names are random
+
+Each record is a ``tf.train.Example``. Each feature is one ``bytes`` value: a serialised
+TensorProto, which :mod:`beam_pipeline.examples.tensor_proto` decodes. A complex feature
+``k`` is stored as two, ``k_real`` and ``k_imag``.
+
+Unlike the library's own reader, :func:`read_original` reads files in sorted order and
+several at once, shuffles, rejoins every complex feature, keeps the dtype of each, reads
+all digits of the batch size, and keeps the last batch if it is smaller. Only it imports
+TensorFlow.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tensorflow as tf
-
-from beam_pipeline.dataset.original_folder import (
-    SPEC_FILE,
-    OriginalSpec,
-    original_batch_size,
-    original_files,
-    original_specs,
-)
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.tensor_proto import decode_tensor
-from beam_pipeline.read.parse import PARSING_THREADS
+from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
 from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
-from beam_pipeline.read.streams import (
-    LEAST_RECORD_BYTES,
-    read_files_in_order,
-    read_mixed_files,
-)
 from beam_pipeline.storage import files
+from beam_pipeline.text import parse_json
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+SPEC_FILE = "TF_RECORD_FEATURES_SPEC.json"
+BATCHED_FILE = "batched"
+SUFFIX = ".tfrecord"
+
+_PARTS = {"complex64": "float32", "complex128": "float64"}
+_REAL, _IMAG = "_real", "_imag"
+
 
 _TEXT_BYTES = 64
 _PREFETCHED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalSpec:
+    """One feature of the elements.
+
+    Attributes
+    ----------
+    dtype : str
+        Of :data:`beam_pipeline.examples.tensor_proto.DTYPES`.
+    shape : tuple of int or None
+        The shape in one element. None: a length that may differ.
+    stored : tuple of str
+        The features in the records: one, or the real and the imaginary part.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    stored: tuple[str, ...]
+
+    @property
+    def stored_dtype(self) -> str:
+        """The dtype of the tensors in the records."""
+        return _PARTS[self.dtype] if len(self.stored) == 2 else self.dtype
+
+
+def find_original(folder: str) -> bool:
+    """Whether a folder holds the description of a data set of tf_dataset."""
+    return files.exists(files.join(files.absolute(folder), SPEC_FILE))
+
+
+def original_files(folder: str) -> list[str]:
+    """Returns the paths of the records, sorted by name as text.
+
+    tf_dataset read them in the order in which the file system lists them. That order
+    differs between machines, and the random names hold no other.
+
+    Raises
+    ------
+    InputError
+        If there are none.
+    """
+    folder = files.absolute(folder)
+    names = [n for n in files.list_files(folder) if n.endswith(SUFFIX) and "/" not in n]
+    if not names:
+        raise InputError(
+            f"{folder} has the file {SPEC_FILE}, but no file with the suffix {SUFFIX}. "
+            "Give the folder that holds both."
+        )
+    return [files.join(folder, name) for name in names]
+
+
+def original_batch_size(folder: str) -> int | None:
+    """Returns the size of the batches that were recorded; None for single elements.
+
+    tf_dataset read only the first digit of the size.
+
+    Raises
+    ------
+    InputError
+        If the file ``batched`` holds anything but a whole number from 1 on.
+    """
+    path = files.join(files.absolute(folder), BATCHED_FILE)
+    if not files.exists(path):
+        return None
+    text = files.read_bytes(path).decode(errors="backslashreplace").strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise InputError(
+            f"{path} must hold the batch size, a whole number from 1 on; got "
+            f"{text[:40]!r}. Write the size into it, or delete the file to read single "
+            "elements."
+        )
+    return int(text)
+
+
+def original_specs(folder: str) -> dict[str, OriginalSpec]:
+    """Returns the features of a folder's elements, by name, in the order of the file.
+
+    Raises
+    ------
+    InputError
+        If ``TF_RECORD_FEATURES_SPEC.json`` is missing, damaged or contradicts itself.
+    """
+    path = files.join(files.absolute(folder), SPEC_FILE)
+    if not files.exists(path):
+        raise InputError(
+            f"{folder} holds no records of tf_dataset: it has no {SPEC_FILE}."
+        )
+    return parse_specs(files.read_bytes(path), path)
+
+
+def parse_specs(text: bytes | str, where: str) -> dict[str, OriginalSpec]:
+    """Returns the features that the text of ``TF_RECORD_FEATURES_SPEC.json`` describes.
+
+    Parameters
+    ----------
+    where : str
+        The path of the text, for messages.
+
+    Raises
+    ------
+    InputError
+        If the text is damaged or contradicts itself.
+    """
+    try:
+        values = parse_json(text, object_pairs_hook=_unique)
+    except ValueError as error:
+        raise InputError(
+            f"{where} is not the description of a data set: {error}. Restore the file."
+        ) from error
+    if not isinstance(values, dict) or not values:
+        raise InputError(
+            f"{where} must be an object with an entry for each feature; got "
+            f"{json.dumps(values)[:40]}. Restore the file."
+        )
+    entries = {name: _read_entry(where, name, values[name]) for name in values}
+    specs: dict[str, OriginalSpec] = {}
+    for name, entry in entries.items():
+        if not entry.is_part:
+            spec = OriginalSpec(name, entry.dtype, entry.shape, (name,))
+        elif name.endswith(_IMAG) and name.removesuffix(_IMAG) + _REAL in entries:
+            continue  # the entry of the real part stands for both
+        else:
+            spec = _join_parts(where, name, entries)
+        if spec.name in specs or (entry.is_part and spec.name in entries):
+            raise _wrong(where, name, "another entry describes this feature", spec.name)
+        specs[spec.name] = spec
+    return specs
+
+
+class _Entry(NamedTuple):
+    """What an entry says: the dtypes in memory and in the records, and the shape."""
+
+    dtype: str
+    stored: str
+    shape: tuple[int | None, ...]
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is the real or the imaginary part of a complex feature."""
+        return self.dtype in _PARTS and self.stored != self.dtype
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} occurs twice")
+    return values
+
+
+def _read_entry(where: str, name: str, entry: Any) -> _Entry:
+    if not isinstance(entry, dict):
+        raise _wrong(where, name, "must be an object", entry)
+    dtype = _read_dtype(where, name, entry, "previous_dtype")
+    stored = _read_dtype(where, name, entry, "dtype")
+    # tf_dataset lists int32 as int64, but stores the tensor as it was.
+    if dtype in _PARTS:
+        fits = stored in (dtype, _PARTS[dtype])
+    else:
+        fits = stored.strip("0123456789u") == dtype.strip("0123456789u")
+    if not fits:
+        raise _wrong(where, name, f"previous_dtype {dtype} contradicts dtype", stored)
+    shape = entry.get("shape")
+    if not isinstance(shape, list) or not all(map(_is_length, shape)):
+        raise _wrong(where, name, "shape must be a list of lengths", shape)
+    return _Entry(dtype, stored, tuple(shape))
+
+
+def _read_dtype(where: str, name: str, entry: dict[str, Any], key: str) -> str:
+    value = entry.get(key)
+    dtype = value.removeprefix("tf.") if isinstance(value, str) else None
+    if dtype not in DTYPES:
+        raise _wrong(where, name, f"{key} must be a dtype such as 'tf.float32'", value)
+    return dtype
+
+
+def _is_length(value: Any) -> bool:
+    return value is None or (type(value) is int and value >= 0)
+
+
+def _join_parts(where: str, name: str, entries: Mapping[str, _Entry]) -> OriginalSpec:
+    """Returns the complex feature of which an entry is a part."""
+    base = name.removesuffix(_REAL).removesuffix(_IMAG)
+    parts = (base + _REAL, base + _IMAG)
+    if name not in parts:
+        problem = f"a part of a complex feature must end in {_REAL} or {_IMAG}"
+        raise _wrong(where, name, problem, name)
+    for part in parts:
+        if part not in entries:
+            problem = f"the other part, entry {part!r}, is missing; it is of dtype"
+            raise _wrong(where, name, problem, entries[name].dtype)
+    real, imag = (entries[part] for part in parts)
+    if real != imag:
+        problem = f"differs from the entry of its other part, {tuple(real)}"
+        raise _wrong(where, parts[1], problem, tuple(imag))
+    return OriginalSpec(base, real.dtype, real.shape, parts)
+
+
+def _wrong(where: str, name: str, problem: str, value: Any) -> InputError:
+    return InputError(
+        f"{where}, entry {name!r}: {problem}; got {value!r}. Restore the file."
+    )
 
 
 def read_original(
@@ -74,6 +290,15 @@ def read_original(
     OptionError
         If ``shuffle`` is negative.
     """
+    import tensorflow as tf
+
+    from beam_pipeline.read.parse import PARSING_THREADS
+    from beam_pipeline.read.streams import (
+        LEAST_RECORD_BYTES,
+        read_files_in_order,
+        read_mixed_files,
+    )
+
     if shuffle < 0:
         raise OptionError("shuffle", "must be True, False or a buffer size", shuffle)
     specs = original_specs(folder)
@@ -98,14 +323,21 @@ def read_original(
     )
     if batch_size is not None:
         elements = elements.batch(batch_size)
-    return elements.prefetch(2 if batch_size else _PREFETCHED).with_options(_options())
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    # A strategy of tf.distribute must not shard by files, which may be few.
+    policy = tf.data.experimental.AutoShardPolicy
+    options.experimental_distribute.auto_shard_policy = policy.DATA
+    return elements.prefetch(2 if batch_size else _PREFETCHED).with_options(options)
 
 
 def element_bytes(specs: Mapping[str, OriginalSpec]) -> int:
     """Returns the approximate size of an element in bytes."""
     size = 0
     for spec in specs.values():
-        item = _TEXT_BYTES if spec.dtype == "string" else tf.as_dtype(spec.dtype).size
+        item = (
+            _TEXT_BYTES if spec.dtype == "string" else numpy_dtype(spec.dtype).itemsize
+        )
         size += item * math.prod(length or 1 for length in spec.shape)
     return size
 
@@ -114,6 +346,8 @@ def check_first_record(
     paths: Sequence[str], sizes: Sequence[int], specs: Mapping[str, OriginalSpec]
 ) -> None:
     """Raises :class:`InputError` if the first record does not have these features."""
+    import tensorflow as tf
+
     path = next((p for p, size in zip(paths, sizes, strict=True) if size), None)
     if path is None:
         return
@@ -149,7 +383,8 @@ def _contradiction(spec: OriginalSpec, data: bytes) -> str:
         array = decode_tensor(data, spec.stored_dtype)
     except ValueError as error:
         return str(error)
-    if not tf.TensorShape(spec.shape).is_compatible_with(array.shape):
+    fits = [n in (None, held) for n, held in zip(spec.shape, array.shape, strict=False)]
+    if len(spec.shape) != array.ndim or not all(fits):
         return f"the tensor has the shape {array.shape}, not {spec.shape}"
     return ""
 
@@ -158,6 +393,8 @@ def make_original_parser(
     specs: Mapping[str, OriginalSpec],
 ) -> Callable[[Any], dict[str, Any]]:
     """Returns a function that turns one serialised element into tensors."""
+    import tensorflow as tf
+
     stored = {
         part: tf.io.FixedLenFeature((), tf.string)
         for spec in specs.values()
@@ -177,12 +414,3 @@ def make_original_parser(
         return element
 
     return parse
-
-
-def _options() -> tf.data.Options:
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    # A strategy of tf.distribute must not shard by files, which may be few.
-    policy = tf.data.experimental.AutoShardPolicy
-    options.experimental_distribute.auto_shard_policy = policy.DATA
-    return options

@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import ShardEntry, no_data_set, open_metadata
-from beam_pipeline.dataset.original_folder import find_original, original_batch_size
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
@@ -28,7 +27,11 @@ from beam_pipeline.read.choices import (
     choose_splits,
     cut_pieces,
 )
-from beam_pipeline.read.original_records import read_original
+from beam_pipeline.read.original_records import (
+    find_original,
+    original_batch_size,
+    read_original,
+)
 from beam_pipeline.read.parse import (
     PARSED_TOGETHER,
     choose_parsing,

@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline.dataset.original_folder import (
+from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
+from beam_pipeline.read.original_records import (
     SPEC_FILE,
+    element_bytes,
     find_original,
     original_batch_size,
     original_files,
     original_specs,
     parse_specs,
+    read_original,
 )
-from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
-from beam_pipeline.read.original_records import element_bytes, read_original
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")
@@ -409,10 +410,10 @@ def test_describing_a_folder_needs_no_tensorflow(tmp_path):
     folder = write(tmp_path / "records", {"n": [1]})
     code = f"""
 import sys
-from beam_pipeline.dataset import original_folder
-assert original_folder.find_original({folder!r})
-assert original_folder.original_specs({folder!r})["n"].shape == ()
-assert original_folder.original_batch_size({folder!r}) is None
+from beam_pipeline.read import original_records
+assert original_records.find_original({folder!r})
+assert original_records.original_specs({folder!r})["n"].shape == ()
+assert original_records.original_batch_size({folder!r}) is None
 assert not {{"tensorflow", "apache_beam"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)

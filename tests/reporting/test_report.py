@@ -17,8 +17,8 @@ import pytest
 import soundfile
 
 from beam_pipeline import open_records, record, record_examples, report
+from beam_pipeline.cli.commands import parse_examples
 from beam_pipeline.cli.main import main
-from beam_pipeline.cli.report_command import parse_examples
 from beam_pipeline.errors import InputError, OptionError
 from tests.raising import raises
 from tests.sounds import write_corpus, write_sound
