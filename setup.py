@@ -44,7 +44,7 @@ setup(
         "pyarrow>=15",  # manifest.parquet
         "pyyaml>=6",  # recipes in YAML
         "scipy>=1.11",  # float32 FFTs
-        "soundfile>=0.13",  # libsndfile: decoding; codecs as augmentations
+        "soundfile>=0.13",  # libsndfile: decoding
         "soxr>=0.5",  # resampling
         "tensorflow>=2.21",  # replay; tfx-bsl requires it; writing never imports it
         "tfx-bsl>=1.21",  # examples and schemas without TensorFlow

@@ -53,7 +53,7 @@ HOMES = {
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
     "soundfile": "audio.decoder [examples.flac_signal] [read.example_view] "
-    "[read.listening] [transforms.codecs]",
+    "[read.listening]",
     "av": "[audio.av_decoder] [audio.av_library]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
@@ -69,7 +69,6 @@ HOMES = {
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.images]",
-    "jax": "[transforms.xla]",
     "torch": "read.torch",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.mixup] [read.similarity] [transforms.filters]",

@@ -1,5 +1,7 @@
 """What holds for every transform, whatever it computes."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from beam_pipeline.transforms.base import apply_transform
@@ -11,7 +13,7 @@ from beam_pipeline.transforms.expressions import format_transform, parse_transfo
 CALLS = {
     "ar_spectrum": [
         f"ar_spectrum(method={method!r}{frames})"
-        for method in ("burg", "covariance", "yule_walker")
+        for method in ("burg", "yule_walker")
         for frames in ("", ",frame=400,hop=160")
     ],
     "as_image": ["log_mel()|as_image()", "gain(gain_db=0)|as_image(low=-1,high=1)"],
@@ -26,7 +28,7 @@ CALLS = {
     "kaldi_fbank": ["kaldi_fbank()", "kaldi_fbank(snip_edges=False)"],
     "linear_prediction": [
         f"linear_prediction(method={method!r},output={output!r})"
-        for method in ("burg", "covariance", "yule_walker")
+        for method in ("burg", "yule_walker")
         for output in ("coefficients", "gain")
     ],
     "loudness": [f"loudness(weighting={w!r})" for w in ("a", "k", "none")],
@@ -93,3 +95,13 @@ def check_channels(transform, rate=16000, frames=4000):
             together[:, channel],
             apply_transform(transform, windows[:, channel].copy(), rate),
         )
+
+
+@dataclass(frozen=True)
+class Slower:
+    """An augmentation that moves sounds to other frames, and says so."""
+
+    moves_time = True
+
+    def augment(self, windows, keys, sample_rate_hz):
+        return np.repeat(windows, 2, axis=-1)[..., : windows.shape[-1]]

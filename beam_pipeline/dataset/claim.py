@@ -209,7 +209,6 @@ def job_stamp(
         "writer": writer_versions(
             recipe.features.encodings.values(),
             ffmpeg=is_installed(),
-            backend=recipe.features.backend,
         ),
         "code": code_of(recipe),
         "skip_recorded": {

@@ -10,7 +10,6 @@ from functools import cache
 from beam_pipeline.audio.av_library import LIBRARY, library_versions
 from beam_pipeline.dataset.metadata import DISTRIBUTION
 from beam_pipeline.examples.spec import IMAGES
-from beam_pipeline.recipe.example_sections import JAX, NUMPY
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.code_hash import MAIN
 from beam_pipeline.transforms.expressions import TRANSFORM, given_steps, parse_steps
@@ -21,7 +20,7 @@ _DECIDES_IMAGES = "pillow"
 
 
 def writer_versions(
-    encodings: Iterable[str] = (), *, ffmpeg: bool = False, backend: str = NUMPY
+    encodings: Iterable[str] = (), *, ffmpeg: bool = False
 ) -> dict[str, str]:
     """Returns the versions of this package and of libraries that decide bytes.
 
@@ -31,8 +30,6 @@ def writer_versions(
         Encodings of features. Pillow is among the libraries only if one is an image.
     ffmpeg : bool
         Whether PyAV and ffmpeg are among them, because they decode a clip.
-    backend : str
-        What computes features; with JAX, its version and its device are among them.
     """
     images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
     versions = {"name": DISTRIBUTION}
@@ -40,10 +37,6 @@ def writer_versions(
         versions["version" if name == DISTRIBUTION else name] = _version(name)
     if ffmpeg:
         versions.update(library_versions())
-    if backend == JAX:
-        from beam_pipeline.transforms.xla import jax_versions
-
-        versions.update(jax_versions())
     return versions
 
 
@@ -57,7 +50,6 @@ def version_differences(
     here = writer_versions(
         recipe.features.encodings.values(),
         ffmpeg=LIBRARY in recorded,
-        backend=recipe.features.backend,
     )
     for name in sorted({*recorded, *here}):
         before, now = recorded.get(name), here.get(name)

@@ -35,7 +35,7 @@ from beam_pipeline.examples.trial import (
     trying,
 )
 from beam_pipeline.inputs.column_types import Column
-from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, NUMPY, Features
+from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, Features
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.transforms.base import (
@@ -53,7 +53,6 @@ from beam_pipeline.transforms.expressions import (
     parse_transform,
 )
 from beam_pipeline.transforms.main_code import ByValue
-from beam_pipeline.transforms.xla import all_on_xla
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -298,7 +297,7 @@ def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:
     for name, text in sorted(features.expressions.items()):
         with naming_feature(name):
             transforms[name] = parse_transform(text, dtype)
-    return transforms if features.backend == NUMPY else all_on_xla(transforms)
+    return transforms
 
 
 def check_transform(

@@ -238,7 +238,6 @@ def assemble_metadata(
         writer_versions(
             recipe.features.encodings.values(),
             ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
-            backend=recipe.features.backend,
         ),
         listing_sha256=summary.listing.sha256,
         left_out={

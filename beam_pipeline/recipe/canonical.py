@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from beam_pipeline.errors import OptionError, unknown_option
+from beam_pipeline.errors import OptionError, RecipeError, unknown_option
+from beam_pipeline.recipe.clip_sections import EVENT_MASK, Events
 from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.sound_folder import with_hashes
 from beam_pipeline.transforms.expressions import (
+    AUGMENTATION,
     format_steps,
     format_transform,
     given_steps,
@@ -95,13 +97,16 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
     Raises
     ------
     RecipeError
-        If an expression cannot be read, or a folder cannot be used.
+        If an expression cannot be read, a folder cannot be used, or an augmentation
+        moves the sound away from a mask of its events.
     """
     json = recipe.to_json()
-    canonical: Any = {
-        kind.field: format_steps(with_hashes(parse_steps(text, kind), kind), kind)
-        for text, kind in given_steps(json)
-    }
+    canonical: Any = {}
+    for text, kind in given_steps(json):
+        steps = parse_steps(text, kind)
+        if kind is AUGMENTATION:
+            _check_masks(recipe.events, steps)
+        canonical[kind.field] = format_steps(with_hashes(steps, kind), kind)
     canonical["features"] = {}
     for name, text in sorted(json["features"].items()):
         with naming_feature(name):
@@ -109,3 +114,15 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
             canonical["features"][name] = format_transform(transform)
     canonical["encodings"] = dict(sorted(recipe.features.encodings.items()))
     return recipe.replace(**canonical)
+
+
+def _check_masks(events: Events, steps: Sequence[Any]) -> None:
+    masks = [target for target in events.targets if target.startswith(EVENT_MASK)]
+    moving = [step for step in steps if getattr(step, "moves_time", False)]
+    if masks and moving:
+        raise RecipeError(
+            "event_targets",
+            f"has a mask for each frame, but {moving[0]} moves the audio to other "
+            "frames; leave this step out of `augment`",
+            masks[0],
+        )

@@ -32,7 +32,6 @@ from beam_pipeline.recipe.values import COMPRESSIONS, ENCODINGS, GZIP, RESERVED_
 MAX_RATE_HZ = 100_000_000
 ORDERS = (SHUFFLED, LISTED, MIXED) = ("shuffled", "listed", "mixed")
 DTYPES = ("float32", "int16")
-BACKENDS = (NUMPY, JAX) = ("numpy", "jax")
 
 
 def _expression(feature: str, given: Any) -> Any:
@@ -216,12 +215,6 @@ class Features(Declared):
         "feature that ends in as_image(); may be repeated; default: by the type and "
         "the shape of the feature",
         "NAME=ENCODING",
-    )
-    backend: str = option(
-        NUMPY,
-        Choice(BACKENDS),
-        "what computes features: numpy, or jax, which runs the most common steps on a "
-        "GPU or a TPU; its bytes depend on the device",
     )
 
     def check(self) -> None:

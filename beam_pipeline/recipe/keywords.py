@@ -70,7 +70,6 @@ class RecipeKeywords(TypedDict, total=False):
     augment: str | Augmentation | Sequence[Augmentation]
     features: Mapping[str, str | Transform]
     encodings: Mapping[str, Encoding]
-    backend: Literal["numpy", "jax"]
     elements_per_file: int | None
     shard_bytes: int | None
     num_shards: int | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
 from functools import cache
@@ -237,15 +236,5 @@ def _check_events(recipe: Recipe) -> None:
                 "event_targets",
                 f"must be {', '.join(EVENT_TARGETS)}, or {EVENT_MASK}FEATURE with the "
                 f"name of a feature; features: {', '.join(expressions) or 'none'}",
-                target,
-            )
-        moves = re.search(
-            r"\b(time_shift|speed|stretch)\b", recipe.augmentation.augment
-        )
-        if target != feature and moves:
-            raise RecipeError(
-                "event_targets",
-                "has a mask for each frame, but time_shift, speed and stretch move the "
-                "audio to other frames; leave these steps out of `augment`",
                 target,
             )

@@ -3,9 +3,8 @@
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
 window, the same bytes in any block. Other steps choose windows (:mod:`.selection`),
 place them (:mod:`.placement`), change copies of them (:mod:`.augment`,
-:mod:`.recordings`, :mod:`.stretch`, :mod:`.codecs`), or change a clip's samples before
-windows are cut (:mod:`.streams`). Read :mod:`.base` first: it defines what a transform
-is.
+:mod:`.recordings`), or change a clip's samples before windows are cut
+(:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
 
 ::
 
@@ -33,7 +32,6 @@ from beam_pipeline.transforms.augment import (
 from beam_pipeline.transforms.base import Chain, Identity, Transform, per_window
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cmvn import Cmvn
-from beam_pipeline.transforms.codecs import Codec
 from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.dither import Dither
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
@@ -59,7 +57,6 @@ from beam_pipeline.transforms.shape import (
 )
 from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, Resample
 from beam_pipeline.transforms.spectral import LogMel, Mel
-from beam_pipeline.transforms.stretch import PitchShift, Stretch
 
 __all__ = [
     "AcEnergy",
@@ -72,7 +69,6 @@ __all__ = [
     "Chain",
     "Chroma",
     "Cmvn",
-    "Codec",
     "Cqt",
     "Delta",
     "Dither",
@@ -98,7 +94,6 @@ __all__ = [
     "Peak",
     "PeakGain",
     "Peaks",
-    "PitchShift",
     "PreEmphasis",
     "Pyin",
     "RandomGain",
@@ -116,7 +111,6 @@ __all__ = [
     "SpectralRolloff",
     "Speed",
     "Stft",
-    "Stretch",
     "TimeShift",
     "Transform",
     "Yin",

@@ -49,9 +49,6 @@ FRAME_VALUES = 1024
 # The bytes are then the same for any number of threads.
 LANES = 8
 SEGMENT_ROWS = 2048
-# Short sums lose fewer digits, which least squares need: for pure tones, the rounding
-# error in the normal equations is then a seventh of the addition to their diagonal.
-EXACT_ROWS = 64
 
 # Longer rows are summed in pieces. numpy itself cuts rows longer than its buffers of
 # 8192 values, but not if there is a single row.
@@ -61,8 +58,7 @@ PIECE = 4096
 # below 2**-48 of the signal's amplitude is rounding error and cannot be predicted.
 REFLECTION_LIMIT = 1 - 2.0**-50
 LEAST_RESIDUAL = 2.0**-96
-# The same limit for sums of rounded products; also the share that is added to the
-# diagonal of the normal equations.
+# The same limit for sums of rounded products.
 LEAST_ERROR = 2.0**-46
 # White noise that is added to the autocorrelation. Without it, rounding decides where
 # models of high order have their tones.
@@ -84,9 +80,8 @@ class Model(NamedTuple):
     ----------
     coefficients : numpy.ndarray, shape (..., order + 1), float64
         ``a``, with ``a[0] = 1``.
-    reflection : numpy.ndarray, shape (..., order), or None
-        ``k[p]``, the last coefficient of the model of order p; None for the covariance
-        method, which has no models of lower order.
+    reflection : numpy.ndarray, shape (..., order)
+        ``k[p]``, the last coefficient of the model of order p.
     variance : numpy.ndarray, shape (...)
         Mean square of the prediction error.
     power : numpy.ndarray, shape (...)
@@ -94,7 +89,7 @@ class Model(NamedTuple):
     """
 
     coefficients: Float64Array
-    reflection: Float64Array | None
+    reflection: Float64Array
     variance: Float64Array
     power: Float64Array
 
@@ -138,7 +133,7 @@ def burg(signals: Signals, order: int) -> Model:
     >>> model.coefficients.round(3).tolist()
     [1.0, -0.8]
     """
-    rows = _rows(signals, order, order + 1)
+    rows = _rows(signals, order)
     results, trusted = _burg_by_sums(rows, order)
     if not trusted.all():
         again = _burg_by_samples(rows[~trusted].astype(np.float64), order)
@@ -182,7 +177,7 @@ def yule_walker(signals: Signals, order: int) -> Model:
     >>> model.coefficients.round(3).tolist()
     [1.0, -0.5]
     """
-    rows = _rows(signals, order, order + 1)
+    rows = _rows(signals, order)
     lags = _autocorrelation(rows, order)
     lags[:, 0] *= 1 + WHITE_NOISE
     coefficients = np.ones((len(rows), 1))
@@ -199,59 +194,8 @@ def yule_walker(signals: Signals, order: int) -> Model:
     )
 
 
-def covariance(signals: Signals, order: int) -> Model:
-    """Least-squares models, which assume nothing outside of the signals.
-
-    ::
-
-        minimise sum_t (x[t] + sum_i a[i] x[t - i])**2,  t = order .. N - 1
-
-    by the normal equations. 2**-46 of their mean diagonal is added to the diagonal,
-    which decides between equally good models, as of pure tones. The variance is the sum
-    above divided by ``N - order``; below 1e-14 of the signal's mean square, it is
-    rounding error.
-
-    Parameters
-    ----------
-    signals : numpy.ndarray, shape (..., N)
-    order : int
-        At most N / 2.
-
-    Returns
-    -------
-    Model
-        Exact if a recursion of this order generated the signal, but the filter may be
-        unstable. Silence has coefficients of zero.
-
-    References
-    ----------
-    J. Makhoul, Linear Prediction: A Tutorial Review, Proceedings of the IEEE 63(4),
-    1975.
-
-    Examples
-    --------
-    >>> model = covariance(0.5 ** np.arange(20.0), order=1)
-    >>> model.coefficients.round(3).tolist()
-    [1.0, -0.5]
-    """
-    rows = _rows(signals, order, 2 * order)
-    products = _covariances(rows, order)
-    coefficients = np.eye(1, order + 1).repeat(len(rows), axis=0)
-    normal = products[:, 1:, 1:].copy()
-    diagonal = np.einsum("nii->ni", normal)  # a view
-    energy = diagonal.mean(axis=-1)
-    diagonal += np.where(energy > 0, LEAST_ERROR * energy, 1.0)[:, np.newaxis]
-    # LAPACK solves the systems one by one, so none depends on its neighbours.
-    coefficients[:, 1:] -= np.linalg.solve(normal, products[:, 1:, :1])[:, :, 0]
-    square = np.maximum(_dot(_product(products, coefficients), coefficients), 0)
-    terms = rows.shape[-1] - order
-    power = np.maximum(products[:, 0, 0], 0) / terms
-    return _shaped(coefficients, None, square / terms, power, signals)
-
-
 METHODS: dict[str, Callable[[Signals, int], Model]] = {
     "burg": burg,
-    "covariance": covariance,
     "yule_walker": yule_walker,
 }
 TAPERS = ("none", "hann", "hamming")
@@ -287,12 +231,10 @@ class ArParameters:
             self._check_length("frame", self.frame)
 
     def _check_length(self, what: str, frames: int) -> None:
-        least = 2 * self.order if self.method == "covariance" else self.order + 1
-        if frames < least:
+        if frames <= self.order:
             raise RecipeError(
                 "order",
-                f"needs at least {least} frames with method={self.method!r}, but the "
-                f"{what} has {frames}",
+                f"needs at least {self.order + 1} frames, but the {what} has {frames}",
                 self.order,
             )
 
@@ -373,14 +315,13 @@ class LinearPrediction(ArParameters):
     order : int
         Number of coefficients, 1 to 128.
     method : str
-        ``burg`` (smallest forward and backward errors; stable), ``yule_walker``
-        (autocorrelation of the signal with zeros around it; stable, needs a taper), or
-        ``covariance`` (least squares; may be unstable). See the functions of these
-        names.
+        ``burg`` (smallest forward and backward errors), or ``yule_walker``
+        (autocorrelation of the signal with zeros around it; needs a taper). Both give
+        stable filters. See the functions of these names.
     output : str
         ``coefficients``, ``a[1] .. a[order]``; ``reflection``, ``k[1] .. k[order]``,
-        between -1 and 1, not for ``covariance``; or ``gain``, the root mean square of
-        ``e`` for the untapered signal, in the unit of the samples.
+        between -1 and 1; or ``gain``, the root mean square of ``e`` for the untapered
+        signal, in the unit of the samples.
     frame, hop : int
         Length of a frame and step to the next one, in frames of the signal. None: the
         whole window.
@@ -391,9 +332,8 @@ class LinearPrediction(ArParameters):
     Raises
     ------
     RecipeError
-        If a value is out of its range, ``reflection`` is combined with ``covariance``,
-        or only one of ``frame`` and ``hop`` is given; in a call, if the frame is longer
-        than the window, or too short for the order.
+        If a value is out of its range, or only one of ``frame`` and ``hop`` is given;
+        in a call, if the frame is longer than the window, or too short for the order.
 
     References
     ----------
@@ -415,13 +355,6 @@ class LinearPrediction(ArParameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("output", self.output, OUTPUTS)
-        if self.output == "reflection" and self.method == "covariance":
-            raise RecipeError(
-                "output",
-                "is not defined for method='covariance', because this method has no "
-                "models of lower order; use burg or yule_walker",
-                self.output,
-            )
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -455,7 +388,6 @@ class LinearPrediction(ArParameters):
             return np.sqrt(model.variance)[..., np.newaxis]
         if self.output == "coefficients":
             return model.coefficients[..., 1:]
-        assert model.reflection is not None
         # The largest float32 below 1: lattices and log area ratios need less than 1.
         limit = 1 - 2.0**-24
         return np.clip(model.reflection, -limit, limit)
@@ -486,9 +418,7 @@ class ArSpectrum(ArParameters):
     where ``m`` is the mean square of the signal, and the mean goes around the whole
     circle. This raises ``v`` until the bins have a sixteenth of the signal's power, but
     not above -48 dB of the signal. Otherwise, rounding would decide whether a tone is
-    visible, above all with ``covariance``. The position of a pure tone's peak is
-    meaningful; its height is not. With ``covariance``, whose filters may be unstable, a
-    tone exactly on a bin may hide another tone.
+    visible. The position of a pure tone's peak is meaningful; its height is not.
 
     Attributes
     ----------
@@ -592,19 +522,19 @@ class ArSpectrum(ArParameters):
         return variance
 
 
-def _rows(signals: Signals, order: int, least: int) -> Signals:
+def _rows(signals: Signals, order: int) -> Signals:
     """The signals as (n, N), checked for the least length."""
     frames = signals.shape[-1]
-    if frames < least:
+    if frames <= order:
         raise RecipeError(
-            "order", f"needs at least {least} frames, but there are {frames}", order
+            "order", f"needs at least {order + 1} frames, but there are {frames}", order
         )
     return signals.reshape(math.prod(signals.shape[:-1]), frames)
 
 
 def _shaped(
     coefficients: Float64Array,
-    reflection: Float64Array | None,
+    reflection: Float64Array,
     variance: Float64Array,
     power: Float64Array,
     signals: Signals,
@@ -615,12 +545,11 @@ def _shaped(
     broken = ~np.isfinite(power)
     if broken.any():
         for values in (coefficients, reflection, variance):
-            if values is not None:
-                values[broken] = np.nan
+            values[broken] = np.nan
     order = coefficients.shape[-1] - 1
     return Model(
         coefficients.reshape(*shape, order + 1),
-        None if reflection is None else reflection.reshape(*shape, order),
+        reflection.reshape(*shape, order),
         variance.reshape(shape),
         power.reshape(shape),
     )
@@ -632,9 +561,7 @@ def _taper(name: str, length: int) -> Float64Array:
     return hann if name == "hann" else 0.08 + 0.92 * hann
 
 
-def _autocorrelation(
-    rows: Signals, order: int, segment_rows: int = SEGMENT_ROWS
-) -> Float64Array:
+def _autocorrelation(rows: Signals, order: int) -> Float64Array:
     """``r[l] = sum_t x[t] x[t + l]`` for l = 0 .. order: (n, order + 1).
 
     With LANES samples in a row, the transposed rows times the rows some rows later are
@@ -643,7 +570,7 @@ def _autocorrelation(
     """
     n, frames = rows.shape
     depth = -(-frames // LANES)
-    depth = -(-depth // -(-depth // segment_rows))
+    depth = -(-depth // -(-depth // SEGMENT_ROWS))
     later_rows = -(-order // LANES) + 1
     samples = np.zeros((n, (depth + later_rows - 1) * LANES))
     now = samples[:, np.newaxis, : depth * LANES].reshape(n, 1, depth, LANES)
@@ -663,37 +590,13 @@ def _autocorrelation(
     return lags
 
 
-def _covariances(rows: Signals, order: int) -> Float64Array:
-    """``C[i, j] = sum_t x[t - i] x[t - j]``, t = order .. N - 1, for i, j = 0 .. order.
-
-    The first row is the autocorrelation without the first terms of its sums. From one
-    row to the next, the sums move by one sample: a product enters at the front, another
-    leaves at the end. These changes since the first row are small and have a separate
-    sum. So all sums on a diagonal have the same rounding error, and pure tones stay
-    predictable.
-    """
-    first = rows[:, :order].astype(np.float64)[:, ::-1]
-    last = rows[:, ::-1][:, :order].astype(np.float64)
-    sums = np.empty((len(rows), order + 1, order + 1))
-    sums[:, 0] = _autocorrelation(rows, order, EXACT_ROWS)
-    sums[:, 0] -= _autocorrelation(first, order)
-    moved = np.zeros((len(rows), order + 1))
-    for i in range(order):
-        moved = moved[:, : order - i]
-        moved += first[:, i, np.newaxis] * first[:, i:]
-        moved -= last[:, i, np.newaxis] * last[:, i:]
-        sums[:, i + 1, i + 1 :] = sums[:, 0, : order - i] + moved
-        sums[:, i + 1 :, i] = sums[:, i, i + 1 :]
-    return sums
-
-
 def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.bool_]]:
     """Burg's models, and which of them are as exact as float32.
 
-    ``C`` is that of ``_covariances``, for order p. The filters of both errors are
-    ``v = (a[0] .. a[p - 1], 0)`` and its reverse ``w``. Then k[p] needs the sums
-    ``w C v`` and ``v C v + w C w``. The recursion stores only two parts of C: the
-    ``forms`` (C v; C w reversed) and the ``edges`` (the first row; the last row
+    ``C[i, j] = sum_t x[t - i] x[t - j]``, t = p .. N - 1, for order p. The filters of
+    both errors are ``v = (a[0] .. a[p - 1], 0)`` and its reverse ``w``. Then k[p] needs
+    the sums ``w C v`` and ``v C v + w C w``. The recursion stores only two parts of C:
+    the ``forms`` (C v; C w reversed) and the ``edges`` (the first row; the last row
     reversed). In both pairs, the second is the first for the reversed signal, so one
     expression computes both.
     """
@@ -794,9 +697,4 @@ def _dot(left: Float64Array, right: Float64Array) -> Float64Array:
 
 def _dots(pairs: Float64Array, vectors: Float64Array) -> Float64Array:
     products: Float64Array = np.einsum("nci,ni->nc", pairs, vectors)
-    return products
-
-
-def _product(matrices: Float64Array, vectors: Float64Array) -> Float64Array:
-    products: Float64Array = np.einsum("nij,nj->ni", matrices, vectors)
     return products

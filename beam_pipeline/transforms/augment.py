@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,9 @@ class Augmentation(Protocol):
     ``keys`` is uint64 of shape (n,), a random number for each window. The result is
     float32 of the same shape as ``windows``. Each result may depend only on its own
     window and key. Recipes can name frozen dataclasses at the top level of a module.
+
+    A step that moves sounds to other frames has the attribute ``moves_time``, which is
+    true: it is refused beside a mask of events.
     """
 
     def augment(
@@ -191,6 +194,8 @@ class TimeShift:
     >>> TimeShift(max_s=3).augment(windows, keys, 1)
     array([[2., 3., 4., 0.]], dtype=float32)
     """
+
+    moves_time: ClassVar[bool] = True
 
     max_s: float = 0.1
     wrap: bool = False
@@ -342,6 +347,8 @@ class Speed:
     [1.0, 0.0]
     """
 
+    moves_time: ClassVar[bool] = True
+
     low: float = 0.9
     high: float = 1.1
 
@@ -466,13 +473,7 @@ def _fill_noise(
 
 
 def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
-    """Fills ``out`` with every ``step / GRID``-th frame of a signal (of its middle)."""
-    frames = len(signal)
-    resample_into(signal, step, max(0, frames - -(-frames * step // GRID)) // 2, out)
-
-
-def resample_into(signal: FloatArray, step: int, start: int, out: FloatArray) -> None:
-    """Fills ``out`` with every ``step / GRID``-th frame of a signal, from ``start`` on.
+    """Fills ``out`` with every ``step / GRID``-th frame of a signal (of its middle).
 
     What is beyond the end of the signal stays as it is in ``out``.
 
@@ -482,6 +483,7 @@ def resample_into(signal: FloatArray, step: int, start: int, out: FloatArray) ->
     are exact in float64 and rounding is the same with or without fused multiply-add.
     """
     frames = len(signal)
+    start = max(0, frames - -(-frames * step // GRID)) // 2
     bank, before = _sinc_bank(step)
     count = min(len(out), 1 + (frames - 1 - start) * GRID // step)
     several = max(1, _PIECE // GRID)

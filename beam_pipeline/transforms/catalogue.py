@@ -15,7 +15,6 @@ from beam_pipeline.transforms.augment import (
 from beam_pipeline.transforms.base import Identity
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cmvn import Cmvn
-from beam_pipeline.transforms.codecs import Codec
 from beam_pipeline.transforms.cqt import Chroma, Cqt
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
@@ -38,7 +37,6 @@ from beam_pipeline.transforms.shape import (
 )
 from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, Resample
 from beam_pipeline.transforms.spectral import LogMel, Mel
-from beam_pipeline.transforms.stretch import PitchShift, Stretch
 
 BUILT_IN: dict[str, type[Any]] = {
     "analytic": Analytic,
@@ -94,13 +92,10 @@ ON_FEATURES = frozenset({"as_image", "cmvn", "delta", "gain", "spec_augment"})
 
 AUGMENTATIONS: dict[str, type[Any]] = {
     "background": Background,
-    "codec": Codec,
     "noise": Noise,
-    "pitch_shift": PitchShift,
     "random_gain": RandomGain,
     "random_polarity": RandomPolarity,
     "reverb": Reverb,
     "speed": Speed,
-    "stretch": Stretch,
     "time_shift": TimeShift,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -35,6 +34,7 @@ from beam_pipeline.transforms.expressions import (
     parse_selection,
     parse_stream,
     parse_transform,
+    split_steps,
 )
 from beam_pipeline.transforms.recordings import Sound
 from beam_pipeline.transforms.streams import (
@@ -124,7 +124,7 @@ def list_some(
 
 def _kind_of(text: str) -> Kind:
     """The first kind whose table has all steps of an expression; else transforms."""
-    names = re.findall(r"(?:^|\|)\s*(\w+)", text)
+    names = [name for name, _ in split_steps(text, TRANSFORM)]
     return next(
         (kind for kind in KINDS if all(name in kind.table for name in names)), TRANSFORM
     )

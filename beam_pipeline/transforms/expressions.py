@@ -196,7 +196,7 @@ def parse_transform(expression: str, dtype: str = "float32") -> Transform:
     """
     steps = parse_steps(expression, TRANSFORM)
     check_order(steps, expression)
-    *_, (name, arguments) = _split_steps(expression, TRANSFORM)
+    *_, (name, arguments) = split_steps(expression, TRANSFORM)
     says_dtype = any(argument.arg == "dtype" for argument in arguments or [])
     if BUILT_IN.get(name) is Identity and not says_dtype:
         steps = (*steps[:-1], Identity(dtype))
@@ -324,7 +324,7 @@ def parse_steps(expression: str, kind: Kind) -> tuple[Any, ...]:
     """The steps that an expression describes, each checked to be of the kind."""
     steps = tuple(
         _make_step(name, arguments, expression, kind)
-        for name, arguments in _split_steps(expression, kind)
+        for name, arguments in split_steps(expression, kind)
     )
     if kind.alone and len(steps) > 1:
         raise RecipeError(
@@ -393,7 +393,7 @@ def _format_step(step: Any, kind: Kind) -> str:
     return f"{name}({','.join(arguments)})"
 
 
-def _split_steps(
+def split_steps(
     expression: str, kind: Kind
 ) -> Iterator[tuple[str, list[ast.keyword] | None]]:
     """Each step's name and arguments; None for a step without parentheses."""

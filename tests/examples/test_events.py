@@ -535,7 +535,9 @@ def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
         ({"events": "a.csv", "event_targets": "mask:x"}, ["event_targets", "mask:x"]),
         ({"events": "a.csv", "label_separator": ";"}, ["label_separator", "--events"]),
         ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
-          "augment": "noise()|speed()"}, "event_targets"),
+          "augment": "noise()|speed()"}, ["event_targets", "Speed"]),
+        ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
+          "augment": "tests.transform_checks:Slower()"}, ["event_targets", "Slower"]),
         ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
          ["classes", "none", "--no-event", "tit", "owl"]),
         ({"events": "gone.csv"}, ["gone.csv", "--events"]),
@@ -551,6 +553,22 @@ def test_options_that_are_refused(sounds, tmp_path, options, facts):
     features = {"m": LOG_MEL, "s": "identity()"}
     with raises((RecipeError, InputError), naming=facts):
         record(sounds, tmp_path / "out", win_len=2000, features=features, **options)
+
+
+@pytest.mark.runs
+def test_what_moves_time_is_known_by_the_step_not_by_a_word(sounds, tmp_path):
+    """The sounds of a folder that has the name of a step stay where they are."""
+    options = write_raven(sounds) | {"win_len": 2000, "event_targets": "mask:m"}
+    write_sound(tmp_path / "speed" / "hum.wav", 500)
+    metadata = record(
+        sounds,
+        tmp_path / "out",
+        features={"m": LOG_MEL},
+        copies=1,
+        augment=f"background(folder='{tmp_path / 'speed'}')",
+        **options,
+    )
+    assert "m_mask" in metadata.features
 
 
 @pytest.mark.runs

@@ -339,7 +339,6 @@ VALUES = {
     "loader": (["my_files:load", "a.b:C(x=1)"], ["load", "a:", ":b"]),
     "hash_files": (["true", "false", ""], ["yes"]),
     "loader_suffixes": ([".npy", ".npy,.h5"], ["", ".npy,"]),
-    "backend": (["numpy", "jax"], ["cuda", ""]),
     "decoder": (["pyav", "soundfile", "pyav,soundfile"], ["ffmpeg", "pyav,"]),
     "max_rejected": (["0", "5", "1%", "2.5%", "100%"], ["-1", "101%", "few", "1.5"]),
     "overwrite": (["true", "false"], ["please"]),

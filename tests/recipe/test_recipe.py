@@ -15,7 +15,6 @@ from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.errors import RecipeError, UnknownOption
 from beam_pipeline.parameters import parse_bytes
 from beam_pipeline.recipe.example_sections import (
-    BACKENDS,
     DTYPES,
     MAX_RATE_HZ,
     ORDERS,
@@ -422,7 +421,6 @@ def recipes(draw):
         short_clips=draw(st.none() | st.sampled_from(SHORT_CLIPS)),
         whole_clips=draw(st.booleans()),
         decoder=draw(st.permutations(DECODERS)),
-        backend=draw(st.sampled_from(BACKENDS)),
         **{
             window: draw(lengths[window]),
             hop: draw(COUNTS if hop == "hop" else SECONDS),
@@ -503,7 +501,6 @@ CHANGES = {
     "augment": {"copies": 1, "augment": "noise()"},
     "features": {"features": {"signal": "identity()"}},
     "encodings": {"encodings": {"signal": "raw"}},
-    "backend": {"backend": "jax"},
     "elements_per_file": {"elements_per_file": 1},
     "shard_bytes": {"shard_bytes": 1},
     "num_shards": {"num_shards": 1},

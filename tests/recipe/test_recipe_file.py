@@ -45,7 +45,6 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         split_moves="a=9k3XnQ2b",
         features={"x": "rms()"},
         encodings={"x": "tensor"},
-        backend="jax",
         member_bytes=1,
         mark_padding=True,
         min_seconds=1,

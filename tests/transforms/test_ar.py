@@ -17,7 +17,6 @@ from beam_pipeline.transforms.ar import (
     ArSpectrum,
     LinearPrediction,
     burg,
-    covariance,
     yule_walker,
 )
 from tests.raising import raises
@@ -187,7 +186,7 @@ def test_two_tones_under_a_taper_show_in_a_high_order(frames):
 
 
 @pytest.mark.parametrize("frames", [8191, 8192, 8193, 9001, 17001])
-@pytest.mark.parametrize("method", ["burg", "yule_walker", "covariance"])
+@pytest.mark.parametrize("method", METHOD_NAMES)
 @pytest.mark.parametrize("taper", ["none", "hann"])
 def test_long_windows_have_the_same_bytes_in_any_block(frames, method, taper):
     t = np.arange(frames) / 16000
@@ -205,36 +204,6 @@ def test_reflection_is_the_last_coefficient_of_each_order(method):
     for p in range(1, 7):
         last = method(x, p).coefficients[:, -1]
         np.testing.assert_allclose(model.reflection[:, p - 1], last, atol=1e-14)
-
-
-# Least squares
-
-
-@pytest.mark.parametrize(("frames", "order"), [(2, 1), (40, 16), (999, 16), (500, 64)])
-def test_covariance_is_least_squares(frames, order):
-    x = coloured(3, frames)
-    model = covariance(x, order)
-    assert model.reflection is None
-    for i in range(3):
-        rows = np.lib.stride_tricks.sliding_window_view(x[i], order + 1)[:, ::-1]
-        rows = rows.astype(np.float64)
-        solved, *_ = np.linalg.lstsq(rows[:, 1:], -rows[:, 0], rcond=None)
-        np.testing.assert_allclose(model.coefficients[i, 1:], solved, rtol=0, atol=1e-9)
-        residual = rows[:, 0] + rows[:, 1:] @ solved
-        np.testing.assert_allclose(
-            model.variance[i], np.mean(residual**2), rtol=1e-8, atol=1e-13
-        )
-
-
-def test_covariance_finds_a_recursion_of_even_few_samples():
-    x = scipy.signal.lfilter([1], RECURSION, np.eye(1, 20)[0])[4:]
-    np.testing.assert_allclose(covariance(x, 4).coefficients, RECURSION, atol=1e-9)
-
-
-def test_covariance_may_be_unstable():
-    growing = (1.1 ** np.arange(50.0)).astype(np.float32)
-    np.testing.assert_allclose(covariance(growing, 1).coefficients, [1, -1.1], 1e-6)
-    assert abs(burg(growing, 1).coefficients[1]) < 1
 
 
 # What holds for all
@@ -267,8 +236,6 @@ def test_degenerate_signals_have_finite_models(method):
     windows = np.array(list(signals.values())).astype(np.float32)
     for order in (1, 2, 16, 128):
         for output in ("coefficients", "reflection", "gain"):
-            if (method, output) == ("covariance", "reflection"):
-                continue
             features = LinearPrediction(order=order, method=method, output=output)(
                 windows
             )
@@ -305,9 +272,8 @@ def test_a_signal_has_the_same_model_in_any_shape(method):
     shaped = METHODS[method](x.reshape(2, 3, 100), 5)
     one = METHODS[method](x[4], 5)
     for values, again, alone in zip(flat, shaped, one, strict=True):
-        if values is not None:
-            np.testing.assert_array_equal(again.reshape(values.shape), values)
-            np.testing.assert_array_equal(alone, values[4])
+        np.testing.assert_array_equal(again.reshape(values.shape), values)
+        np.testing.assert_array_equal(alone, values[4])
 
 
 # The transforms
@@ -353,7 +319,7 @@ def test_contract_where_only_some_signals_need_the_slow_way():
 @pytest.mark.parametrize(
     "transform",
     [LinearPrediction(), LinearPrediction(output="gain", frame=512, hop=512),
-     ArSpectrum(method="covariance")],
+     ArSpectrum(method="yule_walker")],
 )  # fmt: skip
 def test_channels(transform):
     check_channels(transform)
@@ -399,7 +365,6 @@ def test_tapers(taper):
 @pytest.mark.parametrize(
     ("method", "first", "last", "rtol"),
     [("yule_walker", 0, 16008, 1e-5),  # with the zeros around it
-     ("covariance", 8, 16000, 1e-5),
      ("burg", 8, 16000, 5e-3)],  # backwards, too
 )  # fmt: skip
 def test_gain_is_the_residuals_root_mean_square(method, first, last, rtol):
@@ -442,7 +407,9 @@ def test_spectrum_is_the_density_of_the_process():
 
 
 def test_spectrum_of_a_pole_on_the_unit_circle_is_finite():
-    model = ar.Model(np.array([[1.0, -1.0]]), None, np.array([1e77]), np.ones(1))
+    model = ar.Model(
+        np.array([[1.0, -1.0]]), np.ones((1, 1)), np.array([1e77]), np.ones(1)
+    )
     assert np.isfinite(ArSpectrum(order=1)._features(RATE, model)).all()
 
 
@@ -461,50 +428,28 @@ def off_by(spectrum, *cycles_a_sample):
 
 
 @pytest.mark.parametrize(
-    ("method", "order"),
     # Burg's bias makes a tone of what an odd order has left.
-    [("covariance", p) for p in (2, 3, 8, 16, 32)] + [("burg", p) for p in (2, 8, 32)],
+    "order",
+    [2, 8, 32],
 )
 @pytest.mark.parametrize("frames", [256, 1000, 16000])
 @pytest.mark.parametrize("scale", [1e-4, 1.0])
-def test_spectrum_of_a_tone_peaks_there(method, frames, order, scale):
+def test_spectrum_of_a_tone_peaks_there(frames, order, scale):
     # On the bins, between them and in the middle of two.
     bins = np.concatenate([np.linspace(8, 248, 41), np.linspace(8.5, 247.5, 11)])
     windows = np.stack([tone(b * frames / 512, frames, b) for b in bins])
-    spectra = ArSpectrum(order=order, method=method)(windows * np.float32(scale), RATE)
+    spectra = ArSpectrum(order=order)(windows * np.float32(scale), RATE)
     assert np.isfinite(spectra).all()
     assert (spectra.max(axis=-1) > spectra.min(axis=-1) + 3).all()
     # Burg's bias moves the peak of a short window where the order is low.
-    near = 1.0 if method == "covariance" or frames > 256 else 2.0
+    near = 1.0 if frames > 256 else 2.0
     assert max(map(off_by, spectra, bins / 512)) <= near
-
-
-@given(st.integers(256, 4000), st.floats(4, 1e3), st.integers(2, 32), st.floats(-4, 0),
-       st.floats(0, 6.3))  # fmt: skip
-@settings(**CLEAN)
-def test_spectrum_of_any_tone_peaks_there(frames, cycles, order, log_scale, phase):
-    cycles = min(cycles, frames / 2 - 4)
-    window = tone(cycles, frames, phase) * np.float32(10**log_scale)
-    spectrum = ArSpectrum(order=order, method="covariance")(window[np.newaxis], RATE)
-    assert off_by(spectrum[0], cycles / frames) <= 1
-
-
-@given(st.integers(512, 4000), st.floats(0.02, 0.2), st.floats(0.25, 0.48),
-       st.integers(4, 32), st.floats(0.1, 1))  # fmt: skip
-@settings(**CLEAN)
-def test_spectrum_of_two_tones_peaks_at_one(frames, low, high, order, ratio):
-    both = tone(low * frames, frames) + np.float32(ratio) * tone(high * frames, frames)
-    transform = ArSpectrum(order=order, method="covariance", floor=1e-40)
-    spectrum = transform(both[np.newaxis], RATE)[0]
-    assert off_by(spectrum, low, high) <= 1
-    for half, place in ((spectrum[:115], low), (spectrum[115:], high - 115 / 512)):
-        assert off_by(half, place) <= 1
 
 
 @pytest.mark.parametrize("n_fft", [512, 513])
 def test_spectrum_of_tones_shows_a_sixteenth_of_the_power(n_fft):
     tones = np.stack([tone(31 * c, 1000) for c in (1.1, 3.3, 7.01)])
-    model = covariance(tones, 16)
+    model = burg(tones, 16)
     # With next to no error, and with one that lets the bins have it as it is.
     for variance, shown in ((0.0, 1 / 16), (2.0**-10, None)):
         given_one = model._replace(variance=np.full(3, variance))
@@ -521,10 +466,10 @@ def test_spectrum_of_tones_shows_a_sixteenth_of_the_power(n_fft):
 def test_spectrum_of_a_tone_has_no_leap_as_noise_fades():
     clean = tone(32.5 * 2000 / 512, 2000)
     levels = [
-        ArSpectrum(method="covariance")(clean + level * noise(1, 2000), RATE).max()
+        ArSpectrum()(clean + level * noise(1, 2000), RATE).max()
         for level in 10.0 ** -np.arange(2, 9, 0.25)
     ]
-    assert (np.abs(np.diff(levels)) < 8).all()
+    assert (np.abs(np.diff(levels)) < 9).all()
 
 
 def test_axes():
@@ -547,17 +492,13 @@ def test_axes():
         (LinearPrediction, {"order": 0}, "order", 0, ()),
         (LinearPrediction, {"order": 129}, "order", 129, "128"),
         (LinearPrediction, {"order": 2.0}, "order", 2.0, ()),
-        (LinearPrediction, {"method": "lpc"}, "method", "lpc", ()),
+        (LinearPrediction, {"method": "covariance"}, "method", "covariance", "burg"),
         (LinearPrediction, {"output": "lsf"}, "output", "lsf", ()),
         (LinearPrediction, {"taper": "kaiser"}, "taper", "kaiser", ()),
         (LinearPrediction, {"frame": 400}, "hop", None, ()),
         (LinearPrediction, {"hop": 400}, "hop", 400, ()),
         (LinearPrediction, {"frame": 400, "hop": 0}, "hop", 0, ()),
         (LinearPrediction, {"frame": 16, "hop": 1}, "order", 16, "17"),
-        (LinearPrediction, {"frame": 31, "hop": 1, "method": "covariance"},
-         "order", 16, "32"),
-        (LinearPrediction, {"method": "covariance", "output": "reflection"},
-         "output", "reflection", "covariance"),
         (ArSpectrum, {"n_fft": 16}, "n_fft", 16, ()),
         (ArSpectrum, {"n_fft": 65537}, "n_fft", 65537, "16"),
         (ArSpectrum, {"floor": 0}, "floor", 0.0, ()),
@@ -574,7 +515,6 @@ def test_parameters_that_cannot_be(name, values, field, value, facts):
     ("values", "frames", "field", "value", "facts"),
     [
         ({}, 16, "order", 16, "17"),
-        ({"method": "covariance"}, 31, "order", 16, "32"),
         ({"frame": 400, "hop": 160}, 399, "frame", 400, "399"),
     ],
 )
@@ -588,7 +528,7 @@ def test_windows_that_are_too_short(values, frames, field, value, facts):
 
 
 def test_functions_refuse_signals_that_are_too_short():
-    for method, least in ((burg, 5), (yule_walker, 5), (covariance, 8)):
-        assert method(noise(least), 4).coefficients.shape == (5,)
-        with raises(RecipeError, "order", 4, naming=least):
-            method(noise(least - 1), 4)
+    for method in (burg, yule_walker):
+        assert method(noise(5), 4).coefficients.shape == (5,)
+        with raises(RecipeError, "order", 4, naming=5):
+            method(noise(4), 4)

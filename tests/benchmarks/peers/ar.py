@@ -53,10 +53,6 @@ CASES = [
         one_by_one={"scipy": scipy_toeplitz},
     ),
     Case(
-        "linear_prediction(order=16,method='covariance')",
-        one_by_one={"numpy": numpy_lstsq},
-    ),
-    Case(
         "ar_spectrum(order=16,n_fft=512)",
         {"librosa, batch": librosa_spectrum},
         {"librosa": librosa_spectrum},
