@@ -19,23 +19,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from beam_pipeline.dataset.claim import claimed_for_elements, make_room
+from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.lock import locked
-from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import (
     Elements,
     Metadata,
     SplitEntry,
-    file_entries,
     shard_entry,
 )
 from beam_pipeline.dataset.output_folder import (
     EXAMPLES_CSV,
-    INDEX,
-    METADATA,
-    SCHEMA,
     delete_stale,
 )
-from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS, WORK_FOLDER
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
@@ -181,8 +176,6 @@ def finish_elements(
         options = {**elements.options, "skipped": skipped}
         elements = replace(elements, options=options)
     delete_stale(output, (info.file for info in written))
-    write_index(output, map(ShardMembers.of, written))
-    files.write_bytes(files.join(output, SCHEMA), schema_text(specs))
     metadata = Metadata(
         None,
         specs,
@@ -196,12 +189,9 @@ def finish_elements(
             for split, of_split in shards.items()
         },
         writer=writer_versions(spec.encoding for spec in specs.values()),
-        files=file_entries(output, (SCHEMA, INDEX)),
         elements=elements,
     )
-    path = files.join(output, METADATA)
-    files.write_bytes(path, metadata.to_text())
-    return path
+    return complete_data_set(output, metadata, written)
 
 
 def _merge_receipts(

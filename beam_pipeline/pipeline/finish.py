@@ -1,26 +1,33 @@
-"""The end of a run: compare the shards with the plan, and write the metadata last."""
+"""The end of a run, on whatever runner.
+
+::
+
+    check -> exchange -> files beside the shards -> metadata.json -> clear the work
+    folder
+
+Whatever fails before ``metadata.json``, the same command can be given again. A runner
+may call the end twice.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 from beam_pipeline.audio.av_containers import DEMUXERS
 from beam_pipeline.dataset.claim import make_room
+from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.manifest import (
     ManifestPart,
     manifest_fields,
     recorded_formats,
     write_manifest,
 )
-from beam_pipeline.dataset.member_index import ShardMembers, write_index
 from beam_pipeline.dataset.metadata import (
     Metadata,
     SplitEntry,
-    file_entries,
     shard_entry,
 )
 from beam_pipeline.dataset.output_folder import (
@@ -40,7 +47,6 @@ from beam_pipeline.dataset.rejects import (
     sort_rejects,
     write_rejects,
 )
-from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.windows import write_windows
 from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
@@ -53,14 +59,87 @@ from beam_pipeline.dataset.work_folder import (
 from beam_pipeline.dataset.writer_versions import version_differences, writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.plan.clips import Reject, reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import Pages
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.observations import Observations
+
+
+def finish_job(
+    plan_folder: str, infos: Iterable[ShardInfo], rejects: Iterable[Reject], job: Job
+) -> str:
+    """Completes the data set of a job, or raises why it is not complete.
+
+    Parameters
+    ----------
+    plan_folder : str
+        The folder that has the plan.
+    infos, rejects : iterable
+        What the workers have written, and the rejects that they found.
+
+    Returns
+    -------
+    str
+        The path of ``metadata.json``. Empty if the run had nothing to add to the data
+        sets whose clips it left out: then it writes nothing but the list of its rejects
+        in the work folder.
+
+    Raises
+    ------
+    IncompleteRun, TooManyRejected, InputError
+        If the data set is not complete. ``metadata.json`` is not written then;
+        ``rejected.jsonl`` is.
+    """
+    output, work = job.output, job.work_folder
+    written, shards = sort_shards(infos)
+    claimed = is_claimed(work)
+    if not claimed and is_finished(output, shards):
+        clear_work(work)  # an earlier call ended after that
+        return files.join(output, METADATA)
+    if job.repairs:
+        return finish_repair(shards, job)
+    plan = read_plan(plan_folder)
+    summary, manifest = plan.summary, Pages(plan_folder, plan.manifest)
+    rejects = sort_rejects(chain(planned_rejects(plan, plan_folder), rejects))
+    is_new = any(info.examples for info in shards) or not job.skip_recorded
+    replaces = job.shards_folder() != output
+    stays = replaces or not is_new  # what the output holds
+    write_rejects(files.join(work if stays else output, REJECTED), rejects)
+    with keeping_verdict(work):
+        if is_new:
+            check_any_accepted(summary, rejects)
+            check_any_selected(shards, job.recipe)
+        check_complete(summary, shards, rejects)
+        check_clips(summary, rejects, manifest, work)
+        seen = merge_observed(shards, work)
+        check_rejects(summary.listing, rejects, job.max_rejected, work if stays else "")
+        if claimed and is_new:
+            exchange(shards, job)
+    if not is_new:
+        if (
+            is_claimed(work)
+            and job.shards_folder() == output
+            and files.is_folder(output)
+        ):
+            delete_stale(output, ())
+        write_rejects(files.join(work, NOTHING_NEW), rejects)
+        return ""
+    write_rejects(files.join(output, REJECTED), rejects)
+    fields = manifest_fields(job.recipe.audio, job.inputs[0].columns)
+    write_manifest(files.join(output, MANIFEST), manifest, fields)
+    write_windows(files.join(output, WINDOWS), written)
+    formats = recorded_formats(files.join(output, MANIFEST))
+    described = assemble_metadata(summary, shards, rejects, seen, job.recipe, formats)
+    beside = (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED)
+    path = complete_data_set(output, described, written, beside)
+    clear_work(work)
+    return path
 
 
 def sort_shards(
@@ -180,12 +259,15 @@ def assemble_metadata(
 ) -> Metadata:
     """Returns the metadata; they count what was written, not what was planned.
 
-    ``rejects`` are iterated several times; those of one row must follow each other.
-    ``formats`` are those of the clips.
+    ``infos`` are in order. ``rejects`` are iterated several times; those of one row
+    must follow each other. ``formats`` are those of the clips.
     """
     example_format = summary.example_format
     if example_format is None:
         raise ValueError("a data set without clips has no metadata")
+    if recipe.splits.hashed_shares() is not None:
+        # So no group changes its split in a data set beside this one.
+        recipe = recipe.replace(split_moves=summary.moves or {})
     clips = Counter({key: n for key, (n, _) in summary.tally.items()})
     windows = Counter({key: n for key, (_, n) in summary.tally.items()})
     late = (reject for reject in rejects if reject.shard is not None)
@@ -197,10 +279,7 @@ def assemble_metadata(
         windows.subtract(of_split.left_out)
     splits = {}
     for split in summary.layouts:
-        shards = sorted(
-            (info for info in infos if info.shard.split == split),
-            key=lambda info: info.shard.number,
-        )
+        shards = [info for info in infos if info.shard.split == split]
         counted = list(windows.items())
         if recipe.events.source is not None:  # classes belong to windows, not clips
             labelled = observed[split].classes if split in observed else {}
@@ -280,26 +359,18 @@ def merge_observed(
     return merged
 
 
-def publish(infos: Iterable[ShardInfo], shards_folder: str, output: str) -> None:
-    """Gives shards their names in the output; those that have them stay."""
-    for info in infos if shards_folder != output else ():
-        if files.exists(shards_folder + info.file):
-            files.move(shards_folder + info.file, files.join(output, info.file))
+def exchange(shards: Sequence[ShardInfo], job: Job) -> None:
+    """Lets the output of a claimed run hold its shards, and none of earlier plans.
 
-
-def is_finished(output: str, infos: Sequence[ShardInfo]) -> bool:
-    """Whether the output holds a data set of just these shards."""
-    try:
-        entries = list(Metadata.load(output).shards())
-    except InputError:
-        return False
-    return {(entry.file, entry.sha256) for entry in entries} == {
-        (info.file, info.sha256) for info in infos
-    }
-
-
-def _tally_key(reject: Reject) -> TallyKey:
-    return reject.split or "", reject.label or "", reject.sample_rate_hz
+    A data set that is replaced goes now. A runner may call it twice.
+    """
+    folder = job.shards_folder()
+    if folder != job.output:
+        make_room(job.output, job.work_folder)
+        for info in shards:
+            if files.exists(folder + info.file):
+                files.move(folder + info.file, files.join(job.output, info.file))
+    delete_stale(job.output, (info.file for info in shards))
 
 
 def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
@@ -355,77 +426,16 @@ def _other_bytes(other: Sequence[str], metadata: Metadata, saved: str) -> str:
     )
 
 
-def finish_job(
-    summary: PlanSummary,
-    infos: Iterable[ShardInfo],
-    rejects: Iterable[Reject],
-    manifest: Iterable[ManifestPart],
-    job: Job,
-) -> str:
-    """Writes the files beside the shards, ``metadata.json`` last.
+def is_finished(output: str, infos: Sequence[ShardInfo]) -> bool:
+    """Whether the output holds a data set of just these shards."""
+    try:
+        entries = list(Metadata.load(output).shards())
+    except InputError:
+        return False
+    return {(entry.file, entry.sha256) for entry in entries} == {
+        (info.file, info.sha256) for info in infos
+    }
 
-    It deletes the shards of earlier plans first: the output holds exactly the shards
-    that the metadata list. A data set that the job replaces is replaced now, once the
-    checks have passed. The manifest is iterated twice.
 
-    Returns
-    -------
-    str
-        The path of ``metadata.json``. Empty if the run had nothing to add to the data
-        sets whose clips it left out: then it writes nothing but the list of its rejects
-        in the work folder.
-
-    Raises
-    ------
-    IncompleteRun, TooManyRejected, InputError
-        If the data set is not complete. ``metadata.json`` is not written then;
-        ``rejected.jsonl`` is.
-    """
-    if job.repairs:
-        return finish_repair(infos, job)
-    output, work_folder = job.output, job.work_folder
-    shards_folder, recipe = job.shards_folder(), job.recipe
-    written, shards = sort_shards(infos)
-    rejects = sort_rejects(rejects)
-    replaces = shards_folder != output
-    if job.skip_recorded and not any(info.examples for info in shards):
-        with keeping_verdict(work_folder):
-            check_complete(summary, shards, rejects)
-            check_clips(summary, rejects, manifest, work_folder)
-            write_rejects(files.join(work_folder, REJECTED), rejects)
-            check_rejects(summary.listing, rejects, job.max_rejected, work_folder)
-        if is_claimed(work_folder) and not replaces and files.is_folder(output):
-            delete_stale(output, ())
-        write_rejects(files.join(work_folder, NOTHING_NEW), rejects)
-        return ""
-    write_rejects(files.join(work_folder if replaces else output, REJECTED), rejects)
-    with keeping_verdict(work_folder):
-        check_any_accepted(summary, rejects)
-        check_any_selected(shards, recipe)
-        check_complete(summary, shards, rejects)
-        check_clips(summary, rejects, manifest, work_folder)
-        seen = merge_observed(shards, work_folder)
-        drafts = work_folder if replaces else ""
-        check_rejects(summary.listing, rejects, job.max_rejected, drafts)
-        if is_claimed(work_folder):
-            if replaces:
-                make_room(output, work_folder)
-                publish(shards, shards_folder, output)
-                write_rejects(files.join(output, REJECTED), rejects)
-            delete_stale(output, (info.file for info in shards))
-    if recipe.splits.hashed_shares() is not None:
-        # So no group changes its split in a data set beside this one.
-        recipe = recipe.replace(split_moves=summary.moves or {})
-    fields = manifest_fields(recipe.audio, job.inputs[0].columns)
-    write_manifest(files.join(output, MANIFEST), manifest, fields)
-    formats = recorded_formats(files.join(output, MANIFEST))
-    described = assemble_metadata(summary, shards, rejects, seen, recipe, formats)
-    schema = schema_text(described.features, described.classes)
-    files.write_bytes(files.join(output, SCHEMA), schema)
-    write_index(output, map(ShardMembers.of, written))
-    write_windows(files.join(output, WINDOWS), written)
-    path = files.join(output, METADATA)
-    beside = file_entries(output, (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED))
-    files.write_bytes(path, replace(described, files=beside).to_text())
-    clear_work(work_folder)
-    return path
+def _tally_key(reject: Reject) -> TallyKey:
+    return reject.split or "", reject.label or "", reject.sample_rate_hz

@@ -14,10 +14,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import with_input_types, with_output_types
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.work_folder import (
-    clear_work,
-    is_claimed,
     keeping_verdict,
     receipt_path,
 )
@@ -25,13 +22,12 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
-from beam_pipeline.pipeline.finish import finish_job, is_finished
+from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import (
     ClipPages,
     PublishedPlan,
     make_plan,
-    planned_rejects,
     read_plan,
     read_work,
 )
@@ -163,15 +159,8 @@ def finish_planned(
     rejects: Iterable[Reject],
     job: Job,
 ) -> str:
-    """Calls :func:`finish_job`, unless an earlier try, which ends the claim, did."""
-    folder, infos = job.plan_folder(), list(infos)
-    if not is_claimed(job.work_folder) and is_finished(job.output, infos):
-        clear_work(job.work_folder)
-        return files.join(job.output, METADATA)
-    plan = read_plan(folder)
-    all_rejects = chain(planned_rejects(plan, folder), rejects)
-    manifest = Pages(folder, plan.manifest)
-    return finish_job(plan.summary, infos, all_rejects, manifest, job)
+    """Calls :func:`finish_job`."""
+    return finish_job(job.plan_folder(), infos, rejects, job)
 
 
 class Written(NamedTuple):

@@ -30,7 +30,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
@@ -100,15 +99,9 @@ def run_local(
         written = write_planned(
             job, folder, writers, processes, totals_of(summary), watch
         )
-        plan = read_plan(folder)
+        infos = Pages(folder, [page for by in written for page in by.infos])
         rejects = Pages(folder, [page for by in written for page in by.rejects])
-        finish_job(
-            summary,
-            Pages(folder, [page for by in written for page in by.infos]),
-            chain(planned_rejects(plan, folder), rejects),
-            Pages(folder, plan.manifest),
-            job,
-        )
+        finish_job(folder, infos, rejects, job)
 
 
 def plan_local(job: Job, time_limit: float | None, sample: int = 0) -> Plan:

@@ -29,12 +29,14 @@ from beam_pipeline.pipeline.finish import (
     merge_observed,
 )
 from beam_pipeline.pipeline.job import Job
+from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.storage.gzip_members import Members
+from beam_pipeline.storage.pages import PageWriter
 from beam_pipeline.write.observations import Observations
 from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import assert_names, names, raises
@@ -47,26 +49,11 @@ FOLDER = Input("folder", "/sounds", "/sounds")
 # allowed_rejects
 
 
-@pytest.mark.parametrize(
-    ("text", "clips", "number"),
-    [
-        ("0", 0, 0),
-        ("0", 100, 0),
-        ("5", 100, 5),
-        (" 5 ", 100, 5),
-        ("500", 100, 500),
-        ("0%", 100, 0),
-        ("2.5%", 39, 0),
-        ("2.5%", 40, 1),
-        ("2.5%", 41, 1),
-        ("2.5 %", 80, 2),
-        ("100%", 0, 0),
-        ("100%", 7, 7),
-        ("29%", 100, 29),
-        ("0.1%", 999, 0),
-        ("0.1%", 1000, 1),
-    ],
-)
+@pytest.mark.parametrize(("text", "clips", "number"), [
+    ("0", 100, 0), (" 5 ", 100, 5), ("500", 100, 500), ("0%", 100, 0), ("2.5%", 39, 0),
+    ("2.5%", 40, 1), ("2.5 %", 80, 2), ("100%", 0, 0), ("100%", 7, 7), ("29%", 100, 29),
+    ("0.1%", 999, 0), ("0.1%", 1000, 1),
+])  # fmt: skip
 def test_allowed_rejects_are_a_number_or_a_share_rounded_down(text, clips, number):
     assert allowed_rejects(text, clips) == number
 
@@ -76,24 +63,13 @@ def test_a_share_is_exact_in_tenths_of_percents(clips, tenths):
     assert allowed_rejects(f"{tenths / 10}%", clips) == tenths * clips // 1000
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "%", "lots", "1.5", "1e3", "5%%", "nan%", "-1", "100.1%", "101%", "inf",
-        pytest.param("-1%"),
-        pytest.param("-50%"),
-        "inf%",
-    ],
-)  # fmt: skip
-def test_what_is_no_number_of_rejects_is_refused_before_the_clips_are_known(text):
+@pytest.mark.parametrize("text", [
+    "", "%", "lots", "1.5", "1e3", "5%%", "nan%", "-1", "100.1%", "inf", "-1%", "inf%",
+])  # fmt: skip
+@pytest.mark.parametrize("clips", [0, 100])  # before and after the clips are known
+def test_what_is_no_number_of_rejects_is_refused(text, clips):
     with raises(OptionError, "max_rejected", text):
-        allowed_rejects(text, 0)
-
-
-@pytest.mark.parametrize("text", ["-50%", pytest.param("inf%")])
-def test_what_is_no_share_of_rejects_is_refused_after_too(text):
-    with raises(OptionError, "max_rejected", text):
-        allowed_rejects(text, 100)
+        allowed_rejects(text, clips)
 
 
 # A plan and what was written of it
@@ -165,20 +141,17 @@ def name_of(summary, split, k):
     return summary.layouts[split].shard(k).name
 
 
-# check_complete
+# What is compared
 
 
 def test_a_whole_run_is_complete():
     summary = summary_of(train=10, eval=4)
-    check_complete(summary, infos_of(summary), [early(0)])
-
-
-def test_lost_windows_are_accounted_for():
-    summary = summary_of(train=10)
     name = name_of(summary, "train", 1)
-    check_complete(
-        summary, infos_of(summary, {name: 3}), [late(0, name, 1), late(1, name, 2)]
-    )
+    check_complete(summary, infos_of(summary), [early(0)])
+    lost = [late(0, name, 1), late(1, name, 2)]
+    check_complete(summary, infos_of(summary, {name: 3}), lost)
+    rejects = [early(0), early(1), late(2, name, 1)]
+    check_clips(summary, rejects, manifest_of(summary, rejects), "work")
 
 
 @pytest.mark.parametrize(
@@ -192,39 +165,22 @@ def test_examples_and_lost_windows_must_add_up(short, lost):
         check_complete(summary, infos_of(summary, {name: short}), rejects)
 
 
-@pytest.mark.parametrize("times", [0, 2, 3])
-def test_missing_and_repeated_shards_are_named(times):
-    summary = summary_of(train=10, eval=4)
-    infos = infos_of(summary)
-    gone = infos.pop(1)
-    with raises(IncompleteRun, naming=[gone.shard.name, times]) as raised:
-        check_complete(summary, [*infos, *[gone] * times], [])
-    for info in infos:
-        assert info.shard.name not in str(raised.value)
-
-
-@pytest.mark.parametrize("missing", [1, NAMED_IN_ERRORS, NAMED_IN_ERRORS + 1, 30])
-def test_only_the_first_problems_are_named(missing):
-    summary = summary_of(train=4 * 30)
-    with pytest.raises(IncompleteRun) as raised:
-        check_complete(summary, infos_of(summary)[missing:], [])
+@pytest.mark.parametrize("times", [0, 2])
+@pytest.mark.parametrize("wrong", [1, NAMED_IN_ERRORS, NAMED_IN_ERRORS + 1, 25])
+def test_the_first_missing_or_repeated_shards_are_named(times, wrong):
+    infos = infos_of(summary_of(train=4 * 30))
+    found = [*infos[:wrong] * times, *infos[wrong:]]
+    with raises(IncompleteRun, naming=[infos[0].shard.name, times]) as raised:
+        check_complete(summary_of(train=4 * 30), found, [])
     text = str(raised.value)
-    assert text.count(" times") == min(missing, NAMED_IN_ERRORS)
-    more = missing - NAMED_IN_ERRORS
+    assert text.count(" times") == min(wrong, NAMED_IN_ERRORS)
+    assert all(info.shard.name not in text for info in infos[wrong:])
+    more = wrong - NAMED_IN_ERRORS
     assert (f"and {more} more shards" in text) == (more > 0)
 
 
-# check_clips and check_observed
-
-
-def test_all_clips_windows_and_examples_are_there():
-    summary = summary_of(train=10, eval=4)
-    rejects = [early(0), early(1), late(2, name_of(summary, "train", 0), 1)]
-    check_clips(summary, rejects, manifest_of(summary, rejects), "work")
-
-
 @pytest.mark.parametrize("rejects", [[], [early(3)]])
-def test_lost_rows_of_the_manifest_are_noticed(rejects):
+def test_lost_rows_of_the_manifest_and_lost_rejects_are_noticed(rejects):
     summary = summary_of(train=10, eval=4)
     parts = manifest_of(summary, rejects)
     clips = 20 - len(rejects)
@@ -237,21 +193,9 @@ def test_lost_rows_of_the_manifest_are_noticed(rejects):
     ]:
         with raises(IncompleteRun, naming=[found, wanted, "a/work"]):
             check_clips(summary, rejects, some, "a/work")
-
-
-def test_a_lost_reject_is_noticed():
-    summary = summary_of(train=10)
-    with raises(IncompleteRun, naming=[19, 20]):
-        check_clips(summary, [], manifest_of(summary, [early(3)]), "work")
-
-
-def test_observations_of_each_split_come_from_the_receipts(tmp_path):
-    infos = infos_of(summary_of(train=10, eval=4))
-    write_receipts(infos, tmp_path)
-    observed = merge_observed(infos, str(tmp_path))
-    assert {split: each.examples for split, each in observed.items()} == {
-        "train": 10, "eval": 4,
-    }  # fmt: skip
+    if rejects:
+        with raises(IncompleteRun, naming=[19, 20]):
+            check_clips(summary, [], parts, "work")
 
 
 @pytest.mark.parametrize(
@@ -264,9 +208,13 @@ def test_observations_of_each_split_come_from_the_receipts(tmp_path):
         None,
     ],
 )
-def test_a_receipt_that_is_missing_or_of_another_shard_is_noticed(tmp_path, change):
+def test_observations_come_from_the_receipts_of_these_very_shards(tmp_path, change):
     infos = infos_of(summary_of(train=10, eval=4))
     write_receipts(infos, tmp_path)
+    observed = merge_observed(infos, str(tmp_path))
+    assert {split: each.examples for split, each in observed.items()} == {
+        "train": 10, "eval": 4,
+    }  # fmt: skip
     path = Path(receipt_path(infos[1].shard.name, str(tmp_path)))
     if change is None:
         path.unlink()
@@ -276,22 +224,11 @@ def test_a_receipt_that_is_missing_or_of_another_shard_is_noticed(tmp_path, chan
         merge_observed(infos, str(tmp_path))
 
 
-# check_rejects
-
-
-@pytest.mark.parametrize(
-    ("rows", "allowed", "fails"),
-    [
-        ([], "0", False),
-        ([1], "0", True),
-        ([1], "1", False),
-        ([1, 1, 1], "1", False),
-        ([1, 2], "1", True),
-        ([1, 2], "10%", False),
-        ([1, 2, 3], "10%", True),
-        (list(range(20)), "100%", False),
-    ],
-)
+@pytest.mark.parametrize(("rows", "allowed", "fails"), [
+    ([], "0", False), ([1], "0", True), ([1, 1, 1], "1", False), ([1, 2], "1", True),
+    ([1, 2], "10%", False), ([1, 2, 3], "10%", True), (list(range(20)), "100%", False),
+    (list(range(9))[::-1], "0", True), (list(range(NAMED_IN_ERRORS)), "0", True),
+])  # fmt: skip
 def test_rejected_clips_are_counted_once_each(rows, allowed, fails):
     rejects = [late(row, f"shard {i}", 1) for i, row in enumerate(rows)]
     if not fails:
@@ -299,21 +236,13 @@ def test_rejected_clips_are_counted_once_each(rows, allowed, fails):
         return
     with pytest.raises(TooManyRejected) as raised:
         check_rejects(ListingSummary(20, 0), rejects, allowed)
-    text = str(raised.value)
-    count = len(set(rows))
+    text, count = str(raised.value), len(set(rows))
     assert_names(text, count, 20, "--max-rejected", allowed, f"`max_rejected` {count}")
-    assert_names(text, "a/1.wav", "broke")
     assert raised.value.exit_status == 3
-
-
-@pytest.mark.parametrize("count", [1, NAMED_IN_ERRORS, NAMED_IN_ERRORS + 1, 9])
-def test_only_the_first_rejects_are_named_by_row(count):
-    rejects = [early(row) for row in range(count)]
-    with pytest.raises(TooManyRejected) as raised:
-        check_rejects(ListingSummary(20, 0), rejects[::-1], "0")
-    lines = str(raised.value).splitlines()
+    lines = text.splitlines()
     named = [line.split(":")[0].strip() for line in lines if "a/" in line]
-    assert named == [f"a/{row}.wav" for row in range(min(count, NAMED_IN_ERRORS))]
+    assert named == [f"a/{row}.wav" for row in sorted(rows)[:NAMED_IN_ERRORS]]
+    assert "broke" in text
     more = count - NAMED_IN_ERRORS
     assert any(names(line, more) for line in lines[1 + len(named) :]) == (more > 0)
 
@@ -324,7 +253,7 @@ def test_nothing_to_record_says_why():
     check_any_accepted(summary_of(train=1), [early(0)])
 
 
-# assemble_metadata
+# What is counted
 
 
 def tally(*rows):
@@ -341,19 +270,17 @@ def test_counts_without_losses():
         train=10,
         eval=4,
     )
-    metadata = assemble_metadata(
-        summary, infos_of(summary)[::-1], [early(9)], {}, RECIPE
-    )
+    metadata = assemble_metadata(summary, infos_of(summary), [early(9)], {}, RECIPE)
     assert (metadata.clips, metadata.rejected, metadata.ignored) == (20, 1, 3)
     assert metadata.classes == ("a", "b")
     train, evaluation = metadata.splits["train"], metadata.splits["eval"]
     assert (train.examples, train.clips) == (10, 3)
     assert train.seconds == 10 * 100 / RATE
     assert train.examples_per_class == {"a": 6, "b": 4}
-    assert [s.file for s in train.shards] == [
-        f"train/train-{k:05d}-of-00003.tfrecord.gz" for k in range(3)
+    assert [(s.file, s.examples) for s in train.shards] == [
+        (f"train/train-{k:05d}-of-00003.tfrecord.gz", n)
+        for k, n in enumerate((4, 4, 2))
     ]
-    assert [s.examples for s in train.shards] == [4, 4, 2]
     assert (evaluation.examples, evaluation.clips) == (4, 1)
     assert evaluation.seconds == 4 * 100 / (2 * RATE)
     assert evaluation.examples_per_class == {"a": 0, "b": 4}
@@ -371,14 +298,12 @@ def test_counts_with_windows_lost_in_several_shards():
         early(5),
     ]
     infos = infos_of(summary, {first: 2, second: 1, third: 1})
-    check_complete(summary, infos, rejects)
     metadata = assemble_metadata(summary, infos, rejects, {}, RECIPE)
     train = metadata.splits["train"]
     assert (train.examples, train.clips) == (6, 1)
     assert train.examples_per_class == {"a": 3, "b": 3}
     assert train.seconds == 6 * 100 / RATE
     assert metadata.rejected == 3
-    assert sum(s.examples for s in train.shards) == 6
 
 
 def test_a_data_set_without_classes_counts_none():
@@ -404,34 +329,49 @@ def test_seconds_of_a_plan(split):
     assert PlanSummary(ListingSummary(0, 0), None, {}, {}).seconds(split) == 0.0
 
 
-# finish_job
+# The end
 
 
-def finish(folder, summary, infos, rejects, max_rejected="0"):
-    (folder / "work").mkdir(parents=True, exist_ok=True)
-    (folder / "work" / "plan.json").touch()
-    write_receipts(infos, folder / "work")
-    job = Job((FOLDER,), f"{folder}/", str(folder / "work"), RECIPE, max_rejected)
-    return finish_job(
-        summary, iter(infos), iter(rejects), iter(manifest_of(summary, rejects)),
-        job,
-    )  # fmt: skip
+ONE_SHARD = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
+STALE = "records-00000-of-00001.tfrecord.gz"
 
 
-def names_in(folder):
-    return sorted(path.name for path in folder.iterdir())
+def finish(folder, infos, rejects=(), summary=ONE_SHARD, claimed=True, **options):
+    """Ends a run of a plan, with these shards and these rejects of the plan."""
+    work = folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    if claimed:
+        (work / "job.json").touch()
+    write_receipts(infos, work)
+    job = Job((FOLDER,), f"{folder}/", str(work), RECIPE, **options)
+    pages = []
+    for values in ([list(rejects)], manifest_of(summary, rejects)):
+        writer = PageWriter(job.plan_folder())
+        for value in values:
+            writer.add(value)
+        pages.append(writer.finish())
+    publish(PublishedPlan(summary, (), *pages), job.plan_folder())
+    return finish_job(job.plan_folder(), iter(infos), iter(()), job), job
+
+
+def files_in(folder):
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
 def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
-    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
-    for _ in range(2):  # a runner may do it again
-        path = finish(tmp_path, summary, infos_of(summary), [])
-        assert path == str(tmp_path / "metadata.json")
-        assert names_in(tmp_path) == [
-            "manifest.parquet", "members.index", "metadata.json", "rejected.jsonl",
-            "schema.pbtxt", "windows.parquet",
-        ]  # fmt: skip
+    path, job = finish(tmp_path, infos_of(ONE_SHARD))
+    assert path == str(tmp_path / "metadata.json")
+    assert {each.name for each in tmp_path.iterdir()} == {
+        "manifest.parquet", "members.index", "metadata.json", "rejected.jsonl",
+        "schema.pbtxt", "windows.parquet",
+    }  # fmt: skip
+    before = Path(path).read_bytes()
     assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
+    # A runner may do it again, when the plan is gone; but not with other shards.
+    assert finish_job(job.plan_folder(), iter(infos_of(ONE_SHARD)), (), job) == path
+    with raises(IncompleteRun, naming="deleted"):
+        finish_job(job.plan_folder(), iter(()), (), job)
+    assert Path(path).read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -442,68 +382,95 @@ def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
         ("nothing", TooManyRejected),
     ],
 )
-def test_an_unfinished_one_has_its_rejects_alone(tmp_path, wrong, error):
-    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
-    infos = [] if wrong == "shard" else infos_of(summary)
-    if wrong == "nothing":
-        summary = PlanSummary(ListingSummary(1, 0), None, {}, {})
+def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path, wrong, error):
+    infos = [] if wrong == "shard" else infos_of(ONE_SHARD)
+    nothing = PlanSummary(ListingSummary(1, 0), None, {}, {})
+    (tmp_path / STALE).touch()
     with pytest.raises(error):
-        finish(tmp_path, summary, infos, [early(7)], "1" if wrong == "shard" else "0")
-    assert names_in(tmp_path) == ["rejected.jsonl", "work"]
+        finish(
+            tmp_path,
+            infos,
+            [early(7)],
+            nothing if wrong == "nothing" else ONE_SHARD,
+            max_rejected="1" if wrong == "shard" else "0",
+        )
+    found = {name for name in files_in(tmp_path) if not name.startswith("work/")}
+    assert found == {"rejected.jsonl", STALE}
+    assert (tmp_path / "work" / "verdict.json").exists()
     (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
     assert json.loads(line)["path"] == "a/7.wav"
 
 
-# delete_stale
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_data_set_that_is_replaced_goes_once_the_new_one_is_complete(
+    tmp_path, complete
+):
+    (tmp_path / "work" / "new" / "train").mkdir(parents=True)
+    (tmp_path / STALE).write_text("old")
+    (tmp_path / "metadata.json").write_text("old")
+    infos = infos_of(ONE_SHARD)
+    (file,) = (info.file for info in infos)
+    (tmp_path / "work" / "new" / file).write_text("new")
+    if not complete:
+        with pytest.raises(IncompleteRun):
+            finish(tmp_path, [], replaces=True)
+        assert (tmp_path / "metadata.json").read_text() == "old"
+        assert (tmp_path / STALE).exists()
+        return
+    finish(tmp_path, infos, replaces=True)
+    assert (tmp_path / file).read_text() == "new"
+    assert not (tmp_path / STALE).exists()
+    assert not (tmp_path / "work").exists()
+    assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_run_that_adds_nothing_leaves_its_rejects_in_the_work_folder(
+    tmp_path, replaces
+):
+    (tmp_path / STALE).touch()
+    empty = summary_of(train=0)
+    path, _ = finish(
+        tmp_path,
+        [],
+        [early(0)],
+        empty,
+        skip_recorded=("/other",),
+        replaces=replaces,
+        max_rejected="1",
+    )
+    assert path == ""
+    assert "a/0.wav" in (tmp_path / "work" / "nothing-new.jsonl").read_text()
+    assert not (tmp_path / "rejected.jsonl").exists()
+    assert not (tmp_path / "metadata.json").exists()
+    assert (tmp_path / STALE).exists() == replaces
 
 
 def test_stale_shards_are_deleted_and_it_may_be_done_again(tmp_path):
-    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
     stale = ["train/train-00001-of-00003", "eval/eval-00000-of-00001",
              "records-00000-of-123456"]  # fmt: skip
-    current = [info.file for info in infos_of(summary)]
+    current = [info.file for info in infos_of(ONE_SHARD)]
     for name in [*current, *(f"{name}.tfrecord.gz" for name in stale)]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     for _ in range(2):
         delete_stale(f"{tmp_path}/", current)
-        found = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.gz")]
-        assert found == current
+        assert files_in(tmp_path) == set(current)
     assert not (tmp_path / "eval").exists()
 
 
 @pytest.mark.parametrize("claimed", [False, True])
 def test_only_a_claimed_output_is_swept(tmp_path, claimed):
-    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
     (tmp_path / "work").mkdir()
-    if claimed:
-        (tmp_path / "work" / "job.json").touch()
-    stale = tmp_path / "records-00000-of-00001.tfrecord.gz"
-    stale.touch()
-    finish(tmp_path, summary, infos_of(summary), [])
-    assert stale.exists() != claimed
-
-
-def test_nothing_is_swept_where_the_run_is_not_complete(tmp_path):
-    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "job.json").touch()
-    (tmp_path / "records-00000-of-00001.tfrecord.gz").touch()
-    with pytest.raises(IncompleteRun):
-        finish(tmp_path, summary, [], [])
-    assert (tmp_path / "records-00000-of-00001.tfrecord.gz").exists()
-
-
-def test_what_a_killed_run_was_writing_is_deleted(tmp_path):
-    summary = summary_of(tally(("train", "a", RATE, 1, 4)), train=4)
-    infos = infos_of(summary)
-    drafts = ["manifest.parquet.tmp-0a1f", "metadata.json.tmp-12",
-              "work/job.json.tmp-1", "work/plan.json.tmp-99"]  # fmt: skip
-    others = ["manifest.parquet.tmp-copy", "notes.tmp-12", "work/job.json.bak"]
-    (tmp_path / "work").mkdir()
-    for name in ["work/job.json", *drafts, *others]:
+    drafts = {"manifest.parquet.tmp-0a1f", "metadata.json.tmp-12",
+              "work/job.json.tmp-1", "work/plan.json.tmp-99"}  # fmt: skip
+    others = {"manifest.parquet.tmp-copy", "notes.tmp-12", "work/job.json.bak"}
+    for name in [STALE, *drafts, *others]:
         (tmp_path / name).touch()
-    finish(tmp_path, summary, infos, [])
-    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
-    assert left.isdisjoint(drafts)
+    finish(tmp_path, infos_of(ONE_SHARD), claimed=claimed)
+    left = files_in(tmp_path)
     assert left.issuperset(others)
+    if claimed:
+        assert left.isdisjoint({STALE, *drafts})
+    else:
+        assert STALE in left

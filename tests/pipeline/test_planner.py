@@ -19,7 +19,7 @@ from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs import listing
 from beam_pipeline.inputs.in_memory import resolved
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.pipeline import graph, planner, stages
+from beam_pipeline.pipeline import graph, planner
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import (
     ClipPages,
@@ -355,16 +355,6 @@ def test_a_plan_that_was_deleted_is_named(job):
     shutil.rmtree(job.work_folder)
     with raises(IncompleteRun, naming=[job.plan_folder(), "deleted"]):
         read_plan(job.plan_folder())
-
-
-def test_the_last_step_may_run_again_after_it_has_finished(job, monkeypatch):
-    """It has deleted the plan then; the data set must be that of these shards."""
-    monkeypatch.setattr(stages, "is_finished", lambda output, infos: infos == ["mine"])
-    assert stages.finish_planned(None, iter(["mine"]), (), job).endswith(
-        "metadata.json"
-    )
-    with raises(IncompleteRun, naming="deleted"):
-        stages.finish_planned(None, iter(["another"]), (), job)
 
 
 @pytest.mark.parametrize("kind", ["splits", "stratified"])
