@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.shards import ShardInfo
-from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import unpack_columns
 from beam_pipeline.storage.parquet import create_parquet, read_parquet
@@ -28,6 +26,10 @@ from beam_pipeline.write.window_rows import (
     join_rows,
     levels_db,
 )
+
+if TYPE_CHECKING:
+    from beam_pipeline.plan.shards import ShardInfo
+    from beam_pipeline.recipe.recipe import Recipe
 
 _ROW_GROUP = 1 << 17
 

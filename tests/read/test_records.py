@@ -455,14 +455,16 @@ def test_worker_processes(method, plain_folder):
 
 
 def test_importing_is_light():
-    code = "import sys; from beam_pipeline import open_records; print(*sys.modules)"
+    code = "import sys, beam_pipeline.read.records, beam_pipeline.read.batches as _"
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"{code}\nprint(*sys.modules)"],
         capture_output=True, text=True, check=True,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
+    loaded = set(done.stdout.split())
     heavy = {"tensorflow", "apache_beam", "tfx_bsl", "pyarrow", "pandas", "scipy"}
-    assert heavy & set(done.stdout.split()) == set()
+    ours = {"beam_pipeline.transforms.base", "beam_pipeline.plan.clips"}
+    assert (heavy | ours) & loaded == set()
 
 
 @pytest.mark.parametrize("uneven", [False, True])
