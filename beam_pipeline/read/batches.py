@@ -353,18 +353,31 @@ class BatchIteration(ABC):
         Name to :class:`.FeatureSpec`, for each feature of a batch.
     _state : dict
         Where the batch is that the caller gets next.
-    _batch_size : int
-    _drop_remainder : bool
+    _example_bytes : int
+        About how much memory an example takes.
     """
 
     features: Mapping[str, FeatureSpec]
-    _batch_size: int
-    _drop_remainder: bool
+    _state: State
+    _example_bytes: int
 
-    def __init__(self, state: State, threads: int | None, batch_bytes: int):
-        self._state = state
+    def __init__(
+        self,
+        batch_size: int,
+        shuffle: Shuffle,
+        seed: int,
+        shard: tuple[int, int] | None,
+        drop_remainder: bool,
+        normalize: bool | Sequence[str],
+        threads: int | None,
+    ):
+        self._batch_size = check_number("batch_size", batch_size, 1)
+        check_values(batch_size, drop_remainder, False, False, shard, normalize)
+        self._shuffle = check_shuffle(shuffle)
+        self._seed = check_number("seed", seed, None)
+        self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
+        self._drop_remainder = drop_remainder
         self._threads = check_threads(threads)
-        self._batch_bytes = batch_bytes
         self._iteration = 0
 
     @abstractmethod
@@ -375,9 +388,15 @@ class BatchIteration(ABC):
     def _next_epoch(self, state: State) -> State:
         """Returns the state at the beginning of the next epoch."""
 
-    @abstractmethod
     def _identity(self) -> dict[str, Any]:
         """Returns what decides the order and the data, as JSON values."""
+        return {
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+            "shard": None if self._shard is None else list(self._shard),
+            "batch_size": self._batch_size,
+            "drop_remainder": self._drop_remainder,
+        }
 
     @abstractmethod
     def _checked(self, state: Mapping[str, Any]) -> State:
@@ -398,7 +417,8 @@ class BatchIteration(ABC):
                 states.append(state)
                 yield task
 
-        batches = read_ahead(plan, self._threads, READ_AHEAD_BYTES, self._batch_bytes)
+        size = self._batch_size * self._example_bytes
+        batches = read_ahead(plan, self._threads, READ_AHEAD_BYTES, size)
         with closing(batches):
             is_empty = True
             for batch in batches:
@@ -581,19 +601,15 @@ class Batches(BatchIteration):
         threads: int | None = None,
         mixup: float | None = None,
     ):
-        check_number("batch_size", batch_size, 1)
-        check_values(batch_size, drop_remainder, False, False, shard, normalize)
+        super().__init__(
+            batch_size, shuffle, seed, shard, drop_remainder, normalize, threads
+        )
         if not isinstance(repeat, bool):
             raise OptionError(
                 "repeat",
                 "must be True or False; iterate again for more",
                 repeat,
             )
-        self._batch_size = int(batch_size)
-        self._shuffle = check_shuffle(shuffle)
-        self._seed = check_number("seed", seed, None)
-        self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
-        self._drop_remainder = drop_remainder
         self._repeat = repeat
         alpha = check_mixup(mixup)
         classes = len(records.metadata.classes)
@@ -609,8 +625,8 @@ class Batches(BatchIteration):
         if drop_remainder:
             smallest = self._reader.smallest_share
             self._stop = smallest - smallest % self._batch_size
-        state = {"epoch": check_number("epoch", epoch), "position": 0}
-        super().__init__(state, threads, self._batch_size * self._reader.read_bytes)
+        self._state = {"epoch": check_number("epoch", epoch), "position": 0}
+        self._example_bytes = self._reader.read_bytes
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -657,14 +673,7 @@ class Batches(BatchIteration):
         return {"epoch": state["epoch"] + 1, "position": 0}
 
     def _identity(self) -> dict[str, Any]:
-        return {
-            "seed": self._seed,
-            "shuffle": self._shuffle,
-            "shard": None if self._shard is None else list(self._shard),
-            "batch_size": self._batch_size,
-            "drop_remainder": self._drop_remainder,
-            **self._reader.identity(),
-        }
+        return {**super()._identity(), **self._reader.identity()}
 
     def _checked(self, state: Mapping[str, Any]) -> State:
         most = max(self._reader.examples - 1, 0)

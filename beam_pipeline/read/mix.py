@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import hash64, text_key
+from beam_pipeline.parameters import is_real
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
     Batch,
@@ -29,8 +31,8 @@ from beam_pipeline.read.batches import (
     gather,
     state_number,
 )
-from beam_pipeline.read.choices import Split, check_number, check_values
-from beam_pipeline.read.orders import Shuffle, check_shuffle
+from beam_pipeline.read.choices import Split, check_number
+from beam_pipeline.read.orders import Shuffle
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.storage import files
 
@@ -44,6 +46,10 @@ Sources = (
 Ends = Literal["repeat", "stop", "leave"]
 
 _BLOCK = 8192
+_PAIRS = (
+    "must be a dict or a list of pairs, of a folder, or Records, and its weight; at "
+    "least one"
+)
 
 
 class Draws:
@@ -131,15 +137,11 @@ class Draws:
 
     def all(self, epoch: int) -> Integers:
         """Returns the sources of all draws of an epoch, which must have an end."""
-        found = [np.zeros(0, np.int64), *self._blocks(epoch)]
-        return np.concatenate(found)
-
-    def _blocks(self, epoch: int) -> Iterator[Integers]:
-        drawn, taken = 0, np.zeros(len(self.lengths), np.int64)
-        while len(sources := self.take(epoch, drawn, taken, _BLOCK)):
-            yield sources
-            drawn += len(sources)
+        found, taken = [np.zeros(0, np.int64)], np.zeros(len(self.lengths), np.int64)
+        while len(sources := self.take(epoch, int(taken.sum()), taken, _BLOCK)):
+            found.append(sources)
             taken = taken + np.bincount(sources, minlength=len(taken))
+        return np.concatenate(found)
 
 
 def mix(
@@ -207,44 +209,39 @@ def mix(
 
 def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
     """Returns the sources and their weights; raises OptionError if they are neither."""
-    problem = "must be a dict or pairs of a folder, or Records, and its weight"
-    if isinstance(sources, Mapping):
-        pairs = list(sources.items())
-    elif isinstance(sources, Sequence) and not isinstance(sources, str | Records):
-        pairs = list(sources)
-    else:
-        raise OptionError("sources", problem, sources)
-    if not pairs:
-        raise OptionError("sources", "must hold at least one", sources)
+    pairs = list(sources.items()) if isinstance(sources, Mapping) else sources
+    kinds = (str, os.PathLike, tuple, list, Records)
+    if isinstance(pairs, str | Records) or not isinstance(pairs, Sequence) or not pairs:
+        raise OptionError("sources", _PAIRS, sources)
     for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise OptionError("sources", problem, pair)
-        source, weight = pair
-        if not isinstance(source, str | os.PathLike | tuple | list | Records):
-            raise OptionError("sources", problem, source)
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not (is_number and 0 < weight <= sys.float_info.max):
-            raise OptionError("sources", "weights must be positive numbers", weight)
-    return pairs
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not isinstance(pair[0], kinds):
+            raise OptionError("sources", _PAIRS, pair)
+        if not is_real(pair[1]) or not 0 < pair[1] <= sys.float_info.max:
+            raise OptionError("sources", "weights must be positive numbers", pair[1])
+    return list(pairs)
 
 
 def check_agreement(one: Records, other: Records) -> None:
     """Raises :class:`InputError` if two sources have other features or classes."""
     remedy = "Choose features that agree with `features`."
-    for name in [*one.features, *other.features]:
-        here, there = one.features.get(name), other.features.get(name)
-        if here is None or there is None:
-            has, lacks = (one, other) if here else (other, one)
-            raise InputError(
-                f"{has.folder} has the feature {name}, but {lacks.folder} lacks it. "
-                f"{remedy}"
-            )
+    for name in dict.fromkeys([*one.features, *other.features]):
+        found = [
+            (records.folder, records.features.get(name)) for records in (one, other)
+        ]
+        for folder, spec in found:
+            if spec is None:
+                raise InputError(
+                    f"{folder} lacks the feature {name} that another one has. {remedy}"
+                )
         for what in ("dtype", "shape", "optional", "sequence"):
-            ours, theirs = getattr(here, what), getattr(there, what)
+            (here, ours), (there, theirs) = (
+                (folder, getattr(spec, what)) for folder, spec in found
+            )
             if ours != theirs:
                 raise InputError(
-                    f"Feature {name} has the {what} {ours} in {one.folder}, but "
-                    f"{theirs} in {other.folder}. {remedy}"
+                    f"Feature {name} has the {what} {ours} in {here}, but {theirs} in "
+                    f"{there}. {remedy}"
                 )
     if "target" in one.features and one.classes != other.classes:
         raise InputError(
@@ -255,26 +252,14 @@ def check_agreement(one: Records, other: Records) -> None:
         )
 
 
+@dataclass(frozen=True, repr=False)
 class Mixed:
-    """Data sets that are mixed, see :func:`mix`.
+    """Data sets that are mixed, see :func:`mix`."""
 
-    Attributes
-    ----------
-    sources : list of Records
-    weights : list of float
-    seed : int
-    ends : "repeat", "stop" or "leave"
-    """
-
-    def __init__(
-        self,
-        sources: Sequence[Records],
-        weights: Sequence[float],
-        seed: int,
-        ends: Ends,
-    ):
-        self.sources, self.weights = list(sources), list(weights)
-        self.seed, self.ends = seed, ends
+    sources: Sequence[Records]
+    weights: Sequence[float]
+    seed: int
+    ends: Ends
 
     def __repr__(self) -> str:
         total = sum(self.weights)
@@ -283,21 +268,6 @@ class Mixed:
             for records, weight in zip(self.sources, self.weights, strict=True)
         ]
         return f"<Mixed: {', '.join(parts)}; ends={self.ends!r}>"
-
-    def draws(self, shard: tuple[int, int] | None = None) -> Draws:
-        """Returns which source each example is from; for one of several trainers."""
-        index, count = shard or (0, 1)
-        lengths = [
-            (index + 1) * len(records) // count - index * len(records) // count
-            for records in self.sources
-        ]
-        if self.ends == "repeat" and 0 in lengths:
-            records = self.sources[lengths.index(0)]
-            raise InputError(
-                f"{records.folder} has {len(records)} examples, so trainer {index} of "
-                f"{count} has none to repeat."
-            )
-        return Draws(self.weights, lengths, self.ends, self.seed, shard)
 
     def batches(
         self,
@@ -319,12 +289,6 @@ class Mixed:
             self, batch_size, shuffle, shard, drop_remainder, normalize, threads
         )
 
-    def source_seeds(self) -> list[int]:
-        """Returns the seed of the order of each source."""
-        return [
-            text_key(str(self.seed), f"source {k}") for k in range(len(self.sources))
-        ]
-
 
 class MixedBatches(BatchIteration):
     """Batches of a mix, made by :meth:`Mixed.batches`.
@@ -343,21 +307,26 @@ class MixedBatches(BatchIteration):
         normalize: bool | Sequence[str],
         threads: int | None,
     ):
-        check_number("batch_size", batch_size, 1)
-        check_values(batch_size, drop_remainder, False, False, shard, normalize)
+        super().__init__(
+            batch_size, shuffle, mixed.seed, shard, drop_remainder, normalize, threads
+        )
         self._mixed = mixed
         self.features = mixed.sources[0].features
-        self._batch_size = int(batch_size)
-        self._shuffle = check_shuffle(shuffle)
-        self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
-        self._drop_remainder = drop_remainder
-        self._draws = mixed.draws(self._shard)
-        self._readers = [
-            SourceReader(records, self._shuffle, seed, self._shard, normalize)
-            for records, seed in zip(mixed.sources, mixed.source_seeds(), strict=True)
-        ]
-        size = max(reader.read_bytes for reader in self._readers)
-        super().__init__(self._start(0), threads, self._batch_size * size)
+        self._readers = []
+        for number, records in enumerate(mixed.sources):
+            seed = text_key(str(mixed.seed), f"source {number}")  # orders of their own
+            reader = SourceReader(records, self._shuffle, seed, self._shard, normalize)
+            if mixed.ends == "repeat" and not reader.examples:
+                index, count = self._shard or (0, 1)
+                raise InputError(
+                    f"{records.folder} has {len(records)} examples, so trainer {index} "
+                    f"of {count} has none to repeat."
+                )
+            self._readers.append(reader)
+        lengths = [reader.examples for reader in self._readers]
+        self._draws = Draws(mixed.weights, lengths, mixed.ends, mixed.seed, self._shard)
+        self._example_bytes = max(reader.read_bytes for reader in self._readers)
+        self._state = self._start(0)
 
     def __len__(self) -> int:
         """The number of batches in the coming epoch, unless the mix never ends."""
@@ -418,13 +387,9 @@ class MixedBatches(BatchIteration):
 
     def _identity(self) -> dict[str, Any]:
         return {
-            "seed": self._mixed.seed,
+            **super()._identity(),
             "ends": self._mixed.ends,
-            "weights": self._mixed.weights,
-            "shuffle": self._shuffle,
-            "shard": None if self._shard is None else list(self._shard),
-            "batch_size": self._batch_size,
-            "drop_remainder": self._drop_remainder,
+            "weights": list(self._mixed.weights),
             "sources": [reader.identity() for reader in self._readers],
         }
 

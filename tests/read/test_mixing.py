@@ -291,7 +291,10 @@ class TestMix:
         [
             (FeatureSpec("number", "float32", (), FLOAT_LIST), "the dtype int64"),
             (FeatureSpec("number", "int64", (1,), INT64_LIST), "the shape ()"),
-            (FeatureSpec("nummer", "int64", (), INT64_LIST), "lacks it"),
+            (
+                FeatureSpec("nummer", "int64", (), INT64_LIST),
+                "lacks the feature number",
+            ),
         ],
     )
     def test_features_must_agree(self, folders, tmp_path, spec, named):
