@@ -52,7 +52,7 @@ LONGEST_PATH = 4096
 
 CLASSES_SHOWN = 20
 
-_MOMENTS = ("mean", "m2", "std")
+_MOMENTS = ("mean", "m2", "std", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,6 +530,8 @@ class _Bins:
     mean: tuple[Any, ...]
     m2: tuple[Any, ...]
     std: tuple[Any, ...]
+    min: tuple[Any, ...]
+    max: tuple[Any, ...]
 
 
 def _check_moment(where: str, value: Any, count: int) -> None:

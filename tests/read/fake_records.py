@@ -22,7 +22,9 @@ class FakeRecords:
             "pair": FeatureSpec("pair", "float32", (width,), FLOAT_LIST),
             "list": FeatureSpec("list", "float32", (None,), FLOAT_LIST),
         }
-        of = {"count": 1, "mean": 10.0, "m2": 4.0, "std": 2.0}
+        of = {
+            "count": 1, "mean": 10.0, "m2": 4.0, "std": 2.0, "min": 0.0, "max": 9.0,
+        }  # fmt: skip
         statistics = {"features": {"pair": of, "list": of}}
         entry = SimpleNamespace(examples=n, statistics=statistics, shards=())
         self.metadata = SimpleNamespace(

@@ -86,9 +86,9 @@ STATISTICS = ("splits", "records", "statistics", "features")
 
 def bins_of(**changes: Any) -> dict[str, Any]:
     """Statistics of a feature with two bins, one of which has no values."""
-    one: dict[str, Any] = {"mean": [1.0, None], "m2": [2.0, None], "std": [1.0, None]}
-    bins = {"count": [2, 0], **one, **changes}
-    return {"count": 2, "mean": 1.0, "m2": 2.0, "std": 1.0, "bins": bins}
+    one = {"mean": 1.0, "m2": 2.0, "std": 1.0, "min": 0.0, "max": 2.0}
+    bins = {name: [value, None] for name, value in one.items()}
+    return {"count": 2, **one, "bins": {"count": [2, 0], **bins, **changes}}
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,8 @@ class TestBatches:
     def test_each_source_is_normalised_by_its_own_statistics(self):
         mixed = mixed_of([4, 4], ends="leave")
         statistics = mixed.sources[1].metadata.splits["train"].statistics
-        values = {"count": 4, "mean": 0.0, "m2": 1.0, "std": 0.5}
+        moments = {"mean": 0.0, "m2": 1.0, "std": 0.5, "min": 0.0, "max": 1.0}
+        values = {"count": 4, **moments}
         statistics["features"]["pair"] = values
         for batch in mixed.batches(8, normalize=["pair"]):
             number = batch["number"]
