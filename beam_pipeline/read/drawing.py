@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,14 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FLOAT_LIST, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import component_names
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import CLIP_FEATURES
+
+Array = npt.NDArray[Any]
 
 PLOTS_ACROSS = 3
 # Longest class or file name above a panel.
@@ -28,29 +29,27 @@ LAYERS_SHOWN = 8
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing of a feature: all its layers as lines, or one layer as an image.
+    """One drawing of a feature.
 
-    A layer is one channel of the feature; it has the shape ``shape``. ``layers`` are
-    the numbers of the drawn layers, out of ``count``; titles call a layer by ``noun``.
-    ``is_picture`` says that the values are pixels, from the top down.
+    Attributes
+    ----------
+    title : str
+    layers : numpy.ndarray
+        Shape (layers, entries): a line each; (1, ...): an image. A layer is one channel
+        of the feature.
+    axes : sequence of mapping
+        Descriptions of the axes of a layer, as far as they are known.
+    names : sequence of str
+        What the lines are called, if there are several.
+    is_picture : bool
+        Whether the values are pixels, from the top down.
     """
 
-    spec: FeatureSpec
-    shape: tuple[int, ...]
-    layers: tuple[int, ...]
-    count: int
-    noun: str
+    title: str
+    layers: Array
+    axes: Sequence[Mapping[str, Any]]
+    names: Sequence[str] = ()
     is_picture: bool = False
-
-    def title(self) -> str:
-        """The feature's name, and the layers that are drawn if not all are."""
-        if self.count == 1:
-            return self.spec.name
-        if len(self.layers) == 1:
-            return f"{self.spec.name}, {self.noun} {self.layers[0]}"
-        if len(self.layers) < self.count:
-            return f"{self.spec.name}, {len(self.layers)} of {self.count} {self.noun}s"
-        return self.spec.name
 
 
 def picture_path(text: str) -> str:
@@ -148,10 +147,10 @@ def draw_examples(
     size = (5 * across, 2.6 * down * len(examples))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(down * len(examples), across, squeeze=False)
-    for number, (example, panels) in enumerate(zip(examples, arranged, strict=True)):
+    for number, panels in enumerate(arranged):
         grid = axes[number * down : (number + 1) * down].ravel()
         for cell, panel in zip(grid, panels, strict=False):
-            _draw(cell, panel, example, _win_len(recipe, example))
+            _draw(cell, panel)
         for cell in grid[len(panels) :]:
             cell.set_axis_off()
     return figure, list(left_out)
@@ -175,45 +174,55 @@ def _arrange(
     """Returns the panels of an example, and the features that are not drawn."""
     keeps = recipe is not None and recipe.audio.channels == "keep"
     noun = "channel" if keeps else "row"
+    win_len = _win_len(recipe, example)
     arrays = {name: np.asarray(value) for name, value in example.items()}
-    specs = {
-        name: replace(features[name], shape=array.shape)
-        if name in features
-        else FeatureSpec(name, str(array.dtype), array.shape, FLOAT_LIST)
-        for name, array in arrays.items()
-    }
-    channels = _channels(list(specs.values()), _win_len(recipe, example))
+    axes_of = {n: features[n].axes if n in features else () for n in arrays}
+    channels = _channels(arrays, axes_of, win_len) if keeps else None
+    what = _title_of(example)
     panels, left_out = [], []
-    for name, spec in specs.items():
-        array, inner = arrays[name], len(spec.sizes)
-        if is_image(array) and not spec.axes:
-            panels.append(Panel(spec, array.shape, (0,), 1, noun, is_picture=True))
+    for name, array in arrays.items():
+        axes = axes_of[name]
+        if is_image(array) and not axes:
+            title = f"{name}: {what}" if what else name
+            panels.append(Panel(title, array[None], (), is_picture=True))
             continue
-        if spec.axes:
-            inner = len(spec.axes)
-        elif keeps and channels and spec.sizes[:1] == (channels,):
-            inner -= 1
-        outer = len(spec.sizes) - inner
-        problem = _not_drawn(array, spec, inner, noun)
+        inner = len(axes) or array.ndim - (array.shape[:1] == (channels,))
+        dtype = features[name].dtype if name in features else str(array.dtype)
+        problem = _not_drawn(array, dtype, inner, noun)
         if problem is not None:
             if name not in CLIP_FEATURES:
                 left_out.append(f"{name} ({problem})")
             continue
-        count, shape = math.prod(spec.sizes[:outer]), spec.sizes[outer:]
-        drawn = tuple(range(min(count, LAYERS_SHOWN)))
-        if count > len(drawn):
-            left_out.append(f"{name} (those after the first {len(drawn)})")
-        together = [drawn] if inner == 1 else [(layer,) for layer in drawn]
-        panels += [Panel(spec, shape, layers, count, noun) for layers in together]
+        shape = array.shape[array.ndim - inner :]
+        if not axes and shape == (win_len,) and "win_start_idx" in example:
+            rate = float(example["fs"])
+            start = float(example["win_start_idx"]) / rate
+            axes = ({"name": "time", "unit": "s", "start": start, "step": 1 / rate},)
+        layers = _as_real(array).reshape(-1, *shape)
+        count, shown = len(layers), layers[:LAYERS_SHOWN]
+        if count > len(shown):
+            left_out.append(f"{name} (those after the first {len(shown)})")
+        names = [f"{noun} {k}" for k in range(len(shown))]
+        if inner == 1:
+            few = f", {len(shown)} of {count} {noun}s" if count > len(shown) else ""
+            drawn = [(f"{name}{few}", shown, names)]
+        elif count == 1:
+            drawn = [(name, shown, [])]
+        else:
+            drawn = [
+                (f"{name}, {names[k]}", shown[k : k + 1], []) for k in range(len(shown))
+            ]
+        panels += [
+            Panel(f"{title}: {what}" if what else title, some, axes, of_lines)
+            for title, some, of_lines in drawn
+        ]
     return panels, left_out
 
 
-def _not_drawn(
-    array: npt.NDArray[Any], spec: FeatureSpec, inner: int, noun: str
-) -> str | None:
+def _not_drawn(array: Array, dtype: str, inner: int, noun: str) -> str | None:
     """Returns why a feature is not drawn; None if it is."""
     if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
-        return f"a list of {spec.dtype}" if array.ndim else spec.dtype
+        return f"a list of {dtype}" if array.ndim else dtype
     if inner == 0:
         return f"a value for each {noun}" if array.ndim else "a single value"
     if array.size == 0:
@@ -221,106 +230,90 @@ def _not_drawn(
     return None if inner <= 2 else f"{inner} dimensions"
 
 
-def is_image(array: npt.NDArray[Any]) -> bool:
+def is_image(array: Array) -> bool:
     """Whether an array is a picture: uint8, grey or with 1, 3 or 4 channels."""
     if array.dtype != np.uint8 or not array.size:
         return False
     return array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
 
 
-def _channels(specs: Sequence[FeatureSpec], win_len: int) -> int | None:
+def _channels(
+    arrays: Mapping[str, Array], axes_of: Mapping[str, Any], win_len: int
+) -> int | None:
     """The number of channels of windows, if the first axis of a feature shows it."""
-    for spec in specs:
-        inner = spec.sizes[1:]
-        if spec.axes and len(inner) == len(spec.axes):
-            return spec.sizes[0]
-        if not spec.axes and inner == (win_len,):
-            return spec.sizes[0]
+    for name, array in arrays.items():
+        if axes_of[name] and array.ndim == len(axes_of[name]) + 1:
+            return int(array.shape[0])
     # A resampled signal has neither axes nor the window's length.
-    return next((s.sizes[0] for s in specs if len(s.sizes) == 2 and not s.axes), None)
+    plain = [a for name, a in arrays.items() if a.ndim == 2 and not axes_of[name]]
+    plain.sort(key=lambda array: array.shape[1] != win_len)
+    return len(plain[0]) if plain else None
 
 
-def _draw(axes: Any, panel: Panel, example: Mapping[str, Any], win_len: int) -> None:
-    spec = panel.spec
-    values = np.asarray(example[spec.name])
-    if values.dtype.name == "bfloat16":
-        values = values.astype(np.float32)
-    if values.dtype.kind == "c":
-        values = np.abs(values)
-    layers = values.reshape(panel.count, *panel.shape)[list(panel.layers)]
-    what = _title_of(example)
-    if len(what) > TITLE_LENGTH:
-        what = f"{what[: TITLE_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
-    axes.set_title(f"{panel.title()}: {what}" if what else panel.title())
-    if len(panel.shape) == 1:
-        if not spec.axes and panel.shape == (win_len,) and "win_start_idx" in example:
-            rate = float(example["fs"])
-            start = float(example["win_start_idx"]) / rate
-            axes.plot(start + np.arange(win_len) / rate, layers.T, linewidth=0.5)
-            axes.set_xlabel("time (s)")
-        else:
-            _draw_series(axes, spec, layers.T)
-        if len(layers) > 1:
-            names = [f"{panel.noun} {layer}" for layer in panel.layers]
-            axes.legend(axes.get_lines(), names, loc="upper right", fontsize="small")
-        return
-    (picture,) = layers
-    if panel.is_picture:
-        pixels = picture[..., 0] if picture.shape[2:] == (1,) else picture
-        axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
-        return
-    if spec.axes and "labels" in spec.axes[-1]:
-        _draw_columns(axes, spec, picture)
-    else:
-        axes.imshow(picture.T, origin="lower", aspect="auto", interpolation="nearest")
-        for axis, described in zip((axes.xaxis, axes.yaxis), spec.axes, strict=False):
-            _label_axis(axis, described, picture.shape)
+def _as_real(array: Array) -> Array:
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    return np.abs(array) if array.dtype.kind == "c" else array
 
 
 def _title_of(example: Mapping[str, Any]) -> str:
     """Returns the class of an example, or else the name of its file; may be empty."""
-    for name in ("class", "filepath"):
-        found = example.get(name)
-        if isinstance(found, str) and found:
-            stem = os.path.splitext(os.path.basename(found))[0]
-            return found if name == "class" else stem
-    return ""
+    found = ""
+    for name in ("filepath", "class"):
+        value = example.get(name)
+        if isinstance(value, str) and value:
+            stem = os.path.splitext(os.path.basename(value))[0]
+            found = value if name == "class" else stem
+    if len(found) > TITLE_LENGTH:
+        return f"{found[: TITLE_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return found
 
 
-def _draw_series(axes: Any, spec: FeatureSpec, values: Any) -> None:
-    """Draws a line for each column, over the feature's last axis."""
-    described: Mapping[str, Any] = spec.axes[0] if spec.axes else {"name": "entry"}
-    x = described.get("values")
-    if x is None:
-        step = described.get("step", 1)
-        x = described.get("start", 0) + step * np.arange(len(values))
-    axes.plot(x, values, linewidth=0.8)
+def _draw(axes: Any, panel: Panel) -> None:
+    axes.set_title(panel.title)
+    if panel.layers.ndim == 2:
+        described = panel.axes[0] if panel.axes else {"name": "entry"}
+        x = _values_of(described, panel.layers.shape[1])
+        axes.plot(x, panel.layers.T, linewidth=0.6)
+        axes.set_xlabel(_label_of(described))
+        if len(panel.names) > 1:
+            lines = axes.get_lines()
+            axes.legend(lines, panel.names, loc="upper right", fontsize="small")
+        return
+    (picture,) = panel.layers
+    if panel.is_picture:
+        pixels = picture[..., 0] if picture.shape[2:] == (1,) else picture
+        axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
+    elif panel.axes and "labels" in panel.axes[-1]:
+        # A line for each column, with its own axis because its meaning differs.
+        axes.set_xlabel(_label_of(panel.axes[0]))
+        x = _values_of(panel.axes[0], len(picture))
+        for number, label in enumerate(panel.axes[-1]["labels"]):
+            beside = axes if number == 0 else axes.twinx()
+            beside.plot(x, picture[:, number], f"C{number}", linewidth=0.6)
+            beside.set_ylabel(label, color=f"C{number}")
+    else:
+        axes.imshow(picture.T, origin="lower", aspect="auto", interpolation="nearest")
+        sides = (axes.xaxis, axes.yaxis)
+        for axis, described, size in zip(
+            sides, panel.axes, picture.shape, strict=False
+        ):
+            values = _values_of(described, size)
+            texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
+            ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
+            axis.set_label_text(_label_of(described))
+            axis.set_ticks(ticks, [texts[tick] for tick in ticks])
+
+
+def _label_of(described: Mapping[str, Any]) -> str:
     unit = described.get("unit")
-    axes.set_xlabel(described["name"] + (f" ({unit})" if unit else ""))
+    return str(described["name"]) + (f" ({unit})" if unit else "")
 
 
-def _draw_columns(axes: Any, spec: FeatureSpec, values: Any) -> None:
-    """Draws a line for each column, with its own axis because its meaning differs."""
-    time = spec.axes[0]
-    x = time["start"] + time["step"] * np.arange(len(values))
-    axes.set_xlabel(f"{time['name']} ({time['unit']})")
-    for number, label in enumerate(spec.axes[-1]["labels"]):
-        beside = axes if number == 0 else axes.twinx()
-        beside.plot(x, values[:, number], f"C{number}", linewidth=0.8)
-        beside.set_ylabel(label, color=f"C{number}")
-
-
-def _label_axis(
-    axis: Any, described: Mapping[str, Any], shape: tuple[int, ...]
-) -> None:
-    """Labels an axis, and a few ticks on it, by its description."""
-    unit = described.get("unit")
-    axis.set_label_text(described["name"] + (f" ({unit})" if unit else ""))
-    values = described.get("values")
-    size = (described.get("size") or shape[0]) if values is None else len(values)
-    ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
-    if values is None:
-        step = described.get("step", 1)
-        values = described.get("start", 0) + step * np.arange(size)
-    texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
-    axis.set_ticks(ticks, [texts[tick] for tick in ticks])
+def _values_of(described: Mapping[str, Any], size: int) -> Sequence[Any] | Array:
+    """Returns the values of an axis, by its description."""
+    values: Sequence[Any] | None = described.get("values")
+    if values is not None:
+        return values
+    first, step = described.get("start", 0), described.get("step", 1)
+    return np.asarray(first + step * np.arange(size))

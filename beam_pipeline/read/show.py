@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.examples.decoding import decode_examples
-from beam_pipeline.read.choices import Piece, choose_splits
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.choices import choose_splits
 from beam_pipeline.read.example_view import describe_value
-from beam_pipeline.read.records import open_records
-from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import read_any_records
+from beam_pipeline.read.records import Records, open_records
 
 
 def some_examples(
@@ -25,16 +21,17 @@ def some_examples(
     split: str | None = None,
     **chosen: str | None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the decoded examples of :func:`some_records`, with their positions."""
-    for position, record in some_records(folder, metadata, count, split, **chosen):
+    """Yields the examples of :func:`some_records`, with their positions."""
+    records, positions = _spread_over(folder, metadata, count, split, **chosen)
+    for place, position in positions.items():
         try:
-            (example,) = decode_examples([record], metadata.features)
-        except (ValueError, TypeError, AudioTFRecordsError) as error:
+            found = records[place]
+            yield position, {n: found[n] for n in metadata.features if n in found}
+        except ValueError as error:
             raise InputError(
                 f"{folder}: example {position} cannot be read: {error}. To check every "
                 f"example, run `audio-tfrecords verify --deep {folder}`."
             ) from error
-        yield position, example
 
 
 def some_records(
@@ -42,9 +39,7 @@ def some_records(
     metadata: Metadata,
     count: int,
     split: str | None = None,
-    *,
-    clip: str | None = None,
-    where: str | None = None,
+    **chosen: str | None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yields some records of a split, with their positions in it.
 
@@ -63,26 +58,36 @@ def some_records(
     Raises
     ------
     InputError
-        If there is no such split or record; or, with ``clip`` or ``where``, if the data
-        set has no index of members.
+        If there is no such split or record, or the data set has no index of members.
     OptionError
         If the condition cannot be read.
     """
+    records, positions = _spread_over(folder, metadata, count, split, **chosen)
+    return zip(positions.values(), records.serialised([*positions]), strict=True)
+
+
+def _spread_over(
+    folder: str,
+    metadata: Metadata,
+    count: int,
+    split: str | None,
+    *,
+    clip: str | None = None,
+    where: str | None = None,
+) -> tuple[Records, dict[int, int]]:
+    """Returns records, and the positions in the split of ``count`` of them."""
     name = shown_split(metadata, split)
-    if clip is None and where is None:
-        pieces = choose_splits(metadata, name).pieces(metadata)
-        return _records_at(folder, pieces, count)
-    records = open_records(folder, name)
-    own = records.numbers
+    every = records = open_records(folder, name)
     if clip is not None:
         records = records.of_clip(clip)
     if where is not None:
         records = records.where(where)
-    if not len(records):
+    total = len(records)
+    if not total and len(every):
         raise InputError(f"Split {name} has no such example.")
-    spread = _spread(len(records), count)
-    numbers = np.flatnonzero(np.isin(own, records.numbers))[spread].tolist()
-    return zip(numbers, records.serialised(spread), strict=True)
+    places = sorted({i * total // count for i in range(count)} if total else set())
+    positions = np.flatnonzero(np.isin(every.numbers, records.numbers))
+    return records, {place: int(positions[place]) for place in places}
 
 
 def shown_split(metadata: Metadata, split: str | None = None) -> str:
@@ -100,41 +105,6 @@ def shown_split(metadata: Metadata, split: str | None = None) -> str:
         return max(splits, key=lambda name: splits[name].examples)
     choose_splits(metadata, split)
     return split
-
-
-def _spread(total: int, count: int) -> list[int]:
-    """Returns ``count`` numbers below ``total``, evenly; fewer if there are fewer."""
-    return sorted({i * total // count for i in range(count)} if total else set())
-
-
-def _records_at(
-    folder: str, pieces: Sequence[Piece], count: int
-) -> Iterator[tuple[int, bytes]]:
-    """Yields records with their positions; needs no index of members."""
-    wanted = _spread(sum(piece.take for piece in pieces), count)
-    first = 0
-    for shard, skip, take in pieces:
-        positions = [i for i in wanted if first <= i < first + take]
-        if positions:
-            path = files.join(files.absolute(folder), shard.file)
-            try:
-                with files.open_read(path) as file:
-                    stop = skip + positions[-1] - first + 1
-                    records = islice(read_any_records(file), skip, stop)
-                    found = [r for i, r in enumerate(records, first) if i in positions]
-            except (OSError, ValueError) as error:
-                raise _unreadable(path, str(error)) from error
-            if len(found) < len(positions):
-                raise _unreadable(path, f"it has fewer than {shard.examples} examples")
-            yield from zip(positions, found, strict=True)
-        first += take
-
-
-def _unreadable(path: str, problem: str) -> InputError:
-    return InputError(
-        f"{path} cannot be read: {problem}. To check every shard, run `audio-tfrecords "
-        "verify` on the folder."
-    )
 
 
 def example_text(record: bytes, metadata: Metadata) -> str:
