@@ -81,11 +81,6 @@ def test_probe_is_probe_audio(mixed):
     assert rejects == []
 
 
-def test_paths_below_a_root(mixed):
-    (found,) = drive(Probe(root=str(mixed)), ["a/mono.wav"])
-    assert (found["filepath"], found["frames"]) == ("a/mono.wav", 2500)
-
-
 @pytest.fixture
 def bad(tmp_path):
     """A good file and six bad ones; path -> the name of its error."""
@@ -127,10 +122,6 @@ def test_bad_files_are_rejects(bad, make):
         [path for path in bad if "cut" in path or "nan" in path],
     )
     assert {os.path.basename(e["filepath"]) for e in allowed} == {"cut.wav", "nan.wav"}
-
-
-@pytest.mark.parametrize("make", [Probe, lambda **k: CutWindows(win_len=100, **k)])
-def test_bad_files_may_raise(bad, make):
     path = next(iter(bad))
     with raises(UnreadableAudio, path=path):
         drive(make(on_error="raise"), [path])
@@ -312,9 +303,6 @@ def test_options_are_checked_at_once(options, field):
     with pytest.raises(RecipeError) as caught:
         CutWindows(**options)
     assert str(caught.value).startswith(field.partition(" ")[0])
-
-
-def test_an_option_of_probe():
     with raises(RecipeError, "on_error", "warn"):
         Probe(on_error="warn")
 

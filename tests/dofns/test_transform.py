@@ -101,36 +101,17 @@ def test_any_number_of_windows_in_any_blocks(batch, count):
     assert exact(found) == exact(dicts([alone(CHAIN, window) for window in windows]))
 
 
-def test_in_a_pipeline():
-    windows = noise(20, 2000)
-    found, rejects, _ = run_step(dicts(windows), Transform(CHAIN))
-    assert exact(found) == exact(dicts([alone(CHAIN, window) for window in windows]))
-    assert rejects == []
-
-
-def test_the_result_beside_the_window():
-    windows = noise(3, 600)
-    call = "zero_crossing_rate(frame=256)"
-    dofn = Transform(call, into="crossings", batch=2)
-    found = values_of(drive(dofn, dicts(windows, label="owl")))
-    wanted = [
-        {**element, "crossings": alone(call, window)}
-        for element, window in zip(dicts(windows, label="owl"), windows, strict=True)
-    ]
-    assert exact(found) == exact(wanted)
-
-
 def test_another_key_and_two_steps():
     windows = noise(3, 600)
-    elements = [{"audio": window, "fs": RATE} for window in windows]
+    elements = [{"audio": window, "fs": RATE, "label": "owl"} for window in windows]
     found, _, _ = run_step(
         elements,
-        Transform("peak_gain()", key="audio", into="loud"),
+        Transform("peak_gain()", key="audio", into="loud", batch=2),
         Transform("fft(kind='power')", key="loud"),
     )
     wanted = [
-        {"audio": w, "fs": RATE, "loud": alone("peak_gain()|fft(kind='power')", w)}
-        for w in windows
+        {**element, "loud": alone("peak_gain()|fft(kind='power')", element["audio"])}
+        for element in elements
     ]
     assert exact(found) == exact(wanted)
 
@@ -199,23 +180,16 @@ def test_beams_windows_stay(windowing):
 # Blocks
 
 
-@pytest.mark.parametrize(("frames", "count", "sizes"), [
-    (BLOCK_BYTES // 16, 9, [4, 4, 1]), (BLOCK_BYTES // 4, 2, [1, 1]),
-    (BLOCK_BYTES // 4 + 1, 2, [1, 1]), (10, 513, [256, 256, 1]),
+@pytest.mark.parametrize(("frames", "rates", "sizes"), [
+    (BLOCK_BYTES // 16, [RATE] * 9, [4, 4, 1]), (BLOCK_BYTES // 4, [RATE] * 2, [1, 1]),
+    (BLOCK_BYTES // 4 + 1, [RATE] * 2, [1, 1]), (10, [RATE] * 513, [256, 256, 1]),
+    (10, [8000, 8000, 16000, 8000], [2, 1, 1]),
 ])  # fmt: skip
-def test_blocks_are_small(frames, count, sizes):
+def test_blocks_are_small_and_end_where_the_rate_changes(frames, rates, sizes):
     SEEN.clear()
     window = np.zeros(frames, np.float32)
-    drive(Transform(Recording()), [window] * count)
-    assert [((size, frames), False) for size in sizes] == SEEN
-
-
-def test_blocks_end_with_the_bundle_and_where_the_rate_changes():
-    SEEN.clear()
-    window = np.zeros(10, np.float32)
-    rates = [8000, 8000, 16000, 8000]
     drive(Transform(Recording()), [{"signal": window, "fs": rate} for rate in rates])
-    assert [shape[0] for shape, _ in SEEN] == [2, 1, 1]
+    assert [((size, frames), False) for size in sizes] == SEEN
 
 
 def threads_of(windows):
@@ -240,32 +214,22 @@ def test_one_thread_until_the_last_step_ends():
 # Transforms of one's own
 
 
-def test_a_function_and_a_lambda():
+def test_functions_and_other_types():
+    def scaled(windows, sample_rate_hz):
+        return windows / sample_rate_hz
+
     windows = noise(3, 100)
     found, _, _ = run_step(
         windows, Transform(np.negative), Transform(lambda w: w.max(axis=-1))
     )
     assert exact(found) == exact(list((-windows).max(axis=-1)))
-    found = values_of(drive(Transform("tests.sounds:first_sample"), windows))
+    tensors = list(map(tf.constant, windows))
+    found = values_of(drive(Transform("tests.sounds:first_sample"), tensors))
     assert exact(found) == exact(list(windows[:, 0].astype(np.float64)))
-
-
-def test_a_function_that_takes_the_rate():
-    def scaled(windows, sample_rate_hz):
-        return windows / sample_rate_hz
-
-    windows = noise(3, 100)
     found = values_of(drive(Transform(scaled), dicts(windows)))
     assert exact([e["signal"] for e in found]) == exact(list(windows / RATE))
-
-
-def test_other_types_become_arrays():
     found = values_of(drive(Transform(lambda w: w + w), [[1, 2], (3, 4)]))
     assert exact(found) == exact([np.array([2, 4]), np.array([6, 8])])
-    tensor = tf.constant(noise(300))
-    assert exact(values_of(drive(Transform("peak_gain()"), [tensor]))) == exact(
-        [alone("peak_gain()", tensor.numpy())]
-    )
 
 
 # Errors
@@ -317,12 +281,13 @@ def test_an_error_names_file_window_step_and_cause():
         drive(Transform(CHAIN), dicts(noise(1, 100)))
 
 
-def test_an_error_of_an_array_names_its_shape():
-    window = np.ones(50, np.float32)
-    with raises(TransformError, naming=["(50,)", "too loud"]):
-        drive(Transform(fail_on_loud), [window])
-    with raises(TransformError, naming=["too loud", "without filepath"]):
-        drive(Transform(fail_on_loud), [{"signal": window}])
+@pytest.mark.parametrize(("change", "facts"), [
+    (lambda element: element["signal"], ["(50,)", "too loud"]),
+    (lambda element: {"signal": element["signal"]}, ["without filepath", "too loud"]),
+])  # fmt: skip
+def test_an_error_names_what_is_known_of_the_window(change, facts):
+    with raises(TransformError, naming=facts):
+        drive(Transform(fail_on_loud), [change(loud_at(0)[0])])
 
 
 def exits(windows):
@@ -338,22 +303,19 @@ def test_what_a_transform_must_not_do(function, fact):
         drive(Transform(function), dicts(noise(3, 50)))
 
 
-@pytest.mark.parametrize(("element", "facts"), [
-    ({"audio": 1, "fs": 2}, ["signal", "audio, fs"]), ({}, ["signal", "none"]),
+@pytest.mark.parametrize(("call", "element", "error", "facts"), [
+    ("peak_gain()", {"audio": 1, "fs": 2}, InputError, ["signal", "audio, fs"]),
+    ("peak_gain()", {}, InputError, ["signal", "none"]),
+    ("log_mel()", noise(2000), OptionError, ["sample_rate", "log_mel"]),
+    ("log_mel()", {"signal": noise(2000)}, OptionError, ["sample_rate", "log_mel"]),
 ])  # fmt: skip
-def test_a_key_that_is_missing(element, facts):
-    with raises(InputError, naming=facts):
-        drive(Transform("peak_gain()"), [element])
+def test_elements_that_lack_something(call, element, error, facts):
+    with raises(error, naming=facts):
+        drive(Transform(call), [element])
 
 
-def test_a_rate_that_is_missing():
-    for element in (noise(2000), {"signal": noise(2000)}):
-        with raises(OptionError, "sample_rate", naming="log_mel"):
-            drive(Transform("log_mel()"), [element])
+def test_an_array_needs_no_rate_and_has_no_keys():
     assert len(drive(Transform("peak_gain()"), [noise(20), {"signal": noise(20)}])) == 2
-
-
-def test_an_array_has_no_keys():
     with raises(InputError, naming="other"):
         drive(Transform("peak_gain()", into="other"), [noise(20)])
 
