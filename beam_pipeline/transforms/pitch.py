@@ -200,7 +200,10 @@ class Yin(_Periods):
 
     ``librosa.yin`` of librosa 0.11 assumes zeros beyond the end of the frame, so its
     differences grow with the lag, and it interpolates with parabolas. For steady tones
-    from 70 to 2000 Hz at 16 kHz, its error is up to 12 cents; here it is 0.2 cents.
+    from 70 to 2000 Hz at 16 kHz, its error is up to 12 cents for pure tones. Here it is
+    0.2 cents for them, and 8 cents for tones whose harmonic k has 1 / k of the
+    amplitude. High tones of equally strong harmonics, up to half the rate, may be
+    found an octave or more too low.
 
     References
     ----------

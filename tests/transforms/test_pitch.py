@@ -336,6 +336,16 @@ def test_pitch_does_not_depend_on_the_level(level):
         np.testing.assert_allclose(out, transform(windows, RATE), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("harmonics", "most"), [(1, 0.2), (20, 8)])
+def test_tones_are_found_as_closely_as_the_documentation_says(harmonics, most):
+    t = np.arange(4096) / RATE
+    for hz in np.geomspace(70, 2000, 30):
+        heard = np.arange(1, min(harmonics, int(0.49 * RATE / hz)) + 1)
+        parts = np.sin(2 * np.pi * hz * np.outer(heard, t)) / heard[:, np.newaxis]
+        out = Yin()(as_windows(0.1 * parts.sum(axis=0)), RATE)[0]
+        assert cents(out[:, 0], hz).max() < most
+
+
 def test_a_faint_tone_beside_a_large_offset():
     windows = as_windows(1e-3 * tone(330.0) + 1)
     assert cents(Yin()(windows, RATE)[0, :, 0], 330).max() < 1
