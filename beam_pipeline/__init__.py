@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.reporting.page import report as report
     from beam_pipeline.transforms import *  # noqa: F403
-    from beam_pipeline.transforms.streams import ClipGain as ClipGain
+    from beam_pipeline.transforms.stream import ClipGain as ClipGain
 
 # Imported on first use: writing never loads TensorFlow, and reading never loads Beam.
 _MODULES = {
-    "ClipGain": "transforms.streams",
+    "ClipGain": "transforms.stream",
     "Metadata": "dataset.metadata",
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",

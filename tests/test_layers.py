@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import beam_pipeline
-from beam_pipeline.transforms.catalogue import BUILT_IN
-from beam_pipeline.transforms.expressions import STEP_FIELDS
+from beam_pipeline.transforms.steps import BUILT_IN, STEP_FIELDS
 
 PACKAGE = Path(beam_pipeline.__file__).parent
 
@@ -43,7 +42,7 @@ NEVER = {("run", "read")}
 # functions, because what imports those modules must start fast.
 HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
-    "[run.preflight] [transforms.main_code]",
+    "[run.preflight] [transforms.own_code]",
     "tensorflow": "read.replay "
     "read.streams read.parse "
     "[read.original_records] elements.tensors elements.record_dataset "

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.catalogue import BUILT_IN
-from beam_pipeline.transforms.expressions import format_transform, parse_transform
+from beam_pipeline.transforms.steps import BUILT_IN, format_transform, parse_transform
 
 # Where the defaults are not enough, or other parameters take other ways. A transform
 # that is not here is tried with its defaults.

@@ -369,7 +369,7 @@ def run_status(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 def search_here() -> None:
     """Lets a recipe of the user name modules in the current folder."""
-    from beam_pipeline.transforms.own_modules import search_last
+    from beam_pipeline.transforms.own_code import search_last
 
     search_last(os.getcwd())
 

@@ -11,8 +11,8 @@ from beam_pipeline.audio.av_library import LIBRARY, library_versions
 from beam_pipeline.dataset.metadata import DISTRIBUTION
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.transforms.code_hash import MAIN
-from beam_pipeline.transforms.expressions import TRANSFORM, given_steps, parse_steps
+from beam_pipeline.transforms.own_code import MAIN
+from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
 
 # Libraries whose version may change the bytes of a shard.
 _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")

@@ -17,7 +17,7 @@ from beam_pipeline.dofns.step import REJECTS, Step
 from beam_pipeline.errors import InputError, OptionError, TransformError
 from beam_pipeline.parameters import check_text, check_whole
 from beam_pipeline.transforms import base
-from beam_pipeline.transforms.expressions import parse_transform
+from beam_pipeline.transforms.steps import parse_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES
 
 # The most elements in a block of short windows: their dicts take memory, too.

@@ -29,13 +29,13 @@ from beam_pipeline.examples.trial import (
     trying,
 )
 from beam_pipeline.recipe.example_sections import Augmentation
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.own_code import ByValue
+from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     SELECTION,
     parse_augment,
     parse_selection,
 )
-from beam_pipeline.transforms.main_code import ByValue
 
 FloatArray = npt.NDArray[np.float32]
 

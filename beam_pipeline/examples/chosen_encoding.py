@@ -10,7 +10,7 @@ from beam_pipeline.examples.spec import FLAC, FeatureSpec, encoding_problem
 from beam_pipeline.examples.trial import the_sample_rate
 from beam_pipeline.recipe.example_sections import Features
 from beam_pipeline.transforms.base import Transform, rate_after, steps_of
-from beam_pipeline.transforms.expressions import TRANSFORM
+from beam_pipeline.transforms.steps import TRANSFORM
 
 
 def with_encoding(

@@ -23,7 +23,7 @@ from beam_pipeline.examples.spec import (
     merge_shapes,
     needs_shape,
 )
-from beam_pipeline.transforms.expressions import TRANSFORM
+from beam_pipeline.transforms.steps import TRANSFORM
 
 # By how many frames one length is longer: more than any hop, and odd.
 MORE_FRAMES = 100_003

@@ -13,7 +13,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.random_keys import CopyKeys, Integers, Keys
 from beam_pipeline.recipe.example_sections import Augmentation
 from beam_pipeline.transforms.base import Transform, chain_of, steps_of
-from beam_pipeline.transforms.expressions import TRANSFORM
+from beam_pipeline.transforms.steps import TRANSFORM
 
 Array = npt.NDArray[Any]
 

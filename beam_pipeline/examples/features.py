@@ -47,12 +47,12 @@ from beam_pipeline.transforms.base import (
     rate_after,
     steps_of,
 )
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.own_code import ByValue
+from beam_pipeline.transforms.steps import (
     TRANSFORM,
     naming_feature,
     parse_transform,
 )
-from beam_pipeline.transforms.main_code import ByValue
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -15,7 +15,7 @@ from beam_pipeline.recipe.sound_folder import (
     takes_sounds,
 )
 from beam_pipeline.storage import files
-from beam_pipeline.transforms.recordings import Sound
+from beam_pipeline.transforms.augment import Sound
 
 # The samples of a folder, decoded, in each process.
 MOST_BYTES = 1 << 30

@@ -162,7 +162,7 @@ def dtype_name(values: npt.NDArray[Any]) -> str:
     # Extended precision has different formats on different machines.
     if values.dtype.kind not in "biufc" or values.dtype.char in "gG":
         # Reading does not need the transforms.
-        from beam_pipeline.transforms.expressions import TRANSFORM
+        from beam_pipeline.transforms.steps import TRANSFORM
 
         raise RecipeError(
             TRANSFORM.field,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError, TransformError
 from beam_pipeline.marks import Marks
-from beam_pipeline.transforms.expressions import Kind, naming_step
+from beam_pipeline.transforms.steps import Kind, naming_step
 
 _T = TypeVar("_T")
 

@@ -34,13 +34,8 @@ from beam_pipeline.plan.segments import Integers, Segment, locate_examples
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.transforms.base import (
-    Transform,
-    apply_transform,
-    chain_of,
-    steps_of,
-)
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.base import Transform, apply_transform, chain_of, steps_of
+from beam_pipeline.transforms.steps import (
     PLACEMENT,
     STREAM,
     naming_step,
@@ -48,7 +43,7 @@ from beam_pipeline.transforms.expressions import (
     parse_placement,
     parse_stream,
 )
-from beam_pipeline.transforms.streams import (
+from beam_pipeline.transforms.stream import (
     Reader,
     SteppedReader,
     in_clip,

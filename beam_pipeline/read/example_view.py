@@ -144,7 +144,7 @@ def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int
         same = WindowPlan.of(recipe.windows, rate, 0).length == example[name].shape[-1]
         return rate if same else None
     from beam_pipeline.transforms.base import rate_after, steps_of
-    from beam_pipeline.transforms.expressions import parse_transform
+    from beam_pipeline.transforms.steps import parse_transform
 
     steps = steps_of(parse_transform(expression))
     return reduce(lambda hz, step: rate_after(step, hz), steps, rate)

@@ -140,7 +140,7 @@ def verify(
             "again. Leave `input` out."
         )
     from beam_pipeline.inputs.in_memory import resolved
-    from beam_pipeline.transforms.expressions import give_steps
+    from beam_pipeline.transforms.steps import give_steps
 
     give_steps(functions)
     with resolved(input, metadata.recipe) as inputs:

@@ -13,7 +13,7 @@ from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.sound_folder import with_hashes
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     format_steps,
     format_transform,

@@ -38,7 +38,7 @@ def _expression(feature: str, given: Any) -> Any:
     """Returns the expression of a transform; other values as they are."""
     if isinstance(given, str) or not callable(given):
         return given
-    from beam_pipeline.transforms.expressions import format_transform, naming_feature
+    from beam_pipeline.transforms.steps import format_transform, naming_feature
 
     with naming_feature(feature):
         return format_transform(given)

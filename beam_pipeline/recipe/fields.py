@@ -171,7 +171,7 @@ class Steps(ValueType):
     def json(self, name: str, given: Any) -> Any:
         if isinstance(given, str) or given is None:
             return given
-        from beam_pipeline.transforms.expressions import STEP_FIELDS, format_steps
+        from beam_pipeline.transforms.steps import STEP_FIELDS, format_steps
 
         steps = getattr(given, "steps", given)  # a chain has them
         several = list(steps) if isinstance(steps, list | tuple) else [steps]

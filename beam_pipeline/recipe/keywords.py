@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike
     from beam_pipeline.transforms.augment import Augmentation
     from beam_pipeline.transforms.base import Transform
-    from beam_pipeline.transforms.placement import Placement
-    from beam_pipeline.transforms.selection import Selection
-    from beam_pipeline.transforms.streams import ClipGain, StreamStep
+    from beam_pipeline.transforms.select import Placement, Selection
+    from beam_pipeline.transforms.stream import ClipGain, StreamStep
 
 # ``"a,b"`` or ``["a", "b"]``.
 Names = str | Sequence[str]

@@ -15,7 +15,7 @@ from beam_pipeline.audio.file_names import is_audio_name
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.storage import files
-from beam_pipeline.transforms.expressions import Kind, naming_step
+from beam_pipeline.transforms.steps import Kind, naming_step
 
 _PIECE = 1 << 20
 

@@ -154,7 +154,7 @@ class Windows(Declared):
     def placement(self) -> str | None:
         """The expression that places windows by the samples of a clip, if there is one.
 
-        See :mod:`beam_pipeline.transforms.placement`.
+        See :mod:`beam_pipeline.transforms.select`.
         """
         return None if self.at == AT_GRID or self.are_at_events else self.at
 

@@ -16,7 +16,7 @@ from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
 from beam_pipeline.run.watching import Watch, reporter, reporting_work
 from beam_pipeline.run.worker_processes import can_fork
 from beam_pipeline.run.workers import Workers
-from beam_pipeline.transforms.main_code import by_value
+from beam_pipeline.transforms.own_code import by_value
 from beam_pipeline.write.element_blocks import (
     BlockEncoder,
     BlockResult,

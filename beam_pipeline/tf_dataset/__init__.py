@@ -16,7 +16,7 @@ shows the whole chain.
 :mod:`.metadata`     construct_metadata: a folder as a data frame
 :mod:`.signals`      signal_dataset: a data frame as whole signals
 :mod:`.windows`      dataset_signal_slice_windows
-:mod:`.levels`       dataset_signal_normalize, dataset_signal_safe_rescale
+:mod:`.signals`       dataset_signal_normalize, dataset_signal_safe_rescale
 :mod:`.analytic`     dataset_signal_apply_hilbert, dataset_signal_downsample
 :mod:`.prepare`      dataset_prepare_signal_for_ml, prepare_signal_for_ml
 :mod:`.transforms`   as_tf: any transform of the catalogue in ``ds.map``

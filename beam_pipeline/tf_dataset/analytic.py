@@ -16,7 +16,7 @@ from beam_pipeline.tf_dataset.structure import (
     map_signals,
     spec_of,
 )
-from beam_pipeline.transforms.base import whole
+from beam_pipeline.transforms.params import whole
 from beam_pipeline.transforms.signals import resampling_matrix
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.tf_dataset.structure import grab, in_graph, spec_of
-from beam_pipeline.transforms.base import whole
+from beam_pipeline.transforms.params import whole
 
 
 def dataset_batch(

@@ -20,9 +20,9 @@ from beam_pipeline.transforms.base import (
     apply_transform,
     needs_sample_rate,
     rate_after,
-    whole,
 )
-from beam_pipeline.transforms.expressions import parse_transform
+from beam_pipeline.transforms.params import whole
+from beam_pipeline.transforms.steps import parse_transform
 
 # Where the rate, or the length, is known only when a signal arrives, a transform is
 # tried at each of these. Axes of the same size at all of them do not depend on it.

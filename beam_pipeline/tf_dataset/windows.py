@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.tf_dataset.structure import check_rank, in_graph, is_batched
-from beam_pipeline.transforms.base import whole
+from beam_pipeline.transforms.params import whole
 
 
 def dataset_signal_slice_windows(

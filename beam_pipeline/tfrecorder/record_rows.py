@@ -27,7 +27,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.encoder import RowEncoder
 from beam_pipeline.tfrecorder.example import Example
 from beam_pipeline.tfrecorder.recording import Source, check_class
-from beam_pipeline.transforms.main_code import by_value
+from beam_pipeline.transforms.own_code import by_value
 from beam_pipeline.write.element_blocks import ElementOutput, store_blocks
 from beam_pipeline.write.member_files import ShardSizes
 

@@ -1,50 +1,58 @@
 """From windows of samples to features; no files, no Beam.
 
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
-window, the same bytes in any block. Other steps choose windows (:mod:`.selection`),
-place them (:mod:`.placement`), change copies of them (:mod:`.augment`,
-:mod:`.recordings`), or change a clip's samples before windows are cut
-(:mod:`.streams`). Read :mod:`.base` first: it defines what a transform is.
+window, the same bytes in any block. Read :mod:`.base` first: it defines what a
+transform is. Parameters are fields of frozen dataclasses, checked by :mod:`.params`.
 
 ::
 
-    text -> expressions -> catalogue, selection, placement, augment, streams
-                               |
-        signals, filters, levels, loudness      samples -> samples, or a level
-        fourier, spectral, kaldi, cqt           samples -> spectra
-        ar                                      samples -> models, and their spectra
-        shape, pitch                            samples -> a few numbers per frame
-        cepstral                                mel spectra -> cepstra, PCEN, slopes
-        cmvn                                    features -> features of mean 0
-        masks                                   features -> features of copies
-        dither                                  samples -> samples of a clip's stream
-        image                                   features -> grey levels
+    text -> steps -> select        which windows of a clip there are
+              |      stream        a clip's samples, before windows are cut
+              |      augment       copies of windows, and masks of their features
+              |
+            filters, signals, loudness      samples -> samples, or a level
+            fourier, mel, cqt               samples -> spectra, by the frames of frames
+            ar                              samples -> models, and their spectra
+            shape, pitch                    samples -> a few numbers per frame
+            cepstral                        mel spectra -> cepstra, PCEN, slopes, CMVN
+
+A person's own functions and classes are found by :mod:`.own_code`; :mod:`.describe`
+lists all steps, and what they cost.
 """
 
 from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
 from beam_pipeline.transforms.augment import (
+    Background,
     Noise,
     RandomGain,
     RandomPolarity,
+    Reverb,
+    SpecAugment,
     Speed,
     TimeShift,
 )
-from beam_pipeline.transforms.base import Chain, Identity, Transform, per_window
-from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen
-from beam_pipeline.transforms.cmvn import Cmvn
+from beam_pipeline.transforms.base import (
+    AsImage,
+    Chain,
+    Identity,
+    Transform,
+    per_window,
+)
+from beam_pipeline.transforms.cepstral import Cmvn, Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cqt import Chroma, Cqt
-from beam_pipeline.transforms.dither import Dither
 from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
 from beam_pipeline.transforms.fourier import Fft, Stft
-from beam_pipeline.transforms.image import AsImage
-from beam_pipeline.transforms.kaldi import KaldiFbank
-from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize, PeakGain, RmsGain
 from beam_pipeline.transforms.loudness import Loudness, Lufs
-from beam_pipeline.transforms.masks import SpecAugment
+from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel
 from beam_pipeline.transforms.pitch import Pyin, Yin
-from beam_pipeline.transforms.placement import Peaks, Sounds
-from beam_pipeline.transforms.recordings import Background, Reverb
-from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
+from beam_pipeline.transforms.select import (
+    AcEnergy,
+    Active,
+    Energy,
+    Peak,
+    Peaks,
+    Sounds,
+)
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
     Rms,
@@ -55,8 +63,18 @@ from beam_pipeline.transforms.shape import (
     SpectralRolloff,
     ZeroCrossingRate,
 )
-from beam_pipeline.transforms.signals import Analytic, Downsample, PreEmphasis, Resample
-from beam_pipeline.transforms.spectral import LogMel, Mel
+from beam_pipeline.transforms.signals import (
+    Analytic,
+    Downsample,
+    Gain,
+    LufsGain,
+    Normalize,
+    PeakGain,
+    PreEmphasis,
+    Resample,
+    RmsGain,
+)
+from beam_pipeline.transforms.stream import Dither
 
 __all__ = [
     "AcEnergy",

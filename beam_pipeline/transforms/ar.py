@@ -21,20 +21,20 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import FloatArray, check_choice, real, whole
-from beam_pipeline.transforms.framewise import (
+from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
+from beam_pipeline.transforms.fourier import hann_window
+from beam_pipeline.transforms.frames import (
     SignalFrames,
+    cache_blocks,
     frames_of,
     signals_of,
     time_frames,
 )
-from beam_pipeline.transforms.mel import cache_blocks, hann_window
-from beam_pipeline.transforms.quiet import quiet
+from beam_pipeline.transforms.params import check_choice, real, whole
 
 Signals = npt.NDArray[np.floating[Any]]
-Float64Array = npt.NDArray[np.float64]
 # The values of a Model: coefficients, reflection, variance, power.
-Recursion = tuple[Float64Array, Float64Array, Float64Array, Float64Array]
+Recursion = tuple[DoubleArray, DoubleArray, DoubleArray, DoubleArray]
 
 # At this order, the largest coefficient of a stable filter, binomial(128, 64) = 2e37,
 # still fits float32, and Burg's matrices of order**2 values stay small.
@@ -88,10 +88,10 @@ class Model(NamedTuple):
         Mean square of the signal, over the same samples as the variance.
     """
 
-    coefficients: Float64Array
-    reflection: Float64Array
-    variance: Float64Array
-    power: Float64Array
+    coefficients: DoubleArray
+    reflection: DoubleArray
+    variance: DoubleArray
+    power: DoubleArray
 
 
 def burg(signals: Signals, order: int) -> Model:
@@ -247,7 +247,7 @@ class ArParameters:
         return self.frame, self.hop, count
 
     def _each_frame(
-        self, windows: FloatArray, size: int, features: Callable[[Model], Float64Array]
+        self, windows: FloatArray, size: int, features: Callable[[Model], DoubleArray]
     ) -> FloatArray:
         """``size`` features of every frame: (..., time_frames, size)."""
         length, hop, count = self._framing(windows.shape[-1])
@@ -383,7 +383,7 @@ class LinearPrediction(ArParameters):
             )
         return axes
 
-    def _features(self, model: Model) -> Float64Array:
+    def _features(self, model: Model) -> DoubleArray:
         if self.output == "gain":
             return np.sqrt(model.variance)[..., np.newaxis]
         if self.output == "coefficients":
@@ -488,9 +488,9 @@ class ArSpectrum(ArParameters):
         }
         return [*self._time_axes(sample_rate_hz, frames), frequency]
 
-    def _features(self, sample_rate_hz: int, model: Model) -> Float64Array:
+    def _features(self, sample_rate_hz: int, model: Model) -> DoubleArray:
         response = scipy.fft.rfft(model.coefficients, self.n_fft)
-        power: Float64Array = response.real**2 + response.imag**2
+        power: DoubleArray = response.real**2 + response.imag**2
         # At a pole on the unit circle, the power is rounding error and may be zero.
         np.maximum(power, LEAST_RESPONSE, out=power)
         variance = self._shown_variance(model, power)
@@ -505,7 +505,7 @@ class ArSpectrum(ArParameters):
         power *= scale
         return power
 
-    def _shown_variance(self, model: Model, response: Float64Array) -> Float64Array:
+    def _shown_variance(self, model: Model, response: DoubleArray) -> DoubleArray:
         """``v`` of :class:`ArSpectrum`; ``response`` is ``|A|**2``."""
         variance = model.variance
         faint = variance < SHOWN_VARIANCE * model.power
@@ -533,10 +533,10 @@ def _rows(signals: Signals, order: int) -> Signals:
 
 
 def _shaped(
-    coefficients: Float64Array,
-    reflection: Float64Array,
-    variance: Float64Array,
-    power: Float64Array,
+    coefficients: DoubleArray,
+    reflection: DoubleArray,
+    variance: DoubleArray,
+    power: DoubleArray,
     signals: Signals,
 ) -> Model:
     """The models of all rows, in the shape of the signals."""
@@ -556,12 +556,12 @@ def _shaped(
 
 
 @functools.lru_cache(maxsize=32)
-def _taper(name: str, length: int) -> Float64Array:
+def _taper(name: str, length: int) -> DoubleArray:
     hann = hann_window(length).astype(np.float64)
     return hann if name == "hann" else 0.08 + 0.92 * hann
 
 
-def _autocorrelation(rows: Signals, order: int) -> Float64Array:
+def _autocorrelation(rows: Signals, order: int) -> DoubleArray:
     """``r[l] = sum_t x[t] x[t + l]`` for l = 0 .. order: (n, order + 1).
 
     With LANES samples in a row, the transposed rows times the rows some rows later are
@@ -629,10 +629,10 @@ def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.
 
 
 def _raise_order(
-    forms: Float64Array,
-    edges: Float64Array,
-    leaving: Float64Array,
-    coefficients: Float64Array,
+    forms: DoubleArray,
+    edges: DoubleArray,
+    leaving: DoubleArray,
+    coefficients: DoubleArray,
 ) -> None:
     """Updates forms and edges in place, to C of the next order p.
 
@@ -645,7 +645,7 @@ def _raise_order(
     forms[..., p] = _dots(edges[:, ::-1, 1 : p + 1], coefficients[:, ::-1])
 
 
-def _burg_by_samples(rows: Float64Array, order: int) -> Recursion:
+def _burg_by_samples(rows: DoubleArray, order: int) -> Recursion:
     """Burg's models from the prediction errors themselves, which loses no digits."""
     energy = _dot(rows, rows)
     coefficients = np.ones((len(rows), 1))
@@ -666,7 +666,7 @@ def _burg_by_samples(rows: Float64Array, order: int) -> Recursion:
     return coefficients, reflection, variance, power
 
 
-def _step_up(coefficients: Float64Array, k: Float64Array) -> Float64Array:
+def _step_up(coefficients: DoubleArray, k: DoubleArray) -> DoubleArray:
     """``a[i] + k a[p - i]``: coefficients of the next order."""
     longer = np.zeros((len(coefficients), coefficients.shape[-1] + 1))
     longer[:, :-1] = coefficients
@@ -674,8 +674,8 @@ def _step_up(coefficients: Float64Array, k: Float64Array) -> Float64Array:
 
 
 def _ratio(
-    numerator: Float64Array, denominator: Float64Array, least: Float64Array | float
-) -> Float64Array:
+    numerator: DoubleArray, denominator: DoubleArray, least: DoubleArray | float
+) -> DoubleArray:
     """A reflection coefficient, within its limit; 0 if no error is left."""
     k = np.zeros_like(numerator)
     # NaN must not become 0.
@@ -687,14 +687,14 @@ def _ratio(
 # fits numpy's buffers.
 
 
-def _dot(left: Float64Array, right: Float64Array) -> Float64Array:
-    products: Float64Array = np.zeros(len(left))
+def _dot(left: DoubleArray, right: DoubleArray) -> DoubleArray:
+    products: DoubleArray = np.zeros(len(left))
     for start in range(0, left.shape[-1], PIECE):
         piece = np.s_[:, start : start + PIECE]
         products += np.einsum("ni,ni->n", left[piece], right[piece])
     return products
 
 
-def _dots(pairs: Float64Array, vectors: Float64Array) -> Float64Array:
-    products: Float64Array = np.einsum("nci,ni->nc", pairs, vectors)
+def _dots(pairs: DoubleArray, vectors: DoubleArray) -> DoubleArray:
+    products: DoubleArray = np.einsum("nci,ni->nc", pairs, vectors)
     return products

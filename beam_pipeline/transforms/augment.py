@@ -3,14 +3,19 @@
 Each window has a random key of 64 bits. All random values come from that key by integer
 arithmetic (SplitMix64). So they are the same on every machine, with any version of
 numpy, and in any block.
+
+Rooms and backgrounds come from folders that a recipe names. Their files are listed and
+decoded elsewhere, see :mod:`beam_pipeline.examples.sound_folders`; here they are
+arrays. Masks change the features of copies, not their samples.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +24,14 @@ import scipy  # loads its packages when they are used
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
 from beam_pipeline.transforms.base import (
+    DoubleArray,
     FloatArray,
     as_float32,
-    check_choice,
-    real,
+    quiet,
     seconds_to_frames,
 )
-from beam_pipeline.transforms.selection import mean_square
+from beam_pipeline.transforms.params import check_choice, check_range, real
+from beam_pipeline.transforms.select import mean_square
 from beam_pipeline.transforms.signals import rows
 
 Keys = npt.NDArray[np.uint64]
@@ -68,7 +74,7 @@ class Augmentation(Protocol):
     ) -> FloatArray: ...
 
 
-def uniforms(keys: Keys) -> npt.NDArray[np.float64]:
+def uniforms(keys: Keys) -> DoubleArray:
     """Random numbers in [0, 1), one for each key.
 
     ``u = floor(hash64(0, key) / 2**11) / 2**53``
@@ -86,7 +92,7 @@ def uniforms(keys: Keys) -> npt.NDArray[np.float64]:
     return words.astype(np.float64) * 2.0**-53
 
 
-def draw(keys: Keys, number: int) -> npt.NDArray[np.float64]:
+def draw(keys: Keys, number: int) -> DoubleArray:
     """Random numbers in [0, 1), one for each key: those with a number of many.
 
     Number 0 is :func:`uniforms`; ``uniforms(hash64(number, keys))`` are the others.
@@ -374,34 +380,7 @@ class Speed:
         return {"speed": draw_hundredths(self.low, self.high, keys) / GRID}
 
 
-def check_range(
-    augmentation: Any,
-    low_name: str,
-    high_name: str,
-    least: float,
-    most: float,
-    whole_parts: int | None = None,
-) -> None:
-    """Checks two attributes of a step, and makes them floats.
-
-    With ``whole_parts``, they must be multiples of ``1 / whole_parts``.
-    """
-    for name in (low_name, high_name):
-        value = real(name, getattr(augmentation, name))
-        if not least <= value <= most:
-            raise RecipeError(name, f"must be between {least:g} and {most:g}", value)
-        parts = value * (whole_parts or 0)
-        if abs(parts - round(parts)) > 1e-9:
-            raise RecipeError(name, "must be a multiple of 0.01, like 0.95", value)
-        object.__setattr__(augmentation, name, value)
-    low, high = getattr(augmentation, low_name), getattr(augmentation, high_name)
-    if high < low:
-        raise RecipeError(high_name, f"must not be below {low_name} ({low:g})", high)
-
-
-def between(
-    low: float, high: float, keys: Keys, number: int = 0
-) -> npt.NDArray[np.float64]:
+def between(low: float, high: float, keys: Keys, number: int = 0) -> DoubleArray:
     """Random numbers, uniform from ``low`` to ``high``; see :func:`draw`."""
     return low + (high - low) * draw(keys, number)
 
@@ -521,3 +500,386 @@ def _sinc_bank(step: int) -> tuple[Any, int]:
     weights /= weights.sum(axis=1, keepdims=True)
     rounded = weights.astype(np.float32).astype(np.float64)
     return scipy.sparse.csr_array(rounded), reach
+
+
+class Sound(NamedTuple):
+    """A recorded sound: its name in its folder, and its samples of shape (frames,)."""
+
+    name: str
+    samples: FloatArray
+
+
+class _FromFolder:
+    """An augmentation that takes recorded sounds from a folder."""
+
+    folder: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        for name in ("folder", "sha256"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise RecipeError(name, "must be text", value)
+        if not self.folder:
+            raise RecipeError("folder", "must name a folder of sounds", self.folder)
+
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        """Raises: the sounds must be loaded first, see ``with_sounds``."""
+        raise RecipeError(
+            "folder", "is not loaded; use with_sounds(sounds).augment", self.folder
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reverb(_FromFolder):
+    """Lets each window sound as in a room: convolves it with an impulse response.
+
+    ::
+
+        r = (x * h)[0 .. frames - 1]
+        y = (1 - wet) x + wet * rms(x) / rms(r) * r
+
+    ``h`` is a file of the folder, chosen by the window's key, mixed to mono, at the
+    window's sample rate. It counts from its largest sample on, so that the direct sound
+    stays where it is. ``rms`` is over all frames and channels of the window, so with
+    ``wet=1`` the level stays. What sounds after the end of the window is cut off, and
+    nothing sounds before its start. All channels have the same ``h``. Silence stays
+    silence.
+
+    Attributes
+    ----------
+    folder : str
+        A folder of audio files, local or in a store; its subfolders count. Each process
+        holds all of them in memory, decoded, 1 GiB at most. The name of a file decides
+        its place, so renaming files changes what is chosen.
+    wet : float
+        Share of the room, 0 to 1.
+    sha256 : str
+        SHA-256 of the names and contents of the files. ``record`` fills it in, and
+        refuses a folder that has changed.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range; when data are recorded, if the folder has no
+        audio file, a file cannot be decoded or is silent, or the files have changed.
+
+    Examples
+    --------
+    >>> room = Reverb(folder="rooms").with_sounds([Sound("a", np.float32([0, 1, 1]))])
+    >>> windows, keys = np.float32([[1, 0, 0, 0]]), np.array([1], np.uint64)
+    >>> room.augment(windows, keys, 16000)[:, :2].round(3)
+    array([[0.707, 0.707]], dtype=float32)
+    """
+
+    folder: str
+    wet: float = 1.0
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "wet", real("wet", self.wet))
+        if not 0 <= self.wet <= 1:
+            raise RecipeError("wet", "must be between 0 and 1", self.wet)
+
+    def with_sounds(self, sounds: Sequence[Sound]) -> LoadedReverb:
+        """The step with the sounds of its folder, in the order of their names."""
+        return LoadedReverb(self, tuple(sounds))
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedReverb:
+    """A :class:`Reverb` whose impulse responses are loaded."""
+
+    step: Reverb
+    sounds: tuple[Sound, ...]
+
+    @quiet
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        windows = as_float32(windows)
+        out = np.empty(windows.shape, np.float32)
+        wet = self.step.wet
+        chosen = draw_whole(keys, 0, len(self.sounds)).tolist()
+        for window, made, number in zip(windows, out, chosen, strict=True):
+            room = _convolve(window, self.sounds[number].samples)
+            power = float(np.square(room).mean())
+            gain = wet * (mean_square(window) / power) ** 0.5 if power else 0.0
+            made[...] = (1 - wet) * window.astype(np.float64) + gain * room
+        return out
+
+    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
+        """The file of each window."""
+        return {"file": _names(self.sounds, draw_whole(keys, 0, len(self.sounds)))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Background(_FromFolder):
+    """Adds a recorded sound to each window, at a random signal-to-noise ratio.
+
+    ::
+
+        y = x + n * rms(x) / rms(n) * 10**(-snr_db / 20)
+
+    with ``rms`` over all frames and channels of the window, and ``snr_db`` uniform from
+    ``low_snr_db`` to ``high_snr_db``. ``n`` is as long as the window, from a random
+    frame on of a file of the folder, which the window's key chooses; it is mixed to
+    mono, at the window's sample rate. A sound that is shorter than the window begins
+    at a random frame, and repeats. All channels have the same ``n``. Silence stays
+    silence. Where the sound is silent for the whole window, nothing is added.
+
+    Attributes
+    ----------
+    folder : str
+        A folder of audio files, local or in a store; its subfolders count. Each process
+        holds all of them in memory, decoded, 1 GiB at most. The name of a file decides
+        its place, so renaming files changes what is chosen.
+    low_snr_db, high_snr_db : float
+        dB, -100 to 100.
+    sha256 : str
+        SHA-256 of the names and contents of the files. ``record`` fills it in, and
+        refuses a folder that has changed.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range, or ``high_snr_db`` is below ``low_snr_db``; when
+        data are recorded, as for :class:`Reverb`.
+
+    Examples
+    --------
+    >>> step = Background(folder="noises", low_snr_db=20, high_snr_db=20)
+    >>> noise = step.with_sounds([Sound("a", np.float32([0.5, -0.5]))])
+    >>> windows, keys = np.ones((1, 4), np.float32), np.array([1], np.uint64)
+    >>> noise.augment(windows, keys, 16000).round(3)
+    array([[1.1, 0.9, 1.1, 0.9]], dtype=float32)
+    """
+
+    folder: str
+    low_snr_db: float = 0.0
+    high_snr_db: float = 20.0
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "low_snr_db", "high_snr_db", -MAX_DB, MAX_DB)
+
+    def with_sounds(self, sounds: Sequence[Sound]) -> LoadedBackground:
+        """The step with the sounds of its folder, in the order of their names."""
+        return LoadedBackground(self, tuple(sounds))
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedBackground:
+    """A :class:`Background` whose sounds are loaded."""
+
+    step: Background
+    sounds: tuple[Sound, ...]
+
+    @quiet
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        windows = as_float32(windows)
+        out = np.empty(windows.shape, np.float32)
+        frames = windows.shape[-1]
+        drawn = self._drawn(keys, frames)
+        for window, noisy, number, first, ratio in zip(
+            windows, out, *drawn, strict=True
+        ):
+            samples = self.sounds[number].samples[first : first + frames]
+            if len(samples) < frames:
+                whole = np.roll(self.sounds[number].samples, -first)
+                samples = np.resize(whole, frames)
+            power = mean_square(samples)
+            gain = ratio * (mean_square(window) / power) ** 0.5 if power else 0.0
+            np.multiply(samples, np.float32(gain), out=noisy)
+            noisy += window
+        return out
+
+    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
+        """The file of each window, its first frame there, and the ratio."""
+        chosen, firsts, _ = self._drawn(keys, frames)
+        return {
+            "file": _names(self.sounds, chosen),
+            "first_frame": firsts,
+            "snr_db": self._snr_db(keys),
+        }
+
+    def _snr_db(self, keys: Keys) -> DoubleArray:
+        return between(self.step.low_snr_db, self.step.high_snr_db, keys, 2)
+
+    def _drawn(self, keys: Keys, frames: int) -> tuple[npt.NDArray[Any], ...]:
+        """The number of each window's sound, its first frame, and a ratio of levels."""
+        chosen = draw_whole(keys, 0, len(self.sounds))
+        lengths = np.array([len(sound.samples) for sound in self.sounds])[chosen]
+        places = np.where(lengths < frames, lengths, lengths - frames + 1)
+        firsts = np.floor(draw(keys, 1) * places).astype(np.int64)
+        return chosen, firsts, 10 ** (self._snr_db(keys) / -20)
+
+
+def _names(sounds: Sequence[Sound], chosen: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    return np.array([sound.name for sound in sounds])[chosen]
+
+
+def _convolve(window: FloatArray, response: FloatArray) -> DoubleArray:
+    """The start of a convolution, as long as the window, from the direct sound on."""
+    frames = window.shape[-1]
+    direct = int(np.abs(response).argmax())
+    tail = response[direct : direct + frames].astype(np.float64)
+    length = scipy.fft.next_fast_len(frames + len(tail) - 1, real=True)
+    spectrum = scipy.fft.rfft(window.astype(np.float64), length)
+    spectrum *= scipy.fft.rfft(tail, length)
+    convolved: DoubleArray = scipy.fft.irfft(spectrum, length)
+    return convolved[..., :frames]
+
+
+_MAX_MASKS = 100
+_FILLS = ("mean", "least", "zero")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecAugment:
+    """Masks bands and times of the spectra of copies, at random; others stay.
+
+    A step of a feature, after one that gives (time_frames, bins). Examples that are no
+    copies are not changed, nor is anything in ``as_tf`` and ``dofns.Transform``, which
+    know no copies. Each of ``freq_masks`` masks::
+
+        f = whole number, uniform from 0 to min(max_bins, bins)
+        b = whole number, uniform from 0 to bins - f
+        y[t, b .. b + f - 1] = fill
+
+    and each of ``time_masks`` masks does the same in time, with at most ``max_frames``
+    frames, and at most the share ``max_share`` of all (rounded down). Masks may
+    overlap. The channels of a window share the masks. The shape does not change; the
+    result is float32.
+
+    Attributes
+    ----------
+    freq_masks, time_masks : int
+        Number of masks, 0 to 100.
+    max_bins, max_frames : int
+        Largest width of a mask, in bins and in spectrum frames.
+    max_share : float
+        Largest width of a mask in time, as a share of the spectrum's frames, 0 to 1.
+    fill : str
+        ``mean``: the mean of all values of the spectrum (of its channel) before it is
+        masked. ``least``: the least of them. ``zero``: 0.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range; in a call, if the features lack the axes
+        (time_frames, bins).
+
+    References
+    ----------
+    D. S. Park et al., SpecAugment: A simple data augmentation method for automatic
+    speech recognition, Interspeech 2019. This is without its warping of time.
+
+    Examples
+    --------
+    >>> masks = SpecAugment(freq_masks=1, max_bins=2, time_masks=0, fill="zero")
+    >>> features, keys = np.ones((1, 2, 4), np.float32), np.array([3], np.uint64)
+    >>> masks.on_copies(features, keys, 16000).tolist()
+    [[[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]]
+    """
+
+    freq_masks: int = 2
+    max_bins: int = 27
+    time_masks: int = 2
+    max_frames: int = 100
+    max_share: float = 0.2
+    fill: str = "mean"
+
+    def __post_init__(self) -> None:
+        for name in ("freq_masks", "max_bins", "time_masks", "max_frames"):
+            value = getattr(self, name)
+            is_whole = isinstance(value, numbers.Integral)
+            if not is_whole or isinstance(value, bool) or value < 0:
+                raise RecipeError(name, "must be a whole number, 0 or more", value)
+            if name.endswith("masks") and value > _MAX_MASKS:
+                raise RecipeError(name, f"must be at most {_MAX_MASKS}", value)
+            object.__setattr__(self, name, int(value))
+        object.__setattr__(self, "max_share", real("max_share", self.max_share))
+        if not 0 <= self.max_share <= 1:
+            raise RecipeError("max_share", "must be between 0 and 1", self.max_share)
+        check_choice("fill", self.fill, _FILLS)
+
+    def __call__(self, features: FloatArray) -> FloatArray:
+        """The features as they are, checked to be spectra."""
+        features = as_float32(features)
+        if features.ndim < 3:
+            raise RecipeError(
+                "feature",
+                "spec_augment must follow a step that returns spectra, like "
+                "log_mel|spec_augment",
+                features.shape,
+            )
+        return features
+
+    @quiet
+    def on_copies(
+        self, features: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        features = self(features)
+        drawn = self.drawn(keys, *features.shape[-2:])
+        frames = _covered(drawn["first_frame"], drawn["frames"], features.shape[-2])
+        bins = _covered(drawn["first_bin"], drawn["bins"], features.shape[-1])
+        masked = frames[:, :, np.newaxis] | bins[:, np.newaxis, :]
+        masked = masked.reshape(
+            len(features), *[1] * (features.ndim - 3), *features.shape[-2:]
+        )
+        return np.where(masked, self._fill(features), features)
+
+    def drawn(self, keys: Keys, frames: int, bins: int) -> Drawn:
+        """The place and the width of each mask, of shape (n, masks)."""
+        most = min(self.max_frames, int(self.max_share * frames))
+        first_frame, widths = _draw_masks(keys, self.time_masks, frames, most, 0)
+        most = min(self.max_bins, bins)
+        first_bin, heights = _draw_masks(keys, self.freq_masks, bins, most, 1)
+        return {
+            "first_frame": first_frame,
+            "frames": widths,
+            "first_bin": first_bin,
+            "bins": heights,
+        }
+
+    def _fill(self, features: FloatArray) -> Any:
+        if self.fill == "zero" or not features.size:
+            return np.float32(0)
+        axes = (-2, -1)
+        if self.fill == "least":
+            return features.min(axis=axes, keepdims=True)
+        features = np.ascontiguousarray(features)
+        mean = features.mean(axis=axes, keepdims=True, dtype=np.float64)
+        return mean.astype(np.float32)
+
+
+def _draw_masks(
+    keys: Keys, masks: int, size: int, most: int, axis: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The starts and the widths of some masks along an axis, each (n, masks)."""
+    widths = np.zeros((len(keys), masks), np.int64)
+    starts = np.zeros_like(widths)
+    for mask in range(masks):
+        # Other masks stay as they are if there are more of them.
+        at = 4 * mask + 2 * axis
+        widths[:, mask] = draw_whole(keys, at, most + 1)
+        left = size - widths[:, mask] + 1
+        starts[:, mask] = np.floor(draw(keys, at + 1) * left)
+    return starts, widths
+
+
+def _covered(
+    starts: npt.NDArray[np.int64], widths: npt.NDArray[np.int64], size: int
+) -> npt.NDArray[np.bool_]:
+    """Which places (n, size) one of the masks covers."""
+    at = np.arange(size)
+    starts, widths = starts[..., np.newaxis], widths[..., np.newaxis]
+    covered = (at >= starts) & (at < starts + widths)
+    return np.asarray(covered.any(axis=1))

@@ -10,19 +10,20 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.params import check_choice, real
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
+DoubleArray = npt.NDArray[np.float64]
 
 INT16_SCALE = 32768
 _LARGEST = 1 - 1 / INT16_SCALE
@@ -312,22 +313,108 @@ def as_float32(windows: Array) -> FloatArray:
     return windows.astype(np.float32, copy=False)
 
 
-def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise RecipeError(field, f"must be one of {', '.join(choices)}", value)
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
-def whole(field: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise RecipeError(field, "must be a whole number", value)
-    if value < 1:
-        raise RecipeError(field, "must be at least 1", value)
-    return int(value)
+def quiet(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Silences numpy's warnings of overflow and of invalid values in a function.
+
+    Divisions by zero still warn: no transform should need one.
+
+    Examples
+    --------
+    >>> quiet(np.square)(np.float32(1e30))
+    np.float32(inf)
+    """
+
+    @functools.wraps(function)
+    def silent(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return function(*args, **kwargs)
+
+    return silent
 
 
-def real(field: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise RecipeError(field, "must be a number", value)
-    if not math.isfinite(value):
-        raise RecipeError(field, "must be finite", value)
-    return float(value)
+WHITE = 255
+
+
+@dataclass(frozen=True)
+class AsImage:
+    """Real values as the grey levels of an image, uint8: the last step of a chain.
+
+    ::
+
+        y = clip(rint(255 (x - low) / (high - low)), 0, 255)
+
+    in float64; halves round to even. ``low`` and everything below is black (0),
+    ``high`` and everything above is white (255). Between them, ``y`` differs from
+    ``x`` by at most half a level, ``(high - low) / 510``. The shape does not change: a
+    spectrum (time_frames, bins) is an image with a row for each spectrum frame, and
+    keeps its axes.
+
+    The defaults suit ``log_mel()``: silence is at -23.03 nepers, and a sine at full
+    scale reaches 7.8. A level is 0.13 nepers, or 0.54 dB. For ``log_mel(log='db')``,
+    ``low=-100, high=40`` has the same use.
+
+    Attributes
+    ----------
+    low, high : float
+        The values of black and of white, in the unit of the feature.
+
+    Raises
+    ------
+    RecipeError
+        If ``high`` is not above ``low``; in a call, if a value is NaN or infinite,
+        because no grey level stands for it.
+
+    Examples
+    --------
+    >>> AsImage(low=-1.0, high=1.0)(np.array([[-2.0, 0.0, 0.25, 1.0]], np.float32))
+    array([[  0, 128, 159, 255]], dtype=uint8)
+    """
+
+    low: float = -23.0
+    high: float = 9.0
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, real(name, getattr(self, name)))
+        if not 0 < self.high - self.low < math.inf:
+            raise RecipeError(
+                "high",
+                f"must be above low ({self.low:g}), by a finite difference",
+                self.high,
+            )
+
+    @quiet
+    def __call__(self, windows: FloatArray) -> Array:
+        windows = as_float32(windows)
+        finite = np.isfinite(windows)
+        if not finite.all():
+            raise RecipeError(
+                "feature",
+                "must be finite, because no grey level stands for NaN or infinity; "
+                "store it as float32, without as_image()",
+                float(windows[~finite][0]),
+            )
+        levels = self._levels(windows)
+        np.clip(levels, 0, WHITE, out=levels)
+        return levels.astype(np.uint8)
+
+    def _levels(self, windows: FloatArray) -> npt.NDArray[np.float64]:
+        """The rounded levels, also those below black and above white."""
+        levels = windows.astype(np.float64)
+        levels -= self.low
+        levels *= WHITE
+        levels /= self.high - self.low
+        np.rint(levels, out=levels)
+        return levels
+
+    @quiet
+    def count_clipped(self, windows: FloatArray) -> int:
+        """How many values are below black or above white, by half a level or more."""
+        if is_within(windows, self.low, self.high):
+            return 0
+        levels = self._levels(windows)
+        return int(np.count_nonzero((levels < 0) | (levels > WHITE)))

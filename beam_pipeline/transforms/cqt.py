@@ -17,15 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Array, FloatArray, check_choice, real, whole
-from beam_pipeline.transforms.framewise import frames_of, level_floor, signals_of
-from beam_pipeline.transforms.mel import cache_blocks
-from beam_pipeline.transforms.quiet import quiet
+from beam_pipeline.transforms.base import Array, DoubleArray, FloatArray, quiet
+from beam_pipeline.transforms.frames import cache_blocks, frames_of, signals_of
+from beam_pipeline.transforms.params import check_choice, level_floor, real, whole
 
 ComplexArray = npt.NDArray[np.complex64]
 
 # Samples whose octaves are computed together. Intermediate arrays take 1 MiB at most
-# and stay in the cache; more samples are slower, see ``mel.BLOCK_SAMPLES``.
+# and stay in the cache; more samples are slower, see ``frames.BLOCK_SAMPLES``.
 SEGMENT_SAMPLES = 2**18
 
 # The most multiplications and time frames of a matrix product. OpenBLAS does not share
@@ -360,12 +359,10 @@ class Octave(NamedTuple):
     weights: FloatArray
 
 
-def bin_frequencies(
-    f_min: float, bins_per_octave: int, n_bins: int
-) -> npt.NDArray[np.float64]:
+def bin_frequencies(f_min: float, bins_per_octave: int, n_bins: int) -> DoubleArray:
     """The middle of each bin, in Hz; infinite if it overflows."""
     with np.errstate(over="ignore"):
-        ratios: npt.NDArray[np.float64] = np.exp2(np.arange(n_bins) / bins_per_octave)
+        ratios: DoubleArray = np.exp2(np.arange(n_bins) / bins_per_octave)
         return f_min * ratios
 
 
@@ -433,7 +430,7 @@ def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> i
     return halvings
 
 
-def _weights(frequencies: npt.NDArray[np.float64], cycles: float) -> FloatArray:
+def _weights(frequencies: DoubleArray, cycles: float) -> FloatArray:
     """The weights of an octave's filters, at frequencies in cycles per sample."""
     half = math.ceil(cycles / frequencies[0] / 2) - 1
     turns = np.arange(-half, half + 1)[:, np.newaxis] * frequencies

@@ -14,14 +14,15 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.augment import white_noise
+from beam_pipeline.transforms.augment import Sound, white_noise
 from beam_pipeline.transforms.base import (
+    FloatArray,
     Transform,
     apply_transform,
     rate_after,
     steps_of,
 )
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     PLACEMENT,
     SELECTION,
@@ -36,15 +37,12 @@ from beam_pipeline.transforms.expressions import (
     parse_transform,
     split_steps,
 )
-from beam_pipeline.transforms.recordings import Sound
-from beam_pipeline.transforms.streams import (
+from beam_pipeline.transforms.stream import (
     SteppedReader,
     in_clip,
     measure_factors,
     with_factors,
 )
-
-FloatArray = npt.NDArray[np.float32]
 
 WINDOWS = 16
 LEAST_S = 0.05

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Array, FloatArray, as_float32, real, whole
-from beam_pipeline.transforms.quiet import quiet
+from beam_pipeline.transforms.base import (
+    Array,
+    DoubleArray,
+    FloatArray,
+    as_float32,
+    quiet,
+)
+from beam_pipeline.transforms.params import real, whole
 
 # Importing scipy.signal takes half a second, so functions import it when they need it.
 
-Sections = npt.NDArray[np.float64]
+Sections = DoubleArray
 Edges = tuple[tuple[str, float], ...]
 
 MAX_ORDER = 16
@@ -101,9 +106,7 @@ def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Ar
     return state
 
 
-def run(
-    sections: Sections, samples: Array, state: Array
-) -> tuple[npt.NDArray[np.float64], Array]:
+def run(sections: Sections, samples: Array, state: Array) -> tuple[DoubleArray, Array]:
     """Filters samples (..., frames) in float64; also returns the state after them.
 
     The state has the shape (sections, ..., 2); at rest it is zeros.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +14,23 @@ import scipy  # loads its packages when they are used
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import (
     Array,
+    DoubleArray,
     FloatArray,
     as_float32,
-    check_choice,
-    real,
-    whole,
+    quiet,
 )
-from beam_pipeline.transforms.mel import cache_blocks
-from beam_pipeline.transforms.quiet import quiet
+from beam_pipeline.transforms.frames import (
+    centred_frames,
+    check_centring,
+    first_frame,
+    framed_blocks,
+    time_axis,
+)
+from beam_pipeline.transforms.params import check_choice, real, whole
 
 MAX_FFT = 1 << 24
 # Framed samples in a block. Larger than the cache: whole spectra leave it anyway.
 SPECTRUM_SAMPLES = 1 << 20
-PAD_MODES = ("constant", "reflect", "edge")
 
 # Coefficients of a sum of cosines, a[0] - a[1] cos(w) + a[2] cos(2 w).
 _COSINES = {
@@ -54,157 +57,6 @@ def taper_of(name: str, length: int, n_fft: int) -> FloatArray:
     padded[before : before + length] = taper
     padded.flags.writeable = False
     return padded
-
-
-def check_centring(center: Any, pad_mode: Any) -> None:
-    """Checks the two parameters of frames that extend beyond the window."""
-    if not isinstance(center, bool):
-        raise RecipeError("center", "must be True or False", center)
-    check_choice("pad_mode", pad_mode, PAD_MODES)
-
-
-def centred_frames(
-    frames: int, n_fft: int, hop: int, center: bool, pad_mode: str = "constant"
-) -> int:
-    """The number of time frames in a window of ``frames`` frames of the signal.
-
-    Raises
-    ------
-    RecipeError
-        If frames are not centred and longer than the window, or the window is too short
-        to be reflected.
-    """
-    if not center:
-        if n_fft > frames:
-            raise RecipeError(
-                "n_fft", f"must not exceed the window's {frames} frames", n_fft
-            )
-        return 1 + (frames - n_fft) // hop
-    half = n_fft // 2
-    if pad_mode == "reflect" and half >= frames:
-        raise RecipeError(
-            "pad_mode",
-            f"reflects {half} frames at each end, so the window needs at least "
-            f"{half + 1} frames, but it has {frames}; use constant, edge or a smaller "
-            "n_fft",
-            pad_mode,
-        )
-    return 1 + (frames + 2 * half - n_fft) // hop
-
-
-def framed_blocks(
-    flat: FloatArray,
-    count: int,
-    length: int,
-    hop: int,
-    first: int = 0,
-    pad_mode: str = "constant",
-    samples: int | None = None,
-) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
-    """Yields signals (m, frames) as time frames, in the blocks of ``mel.cache_blocks``.
-
-    Yields
-    ------
-    slices : (slice, slice)
-        Over signals and over their ``count`` frames.
-    frames : numpy.ndarray, shape (some signals, some frames, length)
-        As returned by :func:`framed`.
-    """
-    blocks = cache_blocks(len(flat), count, length, samples)
-    if first >= 0 and first + (count - 1) * hop + length <= flat.shape[1]:
-        # One view for all blocks: creating a view takes longer than slicing it.
-        views = framed(flat, range(count), length, hop, first)
-        yield from ((block, views[block]) for block in blocks)
-        return
-    for rows, times in blocks:
-        shown = range(count)[times]
-        yield (rows, times), framed(flat[rows], shown, length, hop, first, pad_mode)
-
-
-def framed(
-    flat: FloatArray,
-    times: range,
-    length: int,
-    hop: int,
-    first: int = 0,
-    pad_mode: str = "constant",
-) -> FloatArray:
-    """Some time frames of signals, which may extend beyond the ends.
-
-    Only the samples of these frames are padded. Padding whole signals would copy them
-    again for each block.
-
-    Parameters
-    ----------
-    flat : numpy.ndarray, shape (m, frames)
-    times : range
-        Numbers of the frames, at least one.
-    length, hop : int
-        Length of a frame; step to the next one.
-    first : int
-        Start of frame 0; negative before the signal.
-    pad_mode : str
-        Values beyond the ends: ``constant`` (zeros), ``reflect`` (around the last
-        sample), ``symmetric`` (repeats the last sample) or ``edge``.
-
-    Returns
-    -------
-    numpy.ndarray, shape (m, len(times), length)
-        A view; of the signals themselves if all frames are within them.
-
-    Examples
-    --------
-    >>> framed(np.array([[1, 2, 3]]), range(2), 3, hop=1, first=-1, pad_mode="reflect")
-    array([[[2, 1, 2],
-            [1, 2, 3]]])
-    """
-    start = first + times[0] * hop
-    stop = first + times[-1] * hop + length
-    part = flat[:, max(start, 0) : max(stop, 0)]
-    if part.shape[1] < stop - start:
-        before = _padding(flat, range(start, min(stop, 0)), pad_mode)
-        after = _padding(flat, range(max(start, flat.shape[1]), stop), pad_mode)
-        part = np.concatenate([before, part, after], axis=1)
-    return np.lib.stride_tricks.sliding_window_view(part, length, axis=-1)[:, ::hop]
-
-
-def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
-    """The samples at indices beyond the ends of signals."""
-    if pad_mode == "constant":
-        return np.zeros((len(flat), len(where)), flat.dtype)
-    last = flat.shape[1] - 1
-    at = np.array(where, np.int64)
-    if pad_mode == "edge":
-        at = np.clip(at, 0, last)
-    else:
-        # Both reflections are periodic; ``symmetric`` has each end twice in a period.
-        twice = pad_mode == "symmetric"
-        at %= max(1, 2 * (last + twice))
-        at = np.minimum(at, 2 * last + twice - at)
-    return flat[:, at]
-
-
-def first_frame(n_fft: int, center: bool) -> int:
-    """The start of the first time frame, in frames of the signal."""
-    return -(n_fft // 2) if center else 0
-
-
-def time_axis(
-    sample_rate_hz: int, count: int, length: int, hop: int, first: int
-) -> dict[str, Any]:
-    """The time axis: frame t begins at ``start + step * t`` and lasts ``length``.
-
-    The axis is in seconds; ``length``, ``hop`` and ``first`` are in frames of the
-    signal, as in :func:`framed`.
-    """
-    return {
-        "name": "time",
-        "unit": "s",
-        "size": count,
-        "start": first / sample_rate_hz,
-        "step": hop / sample_rate_hz,
-        "length": length / sample_rate_hz,
-    }
 
 
 def frequency_axis(sample_rate_hz: int, n_fft: int) -> dict[str, Any]:
@@ -434,3 +286,14 @@ def _check_size(transform: Any, field: str) -> None:
     if not 2 <= size <= MAX_FFT:
         raise RecipeError(field, f"must be between 2 and {MAX_FFT}", size)
     object.__setattr__(transform, field, size)
+
+
+@functools.lru_cache(maxsize=32)
+def exact_hann(n_fft: int) -> DoubleArray:
+    hann: DoubleArray = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
+    return hann
+
+
+@functools.lru_cache(maxsize=32)
+def hann_window(n_fft: int) -> FloatArray:
+    return exact_hann(n_fft).astype(np.float32)

@@ -11,22 +11,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import FloatArray, as_float32, check_choice, real
+from beam_pipeline.transforms.base import DoubleArray, FloatArray, as_float32, quiet
 from beam_pipeline.transforms.filters import at_rest, pieces, run
-from beam_pipeline.transforms.framewise import (
+from beam_pipeline.transforms.fourier import hann_window
+from beam_pipeline.transforms.frames import (
     SignalFrames,
+    cache_blocks,
     frames_of,
     signals_of,
     time_frames,
 )
-from beam_pipeline.transforms.mel import cache_blocks, hann_window, mel_power
-from beam_pipeline.transforms.quiet import quiet
-
-DoubleArray = npt.NDArray[np.float64]
+from beam_pipeline.transforms.mel import mel_power
+from beam_pipeline.transforms.params import check_choice, real
 
 # BS.1770-4, tables 1 and 2, for 48 kHz: b0, b1, b2, a0, a1, a2 of the shelf (the
 # acoustic effect of the head) and of the high-pass.

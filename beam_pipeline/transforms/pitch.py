@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,14 +15,191 @@ import scipy  # loads its packages when they are used
 from numpy.lib.stride_tricks import sliding_window_view
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import FloatArray, check_choice, real, whole
-from beam_pipeline.transforms.framewise import SignalFrames, signals_of, time_frames
-from beam_pipeline.transforms.mel import cache_blocks
-from beam_pipeline.transforms.quiet import quiet
-from beam_pipeline.transforms.viterbi import UNVOICED, PitchPaths
+from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
+from beam_pipeline.transforms.frames import (
+    SignalFrames,
+    cache_blocks,
+    signals_of,
+    time_frames,
+)
+from beam_pipeline.transforms.params import check_choice, real, whole
 
-Float64Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+
+VOICED, UNVOICED = 0, 1
+
+
+@dataclass(frozen=True)
+class PitchPaths:
+    """Viterbi decoding of a pitch and its voicing, for several windows at once.
+
+    The states are (voicing, pitch). From one time frame to the next the pitch moves by
+    ``k`` steps with a probability proportional to ``1 - |k| / (glide + 1)``, within
+    the range of pitches, and the voicing changes with probability ``switch``. At the
+    start, all states are equally probable. Among equally probable paths, the result is
+    the one whose last states are voiced, then low.
+
+    Transitions are local, so a step takes about ``8 * glide`` operations per pitch; the
+    full matrix would take ``8 * pitches``. ``forward`` returns the scores of a stretch
+    of time, and ``backward`` finds the path in them. A long time is cut into stretches;
+    the last scores of a stretch are enough to continue after it.
+
+    Attributes
+    ----------
+    pitches : int
+        Number of pitches.
+    glide : int
+        The largest move of the pitch, in steps.
+    switch : float
+        Probability that the voicing changes, between 0 and 1.
+
+    References
+    ----------
+    A. Viterbi, Error bounds for convolutional codes and an asymptotically optimum
+    decoding algorithm, IEEE Transactions on Information Theory 13(2), 1967.
+
+    Examples
+    --------
+    >>> paths = PitchPaths(pitches=3, glide=1, switch=0.01)
+    >>> voiced = np.log(np.float32([[[0.8], [0.1], [0.1]], [[0.3], [0.2], [0.4]]]))
+    >>> history = paths.forward(voiced, np.log(np.float32([[0.1], [0.1]])))
+    >>> paths.backward(history).tolist()
+    [[[0, 0]], [[0, 0]]]
+    """
+
+    pitches: int
+    glide: int
+    switch: float
+
+    @property
+    def bytes_a_step(self) -> int:
+        """The size of the scores of one window at one time frame."""
+        return 2 * (self.pitches + 2 * self.glide) * np.dtype(np.float32).itemsize
+
+    def forward(
+        self,
+        voiced: FloatArray,
+        unvoiced: FloatArray,
+        before: FloatArray | None = None,
+    ) -> FloatArray:
+        """The scores of the best path to each state.
+
+        Parameters
+        ----------
+        voiced : numpy.ndarray, shape (time_frames, pitches, windows)
+            Logarithms of the observation probabilities of voiced states.
+        unvoiced : numpy.ndarray, shape (time_frames, windows)
+            The same for unvoiced states of any pitch.
+        before : numpy.ndarray, shape (pitches + 2 * glide, 2, windows), optional
+            The scores at the last time frame of the stretch before.
+
+        Returns
+        -------
+        numpy.ndarray, shape (time_frames, pitches + 2 * glide, 2, windows), float32
+            The logarithm of the sum of weights of a state's moves is subtracted from
+            its score, so that the moves' weights do not depend on the state. The
+            pitches are in the middle; the rest is minus infinity, which no path uses.
+        """
+        steps, pitches, windows = voiced.shape
+        inside = slice(self.glide, self.glide + pitches)
+        history = np.full(
+            (steps, pitches + 2 * self.glide, 2, windows), -np.inf, np.float32
+        )
+        best = np.zeros((pitches, 2, windows), np.float32)
+        for step, scores in enumerate(history):
+            if before is not None:
+                self._move(before, best)
+            best[:, VOICED] += voiced[step]
+            best[:, UNVOICED] += unvoiced[step]
+            # Scores stay near 0, so float32 resolves them for paths of any length.
+            best -= best.max(axis=(0, 1))
+            np.subtract(best, self._sums, out=scores[inside])
+            before = scores
+        return history
+
+    def backward(self, history: FloatArray, after: IntArray | None = None) -> IntArray:
+        """The states of the best path.
+
+        Parameters
+        ----------
+        history : numpy.ndarray
+            The result of ``forward``.
+        after : numpy.ndarray, shape (2, windows), optional
+            The states at the first time frame of the next stretch.
+
+        Returns
+        -------
+        numpy.ndarray, shape (2, windows, time_frames)
+            The voicing, 0 for voiced and 1 for unvoiced, and the pitch.
+        """
+        steps, _, _, windows = history.shape
+        path = np.empty((2, windows, steps), np.intp)
+        for step in reversed(range(steps)):
+            scores = history[step]
+            if after is None:
+                ends = scores[self.glide : self.glide + self.pitches] + self._sums
+                after = _argmax(ends)
+            else:
+                after = self._origin(scores, after)
+            path[..., step] = after
+        return path
+
+    def _move(self, before: FloatArray, best: FloatArray) -> None:
+        """Writes the best scores that states can get from those one step before."""
+        stay, change = self._voicing
+        # Voicing comes first: it does not depend on the move of the pitch.
+        origins = before + stay
+        np.maximum(origins, before[:, ::-1] + change, out=origins)
+        middle, pitches = self.glide, self.pitches
+        np.add(origins[middle : middle + pitches], self._weights[middle], out=best)
+        moved = np.empty_like(best)
+        for k in range(1, self.glide + 1):
+            up, down = middle - k, middle + k
+            np.maximum(
+                origins[up : up + pitches], origins[down : down + pitches], out=moved
+            )
+            moved += self._weights[down]
+            np.maximum(best, moved, out=best)
+
+    def _origin(self, scores: FloatArray, state: IntArray) -> IntArray:
+        """The states from which the best paths came to each window's state."""
+        voicing, pitch = state
+        moves = np.arange(2 * self.glide + 1)[:, np.newaxis]
+        near = scores[pitch + moves, :, np.arange(len(pitch))]
+        stay, change = self._voicing
+        turns = np.where(np.arange(2) == voicing[:, np.newaxis], stay, change)
+        near += turns
+        near += self._weights[:, np.newaxis, np.newaxis]
+        origin = _argmax(near.swapaxes(1, 2))
+        origin[1] += pitch - self.glide
+        return origin
+
+    @cached_property
+    def _voicing(self) -> FloatArray:
+        return np.log([1 - self.switch, self.switch]).astype(np.float32)
+
+    @cached_property
+    def _triangle(self) -> DoubleArray:
+        return 1 - np.abs(np.arange(-self.glide, self.glide + 1)) / (self.glide + 1)
+
+    @cached_property
+    def _weights(self) -> FloatArray:
+        return np.log(self._triangle).astype(np.float32)
+
+    @cached_property
+    def _sums(self) -> FloatArray:
+        """Logarithms of the sums of weights of each pitch's moves within the range."""
+        sums = np.convolve(np.ones(self.pitches), self._triangle)
+        inside = sums[self.glide : self.glide + self.pitches]
+        return np.log(inside).astype(np.float32)[:, np.newaxis, np.newaxis]
+
+
+def _argmax(scores: FloatArray) -> IntArray:
+    """(Voicing, index in m) of each window's first maximum in (m, 2, windows)."""
+    flat = scores.transpose(2, 1, 0).reshape(scores.shape[2], -1).argmax(axis=1)
+    return np.stack(np.divmod(flat, len(scores)))
+
+
 BoolArray = npt.NDArray[np.bool_]
 
 MAX_FRAME = 2**16
@@ -143,7 +321,7 @@ class _Periods(SignalFrames):
             dips = find_dips(difference, shortest)
             yield (rows, slice(first, last + 1)), dips, broken
 
-    def _frequency(self, periods: Float64Array, sample_rate_hz: int) -> Float64Array:
+    def _frequency(self, periods: DoubleArray, sample_rate_hz: int) -> DoubleArray:
         return np.clip(sample_rate_hz / periods, self.f_min, self.f_max)
 
 
@@ -283,7 +461,7 @@ class Pyin(_Periods):
     is observed with the probability of the candidates closest to its pitch; the
     unvoiced states share the remaining probability. From one frame to the next, the
     pitch moves by at most ``max_glide_octaves_s``; the probability of moves is a
-    triangle around 0. See ``viterbi.PitchPaths``.
+    triangle around 0. See :class:`PitchPaths`.
 
     Windows (n, frames) give (n, time_frames, 2), windows (n, channels, frames) give
     (n, channels, time_frames, 2), in float32, with frames as in ``Yin``. The values are
@@ -443,7 +621,7 @@ class Pyin(_Periods):
         np.minimum(nearest, paths.pitches - 1, out=nearest)
         return Candidates(shape, frames, nearest, frequencies, probabilities, unknown)
 
-    def _frequencies(self, candidates: Candidates, path: IntArray) -> Float64Array:
+    def _frequencies(self, candidates: Candidates, path: IntArray) -> DoubleArray:
         """Frequencies of the candidates closest to the path, or of the path itself."""
         voicing, pitch = path
         frames, probabilities = candidates.frames, candidates.probabilities
@@ -461,8 +639,8 @@ class Dips(NamedTuple):
     """Minima of the aperiodicity, sorted by frame, then by lag; all of shape (m,)."""
 
     frames: IntArray
-    periods: Float64Array
-    heights: Float64Array
+    periods: DoubleArray
+    heights: DoubleArray
 
 
 @dataclass(frozen=True)
@@ -477,12 +655,12 @@ class Candidates:
     shape: tuple[int, int]
     frames: IntArray
     pitches: IntArray
-    frequencies: Float64Array
-    probabilities: Float64Array
+    frequencies: DoubleArray
+    probabilities: DoubleArray
     broken: BoolArray
 
     @functools.cached_property
-    def voiced(self) -> Float64Array:
+    def voiced(self) -> DoubleArray:
         """The probability that a frame is voiced, (windows, time_frames)."""
         windows, steps = self.shape
         sums = np.bincount(self.frames, self.probabilities, windows * steps)
@@ -503,7 +681,7 @@ class Candidates:
 
 def difference_function(
     samples: FloatArray, frame: int, hop: int, lags: int
-) -> Float64Array:
+) -> DoubleArray:
     """YIN's difference function, frame by frame, up to a lag.
 
     ::
@@ -548,7 +726,7 @@ def difference_function(
     return difference
 
 
-def _correlation(x: Float64Array, frame: int, hop: int, lags: int) -> Float64Array:
+def _correlation(x: DoubleArray, frame: int, hop: int, lags: int) -> DoubleArray:
     """``sum_{j < frame - l} x[w, t * hop + j] * x[w, t * hop + j + l]``.
 
     Frames overlap, so the sum over a frame is split: into sums over hops, which other
@@ -575,8 +753,8 @@ def _shared_hops(frame: int, hop: int, lags: int) -> int:
 
 
 def _products(
-    x: Float64Array, length: int, width: int, hop: int, lags: int
-) -> Float64Array:
+    x: DoubleArray, length: int, width: int, hop: int, lags: int
+) -> DoubleArray:
     """The sums over ``j < length`` with ``j + l < width``, at every hop."""
     parts = sliding_window_view(x, width, axis=1)[:, ::hop]
     n_fft = scipy.fft.next_fast_len(length + lags, real=True)
@@ -585,11 +763,11 @@ def _products(
     if length < width:
         first = scipy.fft.rfft(parts[..., :length], n_fft)
     spectrum *= first.conj()
-    correlation: Float64Array = scipy.fft.irfft(spectrum, n_fft)[..., : lags + 1]
+    correlation: DoubleArray = scipy.fft.irfft(spectrum, n_fft)[..., : lags + 1]
     return correlation
 
 
-def find_dips(difference: Float64Array, shortest: int) -> Dips:
+def find_dips(difference: DoubleArray, shortest: int) -> Dips:
     """The minima of the aperiodicity from a lag on, without the last ``NEAR`` lags.
 
     Polynomials through the difference function give their positions between the lags.
@@ -612,8 +790,8 @@ def find_dips(difference: Float64Array, shortest: int) -> Dips:
 
 
 def _lowest_near(
-    difference: Float64Array, frames: IntArray, lags: IntArray
-) -> tuple[Float64Array, Float64Array]:
+    difference: DoubleArray, frames: IntArray, lags: IntArray
+) -> tuple[DoubleArray, DoubleArray]:
     """The lag of each minimum of the difference function, and the value there.
 
     A parabola through neighbouring lags, then another through interpolated values.
@@ -628,7 +806,7 @@ def _lowest_near(
     return lags + point / POINTS + step * STEP, lowest
 
 
-def _parabola(values: Float64Array) -> tuple[Float64Array, Float64Array]:
+def _parabola(values: DoubleArray) -> tuple[DoubleArray, DoubleArray]:
     """The minima of parabolas through (m, 3): positions from -1 to 1, and values."""
     left, middle, right = values.T
     slope = (right - left) / 2
@@ -640,7 +818,7 @@ def _parabola(values: Float64Array) -> tuple[Float64Array, Float64Array]:
 
 
 @functools.cache
-def _interpolation() -> Float64Array:
+def _interpolation() -> DoubleArray:
     """Lagrange's polynomials, (points, 3 steps, 2 * NEAR + 1 taps).
 
     They are exact where the difference function is smooth, as it is at low pitches.
@@ -657,18 +835,16 @@ def _interpolation() -> Float64Array:
 
 
 @functools.lru_cache(maxsize=32)
-def threshold_probabilities(mean: float) -> Float64Array:
+def threshold_probabilities(mean: float) -> DoubleArray:
     """Probabilities of thresholds between ``k / 100`` and ``(k + 1) / 100``."""
     steps = np.linspace(0, 1, THRESHOLDS + 1)
-    probabilities: Float64Array = np.diff(
+    probabilities: DoubleArray = np.diff(
         scipy.special.betainc(2.0, 2 / mean - 2, steps)
     )
     return probabilities
 
 
-def dip_probabilities(
-    dips: Dips, frames: int, thresholds: Float64Array
-) -> Float64Array:
+def dip_probabilities(dips: Dips, frames: int, thresholds: DoubleArray) -> DoubleArray:
     """The probability ``p`` of each dip; see ``Pyin``."""
     # A dip is below all thresholds from this one on.
     level = np.minimum(dips.heights * THRESHOLDS, THRESHOLDS).astype(np.intp)
@@ -709,7 +885,7 @@ def _rank(groups: IntArray) -> IntArray:
     return np.arange(len(groups)) - np.repeat(starts, lengths)
 
 
-def _first_of_each(groups: IntArray, key: Float64Array | None = None) -> IntArray:
+def _first_of_each(groups: IntArray, key: DoubleArray | None = None) -> IntArray:
     """The entry with the least key in each of the sorted groups; the first of equals.
 
     Without a key, the first entry of each group.
@@ -718,7 +894,7 @@ def _first_of_each(groups: IntArray, key: Float64Array | None = None) -> IntArra
     return starts if key is None else np.lexsort((key, groups))[starts]
 
 
-def _log(probabilities: Float64Array) -> FloatArray:
+def _log(probabilities: DoubleArray) -> FloatArray:
     with np.errstate(divide="ignore"):
         logs: FloatArray = np.log(probabilities).astype(np.float32)
     return np.maximum(logs, LEAST_LOG, out=logs)

@@ -23,19 +23,19 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import FloatArray, real, whole
-from beam_pipeline.transforms.framewise import (
-    MelFrames,
+from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
+from beam_pipeline.transforms.fourier import exact_hann, hann_window
+from beam_pipeline.transforms.frames import (
     SignalFrames,
     SpectrumFrames,
+    cache_blocks,
     frames_of,
-    level_floor,
     signals_of,
     stretches,
     time_frames,
 )
-from beam_pipeline.transforms.mel import cache_blocks, exact_hann, hann_window
-from beam_pipeline.transforms.quiet import quiet
+from beam_pipeline.transforms.mel import MelFrames
+from beam_pipeline.transforms.params import level_floor, real, whole
 
 # A sample closer to zero counts as positive.
 _LEAST_SAMPLE = np.float32(1e-10)
@@ -358,7 +358,7 @@ class SpectralContrast(SpectrumFrames):
             },
         ]
 
-    def _lower_edges(self) -> npt.NDArray[np.float64]:
+    def _lower_edges(self) -> DoubleArray:
         return np.append(0.0, self.f_min * 2.0 ** np.arange(self.bands))
 
     def _octaves(self, sample_rate_hz: int) -> list[tuple[slice, int]]:
@@ -392,9 +392,7 @@ class SpectralContrast(SpectrumFrames):
             )
         ]
 
-    def _empty(
-        self, lower: npt.NDArray[np.float64], band: int, sample_rate_hz: int
-    ) -> RecipeError:
+    def _empty(self, lower: DoubleArray, band: int, sample_rate_hz: int) -> RecipeError:
         return RecipeError(
             "n_fft",
             f"leaves the band from {lower[band]:g} Hz without a bin; at "

@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.transforms.base import Identity
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.write.statistics import (
     DataStatistics,
     FeatureStatistics,

@@ -20,10 +20,9 @@ from beam_pipeline.api import record
 from beam_pipeline.dofns import CutWindows, Probe, Transform
 from beam_pipeline.errors import InputError, OptionError, RecipeError, TransformError
 from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.catalogue import BUILT_IN
-from beam_pipeline.transforms.expressions import parse_transform
-from beam_pipeline.transforms.levels import PeakGain
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.mel import LogMel
+from beam_pipeline.transforms.signals import PeakGain
+from beam_pipeline.transforms.steps import BUILT_IN, parse_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.pipelines import exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises

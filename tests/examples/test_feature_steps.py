@@ -11,7 +11,7 @@ from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.random_keys import CopyKeys, copy_numbers
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity, chain_of
-from beam_pipeline.transforms.cmvn import Cmvn
+from beam_pipeline.transforms.cepstral import Cmvn
 from tests.raising import raises
 from tests.transform_checks import noise
 

@@ -41,10 +41,9 @@ from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import typed
 from beam_pipeline.transforms.base import Chain, Identity
-from beam_pipeline.transforms.expressions import parse_transform
-from beam_pipeline.transforms.levels import Normalize, PeakGain
-from beam_pipeline.transforms.signals import Analytic
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.mel import LogMel
+from beam_pipeline.transforms.signals import Analytic, Normalize, PeakGain
+from beam_pipeline.transforms.steps import parse_transform
 from tests.raising import assert_names, raises
 
 RATE = 8000

@@ -13,8 +13,8 @@ from beam_pipeline.examples.trial import (
     the_sample_rate,
     trying,
 )
-from beam_pipeline.transforms.expressions import AUGMENTATION, SELECTION, TRANSFORM
-from beam_pipeline.transforms.selection import Energy
+from beam_pipeline.transforms.select import Energy
+from beam_pipeline.transforms.steps import AUGMENTATION, SELECTION, TRANSFORM
 from tests.raising import raises
 
 KINDS = (TRANSFORM, AUGMENTATION, SELECTION)

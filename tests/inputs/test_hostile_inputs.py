@@ -16,7 +16,7 @@ from beam_pipeline.inputs.column_types import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
-from beam_pipeline.transforms.expressions import LONGEST_EXPRESSION, parse_transform
+from beam_pipeline.transforms.steps import LONGEST_EXPRESSION, parse_transform
 from tests.raising import raises
 from tests.sounds import write_sound
 

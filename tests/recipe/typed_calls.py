@@ -3,7 +3,7 @@
 from beam_pipeline import LogMel, Recipe, record
 from beam_pipeline.api import plan, write_template
 from beam_pipeline.transforms import Energy, Noise
-from beam_pipeline.transforms.streams import ClipGain
+from beam_pipeline.transforms.stream import ClipGain
 
 record("in", "out", win_len=32768, hop=16384, tail="overlap", max_windows=3)
 record("in", "out", win_seconds=1.0, hop_seconds=0.5, random_starts=True)

@@ -19,8 +19,8 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.verify import verify
 from beam_pipeline.storage.tfrecord import SUFFIX
-from beam_pipeline.transforms import main_code
-from beam_pipeline.transforms.expressions import parse_transform
+from beam_pipeline.transforms import own_code
+from beam_pipeline.transforms.steps import parse_transform
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -198,7 +198,7 @@ def test_a_run_continues_with_the_same_code_alone(ran):
 
 def test_another_process_has_no_code(ran, monkeypatch, capsys):
     folder, *_ = ran
-    monkeypatch.setattr(main_code, "_given", {})
+    monkeypatch.setattr(own_code, "_given", {})
     own, sounds = str(folder / "own"), str(folder / "in")
     assert verify(own, deep=True) == []
     with raises(RecipeError, naming=["first", "functions=[first]", "module"]):
@@ -223,7 +223,7 @@ def test_what_is_pickled_brings_the_code(ran, monkeypatch):
     folder, *_ = ran
 
     def loaded(number):
-        monkeypatch.setattr(main_code, "_given", {})
+        monkeypatch.setattr(own_code, "_given", {})
         return pickle.loads((folder / f"{number}.pickle").read_bytes())
 
     windows = np.full((2, 5), 0.5, np.float32)
@@ -237,7 +237,7 @@ def test_what_is_pickled_brings_the_code(ran, monkeypatch):
     assert recipe == Metadata.load(folder / "own").recipe
     level = parse_transform(recipe.features.expressions["level"])
     assert level(windows, 10).tolist() == [10.0, 10.0]
-    again = pickle.loads(pickle.dumps(main_code.ByValue((level,))))
+    again = pickle.loads(pickle.dumps(own_code.ByValue((level,))))
     assert again == (level,)
     assert type(again[0]) is type(level)  # not another class of the same name
 

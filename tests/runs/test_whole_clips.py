@@ -14,7 +14,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.mel import LogMel
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 

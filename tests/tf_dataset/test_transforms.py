@@ -9,7 +9,7 @@ from beam_pipeline.errors import OptionError, RecipeError
 from beam_pipeline.tf_dataset import as_tf, dataset_signal_slice_windows, signal_dataset
 from beam_pipeline.tf_dataset.metadata import construct_metadata
 from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.expressions import parse_transform
+from beam_pipeline.transforms.steps import parse_transform
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 from tests.transform_checks import EVERY_CALL, noise

@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import augment
 from beam_pipeline.transforms.augment import (
+    Background,
     Noise,
     RandomGain,
     RandomPolarity,
+    Reverb,
     Speed,
     TimeShift,
     uniforms,
 )
-from beam_pipeline.transforms.catalogue import AUGMENTATIONS
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.steps import (
     AUGMENTATION,
+    AUGMENTATIONS,
     format_steps,
     parse_augment,
 )
-from beam_pipeline.transforms.recordings import Background, Reverb
 from tests.raising import assert_names, raises
 from tests.transform_checks import noise
 
@@ -488,7 +489,7 @@ def test_own_augmentations(own):
         ("own_augmentations:function",
          ["own_augmentations:function", "augment"]),
         ("own_augmentations:Idle", ["Idle", "augment"]),
-        ("beam_pipeline.transforms.spectral:LogMel()", ["LogMel", "augment"]),
+        ("beam_pipeline.transforms.mel:LogMel()", ["LogMel", "augment"]),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("own")

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import framewise, mel
 from beam_pipeline.transforms.base import Chain, apply_transform
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen, smoothing_share
-from beam_pipeline.transforms.mel import mel_filter_bank
-from beam_pipeline.transforms.spectral import LogMel, Mel
+from beam_pipeline.transforms.mel import LogMel, Mel, mel_filter_bank
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 
@@ -205,8 +203,8 @@ def test_blocks_and_stretches_do_not_show(transform, monkeypatch):
     windows = noise(5, 4000)
     expected = apply_transform(transform, windows, RATE)
     for samples in (1, 512 * 3, 512 * 20):
-        monkeypatch.setattr(mel, "BLOCK_SAMPLES", samples)
-        monkeypatch.setattr(framewise, "STRETCH_SAMPLES", samples)
+        monkeypatch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", samples)
+        monkeypatch.setattr("beam_pipeline.transforms.frames.STRETCH_SAMPLES", samples)
         out = apply_transform(transform, windows, RATE)
         # A product of other shapes may be rounded otherwise.
         np.testing.assert_allclose(out, expected, rtol=1e-6, atol=1e-4)

@@ -13,11 +13,9 @@ from beam_pipeline.api import plan
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
-from beam_pipeline.transforms import mel
 from beam_pipeline.transforms.base import Chain
-from beam_pipeline.transforms.cepstral import Delta
-from beam_pipeline.transforms.cmvn import Cmvn
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.cepstral import Cmvn, Delta
+from beam_pipeline.transforms.mel import LogMel
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract
 
@@ -122,7 +120,7 @@ def test_the_floor_is_the_least_variance():
 def test_blocks_do_not_show(monkeypatch):
     x = spectra(9, 30, 4)
     whole = [step(x) for step in ALL]
-    monkeypatch.setattr(mel, "BLOCK_SAMPLES", 250)
+    monkeypatch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", 250)
     for step, expected in zip(ALL, whole, strict=True):
         np.testing.assert_array_equal(step(x), expected)
 

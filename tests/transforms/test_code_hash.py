@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from beam_pipeline.transforms.code_hash import UnknownCode, code_sha256
+from beam_pipeline.transforms.own_code import UnknownCode, code_sha256
 from tests.raising import assert_names
 
 CELL = '''
@@ -130,7 +130,7 @@ def test_hashes_are_equal_in_every_process():
     assert all(re.fullmatch("[0-9a-f]{64}", each) for each in here.values())
     # Sets have another order there, and the script begins with other lines.
     script = (
-        "import sys\n\n" + CELL + "from beam_pipeline.transforms.code_hash "
+        "import sys\n\n" + CELL + "from beam_pipeline.transforms.own_code "
         "import code_sha256\n"
         f"print(*(code_sha256(globals()[n]) for n in {NAMES}))\n"
     )

@@ -9,9 +9,13 @@ import pytest
 
 from beam_pipeline.cli import main
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.catalogue import BUILT_IN
 from beam_pipeline.transforms.describe import EXAMPLES, list_all, list_some, streamed
-from beam_pipeline.transforms.expressions import STEP_FIELDS, TRANSFORM, parse_stream
+from beam_pipeline.transforms.steps import (
+    BUILT_IN,
+    STEP_FIELDS,
+    TRANSFORM,
+    parse_stream,
+)
 from tests.raising import raises
 
 TESTS = Path(__file__).parents[1]

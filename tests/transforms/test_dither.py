@@ -8,8 +8,8 @@ from beam_pipeline import Dither, record
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.read.replay import replay
-from beam_pipeline.transforms.expressions import STREAM, format_steps, parse_stream
-from beam_pipeline.transforms.streams import CHUNK_FRAMES, in_clip
+from beam_pipeline.transforms.steps import STREAM, format_steps, parse_stream
+from beam_pipeline.transforms.stream import CHUNK_FRAMES, in_clip
 from tests.raising import raises
 from tests.transforms.test_augment import splitmix
 from tests.transforms.test_streams import stepped

@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import main_code
+from beam_pipeline.transforms import own_code
 from beam_pipeline.transforms.base import Chain, Identity, apply_transform
-from beam_pipeline.transforms.catalogue import SIGNAL_TO_SIGNAL
 from beam_pipeline.transforms.describe import EXAMPLES
-from beam_pipeline.transforms.expressions import format_transform, parse_transform
-from beam_pipeline.transforms.levels import PeakGain, RmsGain
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.mel import LogMel
+from beam_pipeline.transforms.signals import PeakGain, RmsGain
+from beam_pipeline.transforms.steps import (
+    SIGNAL_TO_SIGNAL,
+    format_transform,
+    parse_transform,
+)
 from tests.raising import assert_names, raises
 
 MODULE = '''
@@ -330,7 +333,7 @@ def test_what_the_script_defines_is_found_by_name_and_hash(own, monkeypatch):
     monkeypatch.setattr(own.double, "__module__", "__main__")
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "double", own.double, raising=False)
-    monkeypatch.setattr(main_code, "_given", {})
+    monkeypatch.setattr(own_code, "_given", {})
     text = format_transform(Chain((PeakGain(), own.double)))
     assert re.fullmatch(
         r"peak_gain\(level_db=0.0\)\|__main__:double@[0-9a-f]{64}", text

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Chain, apply_transform
+from beam_pipeline.transforms.base import AsImage, Chain, apply_transform
 from beam_pipeline.transforms.cepstral import Mfcc
 from beam_pipeline.transforms.fourier import Fft
-from beam_pipeline.transforms.image import AsImage
-from beam_pipeline.transforms.levels import Gain
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.mel import LogMel
+from beam_pipeline.transforms.signals import Gain
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.kaldi import KaldiFbank
+from beam_pipeline.transforms.mel import KaldiFbank
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 

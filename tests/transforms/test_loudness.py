@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.levels import LufsGain
 from beam_pipeline.transforms.loudness import (
     K_SECTIONS,
     ClipMeter,
@@ -20,6 +19,7 @@ from beam_pipeline.transforms.loudness import (
     k_weighting,
     k_weights,
 )
+from beam_pipeline.transforms.signals import LufsGain
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 

@@ -11,8 +11,8 @@ from beam_pipeline.api import plan
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.transforms.base import Chain
-from beam_pipeline.transforms.expressions import format_transform, parse_transform
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.mel import LogMel
+from beam_pipeline.transforms.steps import format_transform, parse_transform
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract
 from tests.transforms.test_augment import random_keys, splitmix

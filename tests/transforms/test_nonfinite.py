@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.catalogue import BUILT_IN
+from beam_pipeline.transforms.base import apply_transform, quiet
 from beam_pipeline.transforms.cqt import Chroma
-from beam_pipeline.transforms.expressions import parse_transform
-from beam_pipeline.transforms.levels import Normalize
 from beam_pipeline.transforms.pitch import Pyin, Yin
-from beam_pipeline.transforms.quiet import quiet
-from beam_pipeline.transforms.selection import AcEnergy, Active, Energy, Peak
+from beam_pipeline.transforms.select import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import ZeroCrossingRate
+from beam_pipeline.transforms.signals import Normalize
+from beam_pipeline.transforms.steps import BUILT_IN, parse_transform
 from tests.raising import raises
 from tests.transform_checks import CALLS, EVERY_CALL, FLOAT_CALLS, noise
 

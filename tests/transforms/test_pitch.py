@@ -13,6 +13,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import pitch
 from beam_pipeline.transforms.pitch import (
     Candidates,
+    PitchPaths,
     Pyin,
     Yin,
     difference_function,
@@ -20,7 +21,6 @@ from beam_pipeline.transforms.pitch import (
     find_dips,
     threshold_probabilities,
 )
-from beam_pipeline.transforms.viterbi import PitchPaths
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 

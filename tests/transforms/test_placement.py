@@ -8,14 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.select import PLACEMENTS, Energy, Peaks, Sounds
+from beam_pipeline.transforms.steps import (
     PLACEMENT,
     format_steps,
     given_steps,
     parse_placement,
 )
-from beam_pipeline.transforms.placement import PLACEMENTS, Peaks, Sounds
-from beam_pipeline.transforms.selection import Energy
 from tests.raising import raises
 from tests.transform_checks import noise
 

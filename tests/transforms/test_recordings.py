@@ -16,13 +16,12 @@ from beam_pipeline.examples.sound_folders import load_sounds
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.canonical import canonical_recipe
 from beam_pipeline.recipe.sound_folder import hash_sounds
-from beam_pipeline.transforms.augment import draw
-from beam_pipeline.transforms.expressions import (
+from beam_pipeline.transforms.augment import Sound, draw
+from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     format_steps,
     parse_augment,
 )
-from beam_pipeline.transforms.recordings import Sound
 from tests.raising import raises
 from tests.transform_checks import noise
 from tests.transforms.test_augment import random_keys, rms

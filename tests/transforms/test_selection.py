@@ -9,13 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import selection
-from beam_pipeline.transforms.expressions import (
-    SELECTION,
-    format_steps,
-    parse_selection,
-)
-from beam_pipeline.transforms.selection import (
+from beam_pipeline.transforms import select
+from beam_pipeline.transforms.select import (
     SELECTIONS,
     AcEnergy,
     Active,
@@ -23,6 +18,11 @@ from beam_pipeline.transforms.selection import (
     Peak,
     mean_square,
     variance,
+)
+from beam_pipeline.transforms.steps import (
+    SELECTION,
+    format_steps,
+    parse_selection,
 )
 from tests.raising import assert_names, raises
 from tests.transform_checks import noise
@@ -151,7 +151,7 @@ def test_what_follows_the_last_whole_frame_is_not_looked_at():
 def test_pieces_do_not_show(monkeypatch):
     windows = noise(20, 2, 1000)
     expected = [step.keep(windows, RATE).tolist() for step in ALL]
-    monkeypatch.setattr(selection, "_PIECE", 130)
+    monkeypatch.setattr(select, "_PIECE", 130)
     assert [step.keep(windows, RATE).tolist() for step in ALL] == expected
 
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import framewise, mel
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.shape import (
     OnsetStrength,
@@ -182,8 +181,8 @@ def test_blocks_and_stretches_do_not_show(transform, monkeypatch):
     windows = noise(5, 4000)
     expected = apply_transform(transform, windows, RATE)
     for samples in (1, 512 * 3, 512 * 20):
-        monkeypatch.setattr(mel, "BLOCK_SAMPLES", samples)
-        monkeypatch.setattr(framewise, "STRETCH_SAMPLES", samples)
+        monkeypatch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", samples)
+        monkeypatch.setattr("beam_pipeline.transforms.frames.STRETCH_SAMPLES", samples)
         np.testing.assert_array_equal(
             apply_transform(transform, windows, RATE), expected
         )

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import signals
 from beam_pipeline.transforms.base import Chain, Identity, apply_transform
-from beam_pipeline.transforms.levels import Gain, LufsGain, Normalize
 from beam_pipeline.transforms.loudness import Lufs, integrated_lufs
 from beam_pipeline.transforms.signals import (
     Analytic,
     Downsample,
+    Gain,
+    LufsGain,
+    Normalize,
     PreEmphasis,
     Resample,
     low_pass_taps,

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import fourier, mel
+from beam_pipeline.transforms import fourier
 from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.fourier import PAD_MODES, TAPERS, Fft, Stft, framed
-from beam_pipeline.transforms.kaldi import KaldiFbank
-from beam_pipeline.transforms.mel import mel_filter_bank
-from beam_pipeline.transforms.spectral import LogMel, Mel
+from beam_pipeline.transforms.fourier import TAPERS, Fft, Stft
+from beam_pipeline.transforms.frames import PAD_MODES, cache_blocks, framed
+from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel, mel_filter_bank
 from tests.raising import raises
 from tests.transform_checks import check_channels, check_contract, noise
 
@@ -67,9 +66,9 @@ def test_frames_within_the_signal_are_a_view():
 
 
 def test_blocks_are_of_the_size_in_force(monkeypatch):
-    monkeypatch.setattr(mel, "BLOCK_SAMPLES", 100)
-    assert len(list(mel.cache_blocks(2, 10, 50))) == 10
-    assert len(list(mel.cache_blocks(2, 10, 50, 1000))) == 1
+    monkeypatch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", 100)
+    assert len(list(cache_blocks(2, 10, 50))) == 10
+    assert len(list(cache_blocks(2, 10, 50, 1000))) == 1
 
 
 @pytest.mark.parametrize("pad_mode", PAD_MODES)
@@ -87,7 +86,7 @@ def test_blocks_do_not_matter(transform, samples, pad_mode, monkeypatch):
     windows = noise(5, 1600)
     made = transform(pad_mode)
     whole = apply_transform(made, windows, RATE)
-    monkeypatch.setattr(mel, "BLOCK_SAMPLES", samples)
+    monkeypatch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", samples)
     monkeypatch.setattr(fourier, "SPECTRUM_SAMPLES", samples)
     assert apply_transform(made, windows, RATE).tobytes() == whole.tobytes()
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import mel
 from beam_pipeline.transforms.base import (
     Chain,
     Identity,
@@ -19,9 +18,9 @@ from beam_pipeline.transforms.base import (
     apply_transform,
     needs_sample_rate,
 )
-from beam_pipeline.transforms.levels import Gain, PeakGain, RmsGain, _rms
-from beam_pipeline.transforms.mel import mel_filter_bank
-from beam_pipeline.transforms.spectral import LogMel
+from beam_pipeline.transforms.frames import BLOCK_SAMPLES
+from beam_pipeline.transforms.mel import LogMel, mel_filter_bank
+from beam_pipeline.transforms.signals import Gain, PeakGain, RmsGain, _rms
 from tests.raising import raises
 
 RATE = 16000
@@ -319,7 +318,7 @@ def groupings(draw):
     windows = noise(draw(st.integers(1, 40)), *channels, frames)
     cuts = draw(st.lists(st.integers(0, len(windows)), max_size=6))
     # Blocks of a few frames, so that their edges fall inside and between windows.
-    block = draw(st.sampled_from([1, 5000, 20000, mel.BLOCK_SAMPLES]))
+    block = draw(st.sampled_from([1, 5000, 20000, BLOCK_SAMPLES]))
     return transform, windows, sorted(cuts), block
 
 
@@ -329,7 +328,7 @@ def test_a_window_has_the_same_bytes_in_any_block(case):
     transform, windows, cuts, block = case
     whole = apply_transform(transform, windows, RATE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mel, "BLOCK_SAMPLES", block)
+        patch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", block)
         parts = [apply_transform(transform, w, RATE) for w in np.split(windows, cuts)]
     assert np.concatenate(parts).tobytes() == whole.tobytes()
 

@@ -28,25 +28,127 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from beam_pipeline.errors import RecipeError, did_you_mean
-from beam_pipeline.transforms import main_code
-from beam_pipeline.transforms.augment import Augmentation
+from beam_pipeline.transforms import own_code
+from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
+from beam_pipeline.transforms.augment import (
+    Augmentation,
+    Background,
+    Noise,
+    RandomGain,
+    RandomPolarity,
+    Reverb,
+    SpecAugment,
+    Speed,
+    TimeShift,
+)
 from beam_pipeline.transforms.base import (
+    AsImage,
     Identity,
     Transform,
     chain_of,
     steps_of,
 )
-from beam_pipeline.transforms.catalogue import (
-    AUGMENTATIONS,
-    BUILT_IN,
-    ON_FEATURES,
-    SIGNAL_TO_SIGNAL,
+from beam_pipeline.transforms.cepstral import Cmvn, Delta, Mfcc, Pcen
+from beam_pipeline.transforms.cqt import Chroma, Cqt
+from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
+from beam_pipeline.transforms.fourier import Fft, Stft
+from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel
+from beam_pipeline.transforms.own_code import MAIN, UnknownCode, import_own
+from beam_pipeline.transforms.pitch import Pyin, Yin
+from beam_pipeline.transforms.select import PLACEMENTS, SELECTIONS, Placement, Selection
+from beam_pipeline.transforms.shape import (
+    OnsetStrength,
+    Rms,
+    SpectralBandwidth,
+    SpectralCentroid,
+    SpectralContrast,
+    SpectralFlatness,
+    SpectralRolloff,
+    ZeroCrossingRate,
 )
-from beam_pipeline.transforms.code_hash import MAIN, UnknownCode
-from beam_pipeline.transforms.own_modules import import_own
-from beam_pipeline.transforms.placement import PLACEMENTS, Placement
-from beam_pipeline.transforms.selection import SELECTIONS, Selection
-from beam_pipeline.transforms.streams import STREAM_STEPS
+from beam_pipeline.transforms.signals import (
+    Analytic,
+    Downsample,
+    Gain,
+    LufsGain,
+    Normalize,
+    PeakGain,
+    PreEmphasis,
+    Resample,
+    RmsGain,
+)
+from beam_pipeline.transforms.stream import ClipGain, Dither
+
+BUILT_IN: dict[str, type[Any]] = {
+    "analytic": Analytic,
+    "ar_spectrum": ArSpectrum,
+    "as_image": AsImage,
+    "band_pass": BandPass,
+    "chroma": Chroma,
+    "cmvn": Cmvn,
+    "cqt": Cqt,
+    "delta": Delta,
+    "downsample": Downsample,
+    "fft": Fft,
+    "gain": Gain,
+    "high_pass": HighPass,
+    "identity": Identity,
+    "kaldi_fbank": KaldiFbank,
+    "linear_prediction": LinearPrediction,
+    "log_mel": LogMel,
+    "loudness": Loudness,
+    "low_pass": LowPass,
+    "lufs": Lufs,
+    "lufs_gain": LufsGain,
+    "mel": Mel,
+    "mfcc": Mfcc,
+    "normalize": Normalize,
+    "onset_strength": OnsetStrength,
+    "pcen": Pcen,
+    "peak_gain": PeakGain,
+    "pre_emphasis": PreEmphasis,
+    "pyin": Pyin,
+    "resample": Resample,
+    "rms": Rms,
+    "rms_gain": RmsGain,
+    "spec_augment": SpecAugment,
+    "spectral_bandwidth": SpectralBandwidth,
+    "spectral_centroid": SpectralCentroid,
+    "spectral_contrast": SpectralContrast,
+    "spectral_flatness": SpectralFlatness,
+    "spectral_rolloff": SpectralRolloff,
+    "stft": Stft,
+    "yin": Yin,
+    "zero_crossing_rate": ZeroCrossingRate,
+}
+
+# From samples to samples: any transform can follow these.
+SIGNAL_TO_SIGNAL = frozenset({
+    "band_pass", "downsample", "high_pass", "identity", "low_pass", "lufs_gain",
+    "normalize", "peak_gain", "pre_emphasis", "resample", "rms_gain",
+})  # fmt: skip
+
+# These take any feature and keep its shape.
+ON_FEATURES = frozenset({"as_image", "cmvn", "delta", "gain", "spec_augment"})
+
+AUGMENTATIONS: dict[str, type[Any]] = {
+    "background": Background,
+    "noise": Noise,
+    "random_gain": RandomGain,
+    "random_polarity": RandomPolarity,
+    "reverb": Reverb,
+    "speed": Speed,
+    "time_shift": TimeShift,
+}
+
+# On a clip's samples: also those steps on windows that can work on a stream.
+STREAM_STEPS: dict[str, type[Any]] = {
+    "clip_gain": ClipGain,
+    "dither": Dither,
+    **{name: step for name, step in BUILT_IN.items() if hasattr(step, "on_stream")},
+}
+
 
 # Reading takes time that grows with the square of the length.
 LONGEST_EXPRESSION = 10_000
@@ -352,7 +454,7 @@ def give_steps(code: Iterable[Any]) -> None:
     Raises
     ------
     RecipeError
-        If one has no hash, see :mod:`.code_hash`; or if it is not of the script.
+        If one has no hash, see :mod:`.own_code`; or if it is not of the script.
     """
     for each in code:
         if getattr(each, "__module__", None) != MAIN:
@@ -489,7 +591,7 @@ def _find(name: str, expression: str, kind: Kind) -> Any:
         )
     if module_name == MAIN:
         try:
-            return main_code.find(name)
+            return own_code.find(name)
         except (LookupError, UnknownCode) as error:
             raise RecipeError(kind.field, error.args[0], expression) from None
     if _is_of_python(module_name):
@@ -597,7 +699,7 @@ def _check_step(step: Any, name: str, expression: str, kind: Kind) -> Any:
 
 
 def _name_of(target: Any, step: Any, kind: Kind) -> str:
-    """``module:qualname``, checked to name the same object; see also main_code."""
+    """``module:qualname``, checked to name the same object; see also own_code."""
     module = getattr(target, "__module__", None)
     qualified = getattr(target, "__qualname__", None)
     if module is None or qualified is None:
@@ -609,7 +711,7 @@ def _name_of(target: Any, step: Any, kind: Kind) -> str:
         )
     if module == MAIN:
         try:
-            return main_code.name_of(target)
+            return own_code.name_of(target)
         except UnknownCode as error:
             raise RecipeError(kind.field, str(error), step) from None
     if _find(name, name, kind) is not target:

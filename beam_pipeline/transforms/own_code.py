@@ -1,6 +1,14 @@
-"""What a function or a class of a script or a notebook is, as one SHA-256.
+"""A person's own code: modules that recipes name, and what a script itself defines.
 
 ::
+
+    peak   --name_of-->   __main__:peak@3f2a...     in the recipe: data
+           --ByValue-->   the code, pickled         to other processes of the run alone
+
+A name of a script is found only in a process to which the object itself was given: by
+the person, or by the process that started this one. No name is ever looked up in a
+script, so a recipe from a stranger cannot choose one of its functions; and no code is
+read from a data set. The SHA-256 is that of ::
 
     source text + defaults + closure + the globals that it uses
                                           |
@@ -21,17 +29,22 @@ import dataclasses
 import dis
 import functools
 import hashlib
+import importlib
 import inspect
 import json
 import linecache
 import operator
+import os
+import pickle
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import PurePath
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -291,3 +304,159 @@ def _used_globals(code: CodeType, name: str) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _used_globals(constant, name)
+
+
+_NAME = re.compile(rf"\b{MAIN}:[\w.]+@[0-9a-f]{{64}}")
+
+
+def by_value(value: Any) -> bytes:
+    """Pickles a value, with the classes and functions of the caller's script in it."""
+    from apache_beam.internal.cloudpickle import cloudpickle
+
+    return bytes(cloudpickle.dumps(value))
+
+
+class _Given(NamedTuple):
+    """A function or class, and the process in which it may change; None: in none."""
+
+    code: Any
+    process: int | None
+
+
+_given: dict[str, _Given] = {}
+
+
+def name_of(code: Any) -> str:
+    """Names a function or a class of the script, so that this process finds it again.
+
+    Returns
+    -------
+    str
+        ``__main__:name@SHA-256``, see :func:`.code_sha256`.
+
+    Raises
+    ------
+    UnknownCode
+        If it has no such hash, or if its name is that of something else by now.
+    """
+    qualified = code.__qualname__
+    if not isinstance(code, FunctionType | type):
+        raise UnknownCode(
+            f"{qualified} is of type {type(code).__name__}, but it must be a function "
+            "or a class"
+        )
+    try:
+        found = operator.attrgetter(qualified)(sys.modules[MAIN])
+    except AttributeError:
+        found = None
+    if found is not code:
+        raise UnknownCode(
+            f"another object now has the name {qualified}; if a cell was run again, "
+            "pass the new one"
+        )
+    name = f"{MAIN}:{qualified}@{code_sha256(code)}"
+    _given[name] = _Given(code, os.getpid())
+    return name
+
+
+def find(name: str) -> Any:
+    """Returns the function or class of a name.
+
+    Raises
+    ------
+    LookupError
+        If it was not given to this process, or has changed since. Says what to do.
+    UnknownCode
+        If it has changed so that it has no hash.
+    """
+    qualified, _, sha256 = name.removeprefix(f"{MAIN}:").partition("@")
+    if not sha256:
+        raise LookupError(
+            f"{name} is a name in a script or a notebook, and text cannot say which "
+            f"code that is; in Python, pass {qualified} itself"
+        )
+    code, process = _given.get(name, (None, None))
+    if code is not None and (process != os.getpid() or code_sha256(code) == sha256):
+        return code
+    if any(known.startswith(f"{MAIN}:{qualified}@") for known in list(_given)):
+        raise LookupError(
+            f"the code of {qualified}, or a value that it uses, has changed since it "
+            "was recorded or given; pass what was recorded"
+        )
+    raise LookupError(
+        f"{qualified} was defined in a script or a notebook, and the recipe has its "
+        f"name and its SHA-256, not its code; in Python, pass {qualified} again, to "
+        f"record() as before, to verify() as functions=[{qualified}]; or "
+        "move it into a module and record again"
+    )
+
+
+def code_in(texts: Iterable[str]) -> dict[str, Any]:
+    """Returns the functions and classes that texts name, as far as they were given."""
+    names = (name for text in texts for name in _NAME.findall(text))
+    return {name: _given[name].code for name in names if name in _given}
+
+
+@dataclass(frozen=True)
+class ByValue:
+    """Pickled in the place of a value, brings the code of the script that it needs.
+
+    Unpickling returns the value itself. A process that was given some code already
+    keeps its own: unpickled again, a class would take the place of the person's.
+    """
+
+    value: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        file = BytesIO()
+        _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(self.value)
+        return pickle.loads, (file.getvalue(),)
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, FunctionType | type) and value.__module__ == MAIN:
+            for name, given in list(_given.items())[::-1]:
+                if given.code is value:
+                    return _receive, (name, by_value(value))
+        return NotImplemented
+
+
+def _receive(name: str, pickled: bytes) -> Any:
+    if name not in _given:
+        _given[name] = _Given(pickle.loads(pickled), None)
+    return _given[name].code
+
+
+_folders: list[str] = []
+
+
+def search_last(folder: str) -> None:
+    """Lets :func:`import_own` find modules in a folder, after all other places.
+
+    The command line names the current folder here, and only for commands with a recipe
+    that the user wrote. Nothing else is ever imported from there: the current folder
+    may be a data set from the Internet that holds a ``numpy.py``.
+    """
+    _folders.append(folder)
+
+
+def import_own(name: str) -> ModuleType:
+    """Imports a module that a recipe names.
+
+    Raises
+    ------
+    Exception
+        Whatever the module's code raises; ImportError if there is no such module.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Of the name itself, and not of what an installed module imports.
+        is_missing = f"{name}.".startswith(f"{error.name}.")
+        if not is_missing or not _folders:
+            raise
+    while _folders:
+        sys.path.append(_folders.pop())  # it stays, because the module may import more
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
