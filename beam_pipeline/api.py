@@ -123,7 +123,8 @@ def record(
     TooManyRejected
         If more clips are rejected than ``max_rejected``; everything else is written.
     IncompleteRun, WorkerDied
-        If the job failed; the same call continues it.
+        If the job failed, or clips could not be read because the machine failed; the
+        same call continues it.
     """
     from beam_pipeline.run.local import run_local
 
@@ -263,6 +264,7 @@ def claimed_job(
             recipe,
             str(run.max_rejected),
             skip_recorded=_skipped(run, recipe, inputs),
+            allow_unreadable=run.allow_unreadable,
         )
         with locked(work), nothing_left(output, work):
             difference = None
@@ -383,6 +385,7 @@ def plan(
                 recipe,
                 str(run.max_rejected),
                 skip_recorded=_skipped(run, recipe, inputs),
+                allow_unreadable=run.allow_unreadable,
             )
             made = plan_local(job, run.time_limit, sample)
     warn_of_plan(made.summary, recipe)

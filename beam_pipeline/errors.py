@@ -10,6 +10,7 @@
     ├── OutputError          an output folder that must not be touched
     ├── ClipError            one clip cannot become examples; becomes a reject
     │   ├── UnreadableAudio  no decoder opens it, or decoding fails in the middle
+    │   ├── Unreadable       the machine failed when it was read; it may be good
     │   ├── EmptyAudio       it opens and holds no frames
     │   ├── TruncatedAudio   its header declares more frames than it holds
     │   ├── NonFiniteAudio   it holds NaN or infinite samples
@@ -23,6 +24,7 @@
     ├── TooManyRejected      more rejects than the run allows
     ├── IncompleteRun        the written shards differ from the plan
     ├── StoreError           an object store does not answer, or refuses a request
+    │   └── DiskError        a disk or a mount fails to read a file
     ├── EngineError          an engine of Beam is not reachable or not installed
     ├── WorkerDied           a worker process ended before its work did
     ├── DamagedRecord        a shard does not hold the example that it should
@@ -38,6 +40,7 @@ another. PyTorch rebuilds it from its message instead; it then has the message o
 from __future__ import annotations
 
 import difflib
+import errno
 import reprlib
 from collections.abc import Iterable
 
@@ -127,6 +130,10 @@ class UnreadableAudio(ClipError):
     """No decoder opens the file, or decoding fails in the middle."""
 
 
+class Unreadable(ClipError):
+    """The machine, its network or a store failed at the clip, which may be good."""
+
+
 class EmptyAudio(ClipError):
     """The file opens and holds no frames."""
 
@@ -195,6 +202,10 @@ class StoreError(AudioTFRecordsError):
         return f"{path}: {reason}. {hint}"
 
 
+class DiskError(StoreError):
+    """``DiskError(path, reason, advice)``: the machine failed to read a local file."""
+
+
 class EngineError(AudioTFRecordsError):
     """``EngineError(message)``: the job was not started."""
 
@@ -229,6 +240,40 @@ class VerificationError(AudioTFRecordsError):
     def _message(self) -> str:
         (problems,) = self.args
         return "\n".join(problems)
+
+
+# What a system says of a path, or of the file there. Another try would find the same.
+_OF_FILE = {
+    errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EISDIR,
+    errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ESPIPE,
+    errno.EOVERFLOW, errno.EILSEQ,
+}  # fmt: skip
+
+
+def is_of_machine(error: BaseException) -> bool:
+    """Whether the machine, its network or a store failed, and not a file.
+
+    So fail a disk (EIO), a mount (ESTALE), limits of open files (EMFILE) and of memory,
+    a full disk, a connection, and every request that a store does not answer. The same
+    file may be read at the next try. Errors of the system that are not known to be of
+    a path or a file count as such: a good file must not be rejected.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno not in _OF_FILE
+    kinds = Unreadable, StoreError, MemoryError, ConnectionError, TimeoutError
+    return isinstance(error, kinds)
+
+
+def read_error(path: str, failed: str, error: BaseException) -> ClipError:
+    """Returns the error of a file that cannot be read: the machine's, or its own.
+
+    Parameters
+    ----------
+    failed : str
+        What happened, at the beginning of the reason.
+    """
+    kind = Unreadable if is_of_machine(error) else UnreadableAudio
+    return kind(path, f"{failed}: {getattr(error, 'strerror', None) or error}")
 
 
 def shown(value: object, most: int = 1000) -> str:

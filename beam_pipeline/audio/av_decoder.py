@@ -25,7 +25,7 @@ from beam_pipeline.audio.av_library import EXTRA, is_installed
 from beam_pipeline.audio.common_containers import check_common
 from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder import UNKNOWN_FRAMES, AudioInfo, ForwardDecoder
-from beam_pipeline.errors import UnreadableAudio
+from beam_pipeline.errors import ClipError, Unreadable, UnreadableAudio, read_error
 
 _Samples = npt.NDArray[np.float32]
 _NOTHING: _Samples = np.empty((0, 1), np.float32)
@@ -96,8 +96,7 @@ class AvDecoder(ForwardDecoder):
             try:
                 self._open(file, container)
             except _failures() as error:
-                reason = f"not readable as audio: {_text_of(error)}"
-                raise UnreadableAudio(name, reason) from error
+                raise _error_of(name, "not readable as audio", error) from error
             # A decoder may find another rate than the container declares.
             self._ready: _Samples = next(self._blocks, _NOTHING)
             self.info = self._checked(probed, self._header(container))
@@ -205,9 +204,10 @@ class AvDecoder(ForwardDecoder):
                         decoded += frame.samples
                         yield _as_floats(frame)
         except failures as error:
-            self.broke = is_of_ffmpeg(error)
-            reason = f"decoding failed after frame {decoded}: {_text_of(error)}"
-            raise UnreadableAudio(self.name, reason) from error
+            reason = f"decoding failed after frame {decoded}"
+            raised = _error_of(self.name, reason, error)
+            self.broke = not isinstance(raised, Unreadable)
+            raise raised from error
 
     def _refuse_change(self, frame: Any, decoded: int) -> None:
         found = frame.sample_rate, frame.layout.nb_channels
@@ -237,14 +237,14 @@ class AvDecoder(ForwardDecoder):
 
 
 def condition_of(file: BinaryIO, name: str, container: str) -> Condition:
-    """Returns what is wrong with a container; raises UnreadableAudio for OSError."""
+    """Returns what is wrong with a container; raises a ClipError for OSError."""
     try:
         file_bytes = file.seek(0, os.SEEK_END)
         if container in COMMON:
             return check_common(file, file_bytes)
         return check_container(container, file, file_bytes)
     except OSError as error:
-        raise UnreadableAudio(name, f"cannot be read: {error}") from error
+        raise read_error(name, "cannot be read", error) from error
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -253,13 +253,12 @@ def _failures() -> tuple[type[Exception], ...]:
     return FFmpegError, OSError
 
 
-def is_of_ffmpeg(error: BaseException) -> bool:
-    """Whether ffmpeg failed, and not the file that it reads."""
-    return isinstance(error, _failures()[0])
-
-
-def _text_of(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+def _error_of(name: str, failed: str, error: Exception) -> ClipError:
+    """Returns the error of a file; ffmpeg's own numbers of errors are about it."""
+    if isinstance(error, _failures()[0]):
+        text = getattr(error, "strerror", None) or str(error)
+        return UnreadableAudio(name, f"{failed}: {text}")
+    return read_error(name, failed, error)
 
 
 def _as_floats(frame: Any) -> _Samples:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from beam_pipeline.audio import flac
 
-_T = TypeVar("_T")
 _ENDLESS_BYTES = 1 << 44
 
 
@@ -31,48 +29,46 @@ class Callbacks:
         endless: bool = False,
     ) -> None:
         self.file = file
-        self._endless = endless
-        self._beyond: int | None = None  # the position, where the file has no bytes
         self.failure: BaseException | None = None
+        self._endless = endless
+        self._is_beyond = False  # where the file has no bytes
         self._search = search
-        self._position = 0
+        self._position = file.tell()
 
-    def read(self, count: int) -> bytes:
-        # A raw file may return fewer bytes than it has; libsndfile would take that as
-        # the end.
-        if self._beyond is not None:  # libmpg123 looks for a tag before the end
-            data = bytes(min(count, _ENDLESS_BYTES - self._beyond))
-            self._beyond += len(data)
-            return data
-        data = self._guard(b"", self.file.read, count)
-        while 0 < len(data) < count:
-            more = self._guard(b"", self.file.read, count - len(data))
-            if not more:
-                break
-            data += more
-        if self._search is not None:
-            self._guard(None, self._search.add, self._position, data)
-            self._position += len(data)
-        return data
+    def readinto(self, buffer: Any) -> int:
+        count = len(buffer)
+        if self._is_beyond:  # libmpg123 looks for a tag before the end
+            count = min(count, _ENDLESS_BYTES - self._position)
+            buffer[:count] = bytes(count)
+            self._position += count
+            return count
+        if self.failure is not None:
+            return 0
+        try:
+            data = self.file.read(count)
+            # A raw file may return fewer bytes than it has; libsndfile would take that
+            # as the end.
+            while 0 < len(data) < count and (more := self.file.read(count - len(data))):
+                data += more
+            buffer[: len(data)] = data
+            if self._search is not None:
+                self._search.add(self._position, data)
+        except BaseException as error:
+            self.failure = error
+            return 0
+        self._position += len(data)
+        return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._beyond = None
-        if self._endless and whence == os.SEEK_END:
-            self._beyond = _ENDLESS_BYTES + offset
-            return self._beyond
-        position = self._guard(-1, self.file.seek, offset, whence)
-        self._position = position
-        return position
-
-    def tell(self) -> int:
-        if self._beyond is not None:
-            return self._beyond
-        return self._guard(-1, self.file.tell)
-
-    def _guard(self, otherwise: _T, function: Callable[..., _T], *args: Any) -> _T:
-        if self.failure is None:
+        self._is_beyond = self._endless and whence == os.SEEK_END
+        if self._is_beyond:
+            self._position = _ENDLESS_BYTES + offset
+        elif self.failure is None:
             try:
-                return function(*args)
+                self._position = self.file.seek(offset, whence)
             except BaseException as error:
                 self.failure = error
-        return otherwise
+        return self.tell()
+
+    def tell(self) -> int:
+        return self._position if self.failure is None else -1

@@ -19,7 +19,7 @@ from beam_pipeline.audio.callbacks import Callbacks
 from beam_pipeline.audio.condition import check_stream
 from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder_noise import call_quietly
-from beam_pipeline.errors import UnreadableAudio
+from beam_pipeline.errors import UnreadableAudio, read_error
 from beam_pipeline.marks import Marks
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ SEEK_GAP = 1 << 14  # frames; shorter gaps are decoded and dropped
 _PCM_FORMATS = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST"}
 _INT16_SCALE = np.float32(1 / 32768)
 _RAW_SAMPLES = 1 << 15
+_BUFFER_BYTES = 1 << 13
 _BLOCK_SAMPLES = 1 << 17  # of all channels; 512 KiB of float32
 
 
@@ -104,10 +105,7 @@ def finds_frames(info: AudioInfo) -> bool:
 
 @contextlib.contextmanager
 def opened(source: Source, name: str) -> Iterator[BinaryIO]:
-    """Opens a source for the ``with`` block; leaves file objects open.
-
-    Local files are unbuffered, so that libsndfile can share their descriptor.
-    """
+    """Opens a source for the ``with`` block; leaves file objects open."""
     if not isinstance(source, str):
         yield source
         return
@@ -115,10 +113,9 @@ def opened(source: Source, name: str) -> Iterator[BinaryIO]:
         # Opening a pipe would block until it has a writer.
         if not stat.S_ISREG(os.stat(source).st_mode):
             raise UnreadableAudio(name, "cannot be opened: not a regular file")
-        file = open(source, "rb", buffering=0)  # noqa: SIM115
+        file = open(source, "rb", _BUFFER_BYTES)  # noqa: SIM115
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UnreadableAudio(name, f"cannot be opened: {reason}") from error
+        raise read_error(name, "cannot be opened", error) from error
     with file:
         yield file
 
@@ -272,12 +269,17 @@ class Decoder(ForwardDecoder):
     def holds_frame(self, frame: int) -> bool:
         """Whether ``frame`` can be decoded; the decoder must not be used afterwards."""
         try:
-            self._sound.seek(frame)
-            return len(self._sound.read(1, out=self.scratch[:1])) == 1
-        except soundfile.LibsndfileError:
+            return self._call(f"frame {frame} cannot be read", self._read_one, frame)
+        except UnreadableAudio as error:
+            if not isinstance(error.__cause__, DecodingError):
+                raise
             return False
         finally:
             self.refuse_change()
+
+    def _read_one(self, frame: int) -> bool:
+        self._sound.seek(frame)
+        return len(self._sound.read(1, out=self.scratch[:1])) == 1
 
     def refuse_change(self) -> None:
         """Raises ``UnreadableAudio`` if a FLAC stream changes in the bytes read.
@@ -336,12 +338,11 @@ class Decoder(ForwardDecoder):
             raise UnreadableAudio(self.name, "not readable as audio: it has 0 bytes")
         self._flac = flac.read_stream_info(file)
         endless = self._mpeg is not None and self._mpeg.declared is None
-        if isinstance(file, io.FileIO) and self._flac is None and not endless:
-            os.lseek(file.fileno(), 0, os.SEEK_SET)
-            return _ForwardSoundFile(file.fileno(), closefd=False)
         file.seek(0)
         if self._flac is not None:
             self._search = flac.BlockSearch(self._flac)
+        # With a descriptor, libsndfile would hide the errors of reads, or take them for
+        # the end of the file.
         self._callbacks = Callbacks(file, self._search, endless)
         return _ForwardSoundFile(self._callbacks)
 
@@ -363,8 +364,10 @@ class Decoder(ForwardDecoder):
             return result
         if isinstance(failure, soundfile.LibsndfileError):
             text = failure.error_string
-        elif isinstance(failure, soundfile.SoundFileError | OSError):
+        elif isinstance(failure, soundfile.SoundFileError):
             text = str(failure)
+        elif isinstance(failure, OSError):
+            raise read_error(self.name, failed, failure) from failure
         else:
             raise failure
         raise UnreadableAudio(self.name, f"{failed}: {text}") from failure

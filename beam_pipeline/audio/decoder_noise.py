@@ -17,6 +17,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
+from beam_pipeline.errors import is_of_machine
+
 _T = TypeVar("_T")
 _UNBUFFERED = 2
 _NOISE = re.compile(rb"\s*$|Note: |Warning: |\[src/libmpg123/")
@@ -64,7 +66,9 @@ def _catcher() -> _Catcher | None:
         libc = ctypes.CDLL(None)
         name = "stderr" if hasattr(libc, "stderr") else "__stderrp"  # macOS
         return _Catcher(ctypes.c_void_p.in_dll(libc, name), libc)
-    except (OSError, TypeError, ValueError, AttributeError):
+    except (OSError, TypeError, ValueError, AttributeError) as error:
+        if is_of_machine(error):  # there is one for the next try
+            raise
         return None
 
 

@@ -23,7 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.decoder import AudioInfo, ForwardDecoder, Source, opened
-from beam_pipeline.errors import EmptyAudio, NonFiniteAudio, UnreadableAudio
+from beam_pipeline.errors import (
+    EmptyAudio,
+    NonFiniteAudio,
+    Unreadable,
+    UnreadableAudio,
+    is_of_machine,
+    read_error,
+)
 from beam_pipeline.marks import Marks
 
 # What a clip has instead of the name of a subtype.
@@ -136,10 +143,19 @@ class Loader:
     def _call(self, function: Callable[[str], Any], path: str, name: str) -> Any:
         try:
             return function(path)
-        except Exception as error:  # the loader's own code may raise anything
-            raise UnreadableAudio(
-                name, f"the loader {self.name} raised {type(error).__name__}: {error}"
-            ) from error
+        except Exception as first:  # the loader's own code may raise anything
+            error = first
+        if not is_of_machine(error):
+            # Libraries hide errors of reads. What the file holds fails every time.
+            _read_all(path, name)
+            try:
+                return function(path)
+            except Exception as second:
+                error = second
+        kind = Unreadable if is_of_machine(error) else UnreadableAudio
+        raise kind(
+            name, f"the loader {self.name} raised {type(error).__name__}: {error}"
+        ) from error
 
     def _wrong(self, name: str, found: str) -> UnreadableAudio:
         return UnreadableAudio(
@@ -199,9 +215,19 @@ def local_path(source: Source, name: str) -> Iterator[str]:
             source.seek(0)
             shutil.copyfileobj(source, copy)
         except OSError as error:
-            raise UnreadableAudio(name, f"cannot be read: {error}") from error
+            raise read_error(name, "cannot be read", error) from error
         copy.flush()
         yield copy.name
+
+
+def _read_all(path: str, name: str) -> None:
+    """Reads a file to its end; raises a ClipError if the system cannot."""
+    try:
+        with open(path, "rb", 0) as file:
+            while file.read(1 << 20):
+                Marks.progress()
+    except OSError as error:
+        raise read_error(name, "cannot be read", error) from error
 
 
 def _as_whole(value: Any) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from beam_pipeline.audio.av_containers import COMMON, DEMUXERS, find_container
-from beam_pipeline.audio.av_decoder import AvDecoder, is_of_ffmpeg
+from beam_pipeline.audio.av_decoder import AvDecoder
 from beam_pipeline.audio.av_library import DECODERS, PYAV, SOUNDFILE, is_installed
 from beam_pipeline.audio.common_containers import find_common
 from beam_pipeline.audio.decoder import (
@@ -20,7 +20,7 @@ from beam_pipeline.audio.decoder import (
     DecodingError,
     ForwardDecoder,
 )
-from beam_pipeline.errors import UnreadableAudio
+from beam_pipeline.errors import UnreadableAudio, read_error
 
 
 def ffmpeg_container(
@@ -60,9 +60,7 @@ def ffmpeg_container(
         return container  # what is installed does not choose: it is rejected
     try:
         AvDecoder(file, name, container).close()
-    except UnreadableAudio as error:
-        if error.__cause__ is not None and not is_of_ffmpeg(error.__cause__):
-            raise  # the store failed, not the file
+    except UnreadableAudio:
         if container in COMMON:
             return None
     return container
@@ -140,4 +138,4 @@ def _find_container(
     try:
         return find(file)
     except OSError as error:
-        raise UnreadableAudio(name, f"cannot be read: {error}") from error
+        raise read_error(name, "cannot be read", error) from error

@@ -33,6 +33,7 @@ from beam_pipeline.errors import (
     NonFiniteAudio,
     TruncatedAudio,
     UnreadableAudio,
+    read_error,
 )
 
 # No codec packs more frames into one byte of a file (digital silence in FLAC has 5
@@ -247,11 +248,11 @@ def _read_header(file: BinaryIO, name: str) -> _Header:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Turns OSError into ``UnreadableAudio``."""
+    """Turns OSError into a ClipError."""
     try:
         yield
     except OSError as error:
-        raise UnreadableAudio(name, f"cannot be read: {error}") from error
+        raise read_error(name, "cannot be read", error) from error
 
 
 def _has_known_length(info: AudioInfo, file_bytes: int) -> bool:
@@ -311,5 +312,5 @@ def _count_until_error(decoder: Decoder, block_frames: int) -> int:
                 break
     except UnreadableAudio as error:
         if not isinstance(error.__cause__, DecodingError):
-            raise  # the store failed, not the file
+            raise
     return decoder.position

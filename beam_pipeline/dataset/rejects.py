@@ -12,7 +12,12 @@ import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import REJECTED
-from beam_pipeline.errors import InputError, TooManyRejected
+from beam_pipeline.errors import (
+    IncompleteRun,
+    InputError,
+    TooManyRejected,
+    Unreadable,
+)
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
@@ -47,6 +52,23 @@ def check_rejects(
             "All other clips are written. "
             "To accept the data set without the rejected clips, give the same command "
             f"again with `max_rejected` {rejected}.{before}"
+        )
+
+
+def check_readable(
+    listing: ListingSummary, rejects: Iterable[Reject], kept: str
+) -> None:
+    """Raises IncompleteRun if the machine failed at a clip, for this may pass.
+
+    ``kept`` is a sentence that says what was done with all other clips.
+    """
+    failed = {r.row: r for r in rejects if r.error == Unreadable.__name__}
+    if failed:
+        raise IncompleteRun(
+            f"The disk, the network or the memory failed at {len(failed)} of "
+            f"{listing.clips} clips:\n{name_some(failed.values(), '')}\n{kept} To try "
+            "the clips above again, give the same command again. If they stay "
+            "unreadable, `allow_unreadable` rejects them."
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from apache_beam.pvalue import TaggedOutput
 
 from beam_pipeline.audio.decoder import AudioInfo
+from beam_pipeline.audio.retrying import retry
 from beam_pipeline.dofns.step import REJECTS, Step
 from beam_pipeline.errors import ClipError, InputError
 from beam_pipeline.inputs.rows import SourceRow
@@ -86,7 +87,8 @@ class Probe(_ClipStep):
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)
         try:
-            clip = self._prober.clip(_row_of(values))
+            row = _row_of(values)
+            clip = retry(lambda: self._prober.clip(row), row.filepath)
         except ClipError as error:
             yield TaggedOutput(REJECTS, self.reject("probe", error, error.reason))
             return
@@ -178,7 +180,8 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)
         try:
-            clip = self._prober.clip(_row_of(values), _probed(values))
+            row, probed = _row_of(values), _probed(values)
+            clip = retry(lambda: self._prober.clip(row, probed), row.filepath)
         except ClipError as error:
             yield TaggedOutput(REJECTS, self.reject("probe", error, error.reason))
             return

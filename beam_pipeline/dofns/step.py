@@ -5,7 +5,7 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from beam_pipeline.errors import ClipError
+from beam_pipeline.errors import ClipError, Unreadable
 from beam_pipeline.parameters import check_choice
 from beam_pipeline.pipeline.sink import COUNTERS
 from beam_pipeline.write.process_settings import OneThread
@@ -29,8 +29,11 @@ class Step(beam.DoFn):  # type: ignore[misc]
         OneThread.end()
 
     def reject(self, stage: str, error: ClipError, reason: str) -> dict[str, str]:
-        """Returns the reject of an error, or raises the error."""
-        if self._on_error == "raise":
+        """Returns the reject of an error, or raises the error.
+
+        That of the machine is raised in any case, so that the runner tries again.
+        """
+        if self._on_error == "raise" or isinstance(error, Unreadable):
             raise error
         name = type(error).__name__
         Metrics.counter(COUNTERS, f"rejected_{name}").inc()

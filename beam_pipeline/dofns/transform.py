@@ -14,7 +14,12 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dofns.step import REJECTS, Step
-from beam_pipeline.errors import InputError, OptionError, TransformError
+from beam_pipeline.errors import (
+    InputError,
+    OptionError,
+    TransformError,
+    is_of_machine,
+)
 from beam_pipeline.parameters import check_text, check_whole
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.steps import parse_transform
@@ -177,6 +182,8 @@ class Transform(Step):
         try:
             return list(self._apply([pending.array for pending in block], rate))
         except (Exception, SystemExit) as error:  # a transform may raise anything
+            if is_of_machine(error):
+                raise
             if len(block) == 1:
                 return [self._error(block[0], error)]
             return [result for one in block for result in self._results([one], rate)]

@@ -17,7 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.errors import (
+    RecipeError,
+    TransformError,
+    Unreadable,
+    is_of_machine,
+)
 from beam_pipeline.marks import Marks
 from beam_pipeline.transforms.steps import Kind, naming_step
 
@@ -134,6 +139,7 @@ def run_on_windows(
             except (Exception, SystemExit):  # only whether it fails matters
                 where = f"the window at frame {starts[at]}"
                 break
-        raise TransformError(
+        kind = Unreadable if is_of_machine(error) else TransformError
+        raise kind(
             filepath, f"{name} fails on {where}: {type(error).__name__}: {error}"
         ) from error

@@ -42,6 +42,7 @@ from beam_pipeline.dataset.output_folder import (
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
     check_any_accepted,
+    check_readable,
     check_rejects,
     count_clips,
     sort_rejects,
@@ -102,11 +103,15 @@ def finish_job(
     if not claimed and is_finished(output, shards):
         clear_work(work)  # an earlier call ended after that
         return files.join(output, METADATA)
-    if job.repairs:
-        return finish_repair(shards, job)
     plan = read_plan(plan_folder)
     summary, manifest = plan.summary, Pages(plan_folder, plan.manifest)
     rejects = sort_rejects(chain(planned_rejects(plan, plan_folder), rejects))
+    if not job.allow_unreadable:
+        with keeping_verdict(work):
+            kept = "All other clips are written."
+            check_readable(summary.listing, rejects, kept)
+    if job.repairs:
+        return finish_repair(shards, job)
     is_new = any(info.examples for info in shards) or not job.skip_recorded
     replaces = job.shards_folder() != output
     stays = replaces or not is_new  # what the output holds

@@ -18,7 +18,8 @@ class Job:
     """What to record, how, and where; ``output`` ends in a separator.
 
     With ``replaces``, a data set in the output stays until the new one is ready. Clips
-    that the data sets in the folders ``skip_recorded`` hold are left out. With
+    that the data sets in the folders ``skip_recorded`` hold are left out. Without
+    ``allow_unreadable``, the run fails if the machine fails at a clip. With
     ``repairs``, shards of a data set are made again, see
     :mod:`beam_pipeline.read.verify`. ``run`` is another name in each run: a plan is for
     one run, because inputs may have changed since the run before.
@@ -32,6 +33,7 @@ class Job:
     replaces: bool = False
     repairs: bool = False
     skip_recorded: tuple[str, ...] = ()
+    allow_unreadable: bool = False
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def splits_are_decided(self) -> bool:

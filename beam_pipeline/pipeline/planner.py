@@ -24,8 +24,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from beam_pipeline.dataset.manifest import make_manifest_part
+from beam_pipeline.dataset.rejects import check_readable
 from beam_pipeline.dataset.work_folder import announce_plan, keeping_verdict
-from beam_pipeline.errors import IncompleteRun, UnusableEntry
+from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
@@ -135,10 +136,15 @@ def _plan(
             yield _without_alike(clips, bad, listing, recipe)
 
     rejects, corpus = PageWriter(folder), CorpusCount(recipe)
+    unreadable: list[Reject] = []
     for clips, bad in blocks():
         corpus.add(clips, bad)
         if bad:
             rejects.add(Batch(bad))
+            unreadable += (r for r in bad if r.error == Unreadable.__name__)
+    if not job.allow_unreadable:
+        # Without them, splits and shards would be others than with them.
+        check_readable(listing, unreadable, "So there is no plan yet.")
     columns = job.inputs[0].columns
     example_format = format_of(corpus.corpus(), recipe, listing, columns)
     manifest, tasks = PageWriter(folder), PageWriter(folder)

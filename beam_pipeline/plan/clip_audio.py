@@ -22,7 +22,12 @@ from beam_pipeline.audio.clip_reader import ClipReader
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.audio.loaded import Loader
-from beam_pipeline.errors import ClipError, TransformError
+from beam_pipeline.errors import (
+    ClipError,
+    TransformError,
+    Unreadable,
+    is_of_machine,
+)
 from beam_pipeline.examples.feature_steps import measuring_step
 from beam_pipeline.examples.features import resolve_transforms
 from beam_pipeline.examples.trial import run_on_windows
@@ -211,7 +216,8 @@ def find_passages(
             raise
         except (Exception, SystemExit) as error:
             Marks.leave_fork()
-            raise TransformError(
+            kind = Unreadable if is_of_machine(error) else TransformError
+            raise kind(
                 clip.filepath, f"{name} fails: {type(error).__name__}: {error}"
             ) from error
         finally:

@@ -11,12 +11,13 @@ from typing import Any, BinaryIO
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
 from beam_pipeline.audio.probe import check_channel, probe_audio, telling_length
+from beam_pipeline.audio.retrying import retry
 from beam_pipeline.errors import (
     ClipError,
     InputError,
     ShortClip,
-    UnreadableAudio,
     UnusableEntry,
+    read_error,
 )
 from beam_pipeline.examples.event_windows import cover_passages, place_windows
 from beam_pipeline.examples.windows import (
@@ -75,13 +76,16 @@ class Prober:
         self._measures = FeatureMeasures.of(recipe)
 
     def probe(self, row: SourceRow) -> Clip | Reject:
-        """Returns the clip of a row, or a reject with the reason."""
+        """Returns the clip of a row, or a reject with the reason.
+
+        If the machine fails, it reads the file again; see :mod:`.retrying`.
+        """
         try:
             if row.problem is not None:
                 raise UnusableEntry(row.filepath, row.problem)
             if (poison_clip := self._poison_clips.probed(row)) is not None:
                 raise poison_clip.to_error()
-            return self.clip(row)
+            return retry(lambda: self.clip(row), row.filepath)
         except ClipError as error:
             stage = "sources" if row.problem is not None else "probe"
             name, reason = type(error).__name__, error.reason
@@ -256,8 +260,8 @@ class Prober:
         path = locate(self._inputs, row.source, row.filepath)
         try:
             return files.begin_read(path)
-        except (FileNotFoundError, InputError) as error:  # InputError: unknown scheme
-            raise UnreadableAudio(row.filepath, f"cannot be opened: {error}") from error
+        except (OSError, InputError) as error:  # InputError: unknown scheme
+            raise read_error(row.filepath, "cannot be opened", error) from error
 
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """Returns what a row's file holds, and when it was last changed."""
@@ -391,7 +395,7 @@ class FileHashes:
             if found is None:
                 found = self._known[key] = _sha256(path)
         except OSError as error:
-            raise UnreadableAudio(name, f"cannot be hashed: {error}") from error
+            raise read_error(name, "cannot be hashed", error) from error
         if len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
         return found

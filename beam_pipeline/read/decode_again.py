@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
-from beam_pipeline.errors import DamagedRecord, InputError
+from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
 from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
@@ -262,8 +262,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def _checked(block: _Block) -> _Block:
-    """Returns a block; raises ValueError if its examples are lost."""
+    """Returns a block; raises ValueError if its examples are lost.
+
+    Raises Unreadable if the machine failed.
+    """
     if block.reject is not None:
+        if block.reject.error == Unreadable.__name__:
+            raise Unreadable(block.reject.filepath, block.reject.reason)
         raise ValueError(f"cannot be made again: {block.reject.reason}")
     return block
 

@@ -543,7 +543,8 @@ class ShardBytes:
         if self._is_local:
             opened = self._opened(shard)
             for number, (start, stop) in enumerate(ranges, 1):
-                data = _pread(opened.fd, start, stop)
+                with files.reading(self.path(shard)):
+                    data = _pread(opened.fd, start, stop)
                 if number == len(ranges):
                     self.check(shard)
                 yield data
@@ -588,7 +589,8 @@ class ShardBytes:
                 self._open.move_to_end(shard.file)
                 return opened
         try:
-            opened = _OpenShard(self.path(shard))
+            with files.reading(self.path(shard)):
+                opened = _OpenShard(self.path(shard))
         except OSError as error:
             raise self._missing(shard, error) from error
         self._check(shard, opened.stamp)

@@ -90,6 +90,7 @@ class RunKeywords(TypedDict, total=False):
     """The options of a run, which decide no byte of the data set."""
 
     max_rejected: int | str
+    allow_unreadable: bool
     overwrite: bool
     skip_recorded: PathLike | Sequence[PathLike]
     workers: int | None

@@ -26,6 +26,9 @@ class RunOptions(Declared):
     ----------
     max_rejected : int or str
         Largest number or percentage of clips that may be rejected: ``5`` or ``"1%"``.
+    allow_unreadable : bool
+        Reject clips that the machine cannot read, for example because of a dead sector,
+        instead of failing until it can.
     overwrite : bool
         Replace the data set that is in the output folder.
     skip_recorded : path or sequence of paths
@@ -52,6 +55,9 @@ class RunOptions(Declared):
         ValueType(),
         "largest number or percentage of clips that may be rejected",
         "N|P%",
+    )
+    allow_unreadable: bool = option(
+        False, Flag(), "reject clips that the disk or the network fails to read"
     )
     overwrite: bool = option(False, Flag(), "replace the data set in the output folder")
     skip_recorded: PathLike | Sequence[PathLike] = option(

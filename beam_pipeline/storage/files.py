@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
+import io
 import os
 import shutil
 import stat
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 import google_crc32c
 
-from beam_pipeline.errors import InputError, OutputError
+from beam_pipeline.errors import DiskError, InputError, OutputError, is_of_machine
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
 from beam_pipeline.storage.private_folder import delete_abandoned, folder_of_process
@@ -83,12 +84,43 @@ def open_read(path: str) -> BinaryIO:
     ------
     InputError
         If a pipe or a device is in the place of the file: it may never end.
+    DiskError
+        If the machine fails to open a local file; also while it is read.
     """
     if is_local(path):
-        return open(path, "rb", opener=_open_regular)
+        with reading(path):
+            return io.BufferedReader(_LocalFile(path, opener=_open_regular))
     if is_in_store(path):
         return cast(BinaryIO, StoreReader(path))
     return beam_filesystem.open_read(path)
+
+
+class _LocalFile(io.FileIO):
+    """A local file that says its path if the machine fails to read it."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        with reading(str(self.name)):
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        with reading(str(self.name)):
+            return super().readall()
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Raises DiskError, with the path, if the machine fails to read a local file."""
+    try:
+        yield
+    except OSError as error:
+        if not is_of_machine(error):
+            raise
+        raise DiskError(
+            path,
+            f"cannot be read: {error.strerror}",
+            "The machine failed, and the file may be good. Look after the disk, the "
+            "mount or the limits of the process. Then give the command again.",
+        ) from error
 
 
 def _open_regular(path: str, flags: int) -> int:

@@ -13,7 +13,8 @@ its reject, so that the positions of the shard still add up.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
+from beam_pipeline.audio.retrying import retried
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import near
@@ -56,6 +58,9 @@ TREAT, TRANSFORM, ENCODE = "treat", "transform", "encode"
 # How many clips are requested from an object store while another is decoded. Without
 # this, each short clip would wait for an answer.
 CLIPS_AHEAD = 16
+
+# Opens a file of a clip.
+Begin = Callable[[], str | BinaryIO]
 
 # The frames, or the windows, of a block whose examples are lost.
 _NOTHING = np.zeros(0, np.float32)
@@ -172,16 +177,24 @@ def decode_audio(
 
     Poison clips are lost; no decoder opens them.
     """
-    ahead: deque[tuple[Segment, Integers, Integers, str | BinaryIO]] = deque()
+    ahead: deque[tuple[Segment, Integers, Integers, Begin]] = deque()
     decode = partial(_decode_segment, work, recipe, poison_clips)
     for segment in work.task.segments:
         starts, copies = locate_examples(segment, recipe)
-        source = _begin_read(segment, starts, inputs, recipe.windows)
-        ahead.append((segment, starts, copies, source))
+        begin = partial(_begin_read, segment, starts, inputs, recipe.windows)
+        ahead.append((segment, starts, copies, _begun(begin)))
         if len(ahead) > CLIPS_AHEAD:
             yield from decode(*ahead.popleft())
     while ahead:
         yield from decode(*ahead.popleft())
+
+
+def _begun(begin: Begin) -> Begin:
+    """Returns what gives the source that is begun now, and later new ones."""
+    first = []
+    with suppress(OSError):  # it comes again when it is the clip's turn
+        first.append(begin())
+    return lambda: first.pop() if first else begin()
 
 
 def _begin_read(
@@ -208,7 +221,7 @@ def _decode_segment(
     segment: Segment,
     starts: Integers,
     copies: Integers,
-    source: str | BinaryIO,
+    begin: Begin,
 ) -> Iterator[FrameBlock]:
     clip, audio, windows = segment.clip, recipe.audio, recipe.windows
     poison_clip = poison_clips.recorded(clip)
@@ -228,9 +241,13 @@ def _decode_segment(
 
     try:
         if poison_clip is not None:
-            with files.closing(source):
+            with files.closing(begin()):
                 raise poison_clip.to_error()
-        for block, frames in _read_stretches(clip, starts, source, audio, windows):
+
+        def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+            return _read_stretches(clip, starts, begin(), audio, windows)
+
+        for block, frames in retried(read, clip.filepath):
             until = done + len(block)
             yield FrameBlock(slot(until), planned.part(done, until), frames)
             done = until
@@ -283,9 +300,13 @@ def read_windows(
     segment = Segment(clip, 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
     windows, audio = recipe.windows, recipe.audio
-    source = _begin_read(segment, starts, inputs, windows)
     length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
-    for block, frames in _read_stretches(clip, starts, source, audio, windows):
+
+    def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+        source = _begin_read(segment, starts, inputs, windows)
+        return _read_stretches(clip, starts, source, audio, windows)
+
+    for block, frames in retried(read, clip.filepath):
         yield block, slice_windows(frames, int(block[0]), block, length)
 
 

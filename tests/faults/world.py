@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -33,6 +35,27 @@ _FORKS.set_forkserver_preload(
      "beam_pipeline.read.already_recorded", "beam_pipeline.audio.decoder",
      "beam_pipeline.read.audit"]
 )  # fmt: skip
+
+
+@functools.cache
+def start_server() -> bool:
+    """Starts the server; returns whether it could load ``failing_reads.c``."""
+    source = Path(__file__).with_name("failing_reads.c")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        return False
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        library = f"{folder}/failing_reads.so"
+        words = [compiler, "-shared", "-fPIC", "-o", library, str(source), "-ldl"]
+        subprocess.run(words, check=True)
+        os.environ["LD_PRELOAD"] = library
+        try:
+            first = _FORKS.Process(target=int)  # starts the server
+            first.start()
+            first.join()
+        finally:
+            del os.environ["LD_PRELOAD"]
+    return True
 
 
 class World:
@@ -82,6 +105,7 @@ class World:
         environment = {
             "TMPDIR": str(self.temporary), _MARK: self._mark, **environment
         }  # fmt: skip
+        start_server()
         process = _FORKS.Process(
             target=_run_command, args=(list(arguments), str(said), environment)
         )
@@ -186,7 +210,11 @@ def _run_command(arguments: list[str], said: str, environment: dict[str, str]) -
     out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    os.environ.pop("LD_PRELOAD", None)
     os.environ.update(environment)
+    if more := environment.get("FAULT_OPEN_FILES"):
+        most = len(os.listdir("/proc/self/fd")) + int(more)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     tempfile.tempdir = None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status = main(arguments)
