@@ -14,7 +14,7 @@ split the order on disk, shard after shard.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Integral
@@ -181,23 +181,24 @@ class SplitChoice(NamedTuple):
 
     def pieces(self, metadata: Metadata) -> list[Piece]:
         """Returns the pieces of shards that hold the examples, in order."""
-        return [
-            piece
-            for name, start, stop in self.stretches
-            for piece in _pieces_between(metadata.splits[name].shards, start, stop)
-        ]
+        found = []
+        for name, start, stop in self.stretches:
+            shards = metadata.splits[name].shards
+            whole = [Piece(shard, 0, shard.examples) for shard in shards]
+            found += _pieces_between(whole, start, stop)
+        return found
 
 
-def _pieces_between(
-    shards: Iterable[ShardEntry], start: int, stop: int
-) -> Iterator[Piece]:
-    first = 0
-    for shard in shards:
+def _pieces_between(pieces: Iterable[Piece], start: int, stop: int) -> list[Piece]:
+    """Returns the pieces of the examples ``start .. stop - 1`` of some pieces."""
+    cut, first = [], 0
+    for shard, begin, examples in pieces:
         skip = max(start - first, 0)
-        take = min(stop - first, shard.examples) - skip
+        take = min(stop - first, examples) - skip
         if take > 0:
-            yield Piece(shard, skip, take)
-        first += shard.examples
+            cut.append(Piece(shard, begin + skip, take))
+        first += examples
+    return cut
 
 
 def cut_pieces(pieces: Sequence[Piece], index: int, count: int) -> list[Piece]:
@@ -210,14 +211,7 @@ def cut_pieces(pieces: Sequence[Piece], index: int, count: int) -> list[Piece]:
     """
     total = sum(piece.take for piece in pieces)
     start, stop = index * total // count, (index + 1) * total // count
-    cut, first = [], 0
-    for shard, begin, examples in pieces:
-        skip = max(start - first, 0)
-        take = min(stop - first, examples) - skip
-        if take > 0:
-            cut.append(Piece(shard, begin + skip, take))
-        first += examples
-    return cut
+    return _pieces_between(pieces, start, stop)
 
 
 def choose_splits(

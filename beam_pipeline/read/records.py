@@ -289,7 +289,7 @@ class Records(Sequence[Example]):
         InputError
             If files beside the shards are missing or do not fit the data set.
         """
-        table = self._source.table()
+        table = self._source.table
         return table if self.is_whole else examples_of(table).take(self.numbers)
 
     def where(self, condition: Any) -> Records:
@@ -326,7 +326,7 @@ class Records(Sequence[Example]):
         """
         if not isinstance(path, str):
             raise OptionError("path", "must be a text, like 'owl/owl_1.wav'", path)
-        table = self._source.table()
+        table = self._source.table
         found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
         return self._view(self.numbers[found])
 
@@ -349,7 +349,7 @@ class Records(Sequence[Example]):
         """
         check_number("index", index, None)
         number = int(self.numbers[index])
-        return make_source(self.folder, self._source.sources(), number, input)
+        return make_source(self.folder, self._source.sources, number, input)
 
     def serialised(self, indices: Any) -> list[bytes]:
         """Returns some examples as they are stored, for other parsers."""
@@ -580,23 +580,19 @@ class SplitSource:
         self.parser = RecordParser(self.metadata.features, specs)
         self.maker = ExampleMaker(self.parser, self.features)
         self.new_example = partial(Example.of, self.metadata)
-        self._table: Any = None
-        self._sources: Any = None
         sizes = sum(shard.bytes for shard in shards)
         self.example_bytes = max(2 * sizes // max(len(self.places), 1), 1)
 
+    @cached_property
     def table(self) -> Any:
-        """Returns the table of the splits' windows; read once."""
-        if self._table is None:
-            self._table = read_window_table(self.data, self.splits)
-        return self._table
+        """The table of the splits' windows."""
+        return read_window_table(self.data, self.splits)
 
+    @cached_property
     def sources(self) -> Any:
-        """Returns the table of the examples, with their sources; read once."""
-        if self._sources is None:
-            table = read_window_table(self.data, self.splits, sources=True)
-            self._sources = examples_of(table)
-        return self._sources
+        """The table of the examples, with their sources."""
+        table = read_window_table(self.data, self.splits, sources=True)
+        return examples_of(table)
 
     def walk(self, numbers: Integers, use: Callable[[int, Stored], None]) -> None:
         """Calls ``use(place, stored)`` for each example, in the order on disk."""

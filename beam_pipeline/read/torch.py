@@ -39,7 +39,10 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._options = dict(options)
         epoch = check_number("epoch", self._options.pop("epoch", 0))
         self._records, self._batch_size = records, batch_size
-        self._rank = find_rank() if rank is None else check_rank(rank)
+        if rank is not None:
+            check_shard("rank", rank)
+        index, count = rank or find_rank()
+        self._rank = int(index), int(count)
         # The next epoch of each worker; in memory that the workers share.
         self._next = torch.full((MOST_WORKERS,), epoch).share_memory_()
         self._batches(0, 1, epoch)  # checks the arguments
@@ -149,35 +152,21 @@ def find_rank() -> tuple[int, int]:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    names = "RANK", "WORLD_SIZE"
-    known = {name: os.environ[name] for name in names if name in os.environ}
-    if not known:
+    given = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE")}
+    if set(given.values()) == {None}:
         return 0, 1
-    for name in names:
-        if name not in known:
-            (other,) = known
-            raise OptionError(
-                "rank",
-                f"must be given, because the environment variable {other} is set, but "
-                f"{name} is not",
-            )
-    rank, world_size = known.values()
-    if not (
-        rank.isdecimal() and world_size.isdecimal() and int(rank) < int(world_size)
-    ):
+    rank, world_size = (
+        int(text) if text is not None and text.isdecimal() else -1
+        for text in given.values()
+    )
+    if not 0 <= rank < world_size:
         raise OptionError(
             "rank",
             "must be given, because the environment variables are not numbers with "
             "RANK < WORLD_SIZE",
-            f"RANK={rank} and WORLD_SIZE={world_size}",
+            " and ".join(f"{name}={text}" for name, text in given.items()),
         )
-    return int(rank), int(world_size)
-
-
-def check_rank(rank: Any) -> tuple[int, int]:
-    """Returns a rank; raises :class:`.OptionError` if it is not (index, count)."""
-    check_shard("rank", rank)
-    return int(rank[0]), int(rank[1])
+    return rank, world_size
 
 
 def to_tensor(values: Any) -> Any:
