@@ -152,15 +152,12 @@ def test_a_notebook_shows_a_line():
     assert all(f"{name} {s.dtype}" in shown for name, s in metadata.features.items())
 
 
-def test_the_text_is_for_people():
-    text = to_text({"class": "dög", "n": [1]}).decode()
-    assert text == '{\n  "class": "dög",\n  "n": [\n    1\n  ]\n}\n'
-
-
 def test_load_reads_the_folder(tmp_path):
     metadata = some_metadata()
-    (tmp_path / "metadata.json").write_bytes(to_text(metadata.to_json()))
+    text = metadata.to_text()
+    (tmp_path / "metadata.json").write_bytes(text)
     assert Metadata.load(str(tmp_path)) == metadata
+    assert '\n  "classes": [\n    "cat",\n    "dög"\n  ]' in text.decode()
 
 
 def test_fields_of_later_versions_may_be_anything():
@@ -306,27 +303,15 @@ def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
         (["format_version"], 2),
         (["recipe_sha256"], "00"),
         (["recipe", "win_len"], 0),
-        (["recipe", "win_seconds"], 1.0),
-        (["recipe", "channels"], -1),
         (["recipe", "tail"], "cut"),
-        (["recipe", "seed"], 1.5),
         (["recipe", "more"], 1),
-        (["recipe", "encodings"], {"signal": "gif"}),
-        (["recipe", "encodings"], ["signal"]),
         (["features", "signal", "dtype"], "float128"),
         (["features", "signal", "encoding"], "int64_list"),
-        (["features", "signal", "encoding"], "png"),
-        (["features", "image", "encoding"], "float_list"),
-        (["features", "image", "dtype"], "uint16"),
         (["features", "image", "shape"], [3]),
-        (["features", "fs", "encoding"], "float_list"),
-        (["features", "filepath", "encoding"], "raw"),
         (["features", "filepath", "encoding"], "jpeg"),
-        (["features", "signal", "shape"], [0]),
         (["features", "filepath"], None),
         (["classes"], ["a", "a"]),
         (["inputs", "clips"], -1),
-        (["inputs", "more"], 1),
         (["splits"], {}),
         (["splits", "train", "shards"], []),
         (["splits", "train", "shards", 0, "file"], "/etc/passwd"),
@@ -387,19 +372,21 @@ def test_classes_are_domains():
         assert features[name].WhichOneof("domain_info") is None
 
 
-def test_several_classes_are_a_domain():
-    spec = FeatureSpec("labels", "int64", (3,), "int64_list")
-    text = schema_text({"labels": spec}, ["cat", "dög", "owl"])
+@pytest.mark.parametrize(
+    ("spec", "most"),
+    [
+        (FeatureSpec("labels", "int64", (3,), "int64_list"), 1),
+        (FeatureSpec("target", "float32", (), "float_list"), None),
+    ],
+)
+def test_several_classes_are_a_domain_and_a_number_is_none(spec, most):
+    text = schema_text({spec.name: spec}, ["cat", "dög", "owl"])
     (feature,) = text_format.Parse(text, schema_pb2.Schema()).feature
-    domain = feature.int_domain
-    assert (domain.min, domain.max, domain.is_categorical) == (0, 1, True)
-
-
-def test_a_number_to_predict_is_no_class():
-    spec = FeatureSpec("target", "float32", (), "float_list")
-    text = schema_text({"target": spec}, ["cat", "owl"])
-    (feature,) = text_format.Parse(text, schema_pb2.Schema()).feature
-    assert feature.WhichOneof("domain_info") is None
+    domain = None if most is None else "int_domain"
+    assert feature.WhichOneof("domain_info") == domain
+    if most is not None:
+        assert feature.int_domain.is_categorical
+        assert (feature.int_domain.min, feature.int_domain.max) == (0, most)
 
 
 def test_tfx_bsl_decodes_records_by_the_schema():
@@ -541,8 +528,9 @@ def test_a_manifest_without_clips_or_classes(tmp_path):
     assert manifest(tmp_path, (0, [clip(0, label=None)]))["class"].to_pylist() == [None]
 
 
-@pytest.mark.parametrize("count", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1])
-def test_large_manifests_are_written_in_groups(tmp_path, count):
+@pytest.mark.parametrize("count", [15, 16, 17])
+def test_large_manifests_are_written_in_groups(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("beam_pipeline.dataset.manifest._ROW_GROUP", 16)
     half = [clip(row, 1) for row in range(count // 2)]
     rest = [clip(row, 1) for row in range(count // 2, count)]
     table = manifest(tmp_path, (0, half), (len(half), rest), total=count)

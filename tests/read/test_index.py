@@ -131,6 +131,11 @@ def damaged(path, change):
         content = content.replace(first, b"0" * 64)
     elif change == "file":
         content = content.replace(b"00000-of", b"00009-of")
+    elif change == "examples":
+        content = content.replace(b'"examples": 1,', b'"examples": 2,')
+    elif change == "bytes":
+        size = header["shards"][0]["bytes"]
+        content = content.replace(b'"bytes": %d' % size, b'"bytes": %d' % (size + 1))
     elif change == "per_member":
         content = content.replace(b'"per_member": 1,', b'"per_member": 2,')
     path.write_bytes(content if change in ("empty", "bit") else sealed(content))
@@ -143,21 +148,27 @@ CHANGES = {
     "magic": "ATFRMEM1",
     "header": "audio-tfrecords index",
     "version": "format version",
-    "sha256": "records-00000-of-00003",
-    "file": "records-00000-of-00003",
-    "per_member": "records-00000-of-00003",
+    "sha256": "a/a-00000-of-00003",
+    "file": "a/a-00000-of-00003",
+    "per_member": "a/a-00000-of-00003",
+    "examples": "has examples 2, but metadata.json has 1",
+    "bytes": "has bytes",
 }
 
 
-@pytest.mark.parametrize("change", [*CHANGES, "entry"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_wrong_index_is_named(tmp_path, change):
+    make(tmp_path, *numbers(3), {"a": [1, 1, 1]})
+    damaged(tmp_path / "members.index", change)
+    with raises(InputError, naming=["members.index", CHANGES[change]]):
+        open_records(tmp_path)
+
+
+@pytest.mark.parametrize("change", ["bit", "entry"])
 def test_a_wrong_index_is_found_and_made_again(sounds, tmp_path, capsys, change):
     folder = tmp_path / "out"
-    options = {"num_shards": 3, "member_bytes": 1, "max_windows": 1}
-    record(sounds, str(folder), win_len=500, **options)
+    record(sounds, str(folder), win_len=500, num_shards=3, max_windows=1)
     damaged(folder / "members.index", change)
-    if change in CHANGES:
-        with raises(InputError, naming=["members.index", CHANGES[change]]):
-            open_records(folder)
     assert main(["verify", str(folder)]) == 4
     err = capsys.readouterr().err
     assert_names(err, "members.index", "SHA-256", "audio-tfrecords index")

@@ -217,32 +217,6 @@ def test_without_a_data_set_or_an_index(plain_folder, tmp_path):
         open_records(plain_folder, "train")
 
 
-def edit(folder, name, change):
-    path = Path(folder, name)
-    metadata = json.loads(path.read_text())
-    change(metadata["splits"]["train"]["shards"])
-    path.write_text(json.dumps(metadata))
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (lambda shards: shards[1].update(file="x"), "lacks the shard x"),
-        (
-            lambda shards: shards[1].update(bytes=7),
-            "00001.*bytes .*metadata.json has 7",
-        ),
-        (lambda shards: shards[3].update(sha256="a"), "00003.*sha256"),
-        (lambda shards: shards[3].update(examples=3), "00003.*examples 9"),
-    ],
-)
-def test_an_index_that_does_not_fit_the_metadata(plain_folder, change, match):
-    edit(plain_folder, "metadata.json", change)
-    with pytest.raises(InputError, match=match) as caught:
-        open_records(plain_folder, "train")
-    assert "audio-tfrecords index" in str(caught.value)
-
-
 @pytest.mark.parametrize("counts", [[3, 1], [4], [3, 3, 3]])
 def test_an_index_whose_counts_are_wrong(plain_folder, counts):
     metadata = Metadata.load(plain_folder)
@@ -256,12 +230,6 @@ def test_an_index_whose_counts_are_wrong(plain_folder, counts):
         return
     with pytest.raises(DamagedRecord, match=r"test-00000.*example"):
         open_records(plain_folder, "test").read(range(4))
-
-
-def test_a_damaged_index(plain_folder):
-    Path(plain_folder, "members.index").write_bytes(b"ATFRMEM1 and no more")
-    with pytest.raises(InputError, match="is not an index of members"):
-        open_records(plain_folder, "train")
 
 
 @pytest.mark.parametrize("form", FORMS)

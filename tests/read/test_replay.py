@@ -12,9 +12,8 @@ import soundfile
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli import main
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
-from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
@@ -24,10 +23,8 @@ from beam_pipeline.examples.spec import (
 )
 from beam_pipeline.read.choices import Piece, cut_pieces
 from beam_pipeline.read.replay import replay
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.gzip_members import GzipWriter
-from beam_pipeline.storage.tfrecord import frame_record
 from tests.raising import raises
+from tests.read.members import make
 
 tf = pytest.importorskip("tensorflow")
 
@@ -69,33 +66,6 @@ def numbered(tmp_path_factory):
     folder = tmp_path_factory.mktemp("numbered")
     columns = {"number": np.arange(23)}
     return make(folder, [NUMBER], columns, {"train": (5, 1, 9, 8), "test": (4,)})
-
-
-def make(folder, specs, columns, splits, classes=()):
-    """Writes a data set by hand; every split starts at the columns' first row."""
-    encoder = ExampleEncoder(specs)
-    entries = {}
-    for split, sizes in splits.items():
-        shards, first = [], 0
-        for i, size in enumerate(sizes):
-            rows = {
-                name: values[first : first + size] for name, values in columns.items()
-            }
-            file = f"{split}/{split}-{i:05d}-of-{len(sizes):05d}.tfrecord.gz"
-            path = Path(folder, file)
-            path.parent.mkdir(exist_ok=True)
-            with path.open("wb") as stream:
-                writer = GzipWriter(stream)
-                for example in encoder.encode(size, rows):
-                    writer.write(frame_record(example))
-                writer.close()
-            shards.append(ShardEntry(file, size, path.stat().st_size, writer.sha256()))
-            first += size
-        entries[split] = SplitEntry(first, 1, 1.0, shards=tuple(shards))
-    features = {spec.name: spec for spec in specs}
-    metadata = Metadata(Recipe(win_len=1), features, classes, entries, 1, 0, 0)
-    Path(folder, "metadata.json").write_text(json.dumps(metadata.to_json()))
-    return str(folder)
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"batch_size": 4}], ids=str)

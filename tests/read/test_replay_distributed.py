@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from beam_pipeline import replay
-from tests.read.members import rewrite
-from tests.read.test_replay import NUMBER, make, numbers
+from tests.read.members import make
+from tests.read.test_replay import NUMBER, numbers
 
 tf = pytest.importorskip("tensorflow")
 
@@ -22,8 +22,7 @@ def numbered(tmp_path_factory):
     """``number`` 0 to 22 in shards of 5, 1, 9 and 8."""
     folder = tmp_path_factory.mktemp("numbered")
     columns = {"number": np.arange(23)}
-    made = make(folder, [NUMBER], columns, {"train": (5, 1, 9, 8)})
-    return str(rewrite(made, folder / "members"))
+    return make(folder, [NUMBER], columns, {"train": (5, 1, 9, 8)})
 
 
 @pytest.mark.parametrize("policy", [POLICY.FILE, POLICY.DATA, POLICY.AUTO])

@@ -1,4 +1,4 @@
-"""open_records over gs:// and s3://, against a store on loopback."""
+"""open_records and replay over gs:// and s3://, against a store on loopback."""
 
 import os
 import pickle
@@ -8,14 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from beam_pipeline.errors import DamagedRecord, InputError, StoreError
 from beam_pipeline.examples.spec import INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read.records import open_records
+from beam_pipeline.read.replay import replay
 from beam_pipeline.storage import files, object_store
+from tests.raising import raises
 from tests.read.members import make
 
-COUNT = 40
+COUNT = 150
 NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
 NOISE = FeatureSpec("noise", "int16", (300,), RAW)
 COLUMNS = {
@@ -27,7 +30,7 @@ COLUMNS = {
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
     root = tmp_path_factory.mktemp("local")
-    return make(root, [NUMBER, NOISE], COLUMNS, {"records": (25, 15)})
+    return make(root, [NUMBER, NOISE], COLUMNS, {"records": (80, 70)})
 
 
 @pytest.fixture(params=["s3", "gs"])
@@ -123,8 +126,8 @@ def test_damage_in_a_store(folder):
     content = bytearray(files.read_bytes(path))
     content[-10] ^= 1
     files.write_bytes(path, bytes(content))
-    with pytest.raises(DamagedRecord, match=f"{path}: example 39, at byte"):
-        open_records(folder).read([38, 39])
+    with pytest.raises(DamagedRecord, match=f"{path}: example 149, at byte"):
+        open_records(folder).read([148, 149])
 
 
 def in_child(work):
@@ -161,3 +164,52 @@ def test_a_fork_after_reading(folder):
 
     assert in_child(work)
     check(records, [3])
+
+
+def elements_of(folder, **options):
+    tf.random.set_seed(1)
+    return [
+        (element["number"].tolist(), element["noise"].tolist())
+        for element in replay(folder, **options).as_numpy_iterator()
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 64, "repeat": 2},
+        {"batch_size": 7, "shard": (1, 2)},
+        {"batch_size": 7, "shuffle": True, "seed": 3},
+    ],
+    ids=str,
+)
+def test_the_elements_are_those_of_a_local_folder(folder, local, options):
+    wanted = elements_of(str(local), **options)
+    assert elements_of(folder, **options) == wanted
+    assert len(wanted) == replay(folder, **options).cardinality()
+
+
+def test_replay_of_a_store_that_fails_for_a_while(folder, proxy):
+    proxy.refuse, proxy.cut = 2, 1
+    found = elements_of(folder, deterministic=False)
+    assert sorted(number for number, _ in found) == list(range(COUNT))
+
+
+def test_replay_names_what_is_not_there(folder, bucket):
+    with raises(InputError, naming=f"{folder}/nothing"):
+        replay(f"{folder}/nothing")
+    shard = f"{folder}/{shard_names(open_records(folder))[1]}"
+    content = bytearray(files.read_bytes(shard))
+    content[-12] ^= 1
+    files.write_bytes(shard, bytes(content))
+    with pytest.raises(tf.errors.OpError, match=shard):
+        elements_of(folder)
+    files.write_bytes(shard, bytes(content[:-1]))
+    with raises(InputError, naming=[shard, "bytes"]):
+        replay(folder)
+    object_store.delete([shard])
+    with raises(InputError, naming=[shard, "no such object"]):
+        replay(folder)
+    with raises((StoreError, InputError), naming=f"{bucket}x"):
+        replay(f"s3://{bucket}x/set")
