@@ -24,11 +24,8 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
 from beam_pipeline.transforms.fourier import hann_window
 from beam_pipeline.transforms.frames import (
-    SignalFrames,
-    cache_blocks,
-    frames_of,
+    Frames,
     signals_of,
-    time_frames,
 )
 from beam_pipeline.transforms.params import check_choice, real, whole
 
@@ -238,27 +235,24 @@ class ArParameters:
                 self.order,
             )
 
-    def _framing(self, frames: int) -> tuple[int, int, int]:
-        """Length of a frame, step to the next one, and number of frames."""
+    def frames(self, frames: int) -> Frames:
+        """Where the time frames of a window are: one, if there are none."""
         self._check_length("window", frames)
         if self.frame is None or self.hop is None:
-            return frames, 1, 1
-        count = time_frames(frames, "frame", self.frame, self.hop)
-        return self.frame, self.hop, count
+            return Frames(frames, 1, 1)
+        return Frames.within(frames, "frame", self.frame, self.hop)
 
     def _each_frame(
         self, windows: FloatArray, size: int, features: Callable[[Model], DoubleArray]
     ) -> FloatArray:
         """``size`` features of every frame: (..., time_frames, size)."""
-        length, hop, count = self._framing(windows.shape[-1])
         flat = signals_of(windows)
-        framed = frames_of(flat, length, hop)
-        out = np.empty((len(flat), count, size), np.float32)
-        for block in cache_blocks(
-            len(flat), count, max(length, size, FRAME_VALUES, (self.order + 1) ** 2)
-        ):
-            out[block] = features(self._model(framed[block]))
-        per_window = (size,) if self.frame is None else (count, size)
+        frames = self.frames(flat.shape[-1])
+        out = np.empty((len(flat), frames.count, size), np.float32)
+        values = max(frames.length, size, FRAME_VALUES, (self.order + 1) ** 2)
+        for block, part in frames.blocks(flat, values):
+            out[block] = features(self._model(part))
+        per_window = (size,) if self.frame is None else (frames.count, size)
         return out.reshape(*windows.shape[:-1], *per_window)
 
     def _model(self, signals: Signals) -> Model:
@@ -275,10 +269,8 @@ class ArParameters:
         )
 
     def _time_axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        length, hop, _ = self._framing(frames)
-        if self.frame is None:
-            return []
-        return SignalFrames(frame=length, hop=hop).axes(sample_rate_hz, frames)
+        axis = self.frames(frames).axis(sample_rate_hz)
+        return [] if self.frame is None else [axis]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,15 +13,11 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import DoubleArray, FloatArray, as_float32, quiet
-from beam_pipeline.transforms.fourier import hann_window
 from beam_pipeline.transforms.frames import (
     cache_blocks,
-    frames_of,
     signals_of,
-    stretches,
-    time_frames,
 )
-from beam_pipeline.transforms.mel import MelFrames, mel_power
+from beam_pipeline.transforms.mel import Mel, MelFrames
 from beam_pipeline.transforms.params import check_choice, real, whole
 
 _MAX_WIDTH = 999
@@ -101,14 +97,14 @@ class Mfcc(MelFrames):
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
         log_mel = self.log_mel()
+        frames = log_mel.frames(flat.shape[-1])
         cosines = dct_matrix(self.n_mfcc, self.n_mels, self.lifter)
-        out = np.empty((len(flat), count, self.n_mfcc), np.float32)
-        for slices, samples in stretches(flat, count, self.n_fft, self.hop):
+        out = np.empty((len(flat), frames.count, self.n_mfcc), np.float32)
+        for slices, samples in frames.stretches(flat):
             # One product for each window: its rounding depends on the shape alone.
             np.matmul(log_mel(samples, sample_rate_hz), cosines, out=out[slices])
-        return out.reshape(*windows.shape[:-1], count, self.n_mfcc)
+        return out.reshape(*windows.shape[:-1], *out.shape[1:])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes: time, as in ``LogMel.axes``, and coefficient."""
@@ -211,29 +207,18 @@ class Pcen(MelFrames):
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
-        bank = self.bank(sample_rate_hz)
+        mel = Mel(**self.shared())
+        frames = mel.frames(flat.shape[-1])
         share = smoothing_share(self.time_constant_s * sample_rate_hz / self.hop)
-        out = np.empty((len(flat), count, self.n_mels), np.float32)
+        out = np.empty((len(flat), frames.count, self.n_mels), np.float32)
         last = np.ones(self.n_mels)
-        for (rows, times), samples in stretches(flat, count, self.n_fft, self.hop):
-            power = self._mel_power(samples, bank)
+        for (rows, times), samples in frames.stretches(flat):
+            power = mel(samples, sample_rate_hz)
             energy = np.multiply(power, self.scale, dtype=np.float64)
             level = smooth(energy, share, last if times.start else np.ones(self.n_mels))
             last = level[:, -1].copy()
             out[rows, times] = self._compress(energy, level)
-        return out.reshape(*windows.shape[:-1], count, self.n_mels)
-
-    def _mel_power(self, samples: FloatArray, bank: Any) -> FloatArray:
-        """Mel power (n, time_frames, n_mels) of samples (n, frames)."""
-        framed = frames_of(samples, self.n_fft, self.hop)
-        hann = hann_window(self.n_fft)
-        out = np.empty((*framed.shape[:2], self.n_mels), np.float32)
-        for block in cache_blocks(*framed.shape):
-            tapered = np.multiply(framed[block], hann, order="C")
-            power = mel_power(tapered.reshape(-1, self.n_fft), bank)
-            out[block] = power.T.reshape(*tapered.shape[:2], self.n_mels)
-        return out
+        return out.reshape(*windows.shape[:-1], *out.shape[1:])
 
     def _compress(self, energy: DoubleArray, level: DoubleArray) -> DoubleArray:
         """The gain and the root; overwrites both arguments."""

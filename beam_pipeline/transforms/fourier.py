@@ -19,13 +19,7 @@ from beam_pipeline.transforms.base import (
     as_float32,
     quiet,
 )
-from beam_pipeline.transforms.frames import (
-    centred_frames,
-    check_centring,
-    first_frame,
-    framed_blocks,
-    time_axis,
-)
+from beam_pipeline.transforms.frames import CentredFrames, signals_of
 from beam_pipeline.transforms.params import check_choice, real, whole
 
 MAX_FFT = 1 << 24
@@ -160,7 +154,7 @@ class Fft:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stft:
+class Stft(CentredFrames):
     """Spectra of short frames.
 
     ::
@@ -232,7 +226,7 @@ class Stft:
                 )
             object.__setattr__(self, "win_length", length)
         check_choice("window", self.window, TAPERS)
-        check_centring(self.center, self.pad_mode)
+        self.check_centring()
         check_choice("kind", self.kind, ("complex", "magnitude", "power", "db"))
         object.__setattr__(self, "floor", real("floor", self.floor))
         if self.floor <= 0:
@@ -240,18 +234,12 @@ class Stft:
 
     @quiet
     def __call__(self, windows: FloatArray) -> Array:
-        windows = as_float32(windows)
-        frames = windows.shape[-1]
-        count = self._count(frames)
-        first = first_frame(self.n_fft, self.center)
+        flat = signals_of(windows)
+        frames = self.frames(flat.shape[-1])
         taper = taper_of(self.window, self.win_length or self.n_fft, self.n_fft)
-        flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
-        shape = (len(flat), count, self.n_fft // 2 + 1)
+        shape = (len(flat), frames.count, self.n_fft // 2 + 1)
         out: Array = np.empty(shape, _dtype_of(self.kind))
-        blocks = framed_blocks(
-            flat, count, self.n_fft, self.hop, first, self.pad_mode, SPECTRUM_SAMPLES
-        )
-        for block, part in blocks:
+        for block, part in frames.blocks(flat, samples=SPECTRUM_SAMPLES):
             made = as_kind(scipy.fft.rfft(part * taper), self.kind, self.floor)
             if made.shape == shape:
                 out = made
@@ -266,15 +254,9 @@ class Stft:
         lasts ``length``; a bin's frequency is ``start + step * k``.
         """
         return [
-            time_axis(
-                sample_rate_hz, self._count(frames), self.n_fft, self.hop,
-                first_frame(self.n_fft, self.center),
-            ),
+            self.frames(frames).axis(sample_rate_hz),
             frequency_axis(sample_rate_hz, self.n_fft),
         ]  # fmt: skip
-
-    def _count(self, frames: int) -> int:
-        return centred_frames(frames, self.n_fft, self.hop, self.center, self.pad_mode)
 
 
 def _dtype_of(kind: str) -> type[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import FloatArray, as_float32
+from beam_pipeline.transforms.base import Array, FloatArray, as_float32
 from beam_pipeline.transforms.params import check_choice, whole
 
 # Framed samples in a block. Its frames and their spectrum, 1 MiB each, stay in the
@@ -21,6 +21,147 @@ BLOCK_SAMPLES = 2**18
 # frames a stretch cuts it into blocks that fit the cache.
 STRETCH_SAMPLES = 2**20
 PAD_MODES = ("constant", "reflect", "edge")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Where the time frames of a signal are.
+
+    Attributes
+    ----------
+    length, hop : int
+        Length of a frame and step to the next one, in frames of the signal.
+    count : int
+        Number of time frames.
+    first : int
+        Start of frame 0; negative before the signal.
+    pad_mode : str
+        Values beyond the ends, as in :func:`framed`.
+    """
+
+    length: int
+    hop: int
+    count: int
+    first: int = 0
+    pad_mode: str = "constant"
+
+    @classmethod
+    def within(cls, frames: int, field: str, length: int, hop: int) -> Frames:
+        """Frames entirely within a window; ``field`` names their length in errors."""
+        if length > frames:
+            raise RecipeError(
+                field, f"must not exceed the window's {frames} frames", length
+            )
+        return cls(length, hop, 1 + (frames - length) // hop)
+
+    @classmethod
+    def centred(cls, frames: int, n_fft: int, hop: int, pad_mode: str) -> Frames:
+        """Frames whose middles are ``hop`` apart, from the first frame of a window on.
+
+        Raises
+        ------
+        RecipeError
+            If the window is too short to be reflected.
+        """
+        half = n_fft // 2
+        if pad_mode == "reflect" and half >= frames:
+            raise RecipeError(
+                "pad_mode",
+                f"reflects {half} frames at each end, so the window needs at least "
+                f"{half + 1} frames, but it has {frames}; use constant, edge or a "
+                "smaller n_fft",
+                pad_mode,
+            )
+        return cls(n_fft, hop, 1 + (frames + 2 * half - n_fft) // hop, -half, pad_mode)
+
+    def axis(self, sample_rate_hz: int) -> dict[str, Any]:
+        """The axis of time, in seconds.
+
+        Frame t begins at ``start + step * t`` and lasts ``length``.
+        """
+        return {
+            "name": "time",
+            "unit": "s",
+            "size": self.count,
+            "start": self.first / sample_rate_hz,
+            "step": self.hop / sample_rate_hz,
+            "length": self.length / sample_rate_hz,
+        }
+
+    def blocks(
+        self, flat: FloatArray, size: int | None = None, samples: int | None = None
+    ) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
+        """Yields signals (m, frames) as time frames, in blocks that fit the cache.
+
+        Parameters
+        ----------
+        flat : numpy.ndarray, shape (m, frames)
+        size : int, optional
+            The values that a frame needs in memory. Default: its length.
+        samples : int, optional
+            The values of a block, see :func:`cache_blocks`.
+
+        Yields
+        ------
+        slices : (slice, slice)
+            Over signals and over their time frames.
+        frames : numpy.ndarray, shape (some signals, some time frames, length)
+            A view, as returned by :func:`framed`.
+        """
+        length, hop, first = self.length, self.hop, self.first
+        blocks = cache_blocks(len(flat), self.count, size or length, samples)
+        if first >= 0 and first + (self.count - 1) * hop + length <= flat.shape[1]:
+            # One view for all blocks: creating a view takes longer than slicing it.
+            views = framed(flat, range(self.count), length, hop, first)
+            yield from ((block, views[block]) for block in blocks)
+            return
+        for rows, times in blocks:
+            shown = range(self.count)[times]
+            part = framed(flat[rows], shown, length, hop, first, self.pad_mode)
+            yield (rows, times), part
+
+    def tapered(
+        self, flat: FloatArray, taper: Array, size: int | None = None
+    ) -> Iterator[tuple[tuple[slice, slice], Array]]:
+        """Yields :meth:`blocks` times a taper, in its dtype; each lasts till the next.
+
+        One buffer holds all of them: new arrays of this size are slow.
+        """
+        buffer = np.empty(0, taper.dtype)
+        for block, part in self.blocks(flat, size):
+            if buffer.size < part.size:
+                buffer = np.empty(part.size, taper.dtype)
+            tapered = buffer[: part.size].reshape(part.shape)
+            yield block, np.multiply(part, taper, out=tapered)
+
+    def stretches(
+        self, signals: FloatArray
+    ) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
+        """Cuts signals into stretches of whole time frames.
+
+        Yields
+        ------
+        slices : (slice, slice)
+            Over signals and over time frames. The stretches of a signal come in order,
+            and their bounds depend only on its length.
+        samples : numpy.ndarray, shape (some signals, some frames)
+            A view of the samples of these time frames only.
+
+        Examples
+        --------
+        >>> frames = Frames(length=4, hop=2, count=3)
+        >>> (slices, samples), = frames.stretches(np.zeros((2, 10)))
+        >>> slices, samples.shape
+        ((slice(0, 2, None), slice(0, 3, None)), (2, 8))
+        """
+        most = max(1, STRETCH_SAMPLES // self.length)
+        several = max(1, most // self.count)
+        for signal in range(0, len(signals), several):
+            rows = slice(signal, min(signal + several, len(signals)))
+            for first in range(0, self.count, most):
+                last = min(first + most, self.count) - 1
+                samples = slice(first * self.hop, last * self.hop + self.length)
+                yield (rows, slice(first, last + 1)), signals[rows, samples]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +175,13 @@ class SignalFrames:
         for name in ("frame", "hop"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
+    def frames(self, frames: int) -> Frames:
+        """Where the time frames of a window are."""
+        return Frames.within(frames, "frame", self.frame, self.hop)
+
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis, time; see ``LogMel.axes``."""
-        count = time_frames(frames, "frame", self.frame, self.hop)
-        return [time_axis(sample_rate_hz, count, self.frame, self.hop, first=0)]
+        return [self.frames(frames).axis(sample_rate_hz)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,75 +195,34 @@ class SpectrumFrames:
         for name in ("n_fft", "hop"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
+    def frames(self, frames: int) -> Frames:
+        """Where the time frames of a window are."""
+        return Frames.within(frames, "n_fft", self.n_fft, self.hop)
+
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis, time; see ``LogMel.axes``."""
-        count = time_frames(frames, "n_fft", self.n_fft, self.hop)
-        return [time_axis(sample_rate_hz, count, self.n_fft, self.hop, first=0)]
+        return [self.frames(frames).axis(sample_rate_hz)]
 
 
-def check_centring(center: Any, pad_mode: Any) -> None:
-    """Checks the two parameters of frames that extend beyond the window."""
-    if not isinstance(center, bool):
-        raise RecipeError("center", "must be True or False", center)
-    check_choice("pad_mode", pad_mode, PAD_MODES)
+class CentredFrames:
+    """Code that steps share whose frames may extend beyond the window."""
 
+    n_fft: int
+    hop: int
+    center: bool
+    pad_mode: str
 
-def centred_frames(
-    frames: int, n_fft: int, hop: int, center: bool, pad_mode: str = "constant"
-) -> int:
-    """The number of time frames in a window of ``frames`` frames of the signal.
+    def check_centring(self) -> None:
+        """Checks the two parameters of frames that extend beyond the window."""
+        if not isinstance(self.center, bool):
+            raise RecipeError("center", "must be True or False", self.center)
+        check_choice("pad_mode", self.pad_mode, PAD_MODES)
 
-    Raises
-    ------
-    RecipeError
-        If frames are not centred and longer than the window, or the window is too short
-        to be reflected.
-    """
-    if not center:
-        if n_fft > frames:
-            raise RecipeError(
-                "n_fft", f"must not exceed the window's {frames} frames", n_fft
-            )
-        return 1 + (frames - n_fft) // hop
-    half = n_fft // 2
-    if pad_mode == "reflect" and half >= frames:
-        raise RecipeError(
-            "pad_mode",
-            f"reflects {half} frames at each end, so the window needs at least "
-            f"{half + 1} frames, but it has {frames}; use constant, edge or a smaller "
-            "n_fft",
-            pad_mode,
-        )
-    return 1 + (frames + 2 * half - n_fft) // hop
-
-
-def framed_blocks(
-    flat: FloatArray,
-    count: int,
-    length: int,
-    hop: int,
-    first: int = 0,
-    pad_mode: str = "constant",
-    samples: int | None = None,
-) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
-    """Yields signals (m, frames) as time frames, in the blocks of ``mel.cache_blocks``.
-
-    Yields
-    ------
-    slices : (slice, slice)
-        Over signals and over their ``count`` frames.
-    frames : numpy.ndarray, shape (some signals, some frames, length)
-        As returned by :func:`framed`.
-    """
-    blocks = cache_blocks(len(flat), count, length, samples)
-    if first >= 0 and first + (count - 1) * hop + length <= flat.shape[1]:
-        # One view for all blocks: creating a view takes longer than slicing it.
-        views = framed(flat, range(count), length, hop, first)
-        yield from ((block, views[block]) for block in blocks)
-        return
-    for rows, times in blocks:
-        shown = range(count)[times]
-        yield (rows, times), framed(flat[rows], shown, length, hop, first, pad_mode)
+    def frames(self, frames: int) -> Frames:
+        """Where the time frames of a window are."""
+        if not self.center:
+            return Frames.within(frames, "n_fft", self.n_fft, self.hop)
+        return Frames.centred(frames, self.n_fft, self.hop, self.pad_mode)
 
 
 def framed(
@@ -185,38 +288,6 @@ def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
     return flat[:, at]
 
 
-def first_frame(n_fft: int, center: bool) -> int:
-    """The start of the first time frame, in frames of the signal."""
-    return -(n_fft // 2) if center else 0
-
-
-def time_axis(
-    sample_rate_hz: int, count: int, length: int, hop: int, first: int
-) -> dict[str, Any]:
-    """The time axis: frame t begins at ``start + step * t`` and lasts ``length``.
-
-    The axis is in seconds; ``length``, ``hop`` and ``first`` are in frames of the
-    signal, as in :func:`framed`.
-    """
-    return {
-        "name": "time",
-        "unit": "s",
-        "size": count,
-        "start": first / sample_rate_hz,
-        "step": hop / sample_rate_hz,
-        "length": length / sample_rate_hz,
-    }
-
-
-def time_frames(frames: int, field: str, length: int, hop: int) -> int:
-    """The number of time frames in a window; ``field`` names their length in errors."""
-    if length > frames:
-        raise RecipeError(
-            field, f"must not exceed the window's {frames} frames", length
-        )
-    return 1 + (frames - length) // hop
-
-
 def frames_of(flat: FloatArray, length: int, hop: int) -> FloatArray:
     """A view (n, time_frames, length) of signals (n, frames)."""
     return np.lib.stride_tricks.sliding_window_view(flat, length, axis=-1)[:, ::hop]
@@ -226,43 +297,6 @@ def signals_of(windows: FloatArray) -> FloatArray:
     """All channels of all windows, one after another: (signals, frames)."""
     windows = as_float32(windows)
     return windows.reshape(math.prod(windows.shape[:-1]), windows.shape[-1])
-
-
-def stretches(
-    signals: FloatArray, count: int, length: int, hop: int
-) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
-    """Cuts signals of ``count`` time frames into stretches of whole time frames.
-
-    Parameters
-    ----------
-    signals : numpy.ndarray, shape (n, frames)
-    count : int
-        Number of time frames in a signal.
-    length, hop : int
-        Length of a time frame; step to the next one.
-
-    Yields
-    ------
-    slices : (slice, slice)
-        Over signals and over time frames. The stretches of a signal come in order, and
-        their bounds depend only on its length.
-    samples : numpy.ndarray, shape (some signals, some frames)
-        A view of the samples of these time frames only.
-
-    Examples
-    --------
-    >>> (slices, samples), = stretches(np.zeros((2, 10)), count=3, length=4, hop=2)
-    >>> slices, samples.shape
-    ((slice(0, 2, None), slice(0, 3, None)), (2, 8))
-    """
-    most = max(1, STRETCH_SAMPLES // length)
-    several = max(1, most // count)
-    for signal in range(0, len(signals), several):
-        rows = slice(signal, min(signal + several, len(signals)))
-        for first in range(0, count, most):
-            last = min(first + most, count) - 1
-            times = slice(first, last + 1)
-            yield (rows, times), signals[rows, first * hop : last * hop + length]
 
 
 def cache_blocks(

@@ -19,10 +19,7 @@ from beam_pipeline.transforms.filters import at_rest, pieces, run
 from beam_pipeline.transforms.fourier import hann_window
 from beam_pipeline.transforms.frames import (
     SignalFrames,
-    cache_blocks,
-    frames_of,
     signals_of,
-    time_frames,
 )
 from beam_pipeline.transforms.mel import mel_power
 from beam_pipeline.transforms.params import check_choice, real
@@ -490,18 +487,11 @@ class Loudness(SignalFrames):
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         signals = signals_of(windows)
-        count = time_frames(signals.shape[-1], "frame", self.frame, self.hop)
+        frames = self.frames(signals.shape[-1])
         bank = weighting_bank(self.weighting, self.frame, sample_rate_hz)
-        out = np.empty((len(signals), count), np.float32)
-        framed = frames_of(signals, self.frame, self.hop)
+        out = np.empty((len(signals), frames.count), np.float32)
         hann = hann_window(self.frame)
-        buffer = np.empty(0, np.float32)
-        for block in cache_blocks(len(framed), count, self.frame):
-            part = framed[block]
-            if buffer.size < part.size:
-                buffer = np.empty(part.size, np.float32)
-            tapered = buffer[: part.size].reshape(part.shape)
-            np.multiply(part, hann, out=tapered)
+        for block, tapered in frames.tapered(signals, hann):
             if self.weighting == "none":  # by Parseval's theorem, without an FFT
                 power = np.einsum("wtj,wtj->wt", tapered, tapered)
                 power /= np.square(hann).sum()
@@ -513,4 +503,4 @@ class Loudness(SignalFrames):
             out[block] = levels.reshape(tapered.shape[:2])
         # Last, so that silence is exactly the floor.
         np.maximum(out, np.float32(self.floor_db), out=out)
-        return out.reshape(*windows.shape[:-1], count)
+        return out.reshape(*windows.shape[:-1], frames.count)

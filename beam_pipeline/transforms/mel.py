@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +17,7 @@ import scipy  # loads its packages when they are used
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import DoubleArray, FloatArray, as_float32, quiet
 from beam_pipeline.transforms.fourier import hann_window
-from beam_pipeline.transforms.frames import (
-    centred_frames,
-    check_centring,
-    first_frame,
-    framed_blocks,
-    time_axis,
-)
+from beam_pipeline.transforms.frames import CentredFrames, Frames, signals_of
 from beam_pipeline.transforms.params import check_choice, real, whole
 
 MAX_MELS = 4096
@@ -206,7 +199,7 @@ def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MelBands:
+class _MelBands(CentredFrames):
     """Parameters of mel bands; see :class:`LogMel`."""
 
     n_fft: int = 1024
@@ -232,7 +225,7 @@ class _MelBands:
             raise RecipeError(
                 "f_max", f"must be above f_min ({self.f_min:g} Hz)", self.f_max
             )
-        check_centring(self.center, self.pad_mode)
+        self.check_centring()
         check_choice("mel_scale", self.mel_scale, ("slaney", "htk"))
         check_choice("norm", self.norm, ("slaney", "none"))
 
@@ -256,10 +249,7 @@ class _MelBands:
         f_max = self._f_max(sample_rate_hz)
         edges = mel_edges(self.n_mels, self.f_min, f_max, self.mel_scale)
         return [
-            time_axis(
-                sample_rate_hz, self._count(frames), self.n_fft, self.hop,
-                first_frame(self.n_fft, self.center),
-            ),
+            self.frames(frames).axis(sample_rate_hz),
             {
                 "name": "mel_band",
                 "unit": "Hz",
@@ -268,30 +258,14 @@ class _MelBands:
             },
         ]  # fmt: skip
 
-    def _count(self, frames: int) -> int:
-        return centred_frames(frames, self.n_fft, self.hop, self.center, self.pad_mode)
-
     def _f_max(self, sample_rate_hz: int) -> float:
         return sample_rate_hz / 2 if self.f_max is None else self.f_max
 
     def _features(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         """The bands' power, scaled by :meth:`_scale`."""
-        windows = as_float32(windows)
-        frames = windows.shape[-1]
-        count = self._count(frames)
-        out = np.empty((*windows.shape[:-1], count, self.n_mels), np.float32)
-        flat_out = out.reshape(-1, count, self.n_mels)
-        flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
-        for block, power in self._powers(flat, count, sample_rate_hz):
-            self._scale(power)
-            into = flat_out[block]
-            into[...] = power.T.reshape(into.shape)
-        return out
-
-    def _powers(
-        self, flat: FloatArray, count: int, sample_rate_hz: int
-    ) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
-        """Yields blocks of windows and frames with their power (n_mels, frames)."""
+        flat = signals_of(windows)
+        frames = self.frames(flat.shape[-1])
+        out = np.empty((len(flat), frames.count, self.n_mels), np.float32)
         bank = sparse_filter_bank(
             sample_rate_hz,
             self.n_fft,
@@ -301,16 +275,12 @@ class _MelBands:
             self.mel_scale,
             self.norm,
         )
-        hann = hann_window(self.n_fft)
-        first = first_frame(self.n_fft, self.center)
-        buffer = np.empty(0, np.float32)
-        blocks = framed_blocks(flat, count, self.n_fft, self.hop, first, self.pad_mode)
-        for block, part in blocks:
-            if buffer.size < part.size:
-                buffer = np.empty(part.size, np.float32)
-            tapered = buffer[: part.size].reshape(part.shape)
-            np.multiply(part, hann, out=tapered)
-            yield block, mel_power(tapered.reshape(-1, self.n_fft), bank)
+        for block, tapered in frames.tapered(flat, hann_window(self.n_fft)):
+            power = mel_power(tapered.reshape(-1, self.n_fft), bank)
+            self._scale(power)
+            into = out[block]
+            into[...] = power.T.reshape(into.shape)
+        return out.reshape(*windows.shape[:-1], *out.shape[1:])
 
     def _scale(self, power: FloatArray) -> None:
         """Turns power into the feature, in place."""
@@ -423,8 +393,9 @@ class MelFrames:
 
     def __post_init__(self) -> None:
         log_mel = self.log_mel()
-        for name in self._shared():
-            object.__setattr__(self, name, getattr(log_mel, name))
+        for field in dataclasses.fields(self):
+            if hasattr(log_mel, field.name):
+                object.__setattr__(self, field.name, getattr(log_mel, field.name))
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; see ``LogMel.axes``."""
@@ -432,19 +403,13 @@ class MelFrames:
 
     def log_mel(self) -> LogMel:
         """The transform that gives the levels of these bands, in dB."""
-        return LogMel(
-            **{name: getattr(self, name) for name in self._shared()}, log="db"
-        )
+        floor = getattr(self, "floor", LogMel.floor)
+        return LogMel(**self.shared(), floor=floor, log="db")
 
-    def bank(self, sample_rate_hz: int) -> Any:
-        f_max = sample_rate_hz / 2 if self.f_max is None else self.f_max
-        return sparse_filter_bank(
-            sample_rate_hz, self.n_fft, self.n_mels, self.f_min, f_max
-        )
-
-    def _shared(self) -> list[str]:
-        known = {field.name for field in dataclasses.fields(LogMel)}
-        return [f.name for f in dataclasses.fields(self) if f.name in known]
+    def shared(self) -> dict[str, Any]:
+        """The parameters of the bands, as those of :class:`Mel`."""
+        names = (field.name for field in dataclasses.fields(MelFrames))
+        return {name: getattr(self, name) for name in names}
 
 
 MAX_FRAME_S = 3600.0
@@ -567,15 +532,15 @@ class KaldiFbank:
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         windows = as_float32(windows)
         frames = windows.shape[-1]
-        length, shift, first, count = self._layout(sample_rate_hz, frames)
+        layout = self._layout(sample_rate_hz, frames)
+        length, count = layout.length, layout.count
         n_fft = 1 << (length - 1).bit_length()
         bank = _kaldi_bank(
             sample_rate_hz, n_fft, self.n_mels, *self._edges(sample_rate_hz)
         )
         flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
         out = np.empty((len(flat), count, self.use_energy + self.n_mels), np.float32)
-        blocks = framed_blocks(flat, count, length, shift, first, "symmetric")
-        for block, part in blocks:
+        for block, part in layout.blocks(flat):
             into = out[block]
             tapered = np.zeros((*part.shape[:2], n_fft), np.float32)
             energy = self._taper(part, tapered[..., :length])
@@ -587,10 +552,9 @@ class KaldiFbank:
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; see ``LogMel.axes``."""
-        length, shift, first, count = self._layout(sample_rate_hz, frames)
         edges = _kaldi_edges(self.n_mels, *self._edges(sample_rate_hz))
         return [
-            time_axis(sample_rate_hz, count, length, shift, first),
+            self._layout(sample_rate_hz, frames).axis(sample_rate_hz),
             {
                 "name": "mel_band",
                 "unit": "Hz",
@@ -599,8 +563,7 @@ class KaldiFbank:
             },
         ]
 
-    def _layout(self, sample_rate_hz: int, frames: int) -> tuple[int, int, int, int]:
-        """(length of a frame, step to the next, start of the first, count)."""
+    def _layout(self, sample_rate_hz: int, frames: int) -> Frames:
         # Kaldi rounds down to whole samples, in float32.
         length, shift = (
             int(np.float32(sample_rate_hz) * np.float32(1e3 * s) * np.float32(0.001))
@@ -620,7 +583,7 @@ class KaldiFbank:
                 self.frame_length_s,
             )
         if self.snip_edges:
-            return length, shift, 0, 1 + (frames - length) // shift
+            return Frames(length, shift, 1 + (frames - length) // shift)
         count = (frames + shift // 2) // shift
         if not count:
             raise RecipeError(
@@ -629,7 +592,8 @@ class KaldiFbank:
                 "frame has its centre in the window; use a shorter frame_shift_s",
                 self.frame_shift_s,
             )
-        return length, shift, shift // 2 - length // 2, count
+        first = shift // 2 - length // 2
+        return Frames(length, shift, count, first, "symmetric")
 
     def _edges(self, sample_rate_hz: int) -> tuple[float, float]:
         nyquist = sample_rate_hz / 2

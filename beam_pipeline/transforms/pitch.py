@@ -20,7 +20,6 @@ from beam_pipeline.transforms.frames import (
     SignalFrames,
     cache_blocks,
     signals_of,
-    time_frames,
 )
 from beam_pipeline.transforms.params import check_choice, real, whole
 
@@ -272,8 +271,7 @@ class _Periods(SignalFrames):
         return [*super().axes(sample_rate_hz, frames), column]
 
     def _result(self, windows: FloatArray) -> FloatArray:
-        frames = windows.shape[-1]
-        count = time_frames(frames, "frame", self.frame, self.hop)
+        count = self.frames(windows.shape[-1]).count
         return np.empty((*windows.shape[:-1], count, len(self.columns)), np.float32)
 
     def _lags(self, sample_rate_hz: int) -> tuple[int, int]:

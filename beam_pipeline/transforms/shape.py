@@ -26,13 +26,11 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
 from beam_pipeline.transforms.fourier import exact_hann, hann_window
 from beam_pipeline.transforms.frames import (
+    Frames,
     SignalFrames,
     SpectrumFrames,
-    cache_blocks,
     frames_of,
     signals_of,
-    stretches,
-    time_frames,
 )
 from beam_pipeline.transforms.mel import MelFrames
 from beam_pipeline.transforms.params import level_floor, real, whole
@@ -68,11 +66,11 @@ class _Level(SignalFrames):
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
         flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "frame", self.frame, self.hop)
-        out = np.empty((len(flat), count), np.float32)
-        for slices, samples in stretches(flat, count, self.frame, self.hop):
+        frames = self.frames(flat.shape[-1])
+        out = np.empty((len(flat), frames.count), np.float32)
+        for slices, samples in frames.stretches(flat):
             self._measure(samples, out[slices])
-        return out.reshape(*windows.shape[:-1], count)
+        return out.reshape(*windows.shape[:-1], frames.count)
 
     def _measure(self, samples: FloatArray, out: FloatArray) -> None:
         """Writes the numbers (n, time_frames) of samples (n, frames)."""
@@ -532,17 +530,17 @@ class OnsetStrength(MelFrames):
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
-        count = time_frames(flat.shape[-1], "n_fft", self.n_fft, self.hop)
         log_mel = self.log_mel()
-        out = np.zeros((len(flat), count), np.float32)
+        frames = log_mel.frames(flat.shape[-1])
+        out = np.zeros((len(flat), frames.count), np.float32)
         last = np.empty(0, np.float32)
-        for (rows, times), samples in stretches(flat, count, self.n_fft, self.hop):
+        for (rows, times), samples in frames.stretches(flat):
             levels = log_mel(samples, sample_rate_hz)
             if times.start:
                 out[rows, times.start] = _mean_rise(last, levels[:, 0])
             out[rows, times][:, 1:] = _mean_rise(levels[:, :-1], levels[:, 1:])
             last = levels[:, -1]
-        return out.reshape(*windows.shape[:-1], count)
+        return out.reshape(*windows.shape[:-1], frames.count)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis, time; see ``LogMel.axes``."""
@@ -578,16 +576,13 @@ def measure_spectra(
     numpy.ndarray, shape (n, [channels,] time_frames, *size), float32
     """
     flat = signals_of(windows)
-    count = time_frames(flat.shape[-1], "n_fft", n_fft, hop)
-    framed = frames_of(flat, n_fft, hop)
-    out = np.empty((len(flat), count, *size), np.float32)
+    frames = Frames.within(flat.shape[-1], "n_fft", n_fft, hop)
+    out = np.empty((len(flat), frames.count, *size), np.float32)
     taper: npt.NDArray[Any] = exact_hann(n_fft) if exact else hann_window(n_fft)
-    for block in cache_blocks(len(flat), count, n_fft * (1 + exact)):
-        tapered: npt.NDArray[Any] = framed[block].astype(taper.dtype, order="C")
-        np.multiply(tapered, taper, out=tapered)
+    for block, tapered in frames.tapered(flat, taper, n_fft * (1 + exact)):
         power = _power(tapered.reshape(-1, n_fft))
         out[block] = measure(power).reshape(*tapered.shape[:2], *size)
-    return out.reshape(*windows.shape[:-1], count, *size)
+    return out.reshape(*windows.shape[:-1], frames.count, *size)
 
 
 # The functions below take spectra (f, bins) and may overwrite them. They reduce each
