@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -160,6 +160,10 @@ class ShardSizes:
         return [k * examples // max(shards, 1) for k in range(shards + 1)]
 
 
+# Members before GZIP, and their records.
+_Group = list[tuple[bytes, int]]
+
+
 class MemberFile(NamedTuple):
     """A file of members.
 
@@ -203,7 +207,9 @@ class MemberFileWriter:
         pool: Executor | None = None,
     ):
         self._folder = folder
-        self._sizes = sizes
+        self._suffix, self._compressed = sizes.suffix, sizes.compression == GZIP
+        self._member_limit = sizes.member_limit
+        self._limit = sizes.limit if sizes.is_by_bytes else 0
         # After the last given number, the file takes everything.
         self._rooms = chain(examples, repeat(0))
         self._room = next(self._rooms)
@@ -218,9 +224,9 @@ class MemberFileWriter:
         self._pieces: list[bytes | memoryview] = []
         self._length = self._records = 0
         # Complete members: some that wait, and groups that threads compress.
-        self._group: list[tuple[bytes, int]] = []
+        self._group: _Group = []
         self._group_bytes = 0
-        self._compressing: deque[Callable[[], list[_Compressed]]] = deque()
+        self._compressing: deque[Callable[[], tuple[_Group, list[bytes]]]] = deque()
 
     def write_all(self, records: Iterable[bytes] | FramedRecords) -> None:
         """Adds records.
@@ -262,7 +268,7 @@ class MemberFileWriter:
             self._end_member()
 
     def _room_in_member(self) -> int:
-        return self._sizes.member_limit - self._length
+        return self._member_limit - self._length
 
     def _count(self, records: int, size: int) -> None:
         """Counts records; ends the file if it has as many as it shall have."""
@@ -282,8 +288,7 @@ class MemberFileWriter:
             return
         member, records = b"".join(self._pieces), self._records
         self._pieces, self._length, self._records = [], 0, 0
-        is_full = self._raw and self._raw + len(member) > self._sizes.limit
-        if is_full and self._sizes.is_by_bytes:
+        if self._raw and 0 < self._limit < self._raw + len(member):
             self._close_file()
         self._group.append((member, records))
         self._examples += records
@@ -296,7 +301,7 @@ class MemberFileWriter:
         """Has the members that wait compressed, and writes those that are."""
         if not self._group:
             return
-        work = partial(_compressed, self._group, self._sizes.compression == GZIP)
+        work = partial(_contents, self._group, self._compressed)
         self._group, self._group_bytes = [], 0
         if self._pool is None:
             self._compressing.append(work)
@@ -308,16 +313,18 @@ class MemberFileWriter:
     def _write(self, ahead: int) -> None:
         """Writes the groups that were compressed; ``ahead`` may wait."""
         if self._file is None and self._compressing:
-            name = f"{uuid.uuid4().hex}{self._sizes.suffix}"
+            name = f"{uuid.uuid4().hex}{self._suffix}"
             self._path = files.draft_path(self._folder, name)
             self._file = MemberWriter(open(self._path, "wb"), False)  # noqa: SIM115
         while len(self._compressing) > ahead:
-            group = self._compressing.popleft()()
+            group, contents = self._compressing.popleft()()
             assert self._file is not None
             with files.writing(self._path):
-                for records, raw, content in group:
-                    size = self._file.write_member(content)
-                    self._members.append((records, raw, size))
+                self._file.write_member(b"".join(contents))
+            self._members += [
+                (records, len(member), len(content))
+                for (member, records), content in zip(group, contents, strict=True)
+            ]
 
     def _end_file(self) -> None:
         self._end_member()
@@ -348,16 +355,7 @@ class MemberFileWriter:
             self._file = None
 
 
-class _Compressed(NamedTuple):
-    records: int
-    raw: int
-    content: bytes
-
-
-def _compressed(group: Sequence[tuple[bytes, int]], by_gzip: bool) -> list[_Compressed]:
-    return [
-        _Compressed(
-            records, len(member), compress_member(member) if by_gzip else member
-        )
-        for member, records in group
-    ]
+def _contents(group: _Group, compressed: bool) -> tuple[_Group, list[bytes]]:
+    """Returns some members, and the bytes of each in its file."""
+    members = [member for member, _ in group]
+    return group, list(map(compress_member, members)) if compressed else members

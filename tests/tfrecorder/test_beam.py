@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline.dataset import element_set
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import (
     EngineError,
     ExampleError,
@@ -351,6 +352,9 @@ def test_the_same_call_may_be_given_again_after_an_error(tmp_path, monkeypatch):
             record(tmp_path / "out", workers=1)
     assert list(tmp_path.iterdir()) == []
     assert record(tmp_path / "out", workers=1) == {"train": 200, "eval": 9}
+    splits = Metadata.load(str(tmp_path / "out")).splits
+    of_numbers = splits["train"].statistics["features"]["number"]
+    assert (of_numbers["count"], of_numbers["mean"]) == (200, 99.5)
 
 
 @pytest.mark.parametrize("where", [{"workers": 1}, {"beam_args": ON_BEAM}])

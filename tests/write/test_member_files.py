@@ -95,6 +95,7 @@ def test_shards_hold_every_record_once_in_order(
     counts = counts_by_hand(len(flat), sizes) if flat else [0]
     assert [len(records) for _, records in found] == counts
     assert joined(folder, made, sizes) == found  # a runner may do it again
+    assert joined(folder, made, sizes, may_move=True) == found
 
 
 @pytest.mark.parametrize("limit", [1, 100, 1600, 160_000])
