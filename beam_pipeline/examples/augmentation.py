@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.feature_steps import Origins
-from beam_pipeline.examples.random_keys import CopyKeys, Integers, copy_numbers
+from beam_pipeline.examples.random_keys import CopyKeys, copy_numbers
 from beam_pipeline.examples.sound_folders import load_step
 from beam_pipeline.examples.trial import (
     run_on_windows,
@@ -28,6 +28,7 @@ from beam_pipeline.examples.trial import (
     the_sample_rate,
     trying,
 )
+from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.example_sections import Augmentation
 from beam_pipeline.transforms.own_code import ByValue
 from beam_pipeline.transforms.steps import (

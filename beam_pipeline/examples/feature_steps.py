@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.random_keys import CopyKeys, Integers, Keys
+from beam_pipeline.examples.random_keys import CopyKeys, Keys
+from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.example_sections import Augmentation
 from beam_pipeline.transforms.base import Transform, chain_of, steps_of
 from beam_pipeline.transforms.steps import TRANSFORM

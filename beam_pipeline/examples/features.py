@@ -18,7 +18,6 @@ from beam_pipeline.examples.chosen_encoding import with_encoding
 from beam_pipeline.examples.clip_shapes import MORE_FRAMES, fits_shape, of_any_length
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.feature_steps import Origins, check_copies
-from beam_pipeline.examples.random_keys import Integers
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     DESCRIPTIONS,
@@ -35,6 +34,7 @@ from beam_pipeline.examples.trial import (
     trying,
 )
 from beam_pipeline.inputs.column_types import Column
+from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, Features
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import VALID_FRAMES

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.hashing import clip_key, hash64, text_key
+from beam_pipeline.permutation import Integers
 
-Integers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 COPY_BITS = 16

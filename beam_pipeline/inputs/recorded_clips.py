@@ -19,10 +19,9 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import text_key
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
+from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.base import seconds_to_frames
-
-Integers = npt.NDArray[np.int64]
 
 
 class Header(NamedTuple):

@@ -34,8 +34,9 @@ from beam_pipeline.examples.trial import run_on_windows
 from beam_pipeline.examples.windows import WindowPlan, slice_windows, window_blocks
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.segments import Integers, Segment, locate_examples
+from beam_pipeline.plan.segments import Segment, locate_examples
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files

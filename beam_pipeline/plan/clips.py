@@ -19,7 +19,6 @@ import numpy as np
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
-from beam_pipeline.examples.random_keys import Integers
 from beam_pipeline.examples.windows import (
     TOO_LONG,
     TOO_SHORT,
@@ -27,6 +26,7 @@ from beam_pipeline.examples.windows import (
     too_short_or_long,
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.window_section import AT_GRID, Windows
 
 

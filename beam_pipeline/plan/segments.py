@@ -27,7 +27,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
@@ -38,6 +37,7 @@ from beam_pipeline.examples.windows import (
     window_starts,
 )
 from beam_pipeline.hashing import bytes_sha256, clip_key
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in, example_numbers
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.example_sections import LISTED, Shards
@@ -125,9 +125,6 @@ class Buckets:
     def close(self) -> None:
         """Frees the disk."""
         self._kept.close()
-
-
-Integers = npt.NDArray[np.int64]
 
 
 class Segment(NamedTuple):

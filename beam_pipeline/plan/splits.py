@@ -30,10 +30,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.inputs.labels import label_parts
 from beam_pipeline.inputs.splits import Splitter, group_key, places_of
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in, with_split
 from beam_pipeline.recipe.moved_groups import moved_key
 from beam_pipeline.recipe.recipe import Recipe
@@ -59,7 +59,6 @@ PAIRS_OF_CLASS = 256
 CLOSE = ONE // 1000
 ROUNDS = 8
 
-Integers = npt.NDArray[np.int64]
 # Group, as `moved_key` names it, to its split.
 Moves = Mapping[int, str]
 

@@ -17,7 +17,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.output_folder import MANIFEST
@@ -28,12 +27,11 @@ from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
+from beam_pipeline.permutation import Integers
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import open_parquet
 from beam_pipeline.text import html_line, html_table
-
-Integers = npt.NDArray[np.int64]
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
 KINDS = (FILE, GROUP, AUDIO, PARTS, SIMILAR)

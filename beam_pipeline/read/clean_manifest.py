@@ -28,10 +28,10 @@ from beam_pipeline.inputs.own_manifest import (
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.inputs.tables import is_manifest
 from beam_pipeline.parameters import comma_list
+from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import (
     AUDIO,
     NO_VALUE,
-    Integers,
     alike,
     read_clips,
     shared_numbers,

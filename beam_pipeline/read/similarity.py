@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from beam_pipeline.permutation import Integers
+
 Words = npt.NDArray[np.uint64]
 
 _WORD_BITS = 64

@@ -23,10 +23,9 @@ from beam_pipeline.dataset.windows import (
     with_clips,
 )
 from beam_pipeline.errors import InputError
+from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups
-
-Integers = npt.NDArray[np.int64]
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 

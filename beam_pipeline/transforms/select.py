@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.permutation import Integers
 from beam_pipeline.transforms.base import (
     DoubleArray,
     FloatArray,
@@ -303,7 +304,6 @@ def level(value: Any) -> float:
     return found
 
 
-Integers = npt.NDArray[np.int64]
 Powers = DoubleArray
 
 

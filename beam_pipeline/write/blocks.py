@@ -32,10 +32,11 @@ from beam_pipeline.examples.windows import WindowPlan, slice_windows, window_blo
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clip_audio import open_clip, step_clip
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.poison_clips import DECODE, NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.segments import Integers, Segment, ShardWork, locate_examples
+from beam_pipeline.plan.segments import Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
