@@ -79,6 +79,8 @@ class ClipWatch:
 
     Parameters
     ----------
+    job : Job, optional
+        Whose clips are watched. Without it, each worker that ends early ends the run.
     states
         The shared memory of each worker.
     limit_s : float
@@ -90,7 +92,7 @@ class ClipWatch:
 
     def __init__(
         self,
-        job: Job,
+        job: Job | None,
         states: Sequence[WorkerState],
         limit_s: float,
         holds: Callable[[int, PoisonClips], bool] | None = None,
@@ -148,10 +150,11 @@ class ClipWatch:
         """
         mark = self._states[number].mark()
         killed_at = self._killed_at.pop(number, None)
-        delete_drafts_of(worker.pid, self._job.work_folder)
+        if (job := self._job) is not None:
+            delete_drafts_of(worker.pid, job.work_folder)
         self._exits += 1
         from_outside = killed_at is None and worker.exit_text() in FROM_OUTSIDE
-        if from_outside or (mark is None and killed_at is None):
+        if job is None or from_outside or (mark is None and killed_at is None):
             raise WorkerDied(f"{worker.exit_error()} {advice}")
         if self._exits > MOST_EXITS:
             doing = "" if mark is None else f" at {mark}"
@@ -166,21 +169,21 @@ class ClipWatch:
             return
         self._exits_at[cause_of(mark)] += 1
         if self._exits_at[cause_of(mark)] == 2:
-            self._reject(mark, None if killed_at else worker.exit_text())
+            self._reject(mark, job, None if killed_at else worker.exit_text())
 
     def works_again(self, number: int) -> bool:
         """Whether a worker that has answered must work again, for new poison clips."""
         new = self._found[self._known[number] :]
         return bool(new and self._holds and self._holds(number, PoisonClips(new)))
 
-    def _reject(self, mark: Mark, exit_text: str | None) -> None:
+    def _reject(self, mark: Mark, job: Job, exit_text: str | None) -> None:
         if exit_text is None:
             error, limit_s = ClipTimeout.__name__, self._limit_s
             reason = f"took longer than the time limit of {limit_s:g} s, twice"
         else:
             error, limit_s = ClipCrash.__name__, 0.0
             reason = f"ended the process with {exit_text}, twice"
-        path = locate(self._job.inputs, mark.source, mark.filepath)
+        path = locate(job.inputs, mark.source, mark.filepath)
         clip = PoisonClip(
             mark.row,
             mark.source,
@@ -191,7 +194,7 @@ class ClipWatch:
             limit_s,
             changed_ns_of(path),
         )
-        write_poison_clip(clip, self._job.work_folder)
+        write_poison_clip(clip, job.work_folder)
         self._found.append(clip)
 
 
@@ -268,9 +271,8 @@ class Workers:
         workers : int
             How many numbers there are.
         job : Job, optional
-            Its clips are watched, see :class:`ClipWatch`, which also has ``holds``.
-            Without it, a worker that ends early ends the run, and a single worker is
-            this process.
+            See :class:`ClipWatch`, which also has ``holds``. Without it, a single
+            worker is this process.
         look : callable, optional
             Called several times a second, and at the end.
         apart : bool
@@ -294,16 +296,13 @@ class Workers:
             with repeating(look, LOOK_S), Marks.kept_in(states[0]):
                 return [work(0)]
         check_can_start(workers, None)
-        watch = None
-        if job is not None:
-            watch = ClipWatch(job, states, self.limit_s, holds)
+        watch = ClipWatch(job, states, self.limit_s, holds)
         answers: dict[int, Any] = {}
         waiting = list(range(workers))
         try:
             while waiting or self._running:
                 for number in waiting:
-                    if watch is not None:
-                        watch.begin(number)
+                    watch.begin(number)
                     self._running[number] = WorkerProcess(
                         work, number, name.format(number), states[number]
                     )
@@ -311,8 +310,7 @@ class Workers:
                 _wait_for_any(list(self._running.values()))
                 if look is not None:
                     look()
-                if watch is not None:
-                    watch.look(self._running)
+                watch.look(self._running)
                 for number, worker in list(self._running.items()):
                     if not worker.has_ended():
                         continue
@@ -322,11 +320,9 @@ class Workers:
                         answers[number] = _value_of(worker.answer, advice)
                         continue
                     worker.kill()
-                    if watch is None:
-                        raise WorkerDied(f"{worker.exit_error()} {advice}")
                     watch.after_exit(number, worker, advice)
                     waiting.append(number)
-                if watch is not None and not waiting:
+                if not waiting:
                     waiting = [n for n in answers if watch.works_again(n)]
                     answers = {n: v for n, v in answers.items() if n not in waiting}
         finally:

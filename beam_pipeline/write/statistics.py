@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,6 @@ BUCKETS = 1 << 16
 _LEAST_BUCKET = 2.0**-133
 # Larger magnitudes count as infinite, so that no sum of squares overflows.
 LARGEST = 2.0**480
-
-# Times in seconds are rounded: less than this part of a frame later is the same frame.
-_ROUNDED = 1e-6
 
 # Half of the smallest step of 16-bit PCM, and its largest sample.
 SILENT_BELOW = 2.0**-16
@@ -481,75 +478,3 @@ class DataStatistics:
             ),
             "features": {name: s.to_json() for name, s in self._features.items()},
         }
-
-
-def without_padding(
-    values: Mapping[str, Any],
-    specs: Mapping[str, FeatureSpec],
-    valid: npt.NDArray[np.int64],
-    win_len: int,
-    sample_rate_hz: int,
-) -> Iterator[tuple[slice, Mapping[str, Any]]]:
-    """Yields values without padding: of whole windows together, of others alone.
-
-    ::
-
-        window     [ samples of the clip | zeros      ]   valid frames, then zeros
-        signal     [ kept                | left out   ]
-        log_mel    [ kept                  | left out ]   a spectrum frame with any
-                                                          sample of the clip is kept
-
-    Parameters
-    ----------
-    values : mapping
-        By name, for each example a value; arrays of shape (n, ...), or lists.
-    specs : mapping
-        Features that are not in it have no padding. Nor has a feature whose values are
-        not in the order of time: one number for a window, for example.
-    valid : numpy.ndarray, shape (n,), int64
-        The frames of each window before the padding.
-    win_len : int
-        The frames of a window.
-
-    Yields
-    ------
-    rows : slice
-        The examples.
-    values : mapping
-        Their values. Arrays whose axes have a time, or whose last axis has a value for
-        each frame, end where the padding begins.
-    """
-    bounds = np.flatnonzero(np.diff(valid < win_len)) + 1
-    first = 0
-    for end in [*bounds.tolist(), len(valid)]:
-        if first < end and valid[first] >= win_len:
-            rows = slice(first, end)
-            yield rows, {name: some[rows] for name, some in values.items()}
-            first = end
-        for k in range(first, end):
-            rows, frames = slice(k, k + 1), int(valid[k])
-            yield (
-                rows,
-                {
-                    name: _cut(some[rows], specs.get(name), frames, win_len,
-                               sample_rate_hz)
-                    for name, some in values.items()
-                },
-            )  # fmt: skip
-        first = end
-
-
-def _cut(
-    value: Any, spec: FeatureSpec | None, frames: int, win_len: int, rate_hz: int
-) -> Any:
-    if spec is None or not isinstance(value, np.ndarray) or value.ndim < 2:
-        return value
-    for k, axis in enumerate(spec.axes):
-        if axis.get("name") == "time" and "step" in axis:
-            at = value.ndim - len(spec.axes) + k
-            starts = (axis["start"] + axis["step"] * np.arange(axis["size"])) * rate_hz
-            count = int(np.count_nonzero(starts < frames - _ROUNDED))
-            return value[(slice(None),) * at + (slice(count),)]
-    if not spec.axes and value.shape[-1] == win_len:
-        return value[..., :frames]
-    return value
