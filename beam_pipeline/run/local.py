@@ -26,7 +26,7 @@ import ctypes
 import gc
 import os
 import sys
-from collections import defaultdict
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -220,7 +220,7 @@ class WrittenPages(NamedTuple):
 
 def write_phase(job: Job, folder: str, writers: int, writer: int) -> WrittenPages:
     """Writes every ``writers``-th shard of the plan."""
-    KeepInPages.kept.clear()
+    run = uuid.uuid4().hex
     with in_memory_pipeline() as pipeline:
         work = (
             pipeline
@@ -229,21 +229,23 @@ def write_phase(job: Job, folder: str, writers: int, writer: int) -> WrittenPage
         )
         written = write_shards(work, job)
         for name, elements in written._asdict().items():
-            elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, name))
-    kept = KeepInPages.kept
-    return WrittenPages(kept["finished"] + kept["shards"], kept["rejects"])
+            elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, run, name))
+    kept = KeepInPages.kept.pop(run, {})
+    infos = [*kept.get("finished", ()), *kept.get("shards", ())]
+    return WrittenPages(infos, kept.get("rejects", []))
 
 
 class KeepInPages(beam.DoFn):  # type: ignore[misc]
     """Writes the elements of each bundle to pages, and keeps their names.
 
     Only for the in-memory runner, which runs in this process, and no bundle twice.
+    Threads of this process may write several data sets, so each run has a key.
     """
 
-    kept: ClassVar[dict[str, list[Page]]] = defaultdict(list)
+    kept: ClassVar[dict[str, dict[str, list[Page]]]] = {}
 
-    def __init__(self, folder: str, name: str) -> None:
-        self._folder, self._name = folder, name
+    def __init__(self, folder: str, run: str, name: str) -> None:
+        self._folder, self._run, self._name = folder, run, name
 
     def start_bundle(self) -> None:
         self._writer = PageWriter(self._folder)
@@ -252,7 +254,8 @@ class KeepInPages(beam.DoFn):  # type: ignore[misc]
         self._writer.add(element)
 
     def finish_bundle(self) -> None:
-        self.kept[self._name] += self._writer.finish()
+        of_run = self.kept.setdefault(self._run, {})
+        of_run.setdefault(self._name, []).extend(self._writer.finish())
 
 
 def _my_shards(_: bytes, writer: int, folder: str, writers: int) -> Iterator[ShardWork]:

@@ -1,6 +1,7 @@
-"""Runs in a daemonic process, which Python does not let start others."""
+"""Runs in a daemonic process, which may start no others, and in several threads."""
 
 import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,3 +32,13 @@ def test_a_daemonic_process_records_alone_or_refuses(tmp_path):
     process.join()
     assert process.exitcode == 0
     assert Metadata.load(tmp_path / "default").splits
+
+
+def test_threads_of_one_process_record_at_once(tmp_path):
+    write_corpus(tmp_path / "in")
+    options = {"win_len": 500, "num_shards": 3, "workers": 1}
+    alone = record(tmp_path / "in", tmp_path / "alone", **options)
+    folders = [tmp_path / f"out{k}" for k in range(4)]
+    with ThreadPoolExecutor(len(folders)) as pool:
+        made = pool.map(lambda out: record(tmp_path / "in", out, **options), folders)
+        assert list(made) == [alone] * len(folders)
