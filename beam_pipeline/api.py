@@ -5,33 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.dataset.claim import (
-    check_work_folder,
-    claim_output,
-    has_nothing_new,
-    leaves_data_set,
-    nothing_left,
-    nothing_new,
-)
-from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import METADATA, WORK_FOLDER
 from beam_pipeline.dataset.progress import in_notebook, watch_bar
-from beam_pipeline.dataset.rejects import check_any_accepted
 from beam_pipeline.dataset.side_by_side import reused_recipe
 from beam_pipeline.dataset.skip_recorded import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
-from beam_pipeline.dataset.work_folder import (
-    WORK_FOLDER,
-    clear_work,
-    place_rows,
-    recorded_metadata,
-)
-from beam_pipeline.errors import InputError, OptionError, OutputError, StoreError
+from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.parameters import check_whole
@@ -126,6 +109,7 @@ def record(
         If the job failed, or clips could not be read because the machine failed; the
         same call continues it.
     """
+    from beam_pipeline.run.claimed_job import nothing_new
     from beam_pipeline.run.local import run_local
 
     input, given = with_labels(input, options)
@@ -138,7 +122,7 @@ def record(
         )
     if run.has_runner():
         check_engine(run.beam_args)
-    with claimed_job(input, output, recipe, run) as job, _watching(watch) as bar:
+    with _claimed_job(input, output, recipe, run) as job, _watching(watch) as bar:
         if job is not None and run.has_runner():
             with watching(job.work_folder, bar):
                 counts = run_on_engine(job, run.beam_args)
@@ -146,8 +130,8 @@ def record(
                 counted(counts)
         elif job is not None:
             run_local(job, run.workers, run.time_limit, bar)
-        if job is not None and has_nothing_new(job.work_folder):
-            return nothing_new(job.output, job.work_folder, recipe)
+        if job is not None and (nothing := nothing_new(job)):
+            return nothing
         folder = files.absolute(os.fspath(output))
         metadata = Metadata.load(folder)
         warn_of_data(folder, metadata)
@@ -223,7 +207,7 @@ def write_template(
     input, given = with_labels(input, options)
     recipe, run = split_options(_given_recipe(recipe, given), given)
     check_engine(run.beam_args)
-    with claimed_job(input, output, recipe, run) as job:
+    with _claimed_job(input, output, recipe, run) as job:
         if job is None:
             raise OutputError(
                 f"{os.fspath(output)} already holds this data set, and it is complete. "
@@ -236,97 +220,47 @@ def write_template(
 
 
 @contextmanager
-def claimed_job(
-    input: Source,
-    output: PathLike,
-    recipe: Recipe,
-    run: RunOptions,
+def _claimed_job(
+    input: Source, output: PathLike, recipe: Recipe, run: RunOptions
 ) -> Iterator[Job | None]:
-    """Checks a job, claims its output for the ``with`` block, and yields the job.
+    """Checks a job, and yields it while it holds the claim on its output.
 
     Yields None if the output already holds the data set that the job would record.
     """
     from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.run.claimed_job import claimed_job
 
     with resolved(input, recipe) as inputs:
         check_can_start(run.workers, run.time_limit)
         check_transforms(recipe, inputs, run.time_limit)
-        output = files.absolute(_checked(output))
-        work = files.join(output, WORK_FOLDER)
+        folder = files.absolute(_checked(output))
+        work = files.join(folder, WORK_FOLDER)
         if run.work_dir is not None:
             work = files.absolute(os.fspath(run.work_dir))
-            check_work_folder(work, output, inputs)
-        placed = [place_rows(entry, work) for entry in inputs]
         job = Job(
-            tuple(placed),
-            files.join(output, ""),
+            tuple(inputs),
+            files.join(folder, ""),
             work,
             recipe,
             str(run.max_rejected),
             skip_recorded=_skipped(run, recipe, inputs),
             allow_unreadable=run.allow_unreadable,
         )
-        with locked(work), nothing_left(output, work):
-            difference = None
-            finished = files.exists(files.join(output, METADATA))
-            if finished and not (run.overwrite or run.is_template()):
-                from beam_pipeline.read.already_recorded import difference_to_recorded
-
-                again = replace(job, inputs=tuple(inputs))
-                difference = difference_to_recorded(
-                    output, inputs, recipe, job.max_rejected, again.listing()
-                )
-                if difference is None:
-                    own = work == files.join(output, WORK_FOLDER)
-                    if own and not leaves_data_set(work):
-                        clear_work(work)  # an interrupted run may have left it
-                    yield None
-                    return
-            local = files.is_local(output) and files.is_local(work)
-            if finished and run.overwrite and not (local or run.has_runner()):
-                _check_any_recorded(replace(job, inputs=tuple(inputs)), run.time_limit)
-            replaces = claim_output(
-                output,
-                work,
-                recipe,
-                placed,
-                run.overwrite,
-                difference,
-                job.skip_recorded,
-            )
-            for given, entry in zip(inputs, placed, strict=True):
-                if given is not entry:
-                    files.write_bytes(entry.location, files.read_bytes(given.location))
-            with continuing():
-                repairs = not replaces and files.exists(recorded_metadata(output))
-                yield replace(job, replaces=replaces, repairs=repairs)
+        with claimed_job(job, run, _difference) as claimed:
+            yield claimed
 
 
-def _check_any_recorded(job: Job, time_limit: float | None) -> None:
-    """Checks that a job can record clips, before it replaces a data set.
+def _difference(job: Job) -> str | None:
+    """Returns how the data set in an output differs from the one of a job."""
+    from beam_pipeline.read.already_recorded import difference_to_recorded
 
-    Raises
-    ------
-    TooManyRejected, InputError
-        If the headers show that none can be recorded.
-    """
-    from beam_pipeline.run.local import plan_local
-
-    with temporary_folder() as work:
-        made = plan_local(replace(job, output="", work_folder=work), time_limit)
-    check_any_accepted(made.summary, made.rejects)
-
-
-@contextmanager
-def continuing() -> Iterator[None]:
-    """Adds to the error of a store the advice to continue the run."""
-    try:
-        yield
-    except StoreError as error:
-        if len(error.args) > 2:
-            raise
-        advice = "Finished shards are kept: give the same command again to continue."
-        raise StoreError(*error.args, advice) from error
+    return difference_to_recorded(
+        files.absolute(job.output),
+        job.inputs,
+        job.recipe,
+        job.max_rejected,
+        job.listing(),
+    )
 
 
 @list_keywords

@@ -12,7 +12,7 @@ import time
 import urllib.parse
 from dataclasses import dataclass, field
 
-from beam_pipeline.storage import object_store
+from beam_pipeline.storage import files, object_store
 
 # Both stores speak the same protocol (Google calls it its XML API), so that one server
 # does for both. It takes the credential's scope for the name of the service.
@@ -88,6 +88,7 @@ def proxy_to(port):
     """A proxy on loopback before the server at ``port``."""
     state = Proxy()
     lock = threading.Lock()
+    creating = threading.Lock()
     running = 0
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -116,10 +117,29 @@ def proxy_to(port):
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                self.answer(body)
+                new = self.headers.get("If-None-Match") == "*"
+                if new or self.headers.get("x-goog-if-generation-match") == "0":
+                    with creating:
+                        self.create(body)
+                else:
+                    self.answer(body)
             finally:
                 with lock:
                     running -= 1
+
+        def create(self, body):
+            """Writes an object unless it exists, as both stores promise."""
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("HEAD", self.path)
+            found = connection.getresponse()
+            found.read()
+            connection.close()
+            if found.status == 404:
+                self.answer(body)
+                return
+            self.send_response(412)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
         def answer(self, body):
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -170,6 +190,12 @@ def proxy_to(port):
     finally:
         server.shutdown()
         server.server_close()
+
+
+def names_in(folder):
+    """The files of a data set in a store, without the claim that was given up."""
+    names = list(files.list_files(folder))
+    return [name for name in names if not name.startswith("_work/claims/")]
 
 
 def point_at(port, monkeypatch):

@@ -1,4 +1,4 @@
-"""The output folder: its files, the claim of a run on it, and several of them as one.
+"""The output folder: its files, how a job starts there, and several of them as one.
 
 In: what the shards hold, and the rejects. Out: ``metadata.json``, ``schema.pbtxt``,
 ``manifest.parquet`` and ``rejected.jsonl``, which :mod:`beam_pipeline.pipeline.finish`
@@ -6,5 +6,5 @@ writes at the end of a run. Read :mod:`.metadata` first.
 
 ::
 
-    claim -> work_folder -> metadata, schema, manifest, rejects -> side_by_side
+    job_start -> work_folder -> metadata, schema, manifest, rejects -> side_by_side
 """

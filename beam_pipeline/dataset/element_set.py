@@ -18,9 +18,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from beam_pipeline.dataset.claim import claimed_for_elements, make_room
 from beam_pipeline.dataset.complete import complete_data_set
-from beam_pipeline.dataset.lock import locked
+from beam_pipeline.dataset.job_start import make_room, started_for_elements
 from beam_pipeline.dataset.metadata import (
     Elements,
     Metadata,
@@ -30,6 +29,7 @@ from beam_pipeline.dataset.metadata import (
 from beam_pipeline.dataset.output_folder import (
     EXAMPLES_CSV,
     delete_stale,
+    put_in_place,
 )
 from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS, WORK_FOLDER
 from beam_pipeline.dataset.writer_versions import writer_versions
@@ -57,7 +57,8 @@ def element_output(
     """Claims an output folder while the block runs; empties its work folder at the end.
 
     If the block fails, what it has written is deleted. With ``overwrite``, a data set
-    in the folder stays whole until the block calls :func:`lay_out`.
+    in the folder stays until the new one is whole; in a store, until the block calls
+    :func:`lay_out`.
 
     Raises
     ------
@@ -68,9 +69,14 @@ def element_output(
         raise InputError(f"The output must be a folder; got {output!r}.")
     folder = files.absolute(os.fspath(output))
     work = files.join(folder, WORK_FOLDER)
-    with locked(work), claimed_for_elements(folder, work, recorded_by, overwrite):
-        drafts, receipts = files.join(work, DRAFTS), files.join(work, RECEIPTS)
-        yield ElementOutput(folder, work, drafts, receipts)
+    drafts, receipts = files.join(work, DRAFTS), files.join(work, RECEIPTS)
+    with started_for_elements(folder, recorded_by, overwrite) as claim:
+        if not files.is_local(folder):
+            yield ElementOutput(folder, work, drafts, receipts, claim)
+            return
+        written = os.path.join(claim.folder, "written")
+        yield ElementOutput(written, work, drafts, receipts, claim)
+        put_in_place(written, folder, claim)
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,7 @@ class ElementSet:
 
 
 def lay_out(job: ElementSet, results: Iterable[BlockResult]) -> Iterator[JoinedShard]:
-    """Deletes the data set that is replaced, and yields the shards of the new one.
+    """Yields the shards; in a store, deletes the data set that they replace.
 
     A runner may call it twice.
 
@@ -125,7 +131,7 @@ def lay_out(job: ElementSet, results: Iterable[BlockResult]) -> Iterator[JoinedS
         If blocks or sources are missing; nothing is deleted then.
     """
     results = _in_order(job, results)
-    make_room(job.target.output, job.target.work)
+    make_room(job.target.output, job.target.work, job.target.claim)
     for split in job.splits:
         made = [each for result in results for each in result.made.get(split, ())]
         yield from cut_shards(split, made, job.sizes)
@@ -191,6 +197,7 @@ def finish_elements(
         writer=writer_versions(spec.encoding for spec in specs.values()),
         elements=elements,
     )
+    job.target.claim.check()
     return complete_data_set(output, metadata, written)
 
 

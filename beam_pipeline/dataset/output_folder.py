@@ -12,17 +12,29 @@
     train/examples.csv
     train/train-00000-of-00012...   a folder for each split, if there are splits
     _work/                          see :mod:`.work_folder`; deleted at the end
+
+A new data set takes the place of another one at once::
+
+    _work/new/      the new data set; whole once its metadata.json is there
+    _work/whole/    the same folder, when the data set of before is deleted
+
+A run that is killed before ``new`` is whole leaves the data set of before. After that,
+the next run that claims the output finishes the switch, whatever its job is. Only on
+this machine: a store cannot rename.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 
 from beam_pipeline.plan.shard_names import is_shard_name
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import CLAIMS as CLAIMS
+from beam_pipeline.storage.claim import UNCLAIMED, Claim
+from beam_pipeline.storage.claim import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX
 
 METADATA = "metadata.json"
@@ -33,8 +45,9 @@ WINDOWS = "windows.parquet"
 REJECTED = "rejected.jsonl"
 LOG = "log.txt"
 EXAMPLES_CSV = "examples.csv"
-WORK_FOLDER = "_work"
-
+# In the work folder of the output, wherever that of the run is; see finish_switch.
+NEW = "new"
+WHOLE = "whole"
 
 _BESIDE = (
     METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, LOG,
@@ -72,7 +85,7 @@ def stale_shards(output: str, current: Iterable[str]) -> list[str]:
     return [name for name in files.list_files(output) if _is_stale(name, current)]
 
 
-def delete_stale(output: str, current: Iterable[str]) -> None:
+def delete_stale(output: str, current: Iterable[str], claim: Claim = UNCLAIMED) -> None:
     """Deletes the shards of earlier plans of a run, and files that it has not finished.
 
     If inputs change between two runs, the plan changes, and with it the names of the
@@ -83,9 +96,11 @@ def delete_stale(output: str, current: Iterable[str]) -> None:
     Parameters
     ----------
     output : str
-        The output folder. The caller must have claimed it.
+        The output folder.
     current : iterable of str
         The shards that stay, relative to ``output``.
+    claim : Claim
+        The claim on the output.
     """
     current = set(current)
     stale = [
@@ -93,7 +108,8 @@ def delete_stale(output: str, current: Iterable[str]) -> None:
         for name in files.list_files(output)
         if _is_stale(name, current) or _is_draft(name)
     ]
-    files.delete(files.join(output, name) for name in stale)
+    for name in stale:
+        claim.discard(files.join(output, name))
     if files.is_local(output):
         for folder in {name.rpartition("/")[0] for name in stale} - {""}:
             with suppress(OSError):  # the folder holds other files
@@ -107,3 +123,47 @@ def _is_stale(name: str, current: Container[str]) -> bool:
 def _is_draft(name: str) -> bool:
     """Whether a run was writing the file beside the shards when it was killed."""
     return name != without_draft(name) and is_ours(name)
+
+
+def new_folder(output: str) -> str:
+    """The folder of a data set that will replace the one in a local output."""
+    return files.join(output, WORK_FOLDER, NEW)
+
+
+def put_in_place(written: str, output: str, claim: Claim) -> None:
+    """Makes a whole data set the one in a local output."""
+    claim.check()
+    os.rename(written, new_folder(output))
+    finish_switch(output, claim)
+
+
+def finish_switch(output: str, claim: Claim) -> bool:
+    """Puts the new data set in its place, if it is whole; returns whether it was.
+
+    Parameters
+    ----------
+    claim : Claim
+        The claim on the output.
+    """
+    if not files.is_local(output):
+        return False
+    new, whole = new_folder(output), files.join(output, WORK_FOLDER, WHOLE)
+    if os.path.exists(files.join(new, METADATA)):
+        delete_data_set(output, list(files.list_files(output)), claim)
+        claim.check()
+        os.rename(new, whole)
+    if not os.path.isdir(whole):
+        return False
+    # A run that slept may have renamed a folder that was not whole.
+    if not os.path.exists(files.join(output, METADATA)):
+        for name in sorted(files.list_files(whole), key=METADATA.__eq__):
+            claim.check()  # a run that took the output over has moved the file itself
+            files.move(files.join(whole, name), files.join(output, name))
+    claim.discard_folder(whole)
+    return True
+
+
+def delete_data_set(output: str, held: Sequence[str], claim: Claim) -> None:
+    """Deletes the files of a data set, the metadata first: then it is not complete."""
+    for name in sorted(filter(is_ours, held), key=METADATA.__ne__):
+        claim.discard(files.join(output, name))

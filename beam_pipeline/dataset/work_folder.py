@@ -32,7 +32,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline import errors
-from beam_pipeline.dataset.output_folder import METADATA, REJECTED, without_draft
+from beam_pipeline.dataset.output_folder import METADATA, NEW, REJECTED, without_draft
 from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.sources import Input
@@ -40,6 +40,7 @@ from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.text import hidden, parse_json
 
 JOB_FILE = "job.json"
@@ -51,7 +52,6 @@ PLANS = "plans"
 DRAFTS = "drafts"
 PHASES = "phases"
 ROWS = "rows"
-NEW = "new"
 NOTHING_NEW = "nothing-new.jsonl"
 OURS = (
     JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, INCOMPLETE, PLANS, DRAFTS, PHASES,
@@ -166,16 +166,16 @@ def foreign_file(work_folder: str) -> str | None:
     )
 
 
-def clear_work(work_folder: str) -> None:
+def clear_work(work_folder: str, claim: Claim = UNCLAIMED) -> None:
     """Deletes the files of a run, and the work folder if it is empty then."""
     for name in OURS:
         path = files.join(work_folder, name)
         if "." in name:
-            files.delete([path])
+            claim.discard(path)
             if files.is_local(path):  # what a process was writing when it was killed
                 files.delete_drafts(work_folder, f"{name}.tmp-*")
         else:
-            files.delete_below(path)
+            claim.discard_folder(path)
     if files.is_local(work_folder):
         with suppress(OSError):  # it holds other files, or does not exist
             os.rmdir(work_folder)

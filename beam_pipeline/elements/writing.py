@@ -104,7 +104,7 @@ def write_elements(
             for shard in lay_out(job, [result])
         ]
         finish_elements(job, infos, [result])
-        return target.output
+        return files.absolute(os.fspath(output))
 
 
 class _BesideThisThread:

@@ -2,8 +2,8 @@
 
 ::
 
-    check -> exchange -> files beside the shards -> metadata.json -> clear the work
-    folder
+    check -> files beside the shards -> metadata.json -> the place of a data set that is
+    replaced -> clear the work folder
 
 Whatever fails before ``metadata.json``, the same command can be given again. A runner
 may call the end twice.
@@ -17,7 +17,6 @@ from itertools import chain, groupby
 from operator import attrgetter
 
 from beam_pipeline.audio.av_containers import DEMUXERS
-from beam_pipeline.dataset.claim import make_room
 from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.manifest import (
     ManifestPart,
@@ -38,6 +37,7 @@ from beam_pipeline.dataset.output_folder import (
     SCHEMA,
     WINDOWS,
     delete_stale,
+    finish_switch,
 )
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
@@ -67,6 +67,7 @@ from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.pages import Pages
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.write.observations import Observations
@@ -97,12 +98,13 @@ def finish_job(
         If the data set is not complete. ``metadata.json`` is not written then;
         ``rejected.jsonl`` is.
     """
-    output, work = job.output, job.work_folder
+    output, work, claim = job.output, job.work_folder, job.claim
     written, shards = sort_shards(infos)
     claimed = is_claimed(work)
     if not claimed and is_finished(output, shards):
-        clear_work(work)  # an earlier call ended after that
+        clear_work(work, claim)  # an earlier call ended after that
         return files.join(output, METADATA)
+    claim.check()
     plan = read_plan(plan_folder)
     summary, manifest = plan.summary, Pages(plan_folder, plan.manifest)
     rejects = sort_rejects(chain(planned_rejects(plan, plan_folder), rejects))
@@ -113,9 +115,12 @@ def finish_job(
     if job.repairs:
         return finish_repair(shards, job)
     is_new = any(info.examples for info in shards) or not job.skip_recorded
-    replaces = job.shards_folder() != output
+    folder = job.shards_folder()
+    replaces = folder != output
     stays = replaces or not is_new  # what the output holds
-    write_rejects(files.join(work if stays else output, REJECTED), rejects)
+    listed = work if stays else output
+    write_rejects(files.join(claim.stage(listed), REJECTED), rejects)
+    _publish((REJECTED,), listed, claim)
     with keeping_verdict(work):
         if is_new:
             check_any_accepted(summary, rejects)
@@ -124,27 +129,34 @@ def finish_job(
         check_clips(summary, rejects, manifest, work)
         seen = merge_observed(shards, work)
         check_rejects(summary.listing, rejects, job.max_rejected, work if stays else "")
-        if claimed and is_new:
-            exchange(shards, job)
+        if claimed and (is_new or not replaces) and files.is_folder(folder):
+            # Those of earlier plans go.
+            delete_stale(folder, (info.file for info in shards if is_new), claim)
     if not is_new:
-        if (
-            is_claimed(work)
-            and job.shards_folder() == output
-            and files.is_folder(output)
-        ):
-            delete_stale(output, ())
         write_rejects(files.join(work, NOTHING_NEW), rejects)
         return ""
-    write_rejects(files.join(output, REJECTED), rejects)
+    stage = claim.stage(folder)
+    write_rejects(files.join(stage, REJECTED), rejects)
     fields = manifest_fields(job.recipe.audio, job.inputs[0].columns)
-    write_manifest(files.join(output, MANIFEST), manifest, fields)
-    write_windows(files.join(output, WINDOWS), written)
-    formats = recorded_formats(files.join(output, MANIFEST))
+    write_manifest(files.join(stage, MANIFEST), manifest, fields)
+    write_windows(files.join(stage, WINDOWS), written)
+    formats = recorded_formats(files.join(stage, MANIFEST))
     described = assemble_metadata(summary, shards, rejects, seen, job.recipe, formats)
     beside = (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED)
-    path = complete_data_set(output, described, written, beside)
-    clear_work(work)
-    return path
+    claim.check()
+    complete_data_set(stage, described, written, beside)
+    _publish((*beside, METADATA), folder, claim)
+    if replaces:
+        finish_switch(output, claim)
+    clear_work(work, claim)
+    return files.join(output, METADATA)
+
+
+def _publish(names: Iterable[str], folder: str, claim: Claim) -> None:
+    """Moves files to their place, unless they were written there."""
+    stage = claim.stage(folder)
+    for name in names if stage != folder else ():
+        claim.move(files.join(stage, name), files.join(folder, name))
 
 
 def sort_shards(
@@ -364,20 +376,6 @@ def merge_observed(
     return merged
 
 
-def exchange(shards: Sequence[ShardInfo], job: Job) -> None:
-    """Lets the output of a claimed run hold its shards, and none of earlier plans.
-
-    A data set that is replaced goes now. A runner may call it twice.
-    """
-    folder = job.shards_folder()
-    if folder != job.output:
-        make_room(job.output, job.work_folder)
-        for info in shards:
-            if files.exists(folder + info.file):
-                files.move(folder + info.file, files.join(job.output, info.file))
-    delete_stale(job.output, (info.file for info in shards))
-
-
 def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
     """Puts the metadata of a data set back, if every shard has its recorded bytes.
 
@@ -403,12 +401,12 @@ def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
     other = sorted(file for file in both if recorded.get(file) != found.get(file))
     with keeping_verdict(job.work_folder):
         if other:
-            files.delete([files.join(job.work_folder, JOB_FILE)])
+            job.claim.discard(files.join(job.work_folder, JOB_FILE))
             raise IncompleteRun(_other_bytes(other, metadata, saved))
-    delete_stale(job.output, recorded)
-    files.write_bytes(path, text)
-    files.delete([saved])
-    clear_work(job.work_folder)
+    delete_stale(job.output, recorded, job.claim)
+    job.claim.write(path, text)
+    job.claim.discard(saved)
+    clear_work(job.work_folder, job.claim)
     return path
 
 

@@ -73,13 +73,12 @@ def plan_shards(once: beam.PCollection, job: Job) -> beam.PCollection:
 
 def write_shards(work: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes: one worker writes one shard."""
-    places = tuple(dict.fromkeys([job.shards_folder(), job.output]))
-    skip = beam.ParDo(SkipFinished(places, job.work_folder, job.repairs))
+    skip = SkipFinished(job.shards_folder(), job.work_folder, job.repairs)
     decode = DecodeAudio(job.inputs, job.recipe, job.work_folder)
     encode = beam.ParDo(EncodeExamples())
     checked = (
         work
-        | "SkipFinished" >> skip.with_outputs(FINISHED, main="work")
+        | "SkipFinished" >> beam.ParDo(skip).with_outputs(FINISHED, main="work")
     )                                               # ShardWork; ShardInfo
     encoded = (
         checked.work
@@ -91,7 +90,7 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
     )                                               # EncodedBlock; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
         job.shards_folder(), file_name_suffix=suffix_for(job.recipe.shards.compression),
-        work_folder=job.work_folder,
+        work_folder=job.work_folder, claim=job.claim,
     )                                               # ShardInfo
     return Written(checked[FINISHED], written, encoded[REJECTS])
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
+from beam_pipeline.dataset.output_folder import new_folder
 from beam_pipeline.dataset.skip_recorded import read_skipped
-from beam_pipeline.dataset.work_folder import NEW, PLANS
+from beam_pipeline.dataset.work_folder import PLANS
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import UNCLAIMED, Claim
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,9 @@ class Job:
     that the data sets in the folders ``skip_recorded`` hold are left out. Without
     ``allow_unreadable``, the run fails if the machine fails at a clip. With
     ``repairs``, shards of a data set are made again, see
-    :mod:`beam_pipeline.read.verify`. ``run`` is another name in each run: a plan is for
-    one run, because inputs may have changed since the run before.
+    :mod:`beam_pipeline.read.verify`. Files get their names while ``claim`` is held.
+    ``run`` is another name in each run: a plan is for one run, because inputs may have
+    changed since the run before.
     """
 
     inputs: tuple[Input, ...]
@@ -34,6 +37,7 @@ class Job:
     repairs: bool = False
     skip_recorded: tuple[str, ...] = ()
     allow_unreadable: bool = False
+    claim: Claim = UNCLAIMED
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def splits_are_decided(self) -> bool:
@@ -41,15 +45,14 @@ class Job:
         return self.recipe.splits.are_decided()
 
     def shards_folder(self) -> str:
-        """Where finished shards are while others are written; ends in a separator.
+        """Where the files of the data set are written; ends in a separator.
 
-        A data set that is replaced is not disturbed: shards get their names in the
-        output at the end. A store cannot rename, so there they have them at once.
+        A data set that is replaced is not disturbed, see
+        :mod:`beam_pipeline.dataset.output_folder`.
         """
-        where = (self.output, self.work_folder)
-        if not (self.replaces and all(map(files.is_local, where))):
+        if not (self.replaces and files.is_local(self.output)):
             return self.output
-        return files.join(self.work_folder, NEW, "")
+        return files.join(new_folder(self.output), "")
 
     def plan_folder(self) -> str:
         """Where all workers of an engine find the plan and its pages."""

@@ -24,6 +24,7 @@ from beam_pipeline.errors import EngineError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.storage.gzip_members import GzipWriter
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX, frame_record
 from beam_pipeline.text import parse_json
@@ -94,6 +95,8 @@ compression_type, triggering_frequency
         Files consist of GZIP members of whole records, up to this many bytes before
         GZIP, or of one record. Each can be inflated without those before it. Default:
         one member. Planned shards have those of their plan.
+    claim : Claim, optional
+        The claim on the output. A shard gets its name only while it is held.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ compression_type, triggering_frequency
         *,
         work_folder: str | None = None,
         member_bytes: int | None = None,
+        claim: Claim = UNCLAIMED,
     ):
         beam.PTransform.__init__(self)
         if member_bytes is not None:
@@ -123,6 +127,7 @@ compression_type, triggering_frequency
         )
         self._sink.member_bytes = member_bytes
         self._work_folder = work_folder
+        self._claim = claim
         self._prefix = file_path_prefix
         self._suffix = file_name_suffix
 
@@ -133,7 +138,9 @@ compression_type, triggering_frequency
         if runner == REFUSED_RUNNER:
             raise EngineError(f"{runner} cannot write shards: {WHY_REFUSED}.")
         target = (self._prefix, self._suffix, self._work_folder)
-        return pcoll | "WriteShards" >> beam.ParDo(_WriteShards(*target, runner))
+        return pcoll | "WriteShards" >> beam.ParDo(
+            _WriteShards(*target, runner, self._claim)
+        )
 
 
 @with_input_types(EncodedBlock)
@@ -145,7 +152,10 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
     So a runner may compute a bundle again, also at the same time.
     """
 
-    def __init__(self, prefix: str, suffix: str, work_folder: str, runner: str):
+    def __init__(
+        self, prefix: str, suffix: str, work_folder: str, runner: str, claim: Claim
+    ):
+        self._claim = claim
         self._prefix = prefix
         self._suffix = suffix
         self._work_folder = work_folder
@@ -168,7 +178,9 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         if self._draft.is_complete:
             info = self._draft.close(shard.name + self._suffix)
             draft, self._draft = self._draft, None
-            yield _commit(info, draft.path, self._prefix, self._work_folder)
+            yield _commit(
+                info, draft.path, self._prefix, self._work_folder, self._claim
+            )
 
     def finish_bundle(self) -> None:
         if self._draft is not None:
@@ -185,18 +197,20 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             self._draft = None
 
 
-def _commit(info: ShardInfo, draft: str, prefix: str, work_folder: str) -> ShardInfo:
+def _commit(
+    info: ShardInfo, draft: str, prefix: str, work_folder: str, claim: Claim
+) -> ShardInfo:
     """Gives a shard its final name, then writes its receipt.
 
     Only the receipt has the observations. That of a shard that lost windows is apart:
     the next run tries again.
     """
-    files.move(draft, prefix + info.file)
+    claim.move(draft, prefix + info.file)
     Metrics.counter(COUNTERS, "shards").inc()
     Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
     content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
     path = receipt_path(info.shard.name, work_folder, info.is_whole())
-    files.write_bytes(path, content)
+    claim.write(path, content)
     return info._replace(seen=None)
 
 

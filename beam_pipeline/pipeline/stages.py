@@ -160,7 +160,9 @@ def finish_planned(
     job: Job,
 ) -> str:
     """Calls :func:`finish_job`."""
-    return finish_job(job.plan_folder(), infos, rejects, job)
+    path = finish_job(job.plan_folder(), infos, rejects, job)
+    job.claim.end()
+    return path
 
 
 class Written(NamedTuple):
@@ -187,27 +189,22 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     with the recorded bytes.
     """
 
-    prefixes: Sequence[str]
+    prefix: str
     work_folder: str
     repairs: bool = False
 
     def setup(self) -> None:
         self._poison_clips = read_poison_clips(self.work_folder)
         if self.repairs:
-            (output,) = self.prefixes
-            self._recorded = read_recorded_shards(output)
+            self._recorded = read_recorded_shards(self.prefix)
 
     def process(self, work: ShardWork) -> Iterator[Any]:
         shard = work.task.shard
         if self.repairs:
-            (output,) = self.prefixes
-            info = find_recorded(shard, output, self._recorded)
+            info = find_recorded(shard, self.prefix, self._recorded)
             yield work if info is None else TaggedOutput(FINISHED, info)
             return
-        found = (
-            find_finished(shard, prefix, self.work_folder) for prefix in self.prefixes
-        )
-        info = next((info for info in found if info is not None), None)
+        info = find_finished(shard, self.prefix, self.work_folder)
         if info is not None and self._poison_clips.among(work):
             files.delete([receipt_path(shard.name, self.work_folder)])
             info = None

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from beam_pipeline.dataset.lock import locked
 from beam_pipeline.dataset.member_index import MemberIndex, scan_shard
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import (
@@ -49,6 +48,7 @@ from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.read.sizes import usable_cores
 from beam_pipeline.recipe.values import VALID_FRAMES
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import claimed
 from beam_pipeline.text import parse_json
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def repair(folder: str | os.PathLike[str]) -> list[str]:
                 f"{root}: {line}. Only shards are made again alone. Restore this file, "
                 "or give the command of `record` again with `overwrite`."
             )
-    with locked(files.join(root, WORK_FOLDER)):
+    with claimed(root) as claim:
+        metadata = load_metadata(root)  # another run may have replaced it
         damaged = [
             shard.file
             for shard in metadata.shards()
@@ -194,9 +195,9 @@ def repair(folder: str | os.PathLike[str]) -> list[str]:
         ]
         if damaged:
             path = files.join(root, METADATA)
-            files.write_bytes(recorded_metadata(root), files.read_bytes(path))
-            files.delete([path])
-            files.delete(files.join(root, file) for file in damaged)
+            claim.write(recorded_metadata(root), files.read_bytes(path))
+            for name in (METADATA, *damaged):
+                claim.discard(files.join(root, name))
     return damaged
 
 

@@ -121,18 +121,27 @@ def plan_local(job: Job, time_limit: float | None, sample: int = 0) -> Plan:
 
 @contextmanager
 def phase_folder(job: Job) -> Iterator[str]:
-    """A new folder on this machine, for pages that later phases read."""
+    """A new folder on this machine, for pages that later phases read.
+
+    Raises
+    ------
+    IncompleteRun
+        If the block fails after another run has taken the output over.
+    """
     if not files.is_local(job.work_folder):
         with temporary_folder() as folder:
             yield folder
         return
     folder = files.join(job.work_folder, PHASES)
-    # An interrupted run may have left files here. Finished shards are elsewhere. If
-    # that run is alive on another machine, it misses its pages.
-    files.delete_below(folder)
+    # An interrupted run may have left files here. Finished shards are elsewhere.
+    job.claim.discard_folder(folder)
     delete_all_drafts(job.work_folder)  # the disk may be full
     files.make_folder(folder)
-    yield folder
+    try:
+        yield folder
+    except Exception:
+        job.claim.check()  # its files are gone then
+        raise
 
 
 def plan_here(job: Job, folder: str, processes: Workers) -> PlanSummary:

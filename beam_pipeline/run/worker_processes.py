@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.errors import AudioTFRecordsError, OptionError, WorkerDied
 from beam_pipeline.marks import Marks, WorkerState
+from beam_pipeline.storage.claim import beating, without_heartbeats
 
 # Their threads are not in threading's count.
 THREADED = {"jax", "tensorflow", "obstore"}
@@ -36,7 +37,8 @@ def can_fork() -> bool:
     A fork takes milliseconds and a new interpreter seconds, but only a process without
     threads, those of libraries included, can fork safely.
     """
-    alone = sys.platform == "linux" and threading.active_count() == 1
+    # Heartbeats rest while a process is forked.
+    alone = sys.platform == "linux" and threading.active_count() - beating() <= 1
     return alone and sys.modules.keys().isdisjoint(THREADED) and can_start()
 
 
@@ -91,7 +93,7 @@ class WorkerProcess:
             target=_main, args=(work, number, name, state, theirs), name=name
         )
         self._process.daemon = True
-        with _hidden_main(), _frozen_memory():
+        with _hidden_main(), _frozen_memory(), without_heartbeats():
             self._process.start()
         theirs.close()
 

@@ -4,5 +4,6 @@ In: paths and bytes. Out: files, listings and TFRecord files. Read :mod:`.files`
 For each path it chooses between the local disk, :mod:`.object_store` (``gs://``,
 ``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames records, and
 :mod:`.gzip_members` compresses them. :mod:`.spilled` keeps on disk what memory should
-not hold, and :mod:`.pages` what workers pass on.
+not hold, and :mod:`.pages` what workers pass on. :mod:`.claim` lets one run at a time
+write into an output.
 """

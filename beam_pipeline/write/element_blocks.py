@@ -26,6 +26,7 @@ import numpy as np
 from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.marks import Marks
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.storage.pages import Pages, PageWriter, Place, read_place
 from beam_pipeline.storage.tfrecord import FramedRecords
 from beam_pipeline.write.member_files import MemberFile, MemberFileWriter, ShardSizes
@@ -70,15 +71,18 @@ class BlockEncoder(Protocol):
 
 
 class ElementOutput(NamedTuple):
-    """A claimed output folder, and folders in its work folder.
+    """Where a data set is written, and folders in the work folder of its output.
 
-    ``drafts`` has files that are not finished, and ``receipts`` those of blocks.
+    ``output`` is a folder of the claim, out of which the whole data set comes into its
+    place; in a store it is that place. ``drafts`` has files that are not finished, and
+    ``receipts`` those of blocks.
     """
 
     output: str
     work: str
     drafts: str
     receipts: str
+    claim: Claim = UNCLAIMED
 
 
 class StoredBlock(NamedTuple):

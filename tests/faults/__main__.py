@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.faults import machine, replacements  # noqa: F401 - they add cases
+from tests.faults import machine, pairs, replacements  # noqa: F401 - they add cases
 from tests.faults.cases import CASES
 from tests.faults.world import CannotTry, World
 

@@ -370,38 +370,6 @@ def hanging_step(world: World) -> str:
 # Two runs into one output
 
 
-@case("two runs into one output, on one machine")
-def two_runs(world: World) -> str:
-    wanted = world.reference()
-    first = world.start()
-    time.sleep(world.random.uniform(0, 0.5) * world.seconds)
-    second = world.start()
-    ends = sorted([first.end(), second.end()])
-    (status, _), (other, said) = ends
-    assert status == 0, ends
-    assert other == 0 or (other == 2 and "Another run" in said), said
-    world.check(wanted)
-    return "one was refused" if other else "one after the other"
-
-
-@case("two runs into one output, on two machines")
-def two_machines(world: World) -> str:
-    wanted = world.reference()
-    first = world.start()
-    time.sleep(world.random.uniform(0, 0.8) * world.seconds)
-    other = world.root / "tmp of another machine"
-    other.mkdir()
-    second = world.start_command(world.arguments(), TMPDIR=str(other))
-    ends = [first.end(), second.end()]
-    for status, said in ends:
-        assert status == 0 or str(world.output) in said, said
-    done = sum(status == 0 for status, _ in ends)
-    again, said = world.run()
-    assert again == 0, said
-    world.check(wanted)
-    return ("none done, continued", "one done", "both done")[done]
-
-
 # Object stores
 
 
@@ -441,7 +409,7 @@ def _in_store(world: World, disturb: Callable[[loopback.Proxy, Run], None]) -> s
             assert again == 0, said
             found = {
                 name: digest(files.read_bytes(f"{bucket}/records/{name}"))
-                for name in files.list_files(f"{bucket}/records")
+                for name in loopback.names_in(f"{bucket}/records")
             }
         finally:
             object_store._client.cache_clear()

@@ -405,12 +405,13 @@ def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path, wrong, e
 def test_a_data_set_that_is_replaced_goes_once_the_new_one_is_complete(
     tmp_path, complete
 ):
-    (tmp_path / "work" / "new" / "train").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "_work" / "new" / "train").mkdir(parents=True)
     (tmp_path / STALE).write_text("old")
     (tmp_path / "metadata.json").write_text("old")
     infos = infos_of(ONE_SHARD)
     (file,) = (info.file for info in infos)
-    (tmp_path / "work" / "new" / file).write_text("new")
+    (tmp_path / "_work" / "new" / file).write_text("new")
     if not complete:
         with pytest.raises(IncompleteRun):
             finish(tmp_path, [], replaces=True)

@@ -14,8 +14,6 @@ import pytest
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import writer_versions
-from beam_pipeline.dataset.claim import claim_output
-from beam_pipeline.dataset.work_folder import WORK_FOLDER
 from beam_pipeline.errors import InputError, OutputError, RecipeError
 from beam_pipeline.examples.images import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
@@ -23,7 +21,7 @@ from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
+from tests.claims import start
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
@@ -296,11 +294,11 @@ def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
         encodings={"image": encoding},  # type: ignore[dict-item]
     )
     output = str(tmp_path / "out")
-    claim_output(output, files.join(output, WORK_FOLDER), recipe, [], False)
+    start(output, recipe)
     real = writer_versions._version
     monkeypatch.setattr(
         writer_versions, "_version", lambda n: "1" if n == "pillow" else real(n)
     )
     refusal = raises(OutputError, naming=output)
     with refusal if encoding in IMAGES else contextlib.nullcontext():
-        claim_output(output, files.join(output, WORK_FOLDER), recipe, [], False)
+        start(output, recipe)

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset import lock
-from beam_pipeline.dataset.claim import nothing_left
-from beam_pipeline.dataset.lock import locked
+from beam_pipeline.dataset.job_start import nothing_left
 from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
@@ -60,6 +57,7 @@ from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline
+from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.storage.tfrecord import read_any_records
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
@@ -777,76 +775,6 @@ def test_a_data_set_stays_if_nothing_can_replace_it(tmp_path: Path, wrong: str) 
     assert {name: each for name, each in after.items() if "_work" not in name} == before
 
 
-def test_a_second_run_into_the_same_folder_is_kept_out(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in", clips=1)
-    with (
-        locked(str(tmp_path / "out" / "_work")),
-        raises(OutputError, naming=[tmp_path / "out", "--output"]),
-    ):
-        record(tmp_path / "in", tmp_path / "out", win_len=500)
-    assert not (tmp_path / "out").exists()
-    record(tmp_path / "in", tmp_path / "out", win_len=500)
-
-
-def test_a_lock_is_gone_when_it_is_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(lock, "PATIENCE_S", 0.1)
-    with locked("somewhere"):
-        assert len(list(tmp_path.glob("*/*.lock"))) == 1
-        with raises(OutputError, naming="somewhere"), locked("somewhere"):
-            pass
-        assert len(list(tmp_path.glob("*/*.lock"))) == 1
-    assert list(tmp_path.glob("*/*")) == []
-
-
-def test_a_lock_that_is_released_soon_is_waited_for(tmp_path: Path) -> None:
-    def hold() -> bool:
-        with locked(str(tmp_path)):
-            return True
-
-    with ThreadPoolExecutor() as pool:
-        with locked(str(tmp_path)):
-            second = pool.submit(hold)
-            time.sleep(0.2)
-            assert not second.done()
-        assert second.result()
-
-
-def hold_often(work: str, counter: Path, times: int) -> None:
-    """Adds to a number in a file so often, each time under the lock."""
-    for _ in range(times):
-        while True:
-            try:
-                with locked(work):
-                    number = int(counter.read_text())
-                    time.sleep(0.0002)
-                    counter.write_text(str(number + 1))
-                break
-            except OutputError:
-                continue
-
-
-def test_a_lock_is_never_held_by_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(lock, "PATIENCE_S", 0.0)
-    counter = tmp_path / "counter"
-    counter.write_text("0")
-    context = multiprocessing.get_context("fork")
-    processes = [
-        context.Process(target=hold_often, args=("there", counter, 300))
-        for _ in range(3)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert counter.read_text() == "900"
-
-
 @pytest.mark.parametrize("engine", [[], ["--runner=FnApiRunner"]])
 @pytest.mark.parametrize("work", [None, "work/of/mine"])
 def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
@@ -888,7 +816,7 @@ def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
         record(*places, win_len=500, num_shards=3)
     receipts = sorted((tmp_path / "out" / "_work" / "receipts").iterdir())
     assert receipts
-    with pytest.raises(EngineError), nothing_left(places[1], f"{places[1]}/_work"):
+    with pytest.raises(EngineError), nothing_left(f"{places[1]}/_work", UNCLAIMED):
         raise EngineError("nobody answers")
     assert sorted((tmp_path / "out" / "_work" / "receipts").iterdir()) == receipts
 
@@ -1337,7 +1265,7 @@ class TestTheSameCommandAgain:
         write_corpus(tmp_path / "in")
         places = tmp_path / "in", tmp_path / "out"
         with monkeypatch.context() as patch:
-            patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda work: None)
+            patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda *_: None)
             record(*places, win_len=500)
         assert (tmp_path / "out" / "_work" / "job.json").exists()
         before = digests(tmp_path / "out")

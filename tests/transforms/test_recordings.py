@@ -7,9 +7,8 @@ import pytest
 import soundfile
 
 from beam_pipeline import Background, Recipe, Reverb, record
-from beam_pipeline.dataset.claim import claim_output
+from beam_pipeline.dataset.job_start import Case
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.work_folder import WORK_FOLDER
 from beam_pipeline.errors import OutputError, RecipeError
 from beam_pipeline.examples import sound_folders
 from beam_pipeline.examples.sound_folders import load_sounds
@@ -22,6 +21,7 @@ from beam_pipeline.transforms.steps import (
     format_steps,
     parse_augment,
 )
+from tests.claims import start
 from tests.raising import raises
 from tests.transform_checks import noise
 from tests.transforms.test_augment import random_keys, rms
@@ -291,9 +291,8 @@ def test_shards_blocks_and_workers_do_not_change_a_copy(
 
 def test_an_unfinished_run_does_not_continue_with_other_sounds(rooms, tmp_path):
     asked = Recipe(win_len=400, copies=1, augment=Reverb(folder=str(rooms)))
-    places = str(tmp_path / "out"), str(tmp_path / "out" / WORK_FOLDER)
-    claim_output(*places, canonical_recipe(asked), [], overwrite=False)
-    claim_output(*places, canonical_recipe(asked), [], overwrite=False)
+    for case in (Case.BEGIN, Case.CONTINUE):
+        assert start(str(tmp_path / "out"), canonical_recipe(asked)) is case
     soundfile.write(rooms / "b.wav", fading(200, 9), RATE, subtype="FLOAT")
     with raises(OutputError, naming="`augment` was"):
-        claim_output(*places, canonical_recipe(asked), [], overwrite=False)
+        start(str(tmp_path / "out"), canonical_recipe(asked))

@@ -1,0 +1,547 @@
+"""Who may write into an output: one run at a time, which holds the claim on it.
+
+::
+
+    OUT/_work/claims/3           the claim: a token, and who holds it
+    OUT/_work/claims/3-TOKEN/    its files on their way to their places (not in a store)
+
+Claims are numbered, and the highest one counts. A run creates the next number
+exclusively: of several runs at once one succeeds, also on machines that share a disk,
+and in ``gs://`` and ``s3://``. Other file systems of Beam cannot promise that. A run
+may take an output over if the claim before was given up, or if its owner is dead:
+
+- The owner holds a lock on its claim, where the file system has locks.
+- A process on this machine is looked for, by its number and the time of its start.
+- An owner elsewhere writes a higher number into its claim every :data:`BEAT_S` seconds.
+  It is dead if nothing changes while another run waits :data:`WATCH_S`. No clocks are
+  compared.
+
+An owner that only slept must not go on. So its workers compare the token before each
+file gets its name, and that name comes by a rename out of the folder of the claim. Who
+takes the output over deletes that folder first; a rename that is late then fails. A
+store cannot rename: a request that was under way may still write one file.
+
+The claim is deleted when nothing is left to continue. In a store it stays as an object
+that says it was given up: a delete there cannot depend on who holds it by then.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
+
+from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, OutputError
+from beam_pipeline.storage import files
+from beam_pipeline.text import parse_json
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+WORK_FOLDER = "_work"
+# In the work folder of the output, wherever that of the run is.
+CLAIMS = "claims"
+
+BEAT_S = 5.0
+WATCH_S = 30.0
+# A run that ends holds its claim a little longer; so do the workers of one that died.
+PATIENCE_S = 2.0
+
+# The file of a claim has always this length, so that it is rewritten in place.
+_BYTES = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim on an output, as workers need it."""
+
+    output: str = ""
+    number: int = 0
+    token: str = ""
+
+    @property
+    def path(self) -> str:
+        """The file that says who holds the claim."""
+        return _path_of(self.output, self.number)
+
+    @property
+    def folder(self) -> str:
+        """The folder out of which files get their names; only on this machine."""
+        return f"{self.path}-{self.token}"
+
+    def is_held(self) -> bool:
+        """Whether no other run has taken the output over."""
+        if not self.token:
+            return True
+        if _last_number(self.output) != self.number:
+            return False
+        owner = Owner.read(self.path)
+        return owner is not None and owner.token == self.token
+
+    def check(self) -> None:
+        """Raises IncompleteRun if another run has taken the output over."""
+        if not self.is_held():
+            now = Owner.read(_path_of(self.output, _last_number(self.output)))
+            raise IncompleteRun(
+                f"This run no longer holds its claim {self.path}: somebody deleted it, "
+                f"or this run did not answer, and another one "
+                f"{f'({now}) ' if now else ''}took the output over. Wait until no "
+                "other run writes there. Then give the same command again."
+            )
+
+    def stage(self, folder: str) -> str:
+        """Returns a folder for files that will be moved into another one.
+
+        That is the other one itself, where nothing can be renamed.
+        """
+        return self.folder if self._has_folder(folder) else folder
+
+    def move(self, draft: str, target: str) -> None:
+        """Gives a finished local file its name, unless the claim is lost."""
+        with self._fenced():
+            if self._has_folder(target):
+                draft = self._into_folder(draft)
+            files.move(draft, target)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Writes a whole file, unless the claim is lost."""
+        with self._fenced():
+            if not self._has_folder(path):
+                files.write_bytes(path, content)
+                return
+            draft = self._new_path()
+            with files.writing(path), open(draft, "wb") as file:
+                file.write(content)
+            files.move(draft, path)
+
+    def discard(self, path: str) -> None:
+        """Deletes a file, unless the claim is lost; one that is gone is no error."""
+        with self._fenced():
+            if self._has_folder(path) and os.path.lexists(path):
+                path = self._into_folder(path)
+            files.delete([path])
+
+    def discard_folder(self, path: str) -> None:
+        """Deletes a folder and all in it, unless the claim is lost."""
+        with self._fenced():
+            if self._has_folder(path) and os.path.isdir(path):
+                path = self._into_folder(path)
+            files.delete_below(path)
+
+    def delete(self) -> None:
+        """Deletes the claim and its folders; in a store only one that is out of date.
+
+        Other claims stay.
+        """
+        if not files.is_local(self.output):
+            if not self.is_held():
+                files.delete([self.path])
+            return
+        files.delete_below(self.folder)
+        owner = Owner.read(self.path)
+        if owner is not None and owner.token == self.token:
+            files.delete([self.path])
+        claims = os.path.dirname(self.path)
+        delete_empty([claims, os.path.dirname(claims)])
+
+    def end(self) -> None:
+        """Deletes the claim if its owner has left the job to an engine."""
+        owner = Owner.read(self.path) if self.token else None
+        if owner is not None and owner.is_gone and self.is_held():
+            self.delete()
+
+    def _has_folder(self, path: str) -> bool:
+        return bool(self.token) and files.is_local(self.output) and files.is_local(path)
+
+    def _new_path(self) -> str:
+        return os.path.join(self.folder, uuid.uuid4().hex)
+
+    def _into_folder(self, path: str) -> str:
+        inside = self._new_path()
+        try:
+            os.rename(path, inside)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            with files.writing(inside):  # a work folder on another disk
+                shutil.move(path, inside)
+        return inside
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        self.check()
+        try:
+            yield
+        except FileNotFoundError:
+            self.check()  # another run has come since, and deleted the folder
+            raise
+
+
+# The claim of a job whose output nobody has claimed, such as a part of a pipeline.
+UNCLAIMED = Claim()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a claim, as its file says.
+
+    Attributes
+    ----------
+    boot : str
+        Another one whenever the machine starts. Empty: not known.
+    processes : str
+        The space in which ``process`` is a number: a container has its own.
+    started : str
+        When the process started. Another one may have its number by now.
+    since : str
+        When the claim began; for people.
+    beats : int
+        Grows while the owner lives.
+    is_gone : bool
+        Whether the claim was given up. Workers of an engine may still have its token.
+    """
+
+    token: str
+    host: str
+    boot: str
+    processes: str
+    process: int
+    started: str
+    since: str
+    beats: int = 0
+    is_gone: bool = False
+
+    @classmethod
+    def here(cls) -> Owner:
+        """This process, with a new token."""
+        process = os.getpid()
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        return cls(
+            uuid.uuid4().hex, socket.gethostname(), _boot(), _space_of_processes(),
+            process, _start_of(process), since,
+        )  # fmt: skip
+
+    @classmethod
+    def read(cls, path: str) -> Owner | None:
+        """Returns who holds a claim; None if it is gone, or not yet written."""
+        return cls.parse(_content(path))
+
+    @classmethod
+    def parse(cls, content: bytes | None) -> Owner | None:
+        """Returns what the file of a claim says; None if it is not whole."""
+        try:
+            return cls(**parse_json(content or b""))
+        except (ValueError, TypeError):
+            return None
+
+    def to_bytes(self) -> bytes:
+        """Returns the file of a claim."""
+        return json.dumps(asdict(self)).ljust(_BYTES).encode()
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}, since {self.since}"
+
+
+@contextmanager
+def claimed(
+    output: str, goes_on: Callable[[], bool] = lambda: False
+) -> Iterator[Claim]:
+    """Claims an output while the block runs.
+
+    Folders that did not exist before are deleted if they are empty at the end.
+
+    Parameters
+    ----------
+    goes_on : callable
+        Asked at the end: whether workers of an engine may still write. Then the claim
+        stays until the next run takes it over.
+
+    Raises
+    ------
+    OutputError
+        If a run that lives holds the claim, or the output cannot be written.
+    """
+    work = files.join(output, WORK_FOLDER)
+    if os.path.islink(work):
+        raise OutputError(
+            f"{work} is a symbolic link, but a run empties its work folder. Delete the "
+            "link, or give the folder that it leads to as `work_dir`."
+        )
+    missing = missing_folders(output)
+    try:
+        held = _take(output)
+        try:
+            yield held.claim
+        finally:
+            held.give_up(goes_on)
+    finally:
+        delete_empty(missing)
+
+
+def has_claims(output: str) -> bool:
+    """Whether a run holds the claim on an output, or has left it."""
+    return bool(_claims_on(output))
+
+
+def missing_folders(folder: str) -> list[str]:
+    """Returns the local folders that have to be made for a folder, innermost first."""
+    missing = []
+    while files.is_local(folder) and not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return missing
+
+
+def delete_empty(folders: list[str]) -> None:
+    """Deletes those of some local folders that hold nothing."""
+    for folder in folders:
+        with suppress(OSError):  # it holds files, or is gone
+            os.rmdir(folder)
+
+
+def _take(output: str) -> _Held:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        before = _claims_on(output)
+        living = [path for path, found in before.items() if not _is_free(path, found)]
+        if living:
+            if time.monotonic() > deadline:
+                raise OutputError(
+                    f"Another run writes into {output}: "
+                    f"{Owner.read(living[-1]) or 'it has just begun'}. Wait until that "
+                    "run ends, or give another `output`."
+                )
+            time.sleep(0.05)
+            continue
+        held = _create(output, max(map(_number_of, before), default=0) + 1)
+        if held is None:
+            continue
+        now = _claims_on(output)
+        now.pop(held.claim.path, None)
+        if now.items() <= before.items() and held.claim.is_held():
+            held.begin()
+            return held
+        # The claims before are deleted by now, and their numbers begin again.
+        held.claim.delete()
+        held.unlock()
+
+
+class _Held:
+    """A claim that this process holds, its lock and its heartbeat."""
+
+    beating: ClassVar[list[_Held]] = []
+
+    def __init__(self, claim: Claim, owner: Owner, lock: int | None):
+        self.claim = claim
+        self._owner = owner
+        self._lock = lock
+
+    def begin(self) -> None:
+        """Deletes what runs before have left, and starts the heartbeat."""
+        folder, own = os.path.split(self.claim.path)
+        for name in _names(folder):
+            number = int(name.partition("-")[0])
+            if number < self.claim.number and "-" not in name:
+                self.claim.discard(files.join(folder, name))
+            elif name not in (own, os.path.basename(self.claim.folder)):
+                self.claim.discard_folder(files.join(folder, name))
+        self.beat()
+
+    def beat(self) -> None:
+        """Starts the heartbeat."""
+        self._ended = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="claim", daemon=True)
+        self._heart.start()
+        self.beating.append(self)
+
+    def rest(self) -> None:
+        """Ends the heartbeat."""
+        self.beating.remove(self)
+        self._ended.set()
+        self._heart.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            with suppress(OSError, AudioTFRecordsError):  # it may look dead then
+                self._write(replace(self._owner, beats=self._owner.beats + 1))
+                if self._lock is not None:
+                    os.fsync(self._lock)  # so that other machines see it
+
+    def _write(self, owner: Owner) -> None:
+        self._owner = owner
+        if self._lock is not None:
+            os.pwrite(self._lock, owner.to_bytes(), 0)
+        elif self.claim.is_held():
+            files.write_bytes(self.claim.path, owner.to_bytes())
+
+    def give_up(self, goes_on: Callable[[], bool]) -> None:
+        """Ends the claim; its file stays if workers of an engine may go on."""
+        self.rest()
+        with suppress(OSError, AudioTFRecordsError):  # else the owner is found dead
+            self._write(replace(self._owner, is_gone=True))
+            if not goes_on():
+                self.claim.delete()
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Releases the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def beating() -> int:
+    """Returns the number of heartbeats in this process, each of which is a thread."""
+    return len(_Held.beating)
+
+
+@contextmanager
+def without_heartbeats() -> Iterator[None]:
+    """Lets the heartbeats of this process rest while the block forks it."""
+    resting = list(_Held.beating)
+    for held in resting:
+        held.rest()
+    try:
+        yield
+    finally:
+        for held in resting:
+            held.beat()
+
+
+def _create(output: str, number: int) -> _Held | None:
+    """Creates the claim with a number; None if another run was faster."""
+    owner = Owner.here()
+    claim = Claim(output, number, owner.token)
+    if not files.is_local(output):
+        is_made = files.create(claim.path, owner.to_bytes())
+        # The client repeats a request whose answer was lost.
+        is_made = is_made or Owner.read(claim.path) == owner
+        return _Held(claim, owner, None) if is_made else None
+    lock = None
+    with files.writing(claim.path):
+        try:
+            files.make_folder(claim.folder)
+            lock = os.open(claim.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            with suppress(OSError, AttributeError):  # without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            os.write(lock, owner.to_bytes())
+        except OSError as error:
+            if lock is not None:
+                os.close(lock)
+                os.remove(claim.path)
+            delete_empty([claim.folder])
+            # The other run made it first, or is deleting the folder.
+            if isinstance(error, FileExistsError | FileNotFoundError):
+                return None
+            raise
+    return _Held(claim, owner, lock)
+
+
+def _is_free(path: str, content: bytes) -> bool:
+    """Whether an output may be taken over from the owner of a claim."""
+    owner, here = Owner.parse(content), Owner.here()
+    locked = _is_locked(path) if files.is_local(path) else None
+    if locked:
+        return False
+    if owner is not None:
+        if owner.is_gone:
+            return True
+        if owner.boot == here.boot != "":
+            if locked is False:
+                return True
+            if owner.processes == here.processes:
+                return _start_of(owner.process) != owner.started
+        elif owner.host == here.host and owner.boot:
+            return True  # the machine was started again
+    return _stands_still(path, content)
+
+
+def _stands_still(path: str, content: bytes) -> bool:
+    """Whether a claim stays the same for a while, or is given up in that time."""
+    deadline = time.monotonic() + WATCH_S
+    while time.monotonic() < deadline:
+        time.sleep(WATCH_S / 50)
+        now = _content(path)
+        if now != content:
+            owner = Owner.parse(now)
+            return now is None or (owner is not None and owner.is_gone)
+    return True
+
+
+def _is_locked(path: str) -> bool | None:
+    """Whether a process holds the lock of a claim; None: this does not show."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, AttributeError):  # there are no locks here
+        return None
+    return False
+
+
+def _path_of(output: str, number: int) -> str:
+    return files.join(output, WORK_FOLDER, CLAIMS, str(number))
+
+
+def _names(folder: str) -> list[str]:
+    """The names of the claims, and on this machine of their folders."""
+    if not files.is_local(folder):
+        return list(files.list_files(folder))
+    with suppress(FileNotFoundError), files.writing(folder):
+        return os.listdir(folder)
+    return []
+
+
+def _claims_on(output: str) -> dict[str, bytes]:
+    """Returns the files of all claims, in the order of their numbers."""
+    folder = files.join(output, WORK_FOLDER, CLAIMS)
+    numbers = sorted(int(name) for name in _names(folder) if name.isdecimal())
+    found = {path: _content(path) for path in (_path_of(output, n) for n in numbers)}
+    return {path: content for path, content in found.items() if content is not None}
+
+
+def _number_of(path: str) -> int:
+    return int(path.rpartition("/")[2])
+
+
+def _last_number(output: str) -> int:
+    names = _names(files.join(output, WORK_FOLDER, CLAIMS))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        return files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+
+
+def _boot() -> str:
+    """What the start of this machine is called; empty if it is not Linux."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
+
+
+def _space_of_processes() -> str:
+    with suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
+
+
+def _start_of(process: int) -> str:
+    """When a process of this machine started, in ticks; empty if there is none."""
+    with suppress(OSError), open(f"/proc/{process}/stat") as file:
+        return file.read().rpartition(")")[2].split()[19]
+    return ""

@@ -1,0 +1,475 @@
+"""One run at a time writes into an output, and what it finds decides what it does."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_pipeline import convert, record, record_examples, verify
+from beam_pipeline.dataset.job_start import Asked, Case, Found, case_of
+from beam_pipeline.errors import IncompleteRun, InputError, OutputError
+from beam_pipeline.read.verify import repair
+from beam_pipeline.storage import claim as claims
+from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import Claim, Owner, claimed
+from tests.claims import write_claim
+from tests.raising import raises
+from tests.sounds import write_corpus
+
+ELSEWHERE = {"host": "elsewhere", "boot": "another start"}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"PATIENCE_S": 0.1, "WATCH_S": 0.3, "BEAT_S": 0.05}.items():
+        monkeypatch.setattr(claims, name, seconds)
+
+
+@pytest.fixture(params=["local", "without locks", "s3", "gs"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An output on each kind of file system."""
+    if request.param in ("s3", "gs"):
+        return f"{request.param}://{request.getfixturevalue('bucket')}/out"
+    if request.param == "without locks":
+        turn_locks_off(request.getfixturevalue("monkeypatch"))
+    return str(tmp_path / "out")
+
+
+def turn_locks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@contextmanager
+def held_elsewhere(output: str) -> Iterator[None]:
+    """A claim of a run on another machine, which changes it until the block ends.
+
+    Its clock is wrong by years.
+    """
+    ended = threading.Event()
+
+    def beat() -> None:
+        beats = 0
+        while not ended.wait(0.02):
+            beats += 1
+            write_claim(output, beats=beats, **ELSEWHERE, since="1970-01-01")
+
+    write_claim(output, **ELSEWHERE)
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_second_run_is_refused_and_told_who_holds_the_output(output: str) -> None:
+    refusal = raises(OutputError, naming=[output, os.getpid(), os.uname().nodename])
+    with claimed(output), refusal, claimed(output):
+        pass
+    with claimed(output):
+        pass
+
+
+def test_of_many_at_once_one_succeeds(output: str) -> None:
+    inside: list[int] = []
+
+    def hold(number: int) -> bool:
+        try:
+            with claimed(output):
+                inside.append(number)
+                time.sleep(0.3)
+                assert inside == [number]
+                inside.clear()
+        except OutputError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert any(pool.map(hold, range(6)))
+
+
+def test_nothing_stays_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for name in ("there", "deep/er", "there"):
+        with claimed(str(tmp_path / name)) as claim:
+            assert os.listdir(claim.folder) == []
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def test_in_a_store_a_claim_stays_that_was_given_up(bucket: str) -> None:
+    output = f"s3://{bucket}/out"
+    for number in (1, 2):
+        with claimed(output) as claim:
+            assert claim.number == number
+        owner = Owner.read(claim.path)
+        assert owner is not None
+        assert owner.is_gone
+        assert list(files.list_files(output)) == [f"_work/claims/{number}"]
+
+
+def hold_once(output: str) -> None:
+    with claimed(output):
+        pass
+
+
+def test_a_run_that_ends_is_waited_for(
+    output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "PATIENCE_S", 5.0)
+    with ThreadPoolExecutor() as pool:
+        with claimed(output):
+            second = pool.submit(hold_once, output)
+            time.sleep(0.2)
+            assert not second.done()
+        second.result()
+
+
+def add_often(output: str, counter: Path, times: int) -> None:
+    """Adds to a number in a file so often, each time while it holds the claim."""
+    claims.PATIENCE_S = 60.0
+    for _ in range(times):
+        with claimed(output):
+            number = int(counter.read_text())
+            time.sleep(0.0002)
+            counter.write_text(str(number + 1))
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_no_two_processes_hold_it(
+    tmp_path: Path, locks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not locks:
+        turn_locks_off(monkeypatch)
+    (counter := tmp_path / "counter").write_text("0")
+    start = multiprocessing.get_context("fork").Process
+    given = str(tmp_path / "out"), counter, 30
+    processes = [start(target=add_often, args=given) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert counter.read_text() == "90"
+
+
+def claim_and_die(output: str) -> None:
+    with claimed(output):
+        os._exit(9)
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_a_dead_process_is_recognised_at_once(
+    tmp_path: Path, locks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not locks:
+        turn_locks_off(monkeypatch)
+    monkeypatch.setattr(claims, "WATCH_S", 1e6)
+    output = str(tmp_path / "out")
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=claim_and_die, args=(output,))
+    process.start()
+    process.join()
+    with claimed(output) as claim:
+        assert claim.number == 2
+    assert not (tmp_path / "out").exists() or not os.listdir(output)
+
+
+@pytest.mark.parametrize(
+    "owner", [{"started": "1"}, {"boot": "before"}, {"is_gone": True, **ELSEWHERE}]
+)
+def test_owners_that_are_gone_are_recognised_at_once(
+    output: str, owner: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "WATCH_S", 1e6)
+    write_claim(output, 7, **owner)
+    with claimed(output) as claim:
+        assert claim.number == 8
+
+
+def test_an_owner_elsewhere_lives_while_its_claim_changes(output: str) -> None:
+    refusal = raises(OutputError, naming=[output, "elsewhere"])
+    with held_elsewhere(output), refusal, claimed(output):
+        pass
+    started = time.monotonic()
+    with claimed(output) as claim:
+        assert claim.number == 2
+    assert time.monotonic() - started >= claims.WATCH_S
+
+
+def test_an_owner_changes_its_claim(output: str) -> None:
+    with claimed(output) as claim:
+        before = files.read_bytes(claim.path)
+        time.sleep(0.5)
+        after = files.read_bytes(claim.path)
+    assert before != after
+    assert len(before) == len(after)
+
+
+def taken_over(claim: Claim) -> Claim:
+    """Takes an output over, as a run elsewhere does when its owner sleeps."""
+    now = Claim(claim.output, claim.number + 1, "f" * 32)
+    write_claim(claim.output, now.number, token=now.token)
+    if files.is_local(claim.output):
+        files.delete_below(claim.folder)
+        files.delete([claim.path])
+    return now
+
+
+def commits(claim: Claim, folder: Path) -> dict[str, Callable[[], None]]:
+    """What a run does to the files of its output."""
+    draft, target = folder / "draft", f"{claim.output}/shard"
+    draft.write_bytes(b"late")
+    return {
+        "move": lambda: claim.move(str(draft), target),
+        "write": lambda: claim.write(target, b"late"),
+        "discard": lambda: claim.discard(target),
+        "discard_folder": lambda: claim.discard_folder(f"{claim.output}/train"),
+    }
+
+
+@pytest.mark.parametrize("action", ["move", "write", "discard", "discard_folder"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_who_slept_changes_nothing(
+    output: str, tmp_path: Path, action: str, is_late: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if is_late and not files.is_local(output):
+        pytest.skip("a request to a store that is under way cannot be called back")
+    kept = [f"{output}/shard", f"{output}/train/shard"]
+    with claimed(output) as claim:
+        commits(claim, tmp_path)[action]()  # while it is held, all is done
+        if files.is_local(output):
+            os.makedirs(f"{output}/train", exist_ok=True)
+        for path in kept:
+            files.write_bytes(path, b"kept")
+        taken_over(claim)
+        checks = iter([None]) if is_late else iter(())  # asleep after its first check
+        real = Claim.is_held
+        monkeypatch.setattr(
+            Claim, "is_held", lambda self: next(checks, real(self)) in (None, True)
+        )
+        with raises(IncompleteRun, naming=[claim.path, "again"]):
+            commits(claim, tmp_path)[action]()
+    assert [files.read_bytes(path) for path in kept] == [b"kept"] * 2
+    assert files.exists(f"{output}/_work/claims/2")
+
+
+def test_a_run_claims_nothing_if_numbers_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim that it has seen is gone, and a third run holds that number."""
+    output, real, third = str(tmp_path / "out"), claims._create, list[Any]()
+    seen = write_claim(output, 1, is_gone=True)
+
+    def late(output: str, number: int) -> Any:
+        os.remove(seen)
+        third.append(real(output, 1))
+        monkeypatch.undo()
+        return real(output, number)
+
+    monkeypatch.setattr(claims, "_create", late)
+    monkeypatch.setattr(claims, "PATIENCE_S", 0.1)
+    with raises(OutputError, naming=output), claimed(output):
+        pass
+    assert third[0].claim.is_held()
+    third[0].unlock()
+
+
+def test_the_same_number_is_created_once(output: str) -> None:
+    held = claims._create(output, 1)
+    assert held is not None
+    assert claims._create(output, 1) is None
+    assert held.claim.is_held()
+    held.unlock()
+
+
+def test_a_number_that_another_run_has_now_is_not_deleted(tmp_path: Path) -> None:
+    with claimed(str(tmp_path)) as claim:
+        os.remove(claim.path)
+        write_claim(tmp_path, 1, token="of another run")
+        with raises(IncompleteRun, naming=claim.path):
+            claim.check()
+    assert os.path.exists(claim.path)
+
+
+def stamp(**options: Any) -> dict[str, Any]:
+    return {"recipe": options, "inputs": [], "writer": {}, "code": {}}
+
+
+NOTHING = Found([], None, False, None, None, False, False)
+RUN = NOTHING._replace(held=["records-00000-of-00002.tfrecord.gz"], has_run=True)
+OLD = NOTHING._replace(held=["metadata.json", "schema.pbtxt"], data_set="old")
+MINE, OTHER = stamp(win_len=1), stamp(win_len=2)
+
+
+@pytest.mark.parametrize(
+    ("found", "overwrite", "case"),
+    [
+        (NOTHING, False, Case.BEGIN),
+        (NOTHING._replace(held=["rejected.jsonl"]), False, Case.BEGIN),
+        (RUN._replace(stamp=MINE), False, Case.CONTINUE),
+        (RUN._replace(stamp=MINE), True, Case.CONTINUE),
+        (RUN._replace(stamp=MINE, is_useless=True), False, Case.CONTINUE),
+        (RUN._replace(stamp=MINE, is_damaged=True), False, Case.CONTINUE),
+        (RUN._replace(stamp=OTHER), False, "`win_len` was 2, here it is 1"),
+        (RUN._replace(stamp=None), False, "cannot be read"),
+        (RUN._replace(stamp=OTHER), True, Case.BEGIN),
+        (RUN._replace(stamp=OTHER, is_useless=True), False, Case.BEGIN),
+        (RUN._replace(has_run=False), False, "holds a data set"),
+        (RUN._replace(has_run=False, is_damaged=True), False, Case.REPAIR),
+        (RUN._replace(has_run=False, is_damaged=True), True, Case.BEGIN),
+        (OLD, False, "holds a data set"),
+        (OLD, True, Case.REPLACE),
+        (OLD._replace(held=["metadata.json", "thesis.txt"]), True, "thesis.txt"),
+        (OLD._replace(has_run=True, stamp=MINE, replaces="old"), True, Case.CONTINUE),
+        (OLD._replace(has_run=True, stamp=MINE, replaces="old"), False, "data set"),
+        (OLD._replace(has_run=True, stamp=OTHER, replaces="old"), True, Case.REPLACE),
+        (OLD._replace(has_run=True, stamp=MINE, replaces="older"), True, Case.REPLACE),
+        (NOTHING._replace(held=["thesis.txt"]), False, "thesis.txt"),
+        (NOTHING._replace(held=["thesis.txt"]), True, "thesis.txt"),
+    ],
+)
+def test_what_is_found_decides_what_a_run_does(
+    found: Found, overwrite: bool, case: Case | str
+) -> None:
+    asked = Asked("/out", "/out/_work", MINE, overwrite)
+    if isinstance(case, Case):
+        assert case_of(found, asked) is case
+    else:
+        with raises(OutputError, naming=["/out", case]):
+            case_of(found, asked)
+
+
+@pytest.mark.parametrize(
+    ("found", "overwrite", "case"),
+    [
+        (NOTHING, False, Case.BEGIN),
+        (RUN._replace(stamp={"recorded_by": "x"}, is_useless=True), False, Case.BEGIN),
+        (RUN._replace(stamp=OTHER), False, "unfinished run of `record`"),
+        (OLD, False, "holds a data set"),
+        (OLD, True, Case.REPLACE),
+    ],
+)
+def test_elements_are_never_continued(
+    found: Found, overwrite: bool, case: Case | str
+) -> None:
+    for output in ("/out", "s3://bucket/out"):
+        asked = Asked(output, f"{output}/_work", {"recorded_by": "x"}, overwrite)
+        if isinstance(case, Case):
+            assert case_of(found, asked) is case
+        else:
+            with raises(OutputError, naming=[output, case]):
+                case_of(found, asked)
+
+
+# Whole runs.
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sounds")
+    write_corpus(folder / "in", clips=1)
+    record(folder / "in", folder / "done", win_len=500)
+    return folder
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("command", ["record", "overwrite", "convert", "elements"])
+def test_every_command_respects_the_claim(
+    sounds: Path, tmp_path: Path, command: str
+) -> None:
+    out = tmp_path / "out"
+    commands: dict[str, Callable[[], Any]] = {
+        "record": lambda: record(sounds / "in", out, win_len=500),
+        "overwrite": lambda: record(sounds / "in", out, win_len=500, overwrite=True),
+        "convert": lambda: convert(sounds / "done", out),
+        "elements": lambda: record_examples([{"a": 1}], out),
+    }
+    with claimed(str(out)), raises(OutputError, naming=[out, os.getpid()]):
+        commands[command]()
+    assert not out.exists()
+    commands[command]()
+    assert not (out / "_work").exists()
+    if command in ("record", "overwrite"):
+        with claimed(str(out)), raises(OutputError, naming=[out, os.getpid()]):
+            repair(out)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("way", ["link", "work_dir", "TMPDIR"])
+def test_one_output_is_one_output_whatever_leads_there(
+    sounds: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, options = tmp_path / "out", {}
+    out.mkdir()
+    with claimed(str(out)):
+        if way == "link":
+            (tmp_path / "link").symlink_to("out")
+            out = tmp_path / "link"
+        elif way == "work_dir":
+            options = {"work_dir": tmp_path / "work"}
+        else:
+            monkeypatch.setenv("TMPDIR", str(tmp_path))
+            monkeypatch.setattr("tempfile.tempdir", None)
+        with raises(OutputError, naming=[out, os.getpid()]):
+            record(sounds / "in", out, win_len=500, **options)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("moment", ["shard", "receipt", "metadata"])
+def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
+    sounds: Path, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that takes over is one of another job, and finishes at once."""
+    out, wanted = tmp_path / "out", tmp_path / "wanted"
+    options: dict[str, Any] = {"win_len": 250, "overwrite": True, "workers": 1}
+    record(sounds / "in", wanted, **options)
+    real = {"move": Claim.move, "write": Claim.write}
+    name = {"shard": ".tfrecord.gz", "receipt": "receipts", "metadata": "metadata.json"}
+
+    def fall_asleep(how: str) -> Callable[..., None]:
+        def call(self: Claim, *args: Any) -> None:
+            if name[moment] in str(args):
+                monkeypatch.undo()
+                write_claim(out, self.number, token=self.token, **ELSEWHERE)
+                monkeypatch.setattr(claims, "WATCH_S", 0.1)
+                monkeypatch.setattr(claims, "_is_locked", lambda _: None)
+                record(sounds / "in", out, **options)
+            real[how](self, *args)
+
+        return call
+
+    for how in real:
+        monkeypatch.setattr(Claim, how, fall_asleep(how))
+    monkeypatch.setattr("beam_pipeline.run.workers.can_fork", lambda: False)
+    monkeypatch.setattr("beam_pipeline.run.worker_processes.can_fork", lambda: False)
+    with raises(IncompleteRun, naming=[out, "again"]):
+        record(sounds / "in", out, win_len=500, workers=1)
+    assert verify(out) == []
+    for path in wanted.iterdir():
+        assert (out / path.name).read_bytes() == path.read_bytes()
+    assert {path.name for path in out.iterdir()} == {p.name for p in wanted.iterdir()}
+
+
+@pytest.mark.runs
+def test_elements_that_fail_leave_the_data_set_of_before(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    record_examples([{"a": 1}], out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(InputError):
+        record_examples([{"a": 1}, {"a": object()}], out, overwrite=True)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before

@@ -1,0 +1,233 @@
+"""Pairs of runs at once on one output: at most one of them writes it.
+
+    python -m tests.faults --only pairs --times 100
+
+Each try takes two of the commands of :data:`COMMANDS` at random. In the end, the output
+has the bytes of a command that succeeded, and no others.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from beam_pipeline import verify
+from beam_pipeline.storage import claim, files, object_store
+from tests import loopback
+from tests.faults.cases import case
+from tests.faults.world import _FORKS, Run, World, digest, digests, write_sounds
+
+COMMANDS = ["record", "record other", "overwrite", "convert", "elements"]
+
+# By how much the times of claims are shortened for these tries.
+BEAT_S, WATCH_S = 0.1, 1.5
+
+
+def arguments_of(command: str, sounds: Path, output: str) -> list[str]:
+    """Returns the arguments of a command; ``elements`` is none of the command line."""
+    if command == "elements":
+        return ["elements", output]
+    if command == "convert":
+        return ["convert", f"{sounds}-recorded", output, "--num-shards=3"]
+    more = {"record": [], "record other": ["--seed=3"],
+            "overwrite": ["--seed=9", "--overwrite"]}[command]  # fmt: skip
+    return ["record", f"--input={sounds}", f"--output={output}", "--win-seconds=.5",
+            "--num-shards=4", "--workers=1", *more]  # fmt: skip
+
+
+def run_command(arguments: list[str], said: str, environment: dict[str, str]) -> None:
+    """What the process of a run does; ``MACHINE`` is the name of a pretended one."""
+    os.setsid()
+    out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    claim.BEAT_S, claim.WATCH_S, claim.PATIENCE_S = BEAT_S, WATCH_S, 0.2
+    machine = environment.get("MACHINE")
+    if machine:  # with a disk that both use, but without common locks
+        vars(claim)["_boot"] = lambda: machine
+        vars(claim)["_is_locked"] = lambda _: None
+        socket.gethostname = lambda: machine
+    if arguments[0] == "elements":
+        from beam_pipeline import record_examples
+        from beam_pipeline.errors import AudioTFRecordsError
+
+        try:
+            examples = ({"number": n} for n in range(3000))
+            record_examples(examples, arguments[1], num_shards=4, progress=False)
+        except AudioTFRecordsError as error:
+            print(error)
+            sys.exit(error.exit_status)
+        sys.exit(0)
+    from beam_pipeline.cli.main import main
+
+    sys.exit(main(arguments))
+
+
+def start(
+    world: World, command: str, output: str, *more: str, **environment: str
+) -> Run:
+    """Starts a command into an output."""
+    said = world.root / f"said-{len(list(world.root.glob('said-*')))}.txt"
+    said.touch()
+    environment = {"TMPDIR": str(world.temporary), **environment}
+    arguments = [*arguments_of(command, sounds(), output), *more]
+    process = _FORKS.Process(
+        target=run_command, args=(arguments, str(said), environment)
+    )
+    process.start()
+    return Run(process, said)
+
+
+@cache
+def sounds() -> Path:
+    """Sounds for all tries, and beside them a data set to convert."""
+    folder = Path(tempfile.mkdtemp(prefix="faults-pairs-"))
+    atexit.register(partial(shutil.rmtree, folder, ignore_errors=True))
+    write_sounds(folder / "sounds")
+    return folder / "sounds"
+
+
+@cache
+def reference(command: str) -> dict[str, str]:
+    """The digests of a command that runs alone."""
+    recorded = Path(f"{sounds()}-recorded")
+    output = sounds().parent / command.replace(" ", "-")
+    world: Any = type(
+        "Alone", (), {"root": sounds().parent, "temporary": sounds().parent}
+    )
+    if command == "convert" and not recorded.exists():
+        assert start(world, "record", str(recorded)).end()[0] == 0
+    status, said = start(world, command, str(output)).end()
+    assert status == 0, said
+    return digests(output)
+
+
+def digests_in(output: str) -> dict[str, str]:
+    """The digest of every file of a data set, by name."""
+    if files.is_local(output):
+        return digests(Path(output))
+    names = loopback.names_in(output)
+    return {name: digest(files.read_bytes(f"{output}/{name}")) for name in names}
+
+
+def check(output: str, ends: list[tuple[str, int, str]]) -> str:
+    """Fails unless the output is that of one command; returns what happened."""
+    done = [command for command, status, _ in ends if status == 0]
+    for _, status, said in ends:
+        assert status == 0 or output in said, said
+    assert done, ends
+    found = digests_in(output)
+    assert found in [reference(command) for command in done], (ends, sorted(found))
+    assert verify(output) == []
+    if len(done) == 2:  # one after the other
+        assert done[0] == done[1] or "overwrite" in done, ends
+        return "both done, one after the other"
+    return "one refused"
+
+
+def pair(world: World, places: list[tuple[str, list[str], dict[str, str]]]) -> str:
+    """Starts two commands at nearly the same time."""
+    commands = [world.random.choice(COMMANDS) for _ in places]
+    for command in commands:
+        reference(command)
+    runs = []
+    for command, (output, more, environment) in zip(commands, places, strict=True):
+        flags = more if command.startswith(("record", "overwrite")) else []
+        runs.append(start(world, command, output, *flags, **environment))
+        time.sleep(world.random.choice((0.0, world.random.uniform(0, 0.3))))
+    ends = [(c, *run.end()) for c, run in zip(commands, runs, strict=True)]
+    real = places[0][0]
+    said = [(c, status, text.replace(places[1][0], real)) for c, status, text in ends]
+    return check(real, said)
+
+
+@case("pairs of runs on one output")
+def pairs(world: World) -> str:
+    output = str(world.output)
+    return pair(world, [(output, [], {}), (output, [], {})])
+
+
+@case("pairs of runs with two work folders")
+def pairs_work_folders(world: World) -> str:
+    output, flag = str(world.output), f"--work-dir={world.root / 'work'}"
+    return pair(world, [(output, [], {}), (output, [flag], {})])
+
+
+@case("pairs of runs with two temporary folders")
+def pairs_temporary(world: World) -> str:
+    (other := world.root / "other").mkdir()
+    output = str(world.output)
+    return pair(world, [(output, [], {}), (output, [], {"TMPDIR": str(other)})])
+
+
+@case("pairs of runs, one through a symbolic link")
+def pairs_link(world: World) -> str:
+    (link := world.root / "link").symlink_to(world.output)
+    return pair(world, [(str(world.output), [], {}), (str(link), [], {})])
+
+
+@case("pairs of runs on two machines that share a disk without locks")
+def pairs_machines(world: World) -> str:
+    output = str(world.output)
+    return pair(world, [(output, [], {"MACHINE": name}) for name in "ab"])
+
+
+@cache
+def store() -> dict[str, str]:
+    """Starts a store for all tries; returns the environment that leads there."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    port = stack.enter_context(loopback.store_server())
+    proxy = stack.enter_context(loopback.proxy_to(port))
+    loopback.put(port, "/bucket")
+    address = f"http://127.0.0.1:{proxy.port}"
+    places = {"AWS_ENDPOINT_URL": address, "GOOGLE_BASE_URL": address}
+    return {**loopback.ENVIRONMENT, **places}
+
+
+@case("pairs of runs on two machines into a store")
+def pairs_store(world: World) -> str:
+    os.environ.update(store())
+    object_store._client.cache_clear()
+    scheme = world.random.choice(("s3", "gs"))
+    output = f"{scheme}://bucket/{world.root.name}"
+    places = [(output, [], {"MACHINE": name, **store()}) for name in "ab"]
+    try:
+        return pair(world, places)
+    finally:
+        for name in store():
+            del os.environ[name]
+
+
+@case("pairs: SIGSTOP of a run, another one takes over, SIGCONT")
+def pairs_asleep(world: World) -> str:
+    output = str(world.output)
+    first = world.random.choice(COMMANDS)
+    second = world.random.choice(COMMANDS)
+    for command in (first, second):
+        reference(command)
+    asleep = start(world, first, output, MACHINE="a")
+    time.sleep(world.random.uniform(0, 0.8))
+    asleep.signal_all(signal.SIGSTOP)
+    awake = start(world, second, output, MACHINE="b")
+    end = awake.end()
+    between = digests_in(output)
+    asleep.signal_all(signal.SIGCONT)
+    ends = [(second, *end), (first, *asleep.end())]
+    if end[0] == 0:
+        assert digests_in(output) == between == reference(second), ends
+        assert verify(output) == []
+        return "taken over" if ends[1][1] else "the first was done"
+    return check(output, ends) + ", the first went on"
