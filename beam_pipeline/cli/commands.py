@@ -14,19 +14,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.cli.convert_flags import CONVERT_OPTIONS
+from beam_pipeline.cli.flags import PROGRAM
 from beam_pipeline.cli.given_flags import given_options
-from beam_pipeline.cli.messages import (
-    PROGRAM,
-    as_flags,
-    collected_warnings,
-    complain,
-)
-from beam_pipeline.cli.terminal import say
+from beam_pipeline.cli.messages import as_flags, collected_warnings, complain, say
 from beam_pipeline.dataset.progress import watch_bar, watch_lines
 from beam_pipeline.errors import OptionError, TooManyRejected
+
+if TYPE_CHECKING:
+    from beam_pipeline.dataset.metadata import Metadata
+    from beam_pipeline.inputs.sources import Input
 
 
 def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -59,7 +57,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         )
     seconds = time.monotonic() - started
     for warning in warned if not metadata.splits else ():
-        complain(f"warning: {warning}")
+        complain(f"warning: {warning}", args.flags)
     if not metadata.splits:
         say(f"{args.output}: nothing new to record, {seconds:.1f} s")
         return 0
@@ -76,7 +74,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         counts = describe_counts(PARTS, overlaps, leaks)
         say(f"{counts} (`{PROGRAM} audit` lists them)")
     for warning in warned:
-        complain(f"warning: {warning}")
+        complain(f"warning: {warning}", args.flags)
     if already:
         say(f"{args.output}: complete before, with the same recipe and inputs")
     else:
@@ -107,13 +105,10 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import plan
     from beam_pipeline.cli.reports import describe_forecast, describe_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
-    from beam_pipeline.parameters import check_whole
     from beam_pipeline.recipe.canonical import split_options
     from beam_pipeline.run.engine import quiet_beam
 
     search_here()
-    if args.sample is not None:
-        check_whole("sample", args.sample)
     options = given_options(args)
     quiet = contextlib.nullcontext() if args.debug else quiet_beam()
     with collected_warnings() as warned, quiet:
@@ -121,11 +116,11 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     summary, rejects = planned
     check_any_accepted(summary, rejects)
     recipe, _ = split_options(None, options)
-    say(as_flags(describe_plan(summary, rejects, recipe)))
+    say(as_flags(describe_plan(summary, rejects, recipe), args.flags))
     if planned.forecast is not None:
         say("\n" + describe_forecast(planned.forecast))
     for warning in warned:
-        complain(f"warning: {warning}")
+        complain(f"warning: {warning}", args.flags)
     allowed = str(options.get("max_rejected", 0))
     try:
         check_rejects(summary.listing, rejects, allowed)
@@ -149,7 +144,7 @@ def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
             args.input_dir,
             args.output_dir,
             beam_args=beam_args,
-            **{name: getattr(args, name) for name in CONVERT_OPTIONS},
+            **{n: v for n, v in vars(args).items() if n in args.flags and n != "debug"},
         )
     say(describe_metadata(metadata))
     assert metadata.elements is not None
@@ -158,6 +153,75 @@ def run_convert(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         say(f"{folders}: {ignored:,} files are not TFRecords and were ignored")
     say(f"{args.output_dir}: complete, {time.monotonic() - started:.1f} s")
     return 0
+
+
+def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.dataset.metadata import Metadata
+    from beam_pipeline.dataset.rejects import lost_audio
+    from beam_pipeline.read.drawing import picture_path, plot_examples
+    from beam_pipeline.read.show import (
+        describe_example,
+        example_text,
+        shown_split,
+        some_examples,
+        some_records,
+    )
+
+    no_beam_args("show", beam_args)
+    heard = args.save_wav is not None
+    if args.input is not None and not heard:
+        raise OptionError("input", "needs `save_wav`")
+    picture = None if args.plot is None else picture_path(args.plot)
+    if heard:
+        from beam_pipeline.read.listening import wav_folder
+
+        wav_folder(args.save_wav)
+    metadata = Metadata.load(args.records)
+    split = shown_split(metadata, args.split)
+    place = f" of {split}" if len(metadata.splits) > 1 else ""
+    shown = args.records, metadata, args.n, split
+    chosen = {"clip": args.clip, "where": args.where}
+    if args.text:
+        for position, record in some_records(*shown, **chosen):
+            say(f"# example {position}{place}\n{example_text(record, metadata)}")
+        if picture is None and not heard:
+            return 0
+    examples = dict(some_examples(*shown, **chosen))
+    for position, example in examples.items() if not args.text else ():
+        say(f"example {position}{place}\n{describe_example(example)}")
+    if metadata.rejected and not args.text:
+        say(f"{metadata.rejected:,} rejected{lost_audio(args.records, metadata)}")
+    if picture is not None:
+        left_out = plot_examples(list(examples.values()), metadata, picture)
+        say(f"drawn: {picture}")
+        if left_out:
+            say(f"not drawn: {', '.join(left_out)}")
+    if heard:
+        _save_sounds(args, metadata, split, examples)
+    return 0
+
+
+def _save_sounds(
+    args: argparse.Namespace,
+    metadata: Metadata,
+    split: str,
+    examples: Mapping[int, Mapping[str, Any]],
+) -> None:
+    """Saves the sounds of examples."""
+    from beam_pipeline.dataset.side_by_side import open_data_sets
+    from beam_pipeline.inputs.in_memory import resolved
+    from beam_pipeline.read.listening import Sounds, save_wav
+
+    with contextlib.ExitStack() as stack:
+        inputs: Sequence[Input] = ()
+        if args.input is not None and metadata.recipe is not None:
+            search_here()
+            inputs = stack.enter_context(resolved(args.input, metadata.recipe))
+        of_split = {(split, number): each for number, each in examples.items()}
+        sounds = Sounds(open_data_sets(args.records), of_split, inputs)
+        for number in examples:
+            sound = sounds.of(split, number)
+            say(f"saved: {save_wav(sound, args.save_wav)}")
 
 
 def run_windows(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
@@ -334,12 +398,6 @@ def run_transforms(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.transforms.describe import describe_steps, list_all, list_some
 
     no_beam_args("transforms", beam_args)
-    if args.win_len < 1 or args.sample_rate < 1:
-        raise OptionError(
-            "--win-len and --sample-rate",
-            "must both be at least 1",
-            (args.win_len, args.sample_rate),
-        )
     search_here()
     window = args.sample_rate, args.win_len
     entries = list_some(args.steps, *window) if args.steps else list_all(*window)

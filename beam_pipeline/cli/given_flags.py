@@ -6,7 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from beam_pipeline.cli.flags import REPEATED
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.recipe.fields import options_of
+from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import recipe_options
 
 # Options of which a recipe has one at most.
@@ -20,21 +23,14 @@ _ALTERNATIVES = (
 # Options that decide the split of a group before any is moved.
 _OF_HASH = ("split_column", "splits", "folds", "group_by", "seed")
 
-# Flags of plan that no job has.
-OF_FORECAST = ("sample",)
-
-# Options with a text for each feature, and their flags, which may be repeated.
-REPEATED = {"features": "--feature", "encodings": "--encoding"}
-
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of the recipe and the run, as keywords of ``record``.
 
     Options on the command line override those in the file of ``--recipe``.
     """
-    other = {"command", "run", "debug", "input", "output", "recipe", "report"}
-    other.update(OF_FORECAST)
-    options = {name: value for name, value in vars(args).items() if name not in other}
+    known = {*recipe_options(), *(option.name for option in options_of(RunOptions))}
+    options = {name: value for name, value in vars(args).items() if name in known}
     for name in REPEATED:
         if name in options:
             options[name] = _by_feature(name, options[name])

@@ -9,9 +9,10 @@ import argparse
 import gc
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from beam_pipeline.cli.messages import PROGRAM, complain
+from beam_pipeline.cli.flags import PROGRAM
+from beam_pipeline.cli.messages import complain
 from beam_pipeline.cli.parser import make_parser
 from beam_pipeline.errors import AudioTFRecordsError, did_you_mean
 
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AudioTFRecordsError as error:
         if args.debug:
             raise
-        complain(str(error), args.command)
+        complain(str(error), args.flags)
         return error.exit_status
     except KeyboardInterrupt:
         what = (
@@ -85,23 +86,22 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def parse_flags(arguments: list[str]) -> argparse.Namespace:
     """Parses the arguments before ``--``; ends the process if they are wrong."""
-    parser = make_parser()
-    (commands,) = parser._subparsers._group_actions  # type: ignore[union-attr]
-    choices: Mapping[str, argparse.ArgumentParser] = commands.choices  # type: ignore[assignment]
-    if arguments and arguments[0] in choices:
+    parser, commands = make_parser(everything="--help-all" in arguments)
+    name = arguments[0] if arguments else ""
+    if name in commands:
         # A misspelt flag explains why a required one is missing, so it comes first.
-        command = choices[arguments[0]]
-        known = command._option_string_actions
+        command = commands[name]
+        known = {*command.flags.values(), "--help", "--help-all"}
         for word in arguments[1:]:
-            name = word.partition("=")[0]
-            if re.fullmatch(r"--[a-z][a-z-]*", name) and name not in known:
-                command.error(_explain_unknown(word, known))
-    elif arguments and (close := did_you_mean(arguments[0], choices)):
-        parser.error(f"no command {arguments[0]}; did you mean {close}?")
+            flag = word.partition("=")[0]
+            if re.fullmatch(r"--[a-z][a-z-]*", flag) and flag not in known:
+                command.parser.error(_explain_unknown(word, known))
+    elif close := did_you_mean(name, commands):
+        parser.error(f"no command {name}; did you mean {close}?")
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        command = choices[args.command]
-        command.error(_explain_unknown(unknown[0], command._option_string_actions))
+        command = commands[args.command]
+        command.parser.error(_explain_unknown(unknown[0], command.flags.values()))
     return args
 
 

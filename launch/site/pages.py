@@ -133,9 +133,9 @@ def command_line_page() -> str:
     """Every command and its flags, from the parser, as ``--help`` has them."""
     from beam_pipeline.cli.parser import make_parser
 
-    parser = make_parser()
+    parser, commands = make_parser()
     parts = ["# Command line", f"{parser.description} {plain(parser.epilog)}"]
-    for name, command in commands_of(parser).items():
+    for name, command in ((n, c.parser) for n, c in commands.items()):
         parts += [f"## {name}", plain(command.description)]
         # In one line, however wide the terminal is.
         parts += [fenced("text", " ".join(command.format_usage().split()))]
@@ -143,16 +143,6 @@ def command_line_page() -> str:
             parts += flags_of(group)
         parts += [fenced("text", command.epilog)] if command.epilog else []
     return "\n\n".join(parts) + "\n"
-
-
-def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The commands by name."""
-    (commands,) = (
-        action
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
-    return commands.choices
 
 
 def flags_of(group: argparse._ArgumentGroup) -> list[str]:

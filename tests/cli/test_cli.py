@@ -216,7 +216,9 @@ def test_metadata_of_a_wrong_kind_do_not_verify(
 def test_show_needs_at_least_one_example(
     recorded: Path, capsys: pytest.CaptureFixture[str], number: str
 ) -> None:
-    assert main(["show", str(recorded), "-n", number]) == 2
+    with pytest.raises(SystemExit) as raised:
+        main(["show", str(recorded), "-n", number])
+    assert raised.value.code == 2
     assert_names(capsys.readouterr().err, "-n", number)
 
 
@@ -310,7 +312,7 @@ def test_advice_is_spelled_as_flags(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("plan --input in --win-len 500 --sample 0", "--sample: "),
+        ("plan --input in --win-len 500 --hop-seconds 1 --hop 5", "--hop and --hop-"),
         ("show out --input in", "--input: needs --save-wav"),
     ],
 )

@@ -50,6 +50,7 @@ PLACES = {"PROJECT": "my-project", "REGION": "europe-west4", "BUCKET": "gs://my-
 # Flags of ``record`` that a Flex template does not offer.
 MAKES_NO_SENSE = {
     "help": "the form shows the help texts",
+    "help_all": "the form shows the help texts",
     "report": "a page on the launcher; `audio-tfrecords report` reads the bucket",
     "debug": "the launcher's log is where tracebacks go",
     "workers": "processes of the machine that submits, which records nothing",
@@ -221,11 +222,10 @@ def declared_parameters() -> list[dict[str, Any]]:
 
 def record_flags() -> dict[str, argparse.Action]:
     """Every flag of ``record`` by its name."""
-    subparsers: Any = cli_parser.make_parser()._subparsers
-    commands = subparsers._group_actions[0].choices
+    _, commands = cli_parser.make_parser()
     return {
         option.lstrip("-").replace("-", "_"): action
-        for option, action in commands["record"]._option_string_actions.items()
+        for option, action in commands["record"].parser._option_string_actions.items()
         if option.startswith("--")
     }
 

@@ -84,10 +84,10 @@ def test_the_reference_has_every_flag() -> None:
     sections = dict(
         part.split("\n", 1) for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     )
-    commands = pages.commands_of(make_parser())
+    _, commands = make_parser()
     assert list(sections) == list(commands)
     for name, command in commands.items():
-        for option, action in command._option_string_actions.items():
+        for option, action in command.parser._option_string_actions.items():
             shown = re.search(rf"^\| `.*{option}\b.*` \|", sections[name], re.MULTILINE)
             assert bool(shown) == (action.help != "==SUPPRESS=="), (name, option)
 

@@ -124,4 +124,5 @@ def test_the_command(capsys):
     assert "--augment" not in said
     assert main.main(["transforms", "--win-len", "2000"]) == 0
     assert "\n--augment:\nbackground(" in capsys.readouterr().out
-    assert main.main(["transforms", "--win-len", "0"]) == 2
+    with pytest.raises(SystemExit):
+        main.main(["transforms", "--win-len", "0"])
