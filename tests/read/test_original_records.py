@@ -25,10 +25,7 @@ from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")
 
-from tests.originals import (  # noqa: E402
-    tf_dataset_spec,
-    write_like_tf_dataset,
-)
+from tests.originals import write_like_tf_dataset  # noqa: E402
 
 WIN_LEN = 64
 
@@ -158,24 +155,18 @@ def test_large_files_are_read_one_after_the_other(tmp_path, monkeypatch):
     assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")
 
 
-def test_files_without_records_add_nothing(tmp_path):
-    """tf_dataset wrote one when the file size divides the number of elements."""
+def test_other_files_and_files_without_records_add_nothing(tmp_path):
+    """tf_dataset wrote an empty one when the file size divides the number."""
     columns = {"n": np.arange(4)}
     folder = write(tmp_path / "records", columns)
     Path(folder, "000.tfrecord").touch()
-    assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")
-    for path in original_files(folder):
-        Path(path).write_bytes(b"")
-    assert list(read_original(folder)) == []
-
-
-def test_other_files_are_left_alone(tmp_path):
-    columns = {"n": np.arange(3)}
-    folder = write(tmp_path / "records", columns)
     Path(folder, "notes.txt").write_text("x")
     Path(folder, "deeper").mkdir()
     Path(folder, "deeper", "a.tfrecord").write_text("x")
     assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")
+    for path in original_files(folder):
+        Path(path).write_bytes(b"")
+    assert list(read_original(folder)) == []
 
 
 def test_a_shape_that_may_differ(tmp_path):
@@ -255,15 +246,12 @@ def test_batches_are_formed_of_shuffled_elements(tmp_path):
     assert any(np.ptp(batch) > 3 for batch in batches)
 
 
-def test_a_negative_buffer(tmp_path):
-    with raises(OptionError, "shuffle", -1):
-        read_original(str(tmp_path), shuffle=-1)
-
-
 # Damage
 
 
 def test_folders_without_a_description(tmp_path):
+    with raises(OptionError, "shuffle", -1):
+        read_original(str(tmp_path), shuffle=-1)
     assert not find_original(str(tmp_path))
     for read in (read_original, original_specs):
         with raises(InputError, naming=[tmp_path, SPEC_FILE]):
@@ -299,6 +287,10 @@ def test_a_text_that_is_no_description(text):
     ("entries", "name", "fact"),
     [
         ({"x": 3}, "x", 3),
+        *(
+            ({"x": {k: v for k, v in FLOAT.items() if k != key}}, "x", key)
+            for key in ("dtype", "shape", "previous_dtype")
+        ),
         ({"x": {**FLOAT, "previous_dtype": None}}, "x", "previous_dtype"),
         ({"x": {**FLOAT, "previous_dtype": "tf.float33"}}, "x", "'tf.float33'"),
         ({"x": {**FLOAT, "dtype": ["tf.int32"]}}, "x", "dtype"),
@@ -319,13 +311,6 @@ def test_a_text_that_is_no_description(text):
 def test_an_entry_that_is_damaged_or_contradicts(entries, name, fact):
     with raises(InputError, naming=["here.json", repr(name), fact]):
         parse_specs(json.dumps(entries), "here.json")
-
-
-@pytest.mark.parametrize("key", ["dtype", "shape", "previous_dtype"])
-def test_an_entry_without_one_of_its_fields(key):
-    entry = {k: v for k, v in FLOAT.items() if k != key}
-    with raises(InputError, naming=["here.json", "'x'", key]):
-        parse_specs(json.dumps({"x": entry}), "here.json")
 
 
 def test_a_complex_feature_that_is_stored_whole():
@@ -386,24 +371,6 @@ def test_the_entries_in_order(tmp_path):
     assert specs["fft"].stored_dtype == "float32"
     assert specs["fft"].shape == (33,)
     assert element_bytes(specs) == 2 * 4 + 33 * 8 + 8 + 4 * 8
-
-
-def test_what_the_replica_describes():
-    element = {"i": tf.zeros((), tf.int32), "z": tf.zeros((3,), tf.complex64)}
-    part = {
-        "fnc": "FixedLenSequence", "dtype": "tf.float32", "shape": [3],
-        "previous_dtype": "tf.complex64",
-    }  # fmt: skip
-    assert tf_dataset_spec(element) == {
-        "i": {
-            "fnc": "FixedLen",
-            "dtype": "tf.int64",
-            "shape": [],
-            "previous_dtype": "tf.int32",
-        },
-        "z_real": part,
-        "z_imag": part,
-    }
 
 
 def test_describing_a_folder_needs_no_tensorflow(tmp_path):
