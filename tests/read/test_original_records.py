@@ -162,7 +162,7 @@ def test_other_files_and_files_without_records_add_nothing(tmp_path):
     Path(folder, "000.tfrecord").touch()
     Path(folder, "notes.txt").write_text("x")
     Path(folder, "deeper").mkdir()
-    Path(folder, "deeper", "a.tfrecord").write_text("x")
+    Path(folder, "deeper", "a.tfrecord").write_text("x" * 100)
     assert_elements(list(read_original(folder).as_numpy_iterator()), columns, "n")
     for path in original_files(folder):
         Path(path).write_bytes(b"")

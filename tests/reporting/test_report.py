@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import soundfile
 
@@ -20,6 +21,7 @@ from beam_pipeline import open_records, record, record_examples, report
 from beam_pipeline.cli.commands import parse_examples
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.reporting.problems import find_silence
 from tests.raising import raises
 from tests.sounds import write_corpus, write_sound
 
@@ -157,6 +159,14 @@ def test_silence_in_two_splits_comes_after_sounds_in_two(page: Path) -> None:
     assert [line.endswith("(silence)") for line in leak["files"]][-2:] == [False, True]
     heard = {shown["samples"][k]["label"] for k in leak["samples"]}
     assert heard == {"owl"}
+
+
+def test_files_that_are_partly_silent() -> None:
+    silent = -np.inf
+    table = pa.table(
+        {"path": [*"aabcc"], "level_db": [silent, -3.0, silent, -2.0, -9.0]}
+    )
+    assert find_silence(table) == ({"b"}, {"a"}, 1)
 
 
 def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
