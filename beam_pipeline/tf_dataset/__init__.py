@@ -4,25 +4,21 @@ The names and calls are those of the package ``tf_dataset``; docs/coming-from-tf
 says what differs.
 
 In: a folder or a data frame of audio files, or any ``tf.data.Dataset`` of dicts with a
-signal. Out: a ``tf.data.Dataset``. Nothing is written. Read :mod:`.training` first: it
+signal. Out: a ``tf.data.Dataset``. Nothing is written. Read :mod:`.folders` first: it
 shows the whole chain.
 
 ::
 
-    metadata -> signals -> windows -> levels, analytic, prepare, transforms -> batches
-    a frame     Dataset    Dataset    one map each                            Dataset
+    folders -> signals -> structure -> changes, transforms -> structure
+    a frame    Dataset    windows      one map each           batches
 
 ==================== ===============================================================
-:mod:`.metadata`     construct_metadata: a folder as a data frame
+:mod:`.folders`      construct_metadata: a folder as a data frame; dataset_from_dir,
+                     training_dataset: all in one call
 :mod:`.signals`      signal_dataset: a data frame as whole signals
-:mod:`.windows`      dataset_signal_slice_windows
-:mod:`.signals`       dataset_signal_normalize, dataset_signal_safe_rescale
-:mod:`.analytic`     dataset_signal_apply_hilbert, dataset_signal_downsample
-:mod:`.prepare`      dataset_prepare_signal_for_ml, prepare_signal_for_ml
+:mod:`.structure`    dataset_signal_slice_windows, dataset_batch, dataset_compact, ...
+:mod:`.changes`      dataset_signal_normalize, dataset_signal_downsample, ...
 :mod:`.transforms`   as_tf: any transform of the catalogue in ``ds.map``
-:mod:`.batches`      dataset_batch, dataset_onehot, dataset_compact, ...
-:mod:`.structure`    grab, info, shapes
-:mod:`.training`     dataset_from_dir, training_dataset
 ==================== ===============================================================
 
 ``record_dataset`` and ``replay_dataset`` are here, too; they write and read any data
@@ -34,12 +30,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.tf_dataset.analytic import (
+from beam_pipeline.tf_dataset.changes import (
+    dataset_prepare_signal_for_ml,
     dataset_signal_apply_analytic,
     dataset_signal_apply_hilbert,
     dataset_signal_downsample,
+    dataset_signal_normalize,
+    dataset_signal_safe_rescale,
+    prepare_signal_for_ml,
+    prepare_signal_for_ml_lite,
+    safe_rescale,
 )
-from beam_pipeline.tf_dataset.batches import (
+from beam_pipeline.tf_dataset.folders import (
+    construct_metadata,
+    dataset_from_dir,
+    training_dataset,
+)
+from beam_pipeline.tf_dataset.signals import signal_dataset
+from beam_pipeline.tf_dataset.structure import (
     dataset_batch,
     dataset_compact,
     dataset_flatten,
@@ -48,24 +56,13 @@ from beam_pipeline.tf_dataset.batches import (
     dataset_repeat,
     dataset_set_shapes,
     dataset_shuffle,
+    dataset_signal_slice_windows,
     dataset_unbatch,
+    grab,
+    info,
+    shapes,
 )
-from beam_pipeline.tf_dataset.levels import (
-    dataset_signal_normalize,
-    dataset_signal_safe_rescale,
-    safe_rescale,
-)
-from beam_pipeline.tf_dataset.metadata import construct_metadata
-from beam_pipeline.tf_dataset.prepare import (
-    dataset_prepare_signal_for_ml,
-    prepare_signal_for_ml,
-    prepare_signal_for_ml_lite,
-)
-from beam_pipeline.tf_dataset.signals import signal_dataset
-from beam_pipeline.tf_dataset.structure import grab, info, shapes
-from beam_pipeline.tf_dataset.training import dataset_from_dir, training_dataset
 from beam_pipeline.tf_dataset.transforms import as_tf
-from beam_pipeline.tf_dataset.windows import dataset_signal_slice_windows
 
 if TYPE_CHECKING:
     from beam_pipeline.elements.record_dataset import record_dataset

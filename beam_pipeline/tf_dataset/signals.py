@@ -6,26 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import tensorflow as tf
 
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.audio.decoder import SAMPLE_BYTES, AudioInfo, opened
+from beam_pipeline.audio.opening import open_decoder
+from beam_pipeline.audio.probe import check_channel, probe_audio
+from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
+from beam_pipeline.parameters import check_choice
 from beam_pipeline.storage import files
-from beam_pipeline.tf_dataset.audio_files import (
-    DTYPES,
-    as_complex_signal,
-    probe_file,
-    read_file,
-)
-from beam_pipeline.tf_dataset.structure import in_graph
-from beam_pipeline.tf_dataset.table import (
-    Columns,
-    add_targets,
-    cast_targets,
-    columns_of,
-)
+from beam_pipeline.tf_dataset.structure import Array, as_stored, in_graph
 
+DTYPES = ("float32", "float64", "int16", "int32")
+
+# Samples of all other subtypes are floats, or become floats when they are decoded.
+_INTEGERS = SAMPLE_BYTES.keys() - {"FLOAT", "DOUBLE"}
+
+Columns = dict[str, Array]
 Row = dict[str, Any]
 
 
@@ -57,7 +54,10 @@ def signal_dataset(
         A row for each file, as :func:`construct_metadata` returns it. Column
         ``filepath`` is needed, except with ``process_db_entry``. A column ``class``
         without ``target`` makes one: the index of the class in their sorted list.
-        :func:`.table.columns_of` says which types columns may have.
+        Numbers and
+        booleans keep their type; text, categories and paths become text, and other
+        values, such as dates, their text. Lists and arrays of one shape are stacked.
+        NaN in a column of numbers stays; no other value may be missing.
     onehot_categoricals : bool
         Whether ``target`` becomes an int64 vector of ``num_classes`` values.
     infinite : bool
@@ -129,20 +129,27 @@ def signal_dataset(
     """
     columns = _columns(df, targets, target_dtype, data_key)
     depth = _depth(columns) if onehot_categoricals else 0
-    rows = len(columns["index"])
-    load = _loader(
-        columns,
-        use_soundfile=use_soundfile,
-        as_complex=as_complex,
-        signal_dtype=signal_dtype,
-        process_db_entry=process_db_entry,
-        data_key=data_key,
-        load_grams=load_grams,
-        channels=channels,
-        verbose=verbose,
-    )
+    if process_db_entry is not None:
+        if not callable(process_db_entry):
+            raise OptionError(
+                "process_db_entry", "must be callable and return a dict",
+                process_db_entry,
+            )  # fmt: skip
+        load = _python_loader(process_db_entry, columns, "process_db_entry")
+    elif "filepath" not in columns:
+        raise OptionError("df", "must have a column filepath", ", ".join(columns))
+    elif load_grams:
+        load = _python_loader(_gram_loader(data_key), columns, "load_grams")
+    else:
+        dtype = signal_dtype if use_soundfile else "int32"
+        check_choice("signal_dtype", dtype, DTYPES)
+        if as_complex and (np.dtype(dtype).kind == "i" or channels != "keep"):
+            raise OptionError(
+                "as_complex", "needs floats, and all channels", (dtype, channels)
+            )
+        load = _audio_loader(columns, dtype, as_complex, data_key, channels, verbose)
     if verbose:
-        print(f"{rows} files")
+        print(f"{len(df)} files")
     dataset = tf.data.Dataset.from_tensor_slices(columns)
     if infinite:
         dataset = dataset.repeat()
@@ -172,11 +179,83 @@ def _columns(
             raise OptionError(
                 "df", "must not have a column of this name; rename it", name
             )
-    columns = columns_of(df)
-    add_targets(columns, targets)
-    cast_targets(columns, target_dtype)
+    columns = {str(name): _column(str(name), df[name]) for name in df.columns}
+    _add_targets(columns, targets)
+    _cast_targets(columns, target_dtype)
     columns["index"] = np.arange(len(df), dtype=np.int64)
     return columns
+
+
+def _column(name: str, column: pd.Series) -> Array:
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biufc":
+        return np.asarray(column)
+    for row, missing in enumerate(column.isna()):
+        if missing:
+            raise OptionError(
+                "df",
+                f"has no value in column {name} of row {row}; fill it, or leave the "
+                "row out with df.dropna()",
+            )
+    values = column.tolist()
+    if values and isinstance(values[0], np.ndarray | list | tuple):
+        try:
+            return np.stack([np.asarray(value) for value in values])
+        except ValueError as error:
+            raise OptionError(
+                "df", f"has arrays of different shapes in column {name}"
+            ) from error
+    numeric = np.array(values)
+    if numeric.dtype.kind in "biuf":
+        return numeric
+    texts = [v if isinstance(v, bytes) else str(v).encode() for v in values]
+    return np.array(texts, object)
+
+
+def _add_targets(columns: Columns, targets: Any) -> None:
+    """Adds ``target``, and ``num_classes`` where there are classes.
+
+    ``targets``, or a column ``target``, comes first. Otherwise, the target is the index
+    of the class in the sorted list of classes.
+
+    Raises
+    ------
+    OptionError
+        If there is not one target for each row, or there are neither targets nor
+        classes.
+    """
+    rows = len(columns["filepath"]) if "filepath" in columns else None
+    classes = columns.get("class")
+    names: list[Any] = []
+    if classes is not None:
+        names = sorted(set(classes.tolist()))
+        columns.setdefault("num_classes", np.full(len(classes), len(names), np.int64))
+    if targets is not None:
+        values = np.asarray(targets)
+        if rows is not None and values.shape[:1] != (rows,):
+            raise OptionError(
+                "targets",
+                f"must have one value for each of the {rows} rows",
+                f"shape {values.shape}",
+            )
+        columns["target"] = values
+    elif "target" not in columns and classes is not None:
+        number = {name: index for index, name in enumerate(names)}
+        columns["target"] = np.array([number[name] for name in classes.tolist()])
+
+
+def _cast_targets(columns: Columns, dtype: str) -> None:
+    """Casts whole targets to ``dtype``; numbers with fractions to float32 at least."""
+    if "target" not in columns:
+        return
+    targets = columns["target"]
+    if targets.dtype.kind not in "biuf":
+        raise OptionError(
+            "df", "must have numbers in column target", str(targets.flat[0])
+        )
+    wanted = np.dtype(dtype)
+    if targets.dtype.kind == "f" and wanted.kind in "iu":
+        wanted = np.dtype(np.float32)
+    columns["target"] = targets.astype(wanted)
 
 
 def _depth(columns: Columns) -> int:
@@ -196,42 +275,6 @@ def _depth(columns: Columns) -> int:
     return depth
 
 
-def _loader(
-    columns: Columns,
-    *,
-    use_soundfile: bool,
-    as_complex: bool,
-    signal_dtype: str,
-    process_db_entry: Callable[[Row], Mapping[str, Any]] | None,
-    data_key: str,
-    load_grams: bool,
-    channels: str | int,
-    verbose: bool,
-) -> Callable[[Row], Row]:
-    """Returns a function that adds the signal to a row of tensors."""
-    if process_db_entry is not None:
-        if not callable(process_db_entry):
-            raise OptionError(
-                "process_db_entry", "must be callable and return a dict",
-                process_db_entry,
-            )  # fmt: skip
-        return _python_loader(process_db_entry, columns, "process_db_entry")
-    if "filepath" not in columns:
-        raise OptionError("df", "must have a column filepath", ", ".join(columns))
-    if load_grams:
-        return _python_loader(_gram_loader(data_key), columns, "load_grams")
-    dtype = signal_dtype if use_soundfile else "int32"
-    if dtype not in DTYPES:
-        raise OptionError(
-            "signal_dtype", f"must be one of {', '.join(DTYPES)}", signal_dtype
-        )
-    if as_complex and (np.dtype(dtype).kind == "i" or channels != "keep"):
-        raise OptionError(
-            "as_complex", "needs floats, and all channels", (dtype, channels)
-        )
-    return _audio_loader(columns, dtype, as_complex, data_key, channels, verbose)
-
-
 def _audio_loader(
     columns: Columns,
     dtype: str,
@@ -241,7 +284,7 @@ def _audio_loader(
     verbose: bool,
 ) -> Callable[[Row], Row]:
     first = columns["filepath"][0].decode()
-    info = probe_file(files.absolute(first))
+    info = _probe(files.absolute(first))
     if verbose:
         print(
             f"{first}: {info.format} {info.subtype}, {info.sample_rate_hz} Hz, "
@@ -254,11 +297,11 @@ def _audio_loader(
     else:
         returned = tf.as_dtype(dtype)
 
-    def read(filepath: bytes) -> tuple[npt.NDArray[Any], np.int32]:
+    def read(filepath: bytes) -> tuple[Array, np.int32]:
         path = files.absolute(filepath.decode())
-        samples, rate = read_file(path, dtype, channels)
+        samples, rate = _read(path, dtype, channels)
         if as_complex:
-            samples = as_complex_signal(samples, path)
+            samples = _as_complex(samples, path)
         found = samples.shape[1:]
         if found != shape[1:]:
             raise InputError(
@@ -275,6 +318,90 @@ def _audio_loader(
         return {**row, data_key: signal, "fs": rate}
 
     return load
+
+
+def _probe(path: str) -> AudioInfo:
+    """Returns what an audio file holds; raises ClipError if it cannot be used."""
+    with files.closing(files.begin_read(path)) as source:
+        return probe_audio(source, name=path)
+
+
+def _read(
+    path: str, dtype: str = "float32", channels: str | int = "keep"
+) -> tuple[Array, int]:
+    """Decodes a whole audio file.
+
+    Parameters
+    ----------
+    path : str
+        A local file, or one on any file system of Beam.
+    dtype : str
+        ``float32`` or ``float64``: samples in [-1, 1]. ``int16`` or ``int32``: full
+        scale, so that 1.0 is ``2**15`` or ``2**31``. Integers in the file become
+        integers as libsndfile makes them: 16-bit samples are the upper half of an
+        int32. Floats become ``clip(round(x * 2**31))``.
+    channels : str or int
+        ``"keep"``: all; ``"mix"``: their mean, which is rounded for integers; ``k``:
+        channel k, from 0.
+
+    Returns
+    -------
+    samples : numpy.ndarray, shape (frames,) or (frames, channels)
+        Two dimensions if several channels are kept.
+    sample_rate_hz : int
+
+    Raises
+    ------
+    ClipError
+        If the file cannot be read or decoded, ends early, is empty, or holds NaN or
+        infinity. Names the file.
+    """
+    with files.closing(files.begin_read(path)) as source:
+        info = probe_audio(source, name=path)
+        check_channel(info, channels, name=path)
+        integers = np.dtype(dtype).kind == "i"
+        scaled = integers and info.subtype not in _INTEGERS
+        shape = info.frames, info.channels
+        samples = np.empty(shape, "float64" if scaled else dtype)
+        with opened(source, path) as file, open_decoder(file, path, info) as decoder:
+            decoder.fill(samples[:, 0] if info.channels == 1 else samples)
+    if scaled:
+        samples = _to_integers(samples, dtype)
+    return _choose(samples, channels), info.sample_rate_hz
+
+
+def _to_integers(samples: Array, dtype: str) -> Array:
+    limits = np.iinfo(dtype)
+    samples = np.rint(samples * -float(limits.min))
+    return np.clip(samples, limits.min, limits.max).astype(dtype)
+
+
+def _choose(samples: Array, channels: str | int) -> Array:
+    """Returns the channels to keep; one of them without an axis."""
+    if samples.shape[1] == 1:
+        return samples[:, 0]
+    if channels == "keep":
+        return samples
+    if channels != "mix":
+        return np.ascontiguousarray(samples[:, int(channels)])
+    # In the order in which recording adds channels, so that both round alike.
+    mean = samples[:, 0].astype("f8" if samples.dtype.kind == "i" else samples.dtype)
+    for channel in samples.T[1:]:
+        mean += channel
+    mean /= mean.dtype.type(samples.shape[1])
+    whole = samples.dtype.kind == "i"
+    return np.rint(mean).astype(samples.dtype) if whole else mean
+
+
+def _as_complex(samples: Array, path: str) -> Array:
+    """Returns ``channel 0 + i * channel 1``; raises UnreadableAudio without two."""
+    if samples.ndim != 2 or samples.shape[1] != 2:
+        found = 1 if samples.ndim == 1 else samples.shape[1]
+        raise UnreadableAudio(path, f"has {found} channels, but `as_complex` needs two")
+    dtype = np.complex128 if samples.dtype == np.float64 else np.complex64
+    out = np.empty(len(samples), dtype)
+    out.real, out.imag = samples.T
+    return out
 
 
 def _gram_loader(data_key: str) -> Callable[[Row], Row]:
@@ -304,7 +431,7 @@ def _python_loader(
     """Returns a loader that calls a function of Python for each row."""
     names = list(columns)
 
-    def call(*values: Any) -> dict[str, npt.NDArray[Any]]:
+    def call(*values: Any) -> dict[str, Array]:
         row = {name: _plain(value) for name, value in zip(names, values, strict=True)}
         where = row.get("filepath", f"row {row['index']}")
         result = function(row)
@@ -312,13 +439,13 @@ def _python_loader(
             raise OptionError(
                 option, f"must return a dict, also for {where}", type(result).__name__
             )
-        return {str(name): _as_array(value) for name, value in result.items()}
+        return {str(name): as_stored(value) for name, value in result.items()}
 
     first = call(*(column[0] for column in columns.values()))
     kinds = {name: (value.dtype, value.ndim) for name, value in first.items()}
     types = [_tensor_type(value) for value in first.values()]
 
-    def read(*values: Any) -> list[npt.NDArray[Any]]:
+    def read(*values: Any) -> list[Array]:
         found = call(*values)
         other = {name: (value.dtype, value.ndim) for name, value in found.items()}
         if other != kinds:
@@ -344,15 +471,7 @@ def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _as_array(value: Any) -> npt.NDArray[Any]:
-    array = np.asarray(value)
-    if array.dtype.kind == "U":
-        array = np.char.encode(array, "utf-8")
-    # TensorFlow takes text as Python's bytes.
-    return array.astype(object) if array.dtype.kind == "S" else array
-
-
-def _tensor_type(value: npt.NDArray[Any]) -> tf.DType:
+def _tensor_type(value: Array) -> tf.DType:
     return tf.string if value.dtype.kind == "O" else tf.as_dtype(value.dtype)
 
 

@@ -1,14 +1,18 @@
-"""The elements of a data set: dicts of tensors, one of which is the signal."""
+"""The elements of a data set: their form, their windows, order and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError, did_you_mean
+from beam_pipeline.transforms.params import whole
+
+Array = npt.NDArray[Any]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -120,10 +124,10 @@ def is_batched(dataset: tf.data.Dataset) -> bool:
 
 def map_signals(
     dataset: tf.data.Dataset,
-    function: Callable[[Any], Any],
+    function: Callable[[Array], Array],
     data_key: str,
     num_parallel_calls: int | None,
-    dtype: str,
+    dtype: tf.DType | None = None,
     frames_after: Callable[[int], int] = lambda frames: frames,
 ) -> tf.data.Dataset:
     """Replaces each signal by a function of it; in batches, each by itself.
@@ -131,38 +135,43 @@ def map_signals(
     Parameters
     ----------
     function : callable
-        From a tensor of shape (n,) or (n, channels) to one of ``dtype``.
+        From an array of shape (n,) or (n, channels), float64 or complex128, to another.
+    dtype : tf.DType, optional
+        The type of the results. Default: float32, or complex64 for complex signals.
     frames_after : callable
         From the frames of a signal to those of the result.
     """
-    batched = is_batched(dataset)
+    spec, batched = signal_spec(dataset, data_key), is_batched(dataset)
+    shape = spec.shape.as_list()
+    if shape[batched] is not None:
+        shape[batched] = frames_after(shape[batched])
+    dtype = dtype or (tf.complex64 if spec.dtype.is_complex else tf.float32)
+
+    def call(signals: Array) -> Array:
+        rows = signals if batched else signals[np.newaxis]
+        made = np.stack([function(row) if len(row) else row for row in rows])
+        return (made if batched else made[0]).astype(dtype.as_numpy_dtype)
 
     @in_graph
     def run(element: dict[str, Any]) -> dict[str, Any]:
-        signal = element[data_key]
-        shape = signal.shape.as_list()
-        if batched:
-            result = tf.map_fn(function, signal, fn_output_signature=dtype)
-        else:
-            result = function(signal)
-        time = int(batched)
-        if shape[time] is not None:
-            shape[time] = frames_after(shape[time])
+        result = tf.numpy_function(call, [as_samples(element[data_key])], dtype)
         return {**element, data_key: tf.ensure_shape(result, shape)}
 
     return dataset.map(run, num_parallel_calls=num_parallel_calls)
 
 
-def check_rank(dataset: tf.data.Dataset, data_key: str, most: int = 2) -> None:
-    """Checks that a signal has shape (n,), or (n, channels) if ``most`` is 2.
+def signal_spec(
+    dataset: tf.data.Dataset, data_key: str, most: int = 2
+) -> tf.TensorSpec:
+    """Returns the spec of signals of shape (n,), or (n, channels) if ``most`` is 2.
 
     Raises
     ------
     OptionError
-        If it has another, or an unknown, number of axes.
+        If they have another, or an unknown, number of axes, or unsigned samples.
     """
-    rank = spec_of(dataset, data_key).shape.rank
-    rank = None if rank is None else rank - is_batched(dataset)
+    spec = spec_of(dataset, data_key)
+    rank = None if spec.shape.rank is None else spec.shape.rank - is_batched(dataset)
     if rank is None or not 1 <= rank <= most:
         wanted = "(n,)" if most == 1 else "(n,) or (n, channels)"
         raise OptionError(
@@ -170,6 +179,7 @@ def check_rank(dataset: tf.data.Dataset, data_key: str, most: int = 2) -> None:
             f"must have signals of shape {wanted}; those of {data_key} have "
             f"{'an unknown number of' if rank is None else rank} axes",
         )
+    return spec
 
 
 def full_scale(dtype: tf.DType) -> int:
@@ -179,22 +189,326 @@ def full_scale(dtype: tf.DType) -> int:
     return 1 << (8 * int(dtype.size) - 1)
 
 
-def as_real(signal: Any) -> Any:
-    """Returns real samples as float64; integers are divided by their full scale."""
-    samples = tf.cast(signal, tf.float64)
-    if signal.dtype.is_integer:
-        samples /= full_scale(signal.dtype)
-    return samples
-
-
 def as_samples(signal: Any) -> Any:
-    """Returns samples as float64, or as complex128 if they are complex."""
+    """Returns samples as float64 or complex128; integers are divided by full scale."""
     if signal.dtype.is_complex:
         return tf.cast(signal, tf.complex128)
-    return as_real(signal)
+    samples = tf.cast(signal, tf.float64)
+    return samples / full_scale(signal.dtype) if signal.dtype.is_integer else samples
 
 
-def length_of(signal: Any, axis: int = 0) -> Any:
-    """Returns the length of an axis: a number if it is static, or else a tensor."""
-    static = signal.shape[axis]
-    return tf.shape(signal)[axis] if static is None else static
+def dataset_signal_slice_windows(
+    dataset: tf.data.Dataset,
+    win_len: int = 1024,
+    block_length: int = 1,
+    pad: bool = False,
+    deterministic: bool = True,
+    max_windows_per_signal: int | None = None,
+    num_parallel_calls: int | None = None,
+    data_key: str = "signal",
+    *,
+    seed: int = 0,
+) -> tf.data.Dataset:
+    """Cuts each signal into windows of ``win_len`` frames, which do not overlap.
+
+    ::
+
+        pad=False    window k = frames start + k * win_len ...; the frames before
+                     start, and those after the last whole window, are left out
+        pad=True     zeros before and after make the first and the last window whole:
+                     left = (-start) mod win_len,  right = (start - n) mod win_len,
+                     window k = frames k * win_len - left ...; no frame is left out,
+                     and no window holds only zeros
+
+    With ``deterministic``, ``start = 0`` and windows come in their order. Otherwise
+    ``start`` is random in ``[0, min(win_len, n // 2))``, and the windows of a signal
+    are shuffled. Both depend on ``seed`` and the place of the signal in the data set
+    alone. So every pass is the same; for another order in each pass, repeat the
+    signals before they are cut (``infinite=True``).
+
+    ======= ======= ============================== =========================
+    n       win_len windows with pad=False         with pad=True
+    ======= ======= ============================== =========================
+    3       4       none                           1: 3 frames and a zero
+    4       4       1                              1
+    5       4       1: frames 0-3                  2: the second has 3 zeros
+    ======= ======= ============================== =========================
+
+    Parameters
+    ----------
+    dataset : tf.data.Dataset
+        Dicts with a signal of shape (n,) or (n, channels) and any type. Not batched.
+    win_len : int
+        Frames in a window.
+    block_length : int
+        With ``max_windows_per_signal``: windows of a signal that come in a row.
+    pad, deterministic : bool
+        See above.
+    max_windows_per_signal : int, optional
+        Only the first so many windows of each signal, after shuffling. As many
+        signals take turns of ``block_length`` windows. Default: all windows of a
+        signal, then those of the next.
+    num_parallel_calls : int, optional
+        The number of signals to cut at once; the order stays.
+    data_key : str
+        The key of the signal.
+    seed : int
+        Seed of the random order.
+
+    Returns
+    -------
+    tf.data.Dataset
+        For each window, the values of its signal's element and
+
+        ================= ====== =================================================
+        ``signal``        same   shape (win_len,) or (win_len, channels)
+        ``win_start_idx`` int32  first frame in the signal; negative in the zeros
+        ``win_len``       int32
+        ``sig_len``       int32  frames of the signal in windows, zeros included
+        ================= ====== =================================================
+
+    Raises
+    ------
+    OptionError
+        A ValueError: if the data set is batched, or an argument is wrong.
+
+    Examples
+    --------
+    >>> signals = tf.data.Dataset.from_tensors({"signal": [1, 2, 3, 4, 5]})
+    >>> for window in dataset_signal_slice_windows(signals, 2, pad=True):
+    ...     print(window["win_start_idx"].numpy(), window["signal"].numpy())
+    0 [1 2]
+    2 [3 4]
+    4 [5 0]
+    """
+    if is_batched(dataset):
+        raise OptionError(
+            "dataset", "must not be batched; use dataset_unbatch(ds) first"
+        )
+    signal_spec(dataset, data_key)
+    for name, flag in (("deterministic", deterministic), ("pad", pad)):
+        if not isinstance(flag, bool):
+            raise OptionError(name, "must be True or False", flag)
+    win_len = whole("win_len", win_len)
+    block_length = whole("block_length", block_length)
+    cycle = 1
+    if max_windows_per_signal is not None:
+        cycle = whole("max_windows_per_signal", max_windows_per_signal)
+    seed = int(seed)
+
+    @in_graph
+    def cut(place: Any, element: Mapping[str, Any]) -> tf.data.Dataset:
+        signal = element[data_key]
+        frames = tf.shape(signal)[0]
+        start = tf.constant(0)
+        if not deterministic:
+            most = tf.maximum(1, tf.minimum(win_len, frames // 2))
+            start = tf.random.stateless_uniform(
+                [], (seed, place), minval=0, maxval=most, dtype=tf.int32
+            )
+        if pad:
+            first = -((-start) % win_len)
+            zeros = [[-first, (start - frames) % win_len]]
+            zeros += [[0, 0]] * (signal.shape.rank - 1)
+            signal = tf.pad(signal, zeros)
+            count = tf.shape(signal)[0] // win_len
+        else:
+            first = start
+            count = (frames - start) // win_len
+            signal = signal[start : start + count * win_len]
+        windows = tf.reshape(signal, [-1, win_len, *signal.shape[1:]])
+        numbers = tf.range(count)
+        if not deterministic:
+            # Another stream of random numbers than that of the start.
+            key = tf.stack([tf.constant(seed, tf.int64), -1 - place])
+            numbers = tf.random.experimental.stateless_shuffle(numbers, key)
+        if max_windows_per_signal is not None:
+            numbers = numbers[:cycle]
+        if not deterministic:
+            windows = tf.gather(windows, numbers)
+        elif max_windows_per_signal is not None:
+            windows = windows[:cycle]
+        # What all windows share is not copied for each.
+        shared = {
+            **{name: value for name, value in element.items() if name != data_key},
+            "win_len": tf.constant(win_len, tf.int32),
+            "sig_len": count * win_len,
+        }
+        own = {data_key: windows, "win_start_idx": first + numbers * win_len}
+        return tf.data.Dataset.from_tensor_slices(own).map(
+            in_graph(lambda window: dict(sorted({**shared, **window}.items())))
+        )
+
+    return dataset.enumerate().interleave(
+        cut,
+        cycle_length=cycle,
+        block_length=block_length,
+        # TensorFlow refuses more than the signals that take turns.
+        num_parallel_calls=num_parallel_calls and min(num_parallel_calls, cycle),
+    )
+
+
+def dataset_batch(
+    ds: tf.data.Dataset, batch_size: int, drop_remainder: bool = True
+) -> tf.data.Dataset:
+    """Joins ``batch_size`` elements to one, with a first axis; leaves out a rest."""
+    size = whole("batch_size", batch_size)
+    return ds.batch(size, drop_remainder=drop_remainder)
+
+
+def dataset_unbatch(ds: tf.data.Dataset) -> tf.data.Dataset:
+    """Splits batches into their elements."""
+    return ds.unbatch()
+
+
+def dataset_shuffle(
+    ds: tf.data.Dataset,
+    shuffle_buffer_size: int,
+    reshuffle_each_iteration: bool = True,
+    seed: int | None = None,
+) -> tf.data.Dataset:
+    """Shuffles with a buffer of ``shuffle_buffer_size`` elements.
+
+    Parameters
+    ----------
+    reshuffle_each_iteration : bool
+        Whether each pass has another order.
+    seed : int, optional
+        For the same order in each run. Default: another one in each.
+    """
+    size = whole("shuffle_buffer_size", shuffle_buffer_size)
+    return ds.shuffle(size, seed, reshuffle_each_iteration=reshuffle_each_iteration)
+
+
+def dataset_repeat(ds: tf.data.Dataset, count: int | None = None) -> tf.data.Dataset:
+    """Repeats a data set ``count`` times; None: without end."""
+    return ds.repeat(count)
+
+
+def dataset_prefetch(ds: tf.data.Dataset, n_prefetch: int = 1) -> tf.data.Dataset:
+    """Prepares up to ``n_prefetch`` elements before they are asked for."""
+    return ds.prefetch(n_prefetch)
+
+
+def dataset_onehot(
+    ds: tf.data.Dataset, target_key: str = "target", num_classes: int | None = None
+) -> tf.data.Dataset:
+    """Makes int64 vectors of whole targets: 1 at the target, 0 elsewhere.
+
+    Parameters
+    ----------
+    ds : tf.data.Dataset
+        Dicts, batched or not.
+    target_key : str
+        The key of the target.
+    num_classes : int, optional
+        The length of the vectors. Default: ``num_classes`` of the first element, which
+        is read for it.
+
+    Raises
+    ------
+    OptionError
+        A ValueError: if targets are not whole numbers.
+    """
+    if not spec_of(ds, target_key).dtype.is_integer:
+        raise OptionError("target_key", "must name whole numbers", target_key)
+    if num_classes is None:
+        spec_of(ds, "num_classes")
+        first = grab(ds.map(in_graph(lambda element: element["num_classes"])))
+        num_classes = int(first.max())
+    depth = whole("num_classes", num_classes)
+
+    @in_graph
+    def run(element: dict[str, Any]) -> dict[str, Any]:
+        vector = tf.one_hot(element[target_key], depth, dtype=tf.int64)
+        return {**element, target_key: vector}
+
+    return ds.map(run)
+
+
+def dataset_flatten(ds: tf.data.Dataset, key: str) -> tf.data.Dataset:
+    """Joins all axes but the first, (n, a, b) to (n, a * b), as a Keras layer does.
+
+    A value without axes gets one; a value with one axis, (n,), becomes (n, 1).
+    """
+    spec_of(ds, key)
+
+    @in_graph
+    def run(element: dict[str, Any]) -> dict[str, Any]:
+        value = element[key]
+        shape = value.shape
+        if shape.rank == 0:
+            return {**element, key: tf.reshape(value, [1])}
+        rows = tf.shape(value)[0] if shape[0] is None else shape[0]
+        size = shape[1:].num_elements() if shape.rank is not None else None
+        # A size of -1 cannot be found where there are no rows.
+        columns = -1 if size is None else size
+        return {**element, key: tf.reshape(value, [rows, columns])}
+
+    return ds.map(run)
+
+
+def dataset_set_shapes(ds: tf.data.Dataset) -> tf.data.Dataset:
+    """Gives all elements the shapes of the first one, which is read for it.
+
+    An element of another shape raises an error when it is read.
+    """
+    first = next(iter(ds), None)
+    if first is None:
+        raise OptionError("ds", "holds no element")
+    shapes = tf.nest.map_structure(lambda tensor: tensor.shape, first)
+
+    @in_graph
+    def run(*element: Any) -> Any:
+        value = element[0] if len(element) == 1 else element
+        return tf.nest.map_structure(tf.ensure_shape, value, shapes)
+
+    return ds.map(run)
+
+
+def dataset_compact(
+    ds: tf.data.Dataset,
+    compact_x_key: str | Sequence[str] = "signal",
+    compact_y_key: str | Sequence[str] = "target",
+    num_parallel_calls: int | None = 4,
+) -> tf.data.Dataset:
+    """Turns dicts into the pairs ``(x, y)`` that ``model.fit`` takes.
+
+    Parameters
+    ----------
+    compact_x_key, compact_y_key : str or sequence of str
+        The key of x, and that of y. With several keys, x or y is a tuple.
+    num_parallel_calls : int, optional
+        The number of elements to treat at once.
+
+    Raises
+    ------
+    OptionError
+        A ValueError: if elements lack a key.
+    """
+    for key in (*_keys(compact_x_key), *_keys(compact_y_key)):
+        spec_of(ds, key)
+
+    def pick(element: dict[str, Any], keys: str | Sequence[str]) -> Any:
+        values = tuple(element[key] for key in _keys(keys))
+        return values[0] if len(values) == 1 else values
+
+    @in_graph
+    def run(element: dict[str, Any]) -> tuple[Any, Any]:
+        return pick(element, compact_x_key), pick(element, compact_y_key)
+
+    return ds.map(run, num_parallel_calls=num_parallel_calls)
+
+
+def _keys(keys: str | Sequence[str]) -> Sequence[str]:
+    return [keys] if isinstance(keys, str) else keys
+
+
+def as_stored(value: Any) -> Array:
+    """Returns a value as an array that TensorFlow takes: text as Python's bytes."""
+    array = np.asarray(value)
+    if array.dtype.kind == "U":
+        array = np.char.encode(array, "utf-8")
+    if array.dtype.kind == "S":
+        return array.astype(object)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from beam_pipeline.errors import InputError, OptionError, RecipeError
 from beam_pipeline.examples.features import check_transform
 from beam_pipeline.examples.trial import run_on_windows
-from beam_pipeline.tf_dataset.structure import full_scale, in_graph
+from beam_pipeline.tf_dataset.structure import Array, as_stored, full_scale, in_graph
 from beam_pipeline.transforms.base import (
     Chain,
     Transform,
@@ -28,8 +27,6 @@ from beam_pipeline.transforms.steps import parse_transform
 # tried at each of these. Axes of the same size at all of them do not depend on it.
 TRIAL_RATES_HZ = (48000, 44100, 16000)
 TRIAL_FRAMES = (65536, 44100)
-
-FloatArray = npt.NDArray[np.float32]
 
 
 def as_tf(
@@ -238,8 +235,8 @@ class _Runner:
         return tf.as_dtype(found[0][0]), shape
 
     def _call(
-        self, shape: list[Any], names: list[str], signal: FloatArray, *others: Any
-    ) -> tuple[npt.NDArray[Any], np.int64]:
+        self, shape: list[Any], names: list[str], signal: Array, *others: Any
+    ) -> tuple[Array, np.int64]:
         given = dict(zip(names, others, strict=True))
         windows = signal if self._batched else signal[np.newaxis]
         windows = windows.view()
@@ -264,7 +261,7 @@ class _Runner:
             )
         for step in self._steps():
             rate = rate_after(step, rate)
-        values = _for_tensorflow(values)
+        values = as_stored(values)
         return (values if self._batched else values[0]), np.int64(rate)
 
     def _rate_of(self, found: Any, path: str) -> int:
@@ -292,12 +289,3 @@ def _as_float32(signal: Any) -> Any:
     if not signal.dtype.is_integer:
         return tf.cast(signal, tf.float32)
     return tf.cast(signal, tf.float32) * np.float32(1 / full_scale(signal.dtype))
-
-
-def _for_tensorflow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if values.dtype.kind == "U":
-        values = np.char.encode(values, "utf-8")
-    # TensorFlow takes text as Python's bytes.
-    if values.dtype.kind == "S":
-        return values.astype(object)
-    return values.astype(values.dtype.newbyteorder("="), copy=False)

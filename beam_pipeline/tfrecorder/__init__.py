@@ -6,9 +6,8 @@ GZIP TFRecords in a folder for each split, and a ``tf.data.Dataset`` of tuples. 
 
 ::
 
-    fields -> serialising -> example -> recording -> factory -> checker
-                                     splitting --------^
-                   streaming (TensorFlow alone) -------^
+    fields -> example -> recording -> factory -> checker
+                          streaming ----^
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.dataset.output_folder import EXAMPLES_CSV
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
 from beam_pipeline.tfrecorder import factory
 from beam_pipeline.tfrecorder.example import Example
 from beam_pipeline.tfrecorder.fields import Field
-from beam_pipeline.tfrecorder.recorded_files import EXAMPLES_CSV
 from beam_pipeline.tfrecorder.recording import examples_of
 
 _MISSING: Any = object()

@@ -33,7 +33,6 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec, Shape
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import fields
-from beam_pipeline.tfrecorder.serialising import RecordEncoder
 
 _METADATA = "beam_pipeline.tfrecorder"
 _OWN_FIELDS = "_tfrecordable_fields"
@@ -41,7 +40,7 @@ _OWN_FIELDS = "_tfrecordable_fields"
 # What is known of each class. There are few, and they are used for every example.
 _DECLARED: dict[type, dict[str, fields.Field]] = {}
 _RELEASED: dict[type, list[str]] = {}
-_ENCODERS: dict[type, RecordEncoder] = {}
+_ENCODERS: dict[type, fields.RecordEncoder] = {}
 
 E = TypeVar("E", bound="Example")
 
@@ -360,10 +359,10 @@ def serialise(example: Example, example_class: type[Example] | None = None) -> b
     return encoder_of(example_class or type(example)).encode(example)
 
 
-def encoder_of(cls: type[Example]) -> RecordEncoder:
+def encoder_of(cls: type[Example]) -> fields.RecordEncoder:
     """Returns the encoder of a class."""
     if cls not in _ENCODERS:
-        _ENCODERS[cls] = RecordEncoder(declared_fields(cls))
+        _ENCODERS[cls] = fields.RecordEncoder(declared_fields(cls))
     return _ENCODERS[cls]
 
 

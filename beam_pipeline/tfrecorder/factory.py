@@ -16,27 +16,19 @@ from __future__ import annotations
 
 import math
 import os
+import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from beam_pipeline.dataset.output_folder import EXAMPLES_CSV
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
+from beam_pipeline.parameters import WholeNumber
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.tfrecorder.example import Example, read_csv_rows
-from beam_pipeline.tfrecorder.record_rows import Progress, record_rows
-from beam_pipeline.tfrecorder.recorded_files import (
-    get_examples_list_filepaths,
-    get_tfrecord_filepaths,
-)
-from beam_pipeline.tfrecorder.recording import Source, check_keywords
-from beam_pipeline.tfrecorder.splitting import (
-    Ratio,
-    checked_ratios,
-    shuffled,
-    split_examples_list,
-)
+from beam_pipeline.tfrecorder.recording import record
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -57,16 +49,19 @@ __all__ = [
 TRAIN, EVAL, TEST = "train", "eval", "test"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Settings:
-    """The keywords of every function that records; see the module."""
+T = TypeVar("T")
 
-    examples_tfrecord_file_max_size_in_bytes: float = DEFAULT_SHARD_BYTES
-    examples_log_in_csv_file: bool = True
-    overwrite: bool = False
-    workers: int | None = None
-    beam_args: Sequence[str] = ()
-    progress: Progress = None
+Ratio = float | Sequence[float]
+
+# Far more than the rounding of float sums and products, far less than an example.
+_TOLERANCE = 1e-9
+_SUM_TOLERANCE = 1e-6
+_RATIO = "examples_train_eval_test_ratio"
+
+_SHARD = re.compile(
+    r"(?P<name>.+)-(?P<k>\d{5,})-of-(?P<shards>\d{5,})" + re.escape(SUFFIX)
+)
+_NUMBERED = re.compile(r"(\d+)\.tfr")
 
 
 def generate_and_save_train_eval_test_tfrecords_files(
@@ -76,13 +71,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
     examples_train_eval_test_ratio: Ratio = 0.8,
     examples_shuffle: bool = True,
     *,
-    examples_tfrecord_file_max_size_in_bytes: float = DEFAULT_SHARD_BYTES,
-    examples_log_in_csv_file: bool = True,
     seed: int = 0,
-    overwrite: bool = False,
-    workers: int | None = None,
-    beam_args: Sequence[str] = (),
-    progress: Progress = None,
     examples_class: type[Example] | None = None,
     examples_filepath: files.PathLike | None = None,
     **kwargs: Any,
@@ -141,23 +130,14 @@ def generate_and_save_train_eval_test_tfrecords_files(
     """
     path = _either("examples_list_filepath", examples_list_filepath, examples_filepath)
     found = _either("example_class", example_class, examples_class)
-    rows = _rows_of(path)
-    return _record(
+    return _record_splits(
         save_directory_path,
         found,
-        _split(rows, examples_train_eval_test_ratio, examples_shuffle, seed),
-        dict(
-            kwargs,
-            examples_tfrecord_file_max_size_in_bytes=examples_tfrecord_file_max_size_in_bytes,
-            examples_log_in_csv_file=examples_log_in_csv_file,
-            overwrite=overwrite,
-            workers=workers,
-            beam_args=beam_args,
-            progress=progress,
-        ),
-        examples_train_eval_test_ratio=examples_train_eval_test_ratio,
-        examples_shuffle=examples_shuffle,
-        seed=seed,
+        _rows_of(path),
+        examples_train_eval_test_ratio,
+        examples_shuffle,
+        seed,
+        kwargs,
     )
 
 
@@ -176,14 +156,14 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     the errors are those of :func:`generate_and_save_train_eval_test_tfrecords_files`.
     """
     examples = list(examples)  # it may be a generator
-    return _record(
+    return _record_splits(
         save_directory_path,
         _class_of([examples]),
-        _split(examples, examples_train_eval_test_ratio, examples_shuffle, seed),
+        examples,
+        examples_train_eval_test_ratio,
+        examples_shuffle,
+        seed,
         kwargs,
-        examples_train_eval_test_ratio=examples_train_eval_test_ratio,
-        examples_shuffle=examples_shuffle,
-        seed=seed,
     )
 
 
@@ -205,7 +185,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
     path = _either("examples_list_filepath", examples_list_filepath, examples_filepath)
     found = _either("example_class", example_class, examples_class)
     splits = {DEFAULT_SPLIT: _rows_of(path)}
-    return _record(save_directory_path, found, splits, kwargs)
+    return record(save_directory_path, found, splits, kwargs)
 
 
 def generate_and_save_tfrecords_files_for_train_eval_test_examples_files(
@@ -241,7 +221,7 @@ def generate_and_save_tfrecords_files_for_examples_files_dict(
     :func:`generate_and_save_train_eval_test_tfrecords_files`.
     """
     splits = {name: _rows_of(path) for name, path in examples_filepaths_dict.items()}
-    return _record(save_directory_path, example_class, splits, kwargs)
+    return record(save_directory_path, example_class, splits, kwargs)
 
 
 def generate_and_save_tfrecords_files_for_examples_dict(
@@ -256,7 +236,7 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     """
     examples_dict = {name: list(some) for name, some in examples_dict.items()}
     example_class = _class_of(examples_dict.values())
-    return _record(save_directory_path, example_class, examples_dict, kwargs)
+    return record(save_directory_path, example_class, examples_dict, kwargs)
 
 
 def generate_dataset(
@@ -304,8 +284,8 @@ def generate_dataset(
         ("dataset_num_shuffled_tfrecord_files", dataset_num_shuffled_tfrecord_files),
         ("dataset_fetching_num_threads", dataset_fetching_num_threads),
     ):
-        if value is not None and value < 1:
-            raise OptionError(name, "must be at least 1", value)
+        if value is not None:
+            WholeNumber().value(name, value)
     paths = [files.absolute(os.fspath(path)) for path in tfrecords_filepaths]
     return streaming.stream(
         paths,
@@ -316,55 +296,27 @@ def generate_dataset(
     )
 
 
-def _record(
+def _record_splits(
     save_directory_path: files.PathLike,
     example_class: type[Example],
-    splits: Mapping[str, Sequence[Source]],
+    sources: Sequence[Any],
+    ratio: Ratio,
+    shuffle: bool,
+    seed: int,
     keywords: Mapping[str, Any],
-    **how: Any,
 ) -> dict[str, int]:
-    names = {field.name for field in fields(_Settings)}
-    check_keywords(example_class, keywords, names)
-    settings = _Settings(**{k: v for k, v in keywords.items() if k in names})
-    kwargs = {k: v for k, v in keywords.items() if k not in names}
-    max_bytes = settings.examples_tfrecord_file_max_size_in_bytes
-    return record_rows(
-        files.absolute(os.fspath(save_directory_path)),
-        example_class,
-        splits,
-        kwargs=kwargs,
-        max_bytes=max_bytes,
-        log_in_csv_file=settings.examples_log_in_csv_file,
-        overwrite=settings.overwrite,
-        workers=settings.workers,
-        beam_args=settings.beam_args,
-        progress=settings.progress,
-        options={
-            "example_class": getattr(example_class, "__qualname__", ""),
-            **how,
-            "examples_tfrecord_file_max_size_in_bytes": max_bytes,
-            "kwargs": {k: v for k, v in sorted(kwargs.items()) if _is_plain(v)},
-        },
-    )
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether the metadata keep a keyword: they hold no absolute paths."""
-    if isinstance(value, str):
-        return not os.path.isabs(value)
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, bool | int)
-
-
-def _split(
-    sources: Sequence[Any], ratio: Ratio, shuffle: bool, seed: int
-) -> dict[str, Sequence[Any]]:
-    checked_ratios(ratio)
+    """Records sources in the folders train, eval and perhaps test."""
     order = shuffled(sources, seed) if shuffle else sources
-    train, evaluation, test = split_examples_list(order, ratio)
-    splits: dict[str, Sequence[Any]] = {TRAIN: train, EVAL: evaluation}
-    return splits if test is None else {**splits, TEST: test}
+    named = zip((TRAIN, EVAL, TEST), split_examples_list(order, ratio), strict=True)
+    return record(
+        save_directory_path,
+        example_class,
+        {name: split for name, split in named if split is not None},
+        keywords,
+        examples_train_eval_test_ratio=ratio,
+        examples_shuffle=shuffle,
+        seed=seed,
+    )
 
 
 def _rows_of(path: files.PathLike) -> list[list[str]]:
@@ -388,3 +340,131 @@ def _either(name: str, value: Any, other: Any) -> Any:
         problem = "is missing" if value is None else "is given in both its spellings"
         raise OptionError(name, problem)
     return other if value is None else value
+
+
+def shuffled(examples: Sequence[T], seed: int) -> list[T]:
+    """Returns the examples in an order that depends on their number and the seed."""
+    order = list(examples)
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def split_examples_list(
+    examples: Sequence[T], examples_train_eval_test_ratio: Ratio
+) -> tuple[list[T], list[T], list[T] | None]:
+    """Splits examples by ratios, in their order.
+
+    ::
+
+        ratio       train        eval         test
+        a, [a]      int(n * a)   the rest     None
+        [a, b]      int(n * a)   the rest     None
+        [a, b, c]   int(n * a)   int(n * b)   the rest; None if that is empty
+
+    Products that are whole numbers but for rounding count as whole: 0.29 of 100
+    examples are 29, although ``int(100 * 0.29)`` is 28.
+
+    >>> split_examples_list(["p", "q", "r", "s"], [0.5, 0.25, 0.25])
+    (['p', 'q'], ['r'], ['s'])
+
+    Parameters
+    ----------
+    examples_train_eval_test_ratio : float, or sequence of up to three
+        Each from 0 to 1. Several must have the sum 1, but for rounding.
+
+    Raises
+    ------
+    OptionError
+        If the ratio is of another kind, or its sum is not 1.
+    """
+    ratios = _checked_ratios(examples_train_eval_test_ratio)
+    everything = list(examples)
+    total = len(everything)
+    train = _share(total, ratios[0])
+    if len(ratios) < 3:
+        return everything[:train], everything[train:], None
+    end = min(train + _share(total, ratios[1]), total)
+    return everything[:train], everything[train:end], everything[end:] or None
+
+
+def _checked_ratios(ratio: Any) -> list[float]:
+    """Returns one to three ratios; see :func:`split_examples_list`."""
+    values = [ratio] if not isinstance(ratio, list | tuple) else list(ratio)
+    try:
+        ratios = [float(value) for value in values]
+    except (TypeError, ValueError):
+        ratios = []
+    if not 1 <= len(ratios) <= 3 or not all(0 <= value <= 1 for value in ratios):
+        raise OptionError(
+            _RATIO,
+            "must be a number from 0 to 1, or up to three: train, eval and test",
+            ratio,
+        )
+    if len(ratios) > 1 and abs(math.fsum(ratios) - 1) > _SUM_TOLERANCE:
+        raise OptionError(
+            "examples_train_eval_test_ratio",
+            f"must have the sum 1, and has {math.fsum(ratios):g}",
+            ratio,
+        )
+    return ratios
+
+
+def _share(total: int, ratio: float) -> int:
+    share = total * ratio
+    nearest = round(share)
+    if abs(share - nearest) <= _TOLERANCE * max(1, total):
+        return nearest
+    return math.floor(share)
+
+
+def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
+    """Returns the files of records in a folder, in their order.
+
+    They are ``NAME-00000-of-00002.tfrecord.gz``, or ``0.tfr``, ``1.tfr`` in the order
+    of their numbers.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    InputError
+        If one of the numbered files is missing, or files of several runs are there.
+    """
+    folder = _folder(dirpath)
+    names = [name for name in files.list_files(folder) if "/" not in name]
+    shards = [found for name in names if (found := _SHARD.fullmatch(name))]
+    numbered = [found for name in names if (found := _NUMBERED.fullmatch(name))]
+    runs = {(found["name"], found["shards"]) for found in shards}
+    if len(runs) + bool(numbered) > 1:
+        raise InputError(
+            f"{folder} holds files of several runs, of {shards[0][0]} and others. Keep "
+            "one run's files in a folder."
+        )
+    for name, count in runs:
+        missing = set(range(int(count))) - {int(found["k"]) for found in shards}
+        if missing:
+            raise InputError(
+                f"{folder} lacks {len(missing)} of {int(count)} shards, the first is "
+                f"{name}-{min(missing):05d}-of-{count}{SUFFIX}. Record them again."
+            )
+    shards.sort(key=lambda found: int(found["k"]))
+    numbered.sort(key=lambda found: int(found[1]))
+    return [files.join(folder, found[0]) for found in (*shards, *numbered)]
+
+
+def get_examples_list_filepaths(dirpath: files.PathLike) -> str:
+    """Returns the path of ``examples.csv`` in a folder.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    return files.join(_folder(dirpath), EXAMPLES_CSV)
+
+
+def _folder(dirpath: files.PathLike) -> str:
+    folder = files.absolute(os.fspath(dirpath))
+    if not files.is_folder(folder):
+        raise OptionError("dirpath", "must be a folder that exists", os.fspath(dirpath))
+    return folder

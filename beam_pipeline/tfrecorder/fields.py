@@ -1,15 +1,24 @@
-"""The types of stored attributes, and which values they accept."""
+"""The types of stored attributes, which values they accept, and their records.
+
+The chunks of one example mostly have equal shapes and equal numbers: then their records
+are the rows of one array of bytes, which is several times as fast as one by one.
+"""
 
 from __future__ import annotations
 
+import itertools
+import operator
 import reprlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import OptionError
+from beam_pipeline.errors import OptionError, UnstorableAttribute
+from beam_pipeline.examples.encoding import encode_entry
+from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
@@ -18,6 +27,13 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     Shape,
 )
+from beam_pipeline.storage.tfrecord import FramedRecords, frame_rows
+
+# Some records, and the values of their numeric features.
+Encodings = tuple[Sequence[bytes] | FramedRecords, dict[str, Any]]
+
+# From this number of equal records on, they are made together.
+_FEW = 4
 
 STRING, BYTES = "string", "bytes"
 
@@ -280,3 +296,151 @@ Field.TYPE_ARRAY_INT32 = Field.array("int32")
 Field.TYPE_ARRAY_INT64 = Field.array("int64")
 Field.TYPE_ARRAY_FLOAT32 = Field.array("float32")
 Field.TYPE_ARRAY_FLOAT64 = Field.array("float64")
+
+
+class RecordEncoder:
+    """Serialises objects with the attributes that a class declares."""
+
+    def __init__(self, declared: Mapping[str, Field]):
+        self._declared = declared
+        specs = [spec for name in declared for spec in declared[name].specs(name)]
+        self._specs = sorted(specs, key=lambda spec: spec.name.encode())
+        self._numeric = [spec for spec in specs if spec.name in declared
+                         and spec.dtype != STRING]  # fmt: skip
+        self._get = operator.attrgetter(*declared)
+
+    def encode(self, example: object) -> bytes:
+        """Returns the ``tf.train.Example`` of an example, serialised.
+
+        Equal values give equal bytes; features are in the order of their names.
+
+        Raises
+        ------
+        UnstorableAttribute
+            If a value is not of its declared type; it names class, attribute and both.
+        """
+        return _message(self._entries(self._stored(example)))
+
+    def encode_all(self, examples: Sequence[object]) -> Iterator[Encodings]:
+        """Yields the records of examples in their order, with their values.
+
+        The values have a first axis for the examples. The bytes are those of
+        :meth:`encode`.
+        """
+        rows = [self._values(example) for example in examples]
+        columns = list(zip(*rows, strict=True))
+        alike = zip(*map(_likeness, self._declared.values(), columns), strict=True)
+        start = 0
+        for _, group in itertools.groupby(alike):
+            stop = start + sum(1 for _ in group)
+            if stop - start >= _FEW:
+                arrays = [column[start:stop] for column in columns]
+                yield self._rows(self._stored(examples[start]), arrays, stop - start)
+            else:
+                yield from map(self._one, examples[start:stop])
+            start = stop
+
+    def _values(self, example: object) -> tuple[Any, ...]:
+        found: Any = self._get(example)
+        return found if len(self._declared) > 1 else (found,)
+
+    def _stored(self, example: object) -> dict[str, Any]:
+        """Returns the values of features as they are stored; None for missing ones."""
+        stored: dict[str, Any] = {}
+        for (name, field), value in zip(
+            self._declared.items(), self._values(example), strict=True
+        ):
+            if value is None and field.optional:
+                continue
+            try:
+                stored[name] = field.encodable(value)
+            except UnstorableValue as error:
+                where = f"{type(example).__name__}.{name}"
+                raise UnstorableAttribute(
+                    where, _problem(field, value, error)
+                ) from error
+            stored[f"{name}/shape"] = list(np.shape(stored[name]))
+        return stored
+
+    def _entries(self, stored: Mapping[str, Any]) -> list[tuple[str, bytes]]:
+        return [
+            (spec.name, encode_entry(spec, stored[spec.name]))
+            for spec in self._specs
+            if spec.name in stored
+        ]
+
+    def _one(self, example: object) -> Encodings:
+        stored = self._stored(example)
+        # Copies: a view would keep the array that it is part of.
+        arrays = {
+            spec.name: np.array(stored[spec.name])[np.newaxis]
+            for spec in self._numeric
+            if spec.name in stored
+        }
+        return [_message(self._entries(stored))], self._with_shapes(arrays)
+
+    def _rows(
+        self, first: Mapping[str, Any], columns: Sequence[Any], count: int
+    ) -> Encodings:
+        """Returns the records of examples that differ in the values of arrays alone."""
+        arrays: dict[str, Any] = {}
+        for (name, field), column in zip(self._declared.items(), columns, strict=True):
+            if name in first and field.dtype not in (STRING, BYTES):
+                shape = (count, *first[name].shape)
+                arrays[name] = (
+                    np.concatenate(column).reshape(shape)
+                    if field.shape != ()
+                    else np.broadcast_to(first[name], shape)
+                )
+        entries = self._entries(first)
+        message = _message(entries)
+        rows = np.empty((count, len(message)), np.uint8)
+        rows[:] = np.frombuffer(message, np.uint8)
+        end = len(message) - sum(len(entry) for _, entry in entries)
+        for name, entry in entries:
+            end += len(entry)
+            # The bytes of an array are the end of its entry.
+            if name in arrays and self._declared[name].shape != ():
+                values = arrays[name].reshape(count, -1).view(np.uint8)
+                rows[:, end - values.shape[1] : end] = values
+        return frame_rows(rows), self._with_shapes(arrays)
+
+    def _with_shapes(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        for spec in self._numeric:
+            if spec.shape_in is not None and spec.name in arrays:
+                shape = arrays[spec.name].shape[1:]
+                arrays[spec.shape_in] = np.array([shape], np.int64)
+        return arrays
+
+
+def _message(entries: Sequence[tuple[str, bytes]]) -> bytes:
+    content = b"".join([entry for _, entry in entries])
+    return b"\x0a" + varint(len(content)) + content
+
+
+def _likeness(field: Field, column: Sequence[Any]) -> list[Any]:
+    """Returns, for each value, what is equal for values that rows may share."""
+    if field.shape == ():
+        # Not the values: True, 1 and 1.0 are equal, and so are 0.0 and -0.0.
+        return [
+            (type(value), repr(value)) if isinstance(value, _SCALARS) else object()
+            for value in column
+        ]
+    if set(map(type, column)) == {np.ndarray} and {array.dtype for array in column} == {
+        np.dtype(field.dtype)
+    }:
+        return [array.shape or object() for array in column]
+    return [None if value is None else object() for value in column]
+
+
+_SCALARS = (str, bytes, int, float, complex, np.generic, type(None))
+
+
+def _problem(field: Field, value: Any, error: UnstorableValue) -> str:
+    problem = f"{error}, but it is declared as {field}"
+    if value is None:
+        return f"{problem}. Assign it in load(), or declare it with optional=True."
+    may_convert = getattr(value, "ndim", 0) and "array of shape" not in str(error)
+    if may_convert and "does not fit" not in str(error):
+        return f'{problem}. Convert it, for example with .astype("{field.dtype}").'
+    return f"{problem}."

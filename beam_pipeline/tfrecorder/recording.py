@@ -6,7 +6,7 @@
                                                           chunks --encode--> records
 
 One source example is in memory at a time. These functions run in workers and keep no
-state.
+state. :func:`record` runs them on this machine, or on a runner of Beam.
 """
 
 from __future__ import annotations
@@ -14,21 +14,304 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import math
+import os
+import pickle
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, NamedTuple
 
-from beam_pipeline.errors import ExampleError, InputError, OptionError, did_you_mean
+from beam_pipeline.dataset.element_set import ElementSet, element_output
+from beam_pipeline.dataset.metadata import Elements, Metadata
+from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, LOG
+from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.elements.writing import progress_bar
+from beam_pipeline.errors import (
+    ExampleError,
+    InputError,
+    OptionError,
+    UnstorableAttribute,
+    did_you_mean,
+)
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.parameters import Declared, Flag, Number, WholeNumber, parameter
+from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
+from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.run.elements import run_elements
+from beam_pipeline.run.preflight import check_engine
+from beam_pipeline.run.watching import Watch
+from beam_pipeline.run.worker_processes import can_fork
+from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.example import (
     Example,
     IgnoreExampleException,
     csv_line,
+    encoder_of,
 )
-from beam_pipeline.tfrecorder.recorded_files import EXAMPLES_CSV
+from beam_pipeline.transforms.own_code import by_value
+from beam_pipeline.write.element_blocks import ElementOutput, Encoded, store_blocks
+from beam_pipeline.write.member_files import ShardSizes
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")
+
 # A row of a CSV file, or an instance.
 Source = Sequence[str] | Example
+
+Progress = Callable[[int, int], Any] | bool | None
+
+# The rows that one worker turns into parts at a time. The bytes of shards depend on it.
+ROWS_PER_BLOCK = 64
+# Values wait for the statistics up to this number of examples, and of bytes.
+_WAITING = 4096
+_WAITING_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Declared):
+    """The keywords of every function that records; see :mod:`.factory`."""
+
+    examples_tfrecord_file_max_size_in_bytes: float = parameter(
+        DEFAULT_SHARD_BYTES, Number(is_positive=True, unit="bytes")
+    )
+    examples_log_in_csv_file: bool = parameter(True, Flag())
+    overwrite: bool = parameter(False, Flag())
+    workers: int | None = parameter(None, WholeNumber())
+    beam_args: Sequence[str] = ()
+    progress: Progress = None
+
+    def check(self) -> None:
+        """Checks the options of Beam, and what is called with the progress."""
+        run = RunOptions(beam_args=self.beam_args)
+        if run.is_template():
+            raise OptionError(
+                "--template_location", "makes a template and does not run the job"
+            )
+        if run.has_runner():
+            check_engine(run.beam_args)
+        shown = self.progress
+        if not (shown is None or isinstance(shown, bool) or callable(shown)):
+            raise OptionError("progress", "must be True, False or callable", shown)
+
+
+def record(
+    save_directory_path: files.PathLike,
+    example_class: type[Example],
+    splits: Mapping[str, Sequence[Source]],
+    keywords: Mapping[str, Any],
+    **how: Any,
+) -> dict[str, int]:
+    """Records the sources of each split, and returns the number of its examples.
+
+    Parameters
+    ----------
+    save_directory_path : path
+        The output folder.
+    splits : mapping
+        Name of the split to its sources, rows or instances.
+    keywords : mapping
+        Those of :class:`Settings`, and those of ``from_csv_row``, ``load`` and
+        ``split``.
+    **how
+        How the sources were split, for the metadata.
+
+    Raises
+    ------
+    OptionError, InputError, OutputError, EngineError
+        If an argument, a source, the output or the runner cannot be used; before
+        anything is written.
+    ExampleError
+        If a method of the class raises, or a value cannot be stored.
+    WorkerDied, IncompleteRun
+        If a worker or a runner fails. No data set is written then.
+    """
+    names = {field.name for field in fields(Settings)}
+    _check_keywords(example_class, keywords, names)
+    settings = Settings(**{k: v for k, v in keywords.items() if k in names})
+    kwargs = {k: v for k, v in keywords.items() if k not in names}
+    max_bytes = settings.examples_tfrecord_file_max_size_in_bytes
+    options = {
+        "example_class": getattr(example_class, "__qualname__", ""),
+        **how,
+        "examples_tfrecord_file_max_size_in_bytes": max_bytes,
+        "kwargs": {k: v for k, v in sorted(kwargs.items()) if _is_plain(v)},
+    }
+    check_class(example_class, splits, settings.examples_log_in_csv_file)
+    for name in splits:
+        if not name.isidentifier():
+            raise OptionError("split", "must be letters, digits and _", name)
+    sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
+    folder = files.absolute(os.fspath(save_directory_path))
+    with element_output(folder, "tfrecorder", settings.overwrite) as target:
+        classes = {example_class, *_classes_of(splits)}
+        by_name = all(_can_pickle(cls, settings.beam_args) for cls in classes)
+        dump = pickle.dumps if by_name else by_value
+        encoder = RowEncoder(example_class, kwargs, settings.examples_log_in_csv_file)
+        blocks = store_blocks(_blocks(splits), target, dump)
+        job = ElementSet(
+            target,
+            tuple(encoder.specs),
+            sizes,
+            tuple(splits),
+            Elements("tfrecorder", options),
+            len(blocks),
+            sources=sum(map(len, splits.values())),
+        )
+        with ExitStack() as stack:
+            shown = settings.progress
+            watch = None if shown is False else partial(_watch, shown, stack)
+            run_elements(
+                job, encoder, blocks, settings.workers, settings.beam_args, watch
+            )
+        metadata = Metadata.load(target.output)
+        _log(target, metadata, example_class, splits, kwargs)
+    return {name: metadata.splits[name].examples for name in splits}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the metadata keep a keyword: they hold no absolute paths."""
+    if isinstance(value, str):
+        return not os.path.isabs(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int)
+
+
+def _classes_of(splits: Mapping[str, Iterable[Source]]) -> set[type]:
+    sources = (source for split in splits.values() for source in split)
+    return {type(source) for source in sources if isinstance(source, Example)}
+
+
+def _can_pickle(cls: type, beam_args: Sequence[str]) -> bool:
+    """Whether workers find the class by its name."""
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
+        return False
+    # Other interpreters do not have the caller's script.
+    return cls.__module__ != "__main__" or (can_fork() and not beam_args)
+
+
+def _blocks(splits: Mapping[str, Sequence[Source]]) -> Iterator[Any]:
+    for name, sources in splits.items():
+        for start in range(0, len(sources), ROWS_PER_BLOCK):
+            yield name, list(sources[start : start + ROWS_PER_BLOCK])
+
+
+def _watch(progress: Progress, stack: ExitStack, totals: Totals) -> Watch:
+    """Starts to show the progress; ``stack`` ends it."""
+    if callable(progress):
+        return lambda done, _: progress(done, totals.examples)
+    bar = stack.enter_context(progress_bar(totals.examples, progress, " examples"))
+    return lambda done, _: bar.update(done - bar.n)
+
+
+def _log(
+    target: ElementOutput,
+    metadata: Metadata,
+    example_class: type[Example],
+    splits: Mapping[str, Sequence[Source]],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Writes what was recorded into ``log.txt``, and warns of ignored examples."""
+    assert metadata.elements is not None
+    skipped = metadata.elements.options.get("skipped", {})
+    ignored = {name: found["sources"] for name, found in skipped.items()}
+    lines = [f"class {example_class.__module__}.{example_class.__qualname__}"]
+    # The address of an object is another one in each run.
+    shown = {name: _ADDRESS.sub("", repr(kwargs[name])) for name in sorted(kwargs)}
+    lines += [f"{name} = {value}" for name, value in shown.items()]
+    for name, sources in splits.items():
+        split = metadata.splits[name]
+        lines.append(
+            f"{name}: {len(sources)} sources, {ignored.get(name, 0)} ignored, "
+            f"{split.examples} examples in {len(split.shards)} files"
+        )
+    for name, found in skipped.items():
+        lines.append(f"{name}: the first was ignored because {found['first']}")
+        _LOGGER.warning(
+            "%s: %d of %d examples were left out by IgnoreExampleException; the first: "
+            "%s",
+            name, found["sources"], len(splits[name]), found["first"],
+        )  # fmt: skip
+    text = "".join(f"{line}\n" for line in lines)
+    files.write_bytes(files.join(target.output, LOG), text.encode())
+
+
+@dataclass(frozen=True)
+class RowEncoder:
+    """Makes the examples of a block of rows; see :class:`.BlockEncoder`."""
+
+    example_class: type[Example]
+    kwargs: Mapping[str, Any]
+    log_in_csv_file: bool
+
+    @property
+    def specs(self) -> Sequence[FeatureSpec]:
+        """The features, in the order of declaration."""
+        return self.example_class.feature_specs()
+
+    def encode(self, sources: tuple[str, Sequence[Source]]) -> Iterator[Encoded]:
+        """Yields the records of each row, as soon as they are made."""
+        split, rows = sources
+        waiting = _Waiting()
+        for example in examples_of(
+            rows, self.example_class, self.kwargs, log_in_csv_file=self.log_in_csv_file
+        ):
+            lines = () if example.csv_line is None else (example.csv_line,)
+            if example.ignored is not None:
+                yield Encoded(split, (), {}, lines, 1, (example.ignored,))
+                continue
+            yield Encoded(split, (), {}, lines, 1)
+            for records, columns in self._runs(example):
+                yield Encoded(split, records, {})
+                waiting.add(columns)
+            released(example)
+            del example  # before the next one is loaded
+            if waiting.is_full():
+                yield Encoded(split, (), waiting.take())
+        if waiting.columns:
+            yield Encoded(split, (), waiting.take())
+
+    def _runs(self, example: SourceExample) -> Iterator[Any]:
+        encoder = encoder_of(self.example_class)
+        try:
+            yield from encoder.encode_all(example.chunks)
+        except UnstorableAttribute as error:
+            name = source_name(example.source)
+            raise UnstorableAttribute(name, str(error)) from error
+        except ExampleError:
+            raise
+        except Exception as error:
+            raise failed(example.source, "an attribute", error) from error
+
+
+class _Waiting:
+    """Values of features that are added to the statistics together."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[Any]] = {}
+        self._examples = self._bytes = 0
+
+    def add(self, columns: Mapping[str, Any]) -> None:
+        """Adds the arrays of some examples, each with a first axis for them."""
+        for name, values in columns.items():
+            self.columns.setdefault(name, []).append(values)
+            self._bytes += values.nbytes
+        self._examples += len(next(iter(columns.values()), ()))
+
+    def is_full(self) -> bool:
+        """Whether it is time to take them."""
+        return self._examples >= _WAITING or self._bytes >= _WAITING_BYTES
+
+    def take(self) -> dict[str, Any]:
+        """Returns the arrays of each feature, and forgets them."""
+        taken = {name: tuple(pieces) for name, pieces in self.columns.items()}
+        self.__init__()  # type: ignore[misc]
+        return taken
 
 
 class SourceExample(NamedTuple):
@@ -225,8 +508,8 @@ def check_class(
         )
 
 
-def check_keywords(
-    example_class: Any, keywords: Mapping[str, Any], names: Collection[str]
+def _check_keywords(
+    example_class: Any, keywords: Mapping[str, Any], names: Iterable[str]
 ) -> None:
     """Raises OptionError for keywords that would go to the wrong place.
 

@@ -13,6 +13,8 @@ from beam_pipeline.errors import ExampleError, InputError, OptionError
 from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.tfrecorder import Example, array_feature, feature, tfrecordable
+from beam_pipeline.tfrecorder.example import encoder_of
+from tests.tfrecorder.test_recording import unframed
 
 Field = Example.Field
 
@@ -201,6 +203,32 @@ def test_records_are_those_of_the_encoder_of_all_examples(data):
         "note": note,
     }
     assert [record] == ExampleEncoder(Clip.feature_specs()).encode(1, columns)
+
+
+def test_records_made_together_are_those_made_one_by_one():
+    """Runs of equal shapes and numbers, between others that look equal."""
+    weights = [
+        *[0.5] * 6,
+        *[0.0] * 5,
+        *[-0.0] * 5,
+        1,
+        *[1.0] * 4,
+        *map(float, range(9)),
+    ]
+    sizes = [*[3] * 9, *[2] * 9, *[0] * 4, *[4] * 9]
+    examples = [
+        More("x", np.full((size, 2), i, "f4"), 7, mel=np.ones((1, 2)), weight=weight)
+        for i, (size, weight) in enumerate(zip(sizes, weights, strict=False))
+    ]
+    examples[3].data = examples[3].data.tolist()
+    examples[8].mel = examples[8].mel.astype(">f8")
+    found = []
+    for records, columns in encoder_of(More).encode_all(examples):
+        found += unframed(records)
+        assert {len(columns["weight"]), len(columns["data"])} == {
+            len(unframed(records))
+        }
+    assert found == [example.serialize_to_string() for example in examples]
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4"])

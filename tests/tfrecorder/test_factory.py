@@ -216,7 +216,10 @@ def test_progress_and_the_number_of_ignored_examples(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"examples_tfrecord_file_max_size_in_bytes": 0}, "must be above 0; got 0"),
+        (
+            {"examples_tfrecord_file_max_size_in_bytes": 0},
+            "a positive number of bytes; got 0",
+        ),
         ({"examples_train_eval_test_ratio": [0.5, 0.1]}, "must have the sum 1"),
     ],
 )
@@ -402,7 +405,7 @@ def test_shuffled_files(tmp_path):
     "name", ["dataset_num_shuffled_tfrecord_files", "dataset_fetching_num_threads"]
 )
 def test_numbers_below_one(name):
-    with pytest.raises(OptionError, match=f"{name}: must be at least 1"):
+    with pytest.raises(OptionError, match=f"{name}: must be a whole number, 1 or more"):
         factory.generate_dataset([], Item, **{name: 0})
 
 

@@ -17,8 +17,7 @@ from beam_pipeline.tfrecorder import (
     array_feature,
     feature,
 )
-from beam_pipeline.tfrecorder.encoder import RowEncoder
-from beam_pipeline.tfrecorder.recording import check_class, examples_of
+from beam_pipeline.tfrecorder.recording import RowEncoder, check_class, examples_of
 
 
 class Data(np.ndarray):
@@ -76,16 +75,18 @@ def run(sources, cls=Word, **kwargs):
         if encoded.sources:
             line = next(iter(encoded.lines), None)
             found.append((line, [], next(iter(encoded.skipped), None)))
-        letters = [e["letter"] for e in decode_examples(unframed(encoded), specs)]
+        letters = [
+            e["letter"] for e in decode_examples(unframed(encoded.records), specs)
+        ]
         found[-1][1].extend(letters)
     return found
 
 
-def unframed(encoded):
+def unframed(records):
     """The records without what frames them."""
-    if not isinstance(encoded.records, FramedRecords):
-        return list(encoded.records)
-    data, size, count = encoded.records
+    if not isinstance(records, FramedRecords):
+        return list(records)
+    data, size, count = records
     return [data[i * size + 12 : (i + 1) * size - 4] for i in range(count)]
 
 

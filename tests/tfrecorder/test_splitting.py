@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.tfrecorder.splitting import shuffled, split_examples_list
+from beam_pipeline.tfrecorder.factory import shuffled, split_examples_list
 
 
 def sizes(total, ratio):
