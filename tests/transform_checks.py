@@ -18,20 +18,27 @@ CALLS = {
     "as_image": ["log_mel()|as_image()", "gain(gain_db=0)|as_image(low=-1,high=1)"],
     "band_pass": ["band_pass(low_hz=300,high_hz=3000)"],
     "chroma": ["chroma()", "chroma(norm='none')", "chroma(f_min=1046.5,n_octaves=1)"],
-    "cmvn": ["log_mel()|cmvn()", "log_mel()|cmvn(norm_vars=False,over='clip')"],
+    "cmvn": [
+        f"log_mel()|cmvn({options})"
+        for options in ("", "norm_vars=False,over='clip'", "window=5,min_window=3",
+                        "window=6,center=True")
+    ],
     "cqt": [f"cqt(kind={kind!r})" for kind in ("magnitude", "power", "db", "complex")],
     "delta": ["log_mel()|delta()", "log_mel()|delta(order=2)"],
     "fft": ["fft()", "fft(kind='power')"],
     "gain": ["gain(gain_db=-3)", "gain(gain_db=200)"],
     "high_pass": ["high_pass(cutoff_hz=300)"],
-    "kaldi_fbank": ["kaldi_fbank()", "kaldi_fbank(snip_edges=False)"],
+    "kaldi_fbank": ["kaldi_fbank()", "kaldi_fbank(snip_edges=False,use_energy=True)"],
     "linear_prediction": [
         f"linear_prediction(method={method!r},output={output!r})"
         for method in ("burg", "yule_walker")
         for output in ("coefficients", "gain")
-    ],
+    ] + ["linear_prediction(output='reflection',frame=400,hop=160,taper='hann')"],
+    "log_mel": ["log_mel()", "log_mel(center=True,log='db',mel_scale='htk')"],
     "loudness": [f"loudness(weighting={w!r})" for w in ("a", "k", "none")],
     "low_pass": ["low_pass(cutoff_hz=3000)"],
+    "mel": ["mel(center=True,pad_mode='reflect',norm='none')"],
+    "mfcc": ["mfcc()", "mfcc(lifter=22)"],
     "normalize": [
         f"normalize(kind={kind!r})"
         for kind in ("log", "mean", "median", "minmax", "standard")
@@ -80,7 +87,7 @@ def check_contract(transform, rate=16000, frames=4000, dtype=np.float32):
     axes = getattr(transform, "axes", None)
     if axes is not None:
         sizes = [axis["size"] for axis in axes(rate, frames)]
-        assert list(features.shape[-len(sizes) :]) == sizes
+        assert list(features.shape[features.ndim - len(sizes) :]) == sizes
     assert parse_transform(format_transform(transform)) == transform
     return features
 

@@ -294,6 +294,7 @@ class Noise:
         check_range(self, "low_snr_db", "high_snr_db", -MAX_DB, MAX_DB)
         check_choice("color", self.color, tuple(_COLORS))
 
+    @quiet
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:

@@ -20,7 +20,7 @@ from beam_pipeline.transforms.ar import (
     yule_walker,
 )
 from tests.raising import raises
-from tests.transform_checks import check_channels, check_contract, noise
+from tests.transform_checks import noise
 
 RATE = 16000
 METHOD_NAMES = sorted(METHODS)
@@ -279,34 +279,6 @@ def test_a_signal_has_the_same_model_in_any_shape(method):
 # The transforms
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
-@pytest.mark.parametrize("framing", [{}, {"frame": 400, "hop": 160, "taper": "hann"}])
-def test_contract(method, framing):
-    shape = (23,) if framing else ()
-    transform = LinearPrediction(method=method, **framing)
-    assert check_contract(transform).shape == (5, *shape, 16)
-    spectrum = ArSpectrum(order=3, method=method, n_fft=33, **framing)
-    assert check_contract(spectrum).shape == (5, *shape, 17)
-
-
-def test_contract_of_reflection():
-    assert check_contract(LinearPrediction(output="reflection")).shape == (5, 16)
-    check_contract(LinearPrediction(output="reflection", method="yule_walker", order=1))
-
-
-def test_contract_of_gain():
-    gain = LinearPrediction(output="gain", frame=1000, hop=1000)
-    framed = check_contract(gain)
-    assert framed.shape == (5, 4)
-    check_channels(gain)
-    # Of whole windows it is a number: there is no axis to check.
-    windows = noise(4, 1000)
-    whole = LinearPrediction(output="gain")(windows)
-    assert whole.shape == (4,)
-    for i in range(4):
-        assert LinearPrediction(output="gain")(windows[i : i + 1]) == whole[i]
-
-
 def test_contract_where_only_some_signals_need_the_slow_way():
     windows = coloured(5, 2000)
     windows[[0, 3]] = np.sin(0.1 * np.arange(2000))
@@ -314,15 +286,6 @@ def test_contract_where_only_some_signals_need_the_slow_way():
     together = transform(windows)
     for i in range(5):
         np.testing.assert_array_equal(transform(windows[i : i + 1])[0], together[i])
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [LinearPrediction(), LinearPrediction(output="gain", frame=512, hop=512),
-     ArSpectrum(method="yule_walker")],
-)  # fmt: skip
-def test_channels(transform):
-    check_channels(transform)
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
@@ -335,13 +298,6 @@ def test_frames_are_windows_of_their_own(method):
         np.testing.assert_array_equal(
             LinearPrediction(order=5, method=method)(alone), framed[:, :, t]
         )
-
-
-def test_blocks_do_not_show():
-    x = coloured(600, 512)
-    together = LinearPrediction()(x)
-    for i in (0, 255, 256, 511, 512, 599):
-        np.testing.assert_array_equal(LinearPrediction()(x[i : i + 1])[0], together[i])
 
 
 @pytest.mark.parametrize("taper", ["hann", "hamming"])
@@ -411,9 +367,6 @@ def test_spectrum_of_a_pole_on_the_unit_circle_is_finite():
         np.array([[1.0, -1.0]]), np.ones((1, 1)), np.array([1e77]), np.ones(1)
     )
     assert np.isfinite(ArSpectrum(order=1)._features(RATE, model)).all()
-
-
-CLEAN = {"deadline": None, "max_examples": 60}
 
 
 def tone(cycles, frames, phase=0.0):
@@ -491,7 +444,6 @@ def test_axes():
     [
         (LinearPrediction, {"order": 0}, "order", 0, ()),
         (LinearPrediction, {"order": 129}, "order", 129, "128"),
-        (LinearPrediction, {"order": 2.0}, "order", 2.0, ()),
         (LinearPrediction, {"method": "covariance"}, "method", "covariance", "burg"),
         (LinearPrediction, {"output": "lsf"}, "output", "lsf", ()),
         (LinearPrediction, {"taper": "kaiser"}, "taper", "kaiser", ()),
@@ -502,7 +454,6 @@ def test_axes():
         (ArSpectrum, {"n_fft": 16}, "n_fft", 16, ()),
         (ArSpectrum, {"n_fft": 65537}, "n_fft", 65537, "16"),
         (ArSpectrum, {"floor": 0}, "floor", 0.0, ()),
-        (ArSpectrum, {"floor": math.inf}, "floor", float("inf"), ()),
         (ArSpectrum, {"log": "log2"}, "log", "log2", ()),
     ],
 )  # fmt: skip

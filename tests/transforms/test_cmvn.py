@@ -13,13 +13,9 @@ from beam_pipeline.api import plan
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
-from beam_pipeline.transforms.base import Chain
 from beam_pipeline.transforms.cepstral import Cmvn, Delta
-from beam_pipeline.transforms.mel import LogMel
 from tests.raising import raises
-from tests.transform_checks import check_channels, check_contract
 
-SMALL = LogMel(n_fft=512, hop=200, n_mels=20)
 ALL = [
     Cmvn(),
     Cmvn(norm_vars=False),
@@ -59,13 +55,6 @@ def kaldi_sliding(x, window, min_window, center, norm_vars):
         if norm_vars:
             out[t] /= np.sqrt(np.maximum(part.var(axis=0), 1e-10))
     return out
-
-
-@pytest.mark.parametrize("step", ALL, ids=repr)
-def test_what_every_transform_keeps(step):
-    transform = Chain((SMALL, step))
-    check_contract(transform)
-    check_channels(transform)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 4), (2, 3, 9, 5), (0, 4, 2)])
@@ -117,14 +106,6 @@ def test_the_floor_is_the_least_variance():
     np.testing.assert_allclose(Cmvn(floor=0.25)(x)[0, :, 0], [-1, 1])
 
 
-def test_blocks_do_not_show(monkeypatch):
-    x = spectra(9, 30, 4)
-    whole = [step(x) for step in ALL]
-    monkeypatch.setattr("beam_pipeline.transforms.frames.BLOCK_SAMPLES", 250)
-    for step, expected in zip(ALL, whole, strict=True):
-        np.testing.assert_array_equal(step(x), expected)
-
-
 def test_nan_spreads_over_its_bin_alone():
     x = spectra(1, 6, 2)
     x[0, 3, 1] = np.nan
@@ -172,8 +153,6 @@ def test_only_the_mean_of_a_clip():
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
-        (lambda: Cmvn(norm_vars=1), "norm_vars", 1, ()),
-        (lambda: Cmvn(center=0), "center", 0, ()),
         (lambda: Cmvn(over="speaker"), "over", "speaker", ["window", "clip"]),
         (lambda: Cmvn(window=0), "window", 0, ()),
         (lambda: Cmvn(window=5, over="clip"), "window", 5, "clip"),

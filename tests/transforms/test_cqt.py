@@ -230,10 +230,6 @@ def test_contract(transform):
     check_channels(transform)
 
 
-def test_contract_of_complex_values():
-    check_contract(Cqt(kind="complex"), dtype=np.complex64)
-
-
 @pytest.mark.parametrize("transform", [Cqt(hop=96), Chroma(hop=96)])
 def test_blocks_do_not_show(transform, monkeypatch):
     windows = noise(5, 12000)
@@ -424,11 +420,8 @@ def test_time_frames_are_librosas(frames):
     ("transform", "parameters", "field", "value", "facts"),
     [
         (Cqt, {"f_min": 0}, "f_min", 0.0, ()),
-        (Cqt, {"f_min": math.nan}, "f_min", float("nan"), ()),
         (Cqt, {"bins_per_octave": 0}, "bins_per_octave", 0, ()),
-        (Cqt, {"n_bins": 1.5}, "n_bins", 1.5, ()),
         (Cqt, {"n_bins": 5000}, "n_bins", 5000, "4096"),
-        (Cqt, {"hop": True}, "hop", True, ()),
         (Cqt, {"filter_scale": 0}, "filter_scale", 0.0, ["0.01", "100"]),
         (Cqt, {"kind": "phase"}, "kind", "phase", ()),
         (Cqt, {"floor": 0}, "floor", 0.0, ()),

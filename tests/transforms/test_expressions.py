@@ -15,8 +15,12 @@ from beam_pipeline.transforms.describe import EXAMPLES
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import PeakGain, RmsGain
 from beam_pipeline.transforms.steps import (
+    AUGMENTATION,
+    PLACEMENT,
+    SELECTION,
     SIGNAL_TO_SIGNAL,
     format_transform,
+    parse_steps,
     parse_transform,
 )
 from tests.raising import assert_names, raises
@@ -356,3 +360,19 @@ def test_a_replaced_function_has_no_text(own, monkeypatch):
     monkeypatch.setattr(own, "double", lambda windows: windows)
     with raises(RecipeError, "feature", naming="own_transforms:double"):
         format_transform(old)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "facts"),
+    [
+        ("nois()", AUGMENTATION, ["noise", "augment"]),
+        ("log_mel()", AUGMENTATION, ["log_mel", "augment"]),
+        ("noise(snr_db=1)", AUGMENTATION, ["snr_db", "low_snr_db"]),
+        ("energi()", SELECTION, ["energy", "keep"]),
+        ("peak(above_db=low)", SELECTION, ["above_db", "keep"]),
+        ("peaks()|sounds()", PLACEMENT, ["windows_at", 2]),
+    ],
+)
+def test_other_kinds_of_steps_are_refused_alike(text, kind, facts):
+    with raises(RecipeError, naming=facts):
+        parse_steps(text, kind)

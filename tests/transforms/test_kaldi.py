@@ -37,13 +37,6 @@ def assert_near(ours, exact):
     np.testing.assert_allclose(ours, exact, rtol=0, atol=limit)
 
 
-@pytest.mark.parametrize("snip_edges", [True, False])
-def test_the_contract(snip_edges):
-    made = KaldiFbank(n_mels=40, snip_edges=snip_edges)
-    check_contract(made)
-    check_channels(made)
-
-
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100])
 @pytest.mark.parametrize("snip_edges", [True, False])
 @pytest.mark.parametrize("frames", [12345, 2 * 4410])
@@ -130,12 +123,10 @@ def test_one_frame_and_two(frames):
         ({"frame_length_s": 1e300}, "frame_length_s", 1e300, ()),
         ({"frame_shift_s": 1e36}, "frame_shift_s", 1e36, ()),
         ({"f_max": 20.0}, "f_max", 20.0, "f_min"),
-        ({"use_energy": "yes"}, "use_energy", "yes", ()),
         ({"scale": 0.0}, "scale", 0.0, ()),
         ({"f_min": -1.0}, "f_min", -1.0, ()),
         ({"pre_emphasis": 1.1}, "pre_emphasis", 1.1, ()),
         ({"window": "hann"}, "window", "hann", ()),
-        ({"snip_edges": 1}, "snip_edges", 1, ()),
     ],
 )
 def test_values(values, field, value, facts):

