@@ -23,6 +23,8 @@ _OPTION = re.compile(rf"(--[\w-]*(?:{_NAMES})[\w-]*[= ])[^\s'\"]+", re.IGNORECAS
 
 HIDDEN = "***"
 
+_PLAIN = (int, float, bool, str)
+
 # Beyond it, a count in a file is damaged or crafted.
 _MOST = 1 << 62
 
@@ -128,16 +130,22 @@ def typed(kind: Any, value: Any, where: str) -> Any:
         If the value, or a part of it, has another type or is missing; it names the part
         and what was found there.
     """
+    if kind in _PLAIN:
+        is_whole = kind is float and type(value) is int
+        _check_type(where, value, int if is_whole else kind)
+        if kind is not str and not 0 <= value < _MOST:
+            raise ValueError(f"{where} must be at least 0; got {_SHORT.repr(value)}")
+        return value
     if kind is Any:
         return value
     if isinstance(kind, type) and is_dataclass(kind):
         _check_type(where, value, dict)
-        made = {}
+        made, within = {}, f"{where}." if where else ""
         for name, (type_, is_needed) in _fields_of(kind).items():
             if name in value:
-                made[name] = typed(type_, value[name], f"{where}.{name}".lstrip("."))
+                made[name] = typed(type_, value[name], within + name)
             elif is_needed:
-                raise ValueError(f"{where}.{name}".lstrip(".") + " is missing")
+                raise ValueError(f"{within}{name} is missing")
         return kind(**made)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
@@ -148,15 +156,10 @@ def typed(kind: Any, value: Any, where: str) -> Any:
             name: typed(arguments[1], one, f"{where}.{shorter(name)}")
             for name, one in value.items()
         }
-    if origin is tuple:
-        _check_type(where, value, list)
-        return tuple(
-            typed(arguments[0], one, f"{where}[{k}]") for k, one in enumerate(value)
-        )
-    _check_type(where, value, int if kind is float and type(value) is int else kind)
-    if kind in (int, float) and not 0 <= value < _MOST:
-        raise ValueError(f"{where} must be at least 0; got {_SHORT.repr(value)}")
-    return value
+    _check_type(where, value, list)  # a tuple
+    return tuple(
+        typed(arguments[0], one, f"{where}[{k}]") for k, one in enumerate(value)
+    )
 
 
 def _check_type(where: str, value: Any, kind: type) -> None:

@@ -280,7 +280,7 @@ class Metadata:
         recipe, elements = self.recipe, self.elements
         made_by: dict[str, Any] = {}
         inputs: dict[str, Any] = {}
-        of_split = [field.name for field in fields(SplitEntry)]
+        of_split = {field.name for field in fields(SplitEntry)}
         if recipe is not None:
             made_by = {"recipe": recipe.to_json(), "recipe_sha256": recipe.sha256()}
             counts = Inputs(
@@ -295,7 +295,7 @@ class Metadata:
                 del inputs["inputs"]["left_out"]
         elif elements is not None:
             made_by = elements.to_json(self.features.values())
-            of_split = ["examples", "statistics", "shards"]
+            of_split = {"examples", "statistics", "shards"}
         return {
             "format_version": FORMAT_VERSION,
             "writer": dict(self.writer),
@@ -306,7 +306,11 @@ class Metadata:
             **inputs,
             "files": {name: asdict(entry) for name, entry in self.files.items()},
             "splits": {
-                name: {key: asdict(split)[key] for key in of_split}
+                name: {
+                    key: value
+                    for key, value in asdict(split).items()
+                    if key in of_split
+                }
                 for name, split in self.splits.items()
             },
         }
