@@ -341,11 +341,13 @@ class _Held:
     """A claim that this process holds, its lock and its heartbeat."""
 
     beating: ClassVar[list[_Held]] = []
+    tokens: ClassVar[set[str]] = set()
 
     def __init__(self, claim: Claim, owner: Owner, lock: int | None):
         self.claim = claim
         self._owner = owner
         self._lock = lock
+        self.tokens.add(claim.token)
 
     def begin(self) -> None:
         """Deletes what runs before have left, and starts the heartbeat."""
@@ -396,6 +398,7 @@ class _Held:
 
     def unlock(self) -> None:
         """Releases the lock."""
+        self.tokens.discard(self.claim.token)
         if self._lock is not None:
             os.close(self._lock)
 
@@ -460,6 +463,9 @@ def _is_free(path: str, content: bytes) -> bool:
             if locked is False:
                 return True
             if owner.processes == here.processes:
+                if owner.process == here.process:
+                    # It may not have reached the store to give the claim up.
+                    return owner.token not in _Held.tokens
                 return _start_of(owner.process) != owner.started
         elif owner.host == here.host and owner.boot:
             return True  # the machine was started again

@@ -18,7 +18,7 @@ import pytest
 
 from beam_pipeline import convert, record, record_examples, verify
 from beam_pipeline.dataset.job_start import Asked, Case, Found, case_of
-from beam_pipeline.errors import IncompleteRun, InputError, OutputError
+from beam_pipeline.errors import IncompleteRun, InputError, OutputError, StoreError
 from beam_pipeline.read.verify import repair
 from beam_pipeline.storage import claim as claims
 from beam_pipeline.storage import files
@@ -217,6 +217,20 @@ def test_an_owner_changes_its_claim(output: str) -> None:
         after = files.read_bytes(claim.path)
     assert before != after
     assert len(before) == len(after)
+
+
+def test_a_claim_that_could_not_be_given_up_is_no_dead_end(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("s3://", "no answer")
+
+    output, real = f"s3://{bucket}/out", files.write_bytes
+    with claimed(output):
+        monkeypatch.setattr(files, "write_bytes", fail)
+    monkeypatch.setattr(files, "write_bytes", real)
+    with claimed(output) as claim:
+        assert claim.number == 2
 
 
 def taken_over(claim: Claim) -> Claim:

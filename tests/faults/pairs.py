@@ -226,8 +226,9 @@ def pairs_asleep(world: World) -> str:
     between = digests_in(output)
     asleep.signal_all(signal.SIGCONT)
     ends = [(second, *end), (first, *asleep.end())]
-    if end[0] == 0:
+    if end[0] == 0 and ends[1][1] != 0:
         assert digests_in(output) == between == reference(second), ends
         assert verify(output) == []
-        return "taken over" if ends[1][1] else "the first was done"
-    return check(output, ends) + ", the first went on"
+        return "taken over"
+    check(output, ends)
+    return "the first was done, or had not begun"
