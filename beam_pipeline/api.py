@@ -28,6 +28,7 @@ from beam_pipeline.run.preflight import check_engine, check_transforms
 from beam_pipeline.run.watching import watching
 from beam_pipeline.run.worker_processes import check_can_start
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import delete_empty
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.private_folder import temporary_folder
 
@@ -130,14 +131,18 @@ def record(
                 counted(counts)
         elif job is not None:
             run_local(job, run.workers, run.time_limit, bar)
-        if job is not None and (nothing := nothing_new(job)):
-            return nothing
-        folder = files.absolute(os.fspath(output))
-        metadata = Metadata.load(folder)
-        warn_of_data(folder, metadata)
-        if job is None and found is not None:
-            found(metadata)
-        return metadata
+        nothing = None if job is None else nothing_new(job)
+        if nothing is None:
+            folder = files.absolute(os.fspath(output))
+            metadata = Metadata.load(folder)
+            warn_of_data(folder, metadata)
+            if job is None and found is not None:
+                found(metadata)
+            return metadata
+    # Only now is the claim gone, which lay in the folder.
+    if files.is_local(os.fspath(output)):
+        delete_empty([os.fspath(output)])
+    return nothing
 
 
 @contextmanager

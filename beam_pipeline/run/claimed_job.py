@@ -40,7 +40,7 @@ from beam_pipeline.errors import DataSetWarning, StoreError
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import claimed, delete_empty, has_claims
+from beam_pipeline.storage.claim import claimed, has_claims
 from beam_pipeline.storage.private_folder import temporary_folder
 
 # How a data set in an output differs from the one that a job would record.
@@ -170,7 +170,5 @@ def nothing_new(job: Job) -> Metadata | None:
     clear_work(work, job.claim)
     if not files.exists(path):
         job.claim.discard(files.join(job.output, REJECTED))
-        if files.is_local(job.output):
-            delete_empty([job.output])
     number = len({each["path"] for each in rejects})
     return Metadata(job.recipe, {}, (), {}, clips=number, rejected=number)

@@ -225,7 +225,7 @@ def test_finished_shards_step_aside(tmp_path):
     changed = ShardWork(ShardTask.of(*work[1].task, "another recipe"), None)
 
     def build(source):
-        skipped = source | beam.ParDo(SkipFinished([prefix], folder)).with_outputs(
+        skipped = source | beam.ParDo(SkipFinished(prefix, folder)).with_outputs(
             FINISHED, main="work"
         )
         info = find_finished(work[0].task.shard, prefix, folder)

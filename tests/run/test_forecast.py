@@ -183,5 +183,6 @@ def test_the_command(sounds, capsys):
     assert "±" not in said  # of one block nobody knows the error
     assert main([*flags, "--sample", "8"]) == 0
     assert_names(capsys.readouterr().out, "one worker", "±")
-    assert main([*flags, "--sample", "0"]) == 2
+    with pytest.raises(SystemExit):
+        main([*flags, "--sample", "0"])
     assert_names(capsys.readouterr().err, "--sample")

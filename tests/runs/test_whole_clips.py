@@ -200,7 +200,7 @@ def test_shards_hold_as_many_clips_as_typical_ones_take_bytes(tmp_path: Path) ->
         ({"max_windows": 2}, "max_windows", ["`win_len` is clip"]),
         ({"win_seconds": 1.0}, "win_len and win_seconds", []),
         ({"events": "{stem}.txt"}, "win_len", ["`events` is given"]),
-        ({"win_len": "klip"}, "win_len", ["whole number, or clip", "klip"]),
+        ({"win_len": "klip"}, "win_len", ["whole number", "clip", "klip"]),
         (
             {"features": {"x": "tests.sounds:similarity"}},
             "encodings: x",
