@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import errno
 import io
 import os
 import stat
@@ -113,11 +114,21 @@ def opened(source: Source, name: str) -> Iterator[BinaryIO]:
         # Opening a pipe would block until it has a writer.
         if not stat.S_ISREG(os.stat(source).st_mode):
             raise UnreadableAudio(name, "cannot be opened: not a regular file")
-        file = open(source, "rb", _BUFFER_BYTES)  # noqa: SIM115
+        file = io.BufferedReader(_LocalFile(source), _BUFFER_BYTES)
     except (OSError, ValueError) as error:
         raise read_error(name, "cannot be opened", error) from error
     with file:
         yield file
+
+
+class _LocalFile(io.FileIO):
+    """A local file; a read that would have to wait (EAGAIN) fails like others."""
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer)
+        if count is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return count
 
 
 class ForwardDecoder(abc.ABC):

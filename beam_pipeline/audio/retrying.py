@@ -93,6 +93,8 @@ def retry(read: Callable[[], _T], name: str) -> _T:
 
 
 def _unreadable(name: str, error: Exception, tries: int) -> Unreadable:
-    reason = error.reason if isinstance(error, Unreadable) else str(error)
+    reason = str(error)
+    if isinstance(error, Unreadable | DiskError):
+        reason = str(error.args[1])  # without the path
     often = f" (tried {tries} times)" if tries > 1 else ""
     return Unreadable(name, f"{reason or type(error).__name__}{often}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import tempfile
@@ -39,7 +40,8 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
     with temporary_files():
         pipeline = pipeline_for(beam_args)
         build_pipeline(pipeline, job)
-        result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
+        with _telling_crashes(), _stopping_prism(pipeline):
+            result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
         if job.shards_folder() != job.output and is_claimed(job.work_folder):
             state = "DONE, but the data set in the output is that of before"
             raise IncompleteRun(_ENDED.format(state, _KEPT))
@@ -62,6 +64,34 @@ def temporary_files() -> Iterator[None]:
             os.environ.pop("TMPDIR")
             if of_others is not None:
                 os.environ["TMPDIR"] = of_others
+
+
+@contextmanager
+def _telling_crashes() -> Iterator[None]:
+    """Prints where this process is if it crashes: some runners run steps in it."""
+    if faulthandler.is_enabled():
+        yield
+        return
+    with suppress(OSError, ValueError, AttributeError, RuntimeError):  # no descriptor
+        faulthandler.enable()
+    try:
+        yield
+    finally:
+        faulthandler.disable()
+
+
+@contextmanager
+def _stopping_prism(pipeline: Any) -> Iterator[None]:
+    """Stops Prism's server after the block.
+
+    Beam stops it when the process ends, fails if its temporary files are gone then, and
+    leaves the server alive.
+    """
+    try:
+        yield
+    finally:
+        if type(pipeline.runner).__name__ == "PrismRunner":
+            pipeline.runner.default_job_server(pipeline.options).stop()
 
 
 def pipeline_for(beam_args: Sequence[str]) -> Any:

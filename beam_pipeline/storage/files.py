@@ -15,7 +15,7 @@ import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import google_crc32c
 
@@ -27,6 +27,7 @@ from beam_pipeline.text import holds_credentials
 
 MOST_BEGUN_BYTES = 1 << 20
 
+_T = TypeVar("_T")
 PathLike = str | os.PathLike[str]
 
 
@@ -98,13 +99,19 @@ def open_read(path: str) -> BinaryIO:
 class _LocalFile(io.FileIO):
     """A local file that says its path if the machine fails to read it."""
 
-    def readinto(self, buffer: Any) -> int | None:
+    def readinto(self, buffer: Any) -> int:
         with reading(str(self.name)):
-            return super().readinto(buffer)
+            count: int | None = super().readinto(buffer)
+            return self._done(count)
 
     def readall(self) -> bytes:
         with reading(str(self.name)):
-            return super().readall()
+            return self._done(super().readall())
+
+    def _done(self, result: _T | None) -> _T:
+        if result is None:  # it would have to wait
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return result
 
 
 @contextmanager
