@@ -14,7 +14,7 @@ import pytest
 from beam_pipeline import record
 from beam_pipeline.inputs.column_types import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
-from beam_pipeline.read.audit import audit, count_overlaps, read_clips
+from beam_pipeline.read.audit import audit, describe_overlaps, read_clips
 from beam_pipeline.storage import files
 from tests.sounds import write_corpus
 
@@ -71,12 +71,12 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
     assert threads == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("read", [count_overlaps, audit])
+@pytest.mark.parametrize("read", [describe_overlaps, audit])
 def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
     read(records)
     assert threads == {threading.get_ident()}
 
 
 def test_an_audits_columns_are_read_by_the_calling_thread(records, threads):
-    assert read_clips([str(records)], ["path", "class"]).num_rows == 6
+    assert read_clips(records, "path,class")[1].num_rows == 6
     assert threads == {threading.get_ident()}

@@ -61,18 +61,15 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if not metadata.splits:
         say(f"{args.output}: nothing new to record, {seconds:.1f} s")
         return 0
-    from beam_pipeline.cli.audit_report import describe_counts
     from beam_pipeline.cli.reports import describe_metadata
     from beam_pipeline.dataset.rejects import lost_audio
-    from beam_pipeline.read.audit import PARTS, count_overlaps
+    from beam_pipeline.read.audit import describe_overlaps
     from beam_pipeline.read.window_summary import summarise_windows
 
     lost = lost_audio(args.output, metadata)
     say(describe_metadata(metadata, summarise_windows(args.output, metadata), lost))
-    overlaps, leaks = count_overlaps(args.output)
-    if overlaps:
-        counts = describe_counts(PARTS, overlaps, leaks)
-        say(f"{counts} (`{PROGRAM} audit` lists them)")
+    if overlaps := describe_overlaps(args.output):
+        say(f"{overlaps} (`{PROGRAM} audit` lists them)")
     for warning in warned:
         complain(f"warning: {warning}", args.flags)
     if already:
@@ -318,18 +315,17 @@ def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
-    from beam_pipeline.cli.audit_report import describe_audit, summarise_audit
     from beam_pipeline.errors import VerificationError
     from beam_pipeline.read.audit import audit
 
     no_beam_args("audit", beam_args)
     found = audit(_one_or_several(args.records), args.group_by)
     if args.json:
-        say(summarise_audit(found), file=sys.stderr)
+        say(str(found), file=sys.stderr)
         for finding in found:
             say(json.dumps(finding, ensure_ascii=False))
     else:
-        say(describe_audit(found))
+        say(found.describe())
     if args.write_manifest is not None:
         _write_clean_manifest(args)
     elif args.input is not None or args.drop_doubles:
@@ -339,7 +335,6 @@ def run_audit(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
 
 
 def _write_clean_manifest(args: argparse.Namespace) -> None:
-    from beam_pipeline.cli.audit_report import describe_written
     from beam_pipeline.read.clean_manifest import write_clean_manifest
 
     if args.input is None:
@@ -353,7 +348,7 @@ def _write_clean_manifest(args: argparse.Namespace) -> None:
         group_by=args.group_by,
         drop_doubles=args.drop_doubles,
     )
-    say(f"{args.write_manifest}: {describe_written(written)}", file=sys.stderr)
+    say(f"{args.write_manifest}: {written}", file=sys.stderr)
 
 
 def parse_examples(texts: Sequence[str]) -> dict[str, list[int]]:

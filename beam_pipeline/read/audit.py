@@ -2,7 +2,7 @@
 
 The audit reads ``manifest.parquet`` alone and computes with its columns as arrays; it
 reads no audio and no shard. What it finds is a table with a row for each clip of a
-finding; the command line prints it.
+finding, and that table says itself what it holds: as text, as HTML, as dicts.
 
 Copies that the recipe makes of windows belong to the same clip. They are no findings.
 """
@@ -10,6 +10,7 @@ Copies that the recipe makes of windows belong to the same clip. They are no fin
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
@@ -20,7 +21,7 @@ import numpy as np
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.output_folder import MANIFEST
-from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
+from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS
@@ -34,10 +35,20 @@ from beam_pipeline.storage.parquet import open_parquet
 from beam_pipeline.text import html_line, html_table
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
-KINDS = (FILE, GROUP, AUDIO, PARTS, SIMILAR)
-
-# The option that records what a kind compares.
+# Kind of finding -> what its clips have in common.
+KINDS = {
+    FILE: "same path",
+    GROUP: "same group",
+    AUDIO: "same audio",
+    PARTS: "overlapping parts",
+    SIMILAR: "near-identical audio",
+}
+# The option that records what a kind compares, and what to do without it.
 _RECORDED_WITH = {GROUP: "group_by", AUDIO: "fingerprint", SIMILAR: "fingerprint"}
+_NOT_RECORDED = {
+    "group_by": "not recorded; name columns of the manifest with --group-by",
+    "fingerprint": "not recorded; record with --fingerprint",
+}
 # Within a split, clips of one file and clips of one group are expected.
 _ONLY_ACROSS = (FILE, GROUP)
 _WITH_CLASSES = (AUDIO, SIMILAR)
@@ -49,8 +60,9 @@ NO_VALUE = -1  # the number of a clip that has nothing to be compared
 
 _OF_CLIP = ("split", "path", "start_s", "end_s", "class")
 
-# What a notebook shows of an audit.
-_FINDINGS_SHOWN, _CLIPS_SHOWN = 10, 4
+# How much is shown: as text, of each kind and of each split of a finding; as HTML.
+FINDINGS_SHOWN, CLIPS_SHOWN = 20, 3
+_FINDINGS_IN_HTML, _CLIPS_IN_HTML = 10, 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,41 +141,85 @@ class Audit:
         for kind in KINDS:
             yield from self.of_kind(kind)
 
+    def summary(self) -> dict[str, str]:
+        """Returns how many findings each kind has, by what they have in common."""
+        return {title: self._counts(kind) for kind, title in KINDS.items()}
+
+    def _counts(self, kind: str) -> str:
+        if kind in self.not_compared:
+            return _NOT_RECORDED[self.not_compared[kind]]
+        counts = [
+            f"{count:,} {where}"
+            for where, count in (
+                ("across splits", self.count(kind, across=True)),
+                ("within one split", self.count(kind, across=False)),
+                ("with several classes", self.count(kind, mixed=True)),
+            )
+            if count
+        ]
+        more = "; too many clips are alike to compare all"
+        return (", ".join(counts) or "none") + more * (kind in self.incomplete)
+
+    def _title(self) -> str:
+        return f"{self.clips:,} clips in {', '.join(self.splits)}"
+
+    def __str__(self) -> str:
+        """Returns a line for each kind of finding."""
+        lines = (f"{title}: {counts}" for title, counts in self.summary().items())
+        return "\n".join([self._title(), *lines])
+
     def __repr__(self) -> str:
-        kinds = ", ".join(
-            f"{kind}: not compared"
-            if kind in self.not_compared
-            else f"{kind}: {self.count(kind)}"
-            for kind in KINDS
-        )
-        return f"<Audit of {self.clips:,} clips: {kinds}; {self.leaks} across splits>"
+        return f"<Audit of {'; '.join(str(self).splitlines())}>"
+
+    def describe(self) -> str:
+        """Returns the counts, then some findings of each kind and of their clips."""
+        lines = [str(self)]
+        for kind, title in KINDS.items():
+            for finding in islice(self.of_kind(kind), FINDINGS_SHOWN):
+                lines += ["", *_describe_finding(finding)]
+            more = self.count(kind) - FINDINGS_SHOWN
+            if more > 0:
+                lines += ["", f"... and {more:,} more of {title}; --json prints all"]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [
-            (kind, "not recorded", "", "")
-            if kind in self.not_compared
-            else (
-                kind, self.count(kind, across=True), self.count(kind, across=False),
-                self.count(kind, mixed=True),
-            )
-            for kind in KINDS
-        ]  # fmt: skip
-        header = ("in common", "across splits", "within one", "with several classes")
+        parts = [
+            html_line(self._title()),
+            html_table(("in common", "findings"), [*self.summary().items()]),
+        ]
         first = [
             (
-                finding["kind"],
-                "across splits" if finding["across"] else "within one",
-                ", ".join(clip["path"] for clip in finding["clips"][:_CLIPS_SHOWN]),
+                title_of(finding),
+                ", ".join(clip["path"] for clip in finding["clips"][:_CLIPS_IN_HTML]),
                 len(finding["clips"]),
             )
-            for finding in islice(self, _FINDINGS_SHOWN)
+            for finding in islice(self, _FINDINGS_IN_HTML)
         ]
-        columns = ("in common", "where", "first clips", "clips")
-        return (
-            html_line(f"{self.clips:,} clips in {', '.join(self.splits)}")
-            + html_table(header, rows)
-            + (html_table(columns, first) if first else "")
-        )
+        if first:
+            parts.append(html_table(("finding", "first clips", "clips"), first))
+        return "".join(parts)
+
+
+def title_of(finding: Mapping[str, Any]) -> str:
+    """Returns what the clips of a finding have in common, and where they are."""
+    splits = finding["clips"][0]["split"]
+    where = "across splits" if finding["across"] else f"within {splits}"
+    return f"{KINDS[finding['kind']]} {where}"
+
+
+def _describe_finding(finding: Mapping[str, Any]) -> Iterator[str]:
+    yield title_of(finding) + (f": {finding['detail']}" if finding["detail"] else "")
+    counts: Counter[str] = Counter()
+    for clip in finding["clips"]:
+        split = clip["split"]
+        counts[split] += 1
+        if counts[split] <= CLIPS_SHOWN:
+            seconds = f"{clip['start_s']:g} to {clip['end_s']:g} s"
+            label = "" if clip["class"] is None else f"  {clip['class']}"
+            yield f"  {split}  {clip['path']}  {seconds}{label}"
+    for split, count in counts.items():
+        if count > CLIPS_SHOWN:
+            yield f"  {split}  ... and {count - CLIPS_SHOWN:,} more"
 
 
 def audit(records: Folders, group_by: str | None = None) -> Audit:
@@ -201,36 +257,35 @@ def audit(records: Folders, group_by: str | None = None) -> Audit:
     OptionError
         If ``group_by`` names a column that the manifest does not have.
     """
-    data = open_data_sets(records)
-    if any(metadata.recipe is None for metadata in data.each):
-        raise InputError(
-            f"{data.name} was not recorded from audio files, so it has no clips to "
-            "audit."
-        )
-    by = None if group_by is None else comma_list(group_by)
-    clips = read_clips(data.folders, by)
-    numbers, complete = shared_numbers(clips, has_groups=by is not None)
+    _, clips = read_clips(records, group_by)
+    numbers, complete = shared_numbers(clips, has_groups=group_by is not None)
+    return _audited(clips, numbers, () if complete else (SIMILAR,))
+
+
+def _audited(
+    clips: Any, numbers: Mapping[str, Integers], incomplete: tuple[str, ...] = ()
+) -> Audit:
     return Audit(
         clips.num_rows,
         tuple(sorted(clips["split"].unique().to_pylist())),
         _findings(numbers, clips),
-        {kind: _RECORDED_WITH[kind] for kind in KINDS if kind not in numbers},
-        () if complete else (SIMILAR,),
+        {kind: _RECORDED_WITH[kind] for kind in _RECORDED_WITH if kind not in numbers},
+        incomplete,
     )
 
 
-def count_overlaps(records: str | os.PathLike[str]) -> tuple[int, int]:
-    """Counts overlapping parts: the findings, and those across splits.
+def describe_overlaps(records: str | os.PathLike[str]) -> str:
+    """Returns the line of an audit about overlapping parts; empty if there are none.
 
     It takes little time where no file has two clips.
     """
     folder = files.absolute(os.fspath(records))
     numbers = read_table(folder, MANIFEST, ["file"])["file"].to_numpy()
     if len(np.unique(numbers)) == len(numbers):
-        return 0, 0
-    clips = read_clips([folder], None)
-    found = alike(overlapping_parts(clips), clips)
-    return len(found), int(np.count_nonzero(found["across"]))
+        return ""
+    _, clips = read_clips(folder)
+    found = _audited(clips, {PARTS: overlapping_parts(clips)})
+    return f"{KINDS[PARTS]}: {found._counts(PARTS)}" if found.count(PARTS) else ""
 
 
 def shared_numbers(clips: Any, has_groups: bool) -> tuple[dict[str, Integers], bool]:
@@ -246,22 +301,25 @@ def shared_numbers(clips: Any, has_groups: bool) -> tuple[dict[str, Integers], b
     has_groups : bool
         Whether clips without a group are in none, though no clip has one.
     """
-    numbers, complete = {FILE: numbers_of(clips["file"])}, True
+    numbers, complete = {FILE: codes_of(clips["file"])[1]}, True
     if has_groups or clips["group"].null_count < len(clips):
-        numbers[GROUP] = numbers_of(clips["group"])
+        numbers[GROUP] = codes_of(clips["group"])[1]
     if "content" in clips.column_names:
-        numbers[AUDIO] = numbers_of(clips["content"])
+        numbers[AUDIO] = codes_of(clips["content"])[1]
     numbers[PARTS] = overlapping_parts(clips)
     if "sketch" in clips.column_names:
         numbers[SIMILAR], complete = similar_audio(clips["sketch"])
     return numbers, complete
 
 
-def numbers_of(column: Any) -> Integers:
-    """Returns a number for each value of a column; ``NO_VALUE`` for null."""
+def codes_of(column: Any) -> tuple[Any, Integers]:
+    """Returns the values of a column, and for each row the number of its value.
+
+    Null has the number ``NO_VALUE``.
+    """
     encoded = column.combine_chunks().dictionary_encode()
     numbers = encoded.indices.fill_null(NO_VALUE).to_numpy(zero_copy_only=False)
-    return np.asarray(numbers, np.int64)
+    return encoded.dictionary, np.asarray(numbers, np.int64)
 
 
 def alike(numbers: Integers, clips: Any) -> Any:
@@ -284,7 +342,7 @@ def alike(numbers: Integers, clips: Any) -> Any:
         {
             "number": numbers,
             "row": np.arange(len(numbers)),
-            **{name: numbers_of(clips[column]) for name, column in known.items()},
+            **{name: codes_of(clips[column])[1] for name, column in known.items()},
         }
     ).filter(pa.array(numbers != NO_VALUE))
     sets = rows.group_by("number", use_threads=False).aggregate(
@@ -407,12 +465,12 @@ def similar_audio(sketches: Any) -> tuple[Integers, bool]:
 
     The second value is that of :func:`.near_sketches`.
     """
-    encoded = sketches.combine_chunks().dictionary_encode()
-    content = b"".join(encoded.dictionary.to_pylist())
+    values, numbers = codes_of(sketches)
+    content = b"".join(values.to_pylist())
     different = np.frombuffer(content, np.uint8).reshape(-1, SKETCH_BYTES)
     groups, complete = near_sketches(different, NEAR_BITS)
     # The number of a clip without a sketch is -1: the last place.
-    return np.r_[groups, NO_VALUE][numbers_of(sketches)], complete
+    return np.r_[groups, NO_VALUE][numbers], complete
 
 
 _NEEDED = (
@@ -424,22 +482,34 @@ _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
 
 
 def read_clips(
-    folders: Sequence[str], by: Sequence[str] | None, every_column: bool = False
-) -> Any:
+    records: Folders, group_by: str | None = None, every_column: bool = False
+) -> tuple[DataSets, Any]:
     """Reads the columns that an audit needs, for the clips that have examples.
 
-    With ``by``, the values of these columns are the groups. A file has one number in
-    all folders.
+    With ``group_by``, the values of these columns are the groups. A file has one number
+    in all data sets.
+
+    Raises
+    ------
+    InputError, OptionError
+        See :func:`audit`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tables = [_read_clips(folder, by, every_column) for folder in folders]
+    data = open_data_sets(records)
+    if any(metadata.recipe is None for metadata in data.each):
+        raise InputError(
+            f"{data.name} was not recorded from audio files, so it has no clips to "
+            "audit."
+        )
+    by = () if group_by is None else comma_list(group_by)
+    tables = [_read_clips(folder, by, every_column) for folder in data.folders]
     if len(tables) == 1:
-        return tables[0]
+        return data, tables[0]
     table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
     keys = (table[name].cast(pa.string()) for name in _OF_FILE)
-    numbers = numbers_of(pc.binary_join_element_wise(*keys, "/"))
+    _, numbers = codes_of(pc.binary_join_element_wise(*keys, "/"))
     # A file without a number of its own here has that of its first clip.
     folder = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
     _, first, file = np.unique(
@@ -448,10 +518,10 @@ def read_clips(
         return_index=True,
         return_inverse=True,
     )
-    return _replaced(table, "file", pa.array(numbers[first[file.ravel()]]))
+    return data, _replaced(table, "file", pa.array(numbers[first[file.ravel()]]))
 
 
-def _read_clips(folder: str, by: Sequence[str] | None, every_column: bool) -> Any:
+def _read_clips(folder: str, by: Sequence[str], every_column: bool) -> Any:
     """Reads the clips of one data set."""
     path = files.join(folder, MANIFEST)
     try:
@@ -461,15 +531,15 @@ def _read_clips(folder: str, by: Sequence[str] | None, every_column: bool) -> An
         raise InputError(
             f"{path} cannot be read: {error}. Restore it, or record the data set again."
         ) from error
-    for name in by or ():
+    for name in by:
         if name not in names:
             limits = f"must name a column of the manifest: {', '.join(names)}"
             raise OptionError("group_by", limits, name)
     more = [name for name in FINGERPRINT_FIELDS if name in names]
-    chosen = [*dict.fromkeys([*_NEEDED, *more, *(by or ())])]
+    chosen = [*dict.fromkeys([*_NEEDED, *more, *by])]
     table = read_table(folder, MANIFEST, chosen, every_column)
     table = table.filter(np.greater(table["windows"].to_numpy(), 0))
-    return table if by is None else _replaced(table, "group", _joined_texts(table, by))
+    return _replaced(table, "group", _joined_texts(table, by)) if by else table
 
 
 def _replaced(table: Any, name: str, column: Any) -> Any:
@@ -484,10 +554,11 @@ def _joined_texts(table: Any, names: Sequence[str]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    def texts_of(column: Any) -> Any:
-        encoded = column.combine_chunks().dictionary_encode()
-        texts = [group_name(value) or None for value in encoded.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(encoded.indices)
-
-    texts = [texts_of(table[name]) for name in names]
-    return pc.binary_join_element_wise(*texts, GROUP_SEPARATOR)
+    texts = []
+    for name in names:
+        values, numbers = codes_of(table[name])
+        spelled = [group_name(value) or None for value in values.to_pylist()]
+        # The number of null is -1: the last place.
+        texts.append(np.array([*spelled, None], object)[numbers])
+    columns = (pa.array(each, pa.string()) for each in texts)
+    return pc.binary_join_element_wise(*columns, GROUP_SEPARATOR)

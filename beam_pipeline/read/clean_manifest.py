@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.own_manifest import (
     FILE_SHA256,
     FINGERPRINT_FIELDS,
@@ -26,8 +25,6 @@ from beam_pipeline.inputs.own_manifest import (
     part_in_seconds,
 )
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
-from beam_pipeline.inputs.tables import is_manifest
-from beam_pipeline.parameters import comma_list
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import (
     AUDIO,
@@ -38,13 +35,14 @@ from beam_pipeline.read.audit import (
 )
 from beam_pipeline.read.similarity import joined
 from beam_pipeline.read.sources import input_roots
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
 _PART = ("start", "frames", "sample_rate_hz", "native_frames", "native_sample_rate_hz")
 
 
 class Written(NamedTuple):
-    """What :func:`write_clean_manifest` has written.
+    """What :func:`write_clean_manifest` has written; ``str`` says it in words.
 
     Attributes
     ----------
@@ -60,6 +58,18 @@ class Written(NamedTuple):
     groups: int
     dropped: int
     mixed: int
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.clips:,} clips in {self.groups:,} groups, "
+            f"{self.dropped:,} doubles left out"
+        )
+        if self.mixed:
+            text += (
+                f"; {self.mixed:,} clips have the same samples as a clip of another "
+                "class: correct their classes, or delete them"
+            )
+        return text
 
 
 def write_clean_manifest(
@@ -99,14 +109,14 @@ def write_clean_manifest(
     OptionError
         If the manifest exists or has another suffix, or a column is missing.
     """
-    target = _checked_target(manifest)
-    folder = files.absolute(os.fspath(records))
-    metadata = Metadata.load(folder)
-    if metadata.recipe is None:
-        raise InputError(f"{folder} was not recorded from audio files.")
-    by = None if group_by is None else comma_list(group_by)
-    table = read_clips([folder], by, every_column=True)
-    numbers, _ = shared_numbers(table, has_groups=by is not None)
+    text = os.fspath(manifest)
+    target = files.absolute(text)
+    if not text.lower().endswith((".csv", ".parquet")):
+        raise OptionError("write_manifest", "must end in .csv or .parquet", text)
+    if files.exists(target):
+        raise OptionError("write_manifest", "must be a new file, but exists", text)
+    data, table = read_clips(os.fspath(records), group_by, every_column=True)
+    numbers, _ = shared_numbers(table, has_groups=group_by is not None)
     if drop_doubles and AUDIO not in numbers:
         raise OptionError(
             "drop_doubles",
@@ -125,12 +135,12 @@ def write_clean_manifest(
             keep = ~np.isin(numbers[AUDIO], clear)
             keep[order[firsts]] = True
     components = components_of(list(numbers.values()))
-    made = _clean_table(
-        table, components, target, input_roots(input, table), metadata
-    ).filter(keep)
-    _write(made, target)
-    groups = len(np.unique(components[keep]))
-    return Written(len(made), groups, int((~keep).sum()), mixed)
+    assert data.metadata.recipe is not None
+    roots = input_roots(input, table)
+    made = _clean_table(table, components, target, roots, data.metadata.recipe)
+    _write(made.filter(keep), target)
+    kept = int(keep.sum())
+    return Written(kept, len(np.unique(components[keep])), len(keep) - kept, mixed)
 
 
 def components_of(numbers: Sequence[Integers]) -> Integers:
@@ -149,22 +159,12 @@ def components_of(numbers: Sequence[Integers]) -> Integers:
     return joined(len(numbers[0]), np.concatenate(ones), np.concatenate(others))
 
 
-def _checked_target(manifest: str | os.PathLike[str]) -> str:
-    text = os.fspath(manifest)
-    target = files.absolute(text)
-    if not is_manifest(text) or not text.lower().endswith((".csv", ".parquet")):
-        raise OptionError("write_manifest", "must end in .csv or .parquet", text)
-    if files.exists(target):
-        raise OptionError("write_manifest", "must be a new file, but exists", text)
-    return target
-
-
 def _clean_table(
     table: Any,
     components: Integers,
     target: str,
     roots: Sequence[str],
-    metadata: Metadata,
+    recipe: Recipe,
 ) -> Any:
     import pyarrow as pa
 
@@ -187,33 +187,15 @@ def _clean_table(
         starts, lengths = zip(*parts, strict=True)
         made["start_s"] = pa.array(starts, pa.float64())
         made["duration_s"] = pa.array(lengths, pa.float64())
-    assert metadata.recipe is not None
     # A channel that the recipe takes of all clips, it takes again.
-    of_recipe = isinstance(metadata.recipe.audio.channels, int)
+    of_recipe = isinstance(recipe.audio.channels, int)
     if not of_recipe and table["channel"].null_count < len(table):
         made["channel"] = table["channel"]
     ours = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS, *made}
-    if metadata.recipe.audio.hash_files:
+    if recipe.audio.hash_files:
         ours.add(FILE_SHA256)
-    for name in table.column_names:
-        if name not in ours:
-            made[name] = table[name]
-            _check_holds(target, name, table[name].type)
+    made.update((n, table[n]) for n in table.column_names if n not in ours)
     return pa.table(made)
-
-
-def _check_holds(target: str, name: str, kind: Any) -> None:
-    """Raises OptionError if a manifest cannot hold a column's values as they are."""
-    import pyarrow as pa
-
-    has_types = pa.types.is_list(kind) or pa.types.is_binary(kind)
-    if has_types and target.lower().endswith(".csv"):
-        raise OptionError(
-            "write_manifest",
-            f"must end in .parquet, because the column {name} is of type {kind}, which "
-            "CSV cannot hold",
-            target,
-        )
 
 
 def _group_names(table: Any, components: Integers) -> Any:
@@ -238,15 +220,28 @@ def _group_names(table: Any, components: Integers) -> Any:
 
 
 def _write(table: Any, target: str) -> None:
+    """Writes a manifest, which appears when it is whole.
+
+    Raises
+    ------
+    OptionError
+        If it is CSV, which cannot hold the values of a column as they are.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    is_csv = target.lower().endswith(".csv")
+    for name, kind in zip(table.schema.names, table.schema.types, strict=True):
+        if is_csv and (pa.types.is_list(kind) or pa.types.is_binary(kind)):
+            raise OptionError(
+                "write_manifest",
+                f"must end in .parquet, because the column {name} is of type {kind}, "
+                "which CSV cannot hold",
+                target,
+            )
     folder, _, name = target.rpartition("/")
     draft = files.draft_path(folder or "/", f"{name}.tmp-{uuid.uuid4().hex}")
     with files.writing(target):
-        if target.lower().endswith(".csv"):
-            from pyarrow import csv
-
-            csv.write_csv(table, draft)
-        else:
-            import pyarrow.parquet as pq
-
-            pq.write_table(table, draft)
+        (pa.csv.write_csv if is_csv else pa.parquet.write_table)(table, draft)
     files.move(draft, target)
