@@ -36,7 +36,7 @@ from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
-from beam_pipeline.read.decode_again import choose_examples, sample_problems
+from beam_pipeline.read.decode_again import sample_problems
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
@@ -66,60 +66,59 @@ def difference_to_recorded(
     """
     try:
         metadata = Metadata.load(output)
+        if metadata.recipe is None:
+            return "it was not recorded from audio files"
+        recipe = as_recorded(recipe, metadata)
+        differences = chain(
+            _recipe_differences(recipe, metadata, max_rejected),
+            _file_differences(output, metadata),
+            _input_differences(output, inputs, recipe, metadata, listing),
+        )
+        return next(differences, None)
     except InputError as error:
         return str(error).rstrip(".")
-    if metadata.recipe is None:
-        return "it was not recorded from audio files"
-    recipe = as_recorded(recipe, metadata)
-    return (
-        _recipe_difference(recipe, metadata, max_rejected)
-        or _file_difference(output, metadata)
-        or _input_difference(output, inputs, recipe, metadata, listing)
-    )
 
 
-def _recipe_difference(
+def _recipe_differences(
     recipe: Recipe, metadata: Metadata, max_rejected: str
-) -> str | None:
+) -> Iterator[str]:
     assert metadata.recipe is not None
     others = option_differences(metadata.recipe.to_json(), recipe.to_json())
     if others:
-        return f"{OTHER_RECIPE}: {'; '.join(others)}"
+        yield f"{OTHER_RECIPE}: {'; '.join(others)}"
     for name, before, now in version_differences(metadata.writer, recipe):
-        return f"it was recorded with {name} {before}, but {now} is in use here"
+        yield f"it was recorded with {name} {before}, but {now} is in use here"
     if metadata.rejected > allowed_rejects(max_rejected, metadata.clips):
-        return (
+        yield (
             f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
             f"`max_rejected` is {max_rejected}"
         )
-    return None
 
 
-def _file_difference(output: str, metadata: Metadata) -> str | None:
+def _file_differences(output: str, metadata: Metadata) -> Iterator[str]:
     sizes = {name: entry.bytes for name, entry in metadata.files.items()}
     sizes.update((entry.file, entry.bytes) for entry in metadata.shards())
     for name, size in sizes.items():
         if files.size(files.join(output, name)) != size:
-            return DAMAGED_FILE.format(name)
+            yield DAMAGED_FILE.format(name)
     for name in stale_shards(output, sizes):
-        return f"{name} in its folder is not one of its shards"
-    return None
+        yield f"{name} in its folder is not one of its shards"
 
 
-def _input_difference(
+def _input_differences(
     output: str,
     inputs: Sequence[Input],
     recipe: Recipe,
     metadata: Metadata,
     listing: Listing,
-) -> str | None:
+) -> Iterator[str]:
     recorded_ns = files.modified_ns_of(files.join(output, METADATA))
     moved: set[int] = set()
-    newer: str | None = None
+    newer: list[str] = []
     for row in chain.from_iterable(listing.blocks()):
         for path in _files_of(row, inputs, recipe) if row.recorded is None else ():
             if _was_written(path, recorded_ns):
-                newer = newer or path
+                newer = newer or [path]
             elif _was_moved(path, recorded_ns):
                 moved.add(row.row)
     summary = listing.summary()
@@ -128,33 +127,21 @@ def _input_difference(
         ("files that are no audio", metadata.ignored, summary.ignored),
     ):
         if old != new:
-            return f"{OTHER_INPUTS} ({old} {what} were listed; here are {new})"
+            yield f"{OTHER_INPUTS} ({old} {what} were listed; here are {new})"
     if metadata.listing_sha256 != summary.sha256:
-        return f"{OTHER_INPUTS} (their names, classes or columns differ)"
-    for path in sources_of_code(recipe).values():
-        if _was_written(path, recorded_ns):
-            newer = newer or path
-    if newer is not None:
-        return NEWER_FILE.format(newer)
-    return _example_difference(output, inputs, metadata, moved)
-
-
-def _example_difference(
-    output: str, inputs: Sequence[Input], metadata: Metadata, moved: set[int]
-) -> str | None:
-    """Makes a few examples again; of the clips with these numbers, if there are any."""
-    try:
-        recorded = read_recorded(output, metadata)
-    except InputError as error:
-        return str(error).rstrip(".")
-    some = np.isin(recorded.manifest["index"], list(moved))
-    among = some[recorded.clip] if len(recorded.clip) else None
-    if among is None or not among.any():
-        among = np.ones(len(recorded.clip), np.bool_)
-    chosen = choose_examples(recorded, metadata, EXAMPLES_AGAIN, 0, among)
-    for problem in sample_problems(output, metadata, recorded, inputs, chosen):
-        return f"{OTHER_EXAMPLES} ({problem})"
-    return None
+        yield f"{OTHER_INPUTS} (their names, classes or columns differ)"
+    code = sources_of_code(recipe).values()
+    newer += [path for path in code if _was_written(path, recorded_ns)]
+    for path in newer:
+        yield NEWER_FILE.format(path)
+    # Makes a few examples again; of the clips that were moved, if there are any.
+    recorded = read_recorded(output, metadata)
+    among = np.isin(recorded.manifest["index"], list(moved))[recorded.clip]
+    some = among if among.any() else None
+    for problem in sample_problems(
+        output, metadata, recorded, inputs, EXAMPLES_AGAIN, among=some
+    ):
+        yield f"{OTHER_EXAMPLES} ({problem})"
 
 
 def _files_of(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Iterator[str]:

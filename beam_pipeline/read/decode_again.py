@@ -1,7 +1,13 @@
 """Makes windows and examples of a data set again, from its sources, to compare them.
 
+::
+
+    row of windows.parquet -> its clip, as the inputs list and probe it
+                           -> the blocks that wrote the example -> window, example
+
 This runs the recipe: its transforms, and the modules of a person's own that it names.
-The functions are those that wrote the data set.
+The functions are those that wrote the data set. ``verify --deep --input`` and a run of
+the same command compare examples; whoever listens to spectra gets windows.
 """
 
 from __future__ import annotations
@@ -9,8 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from dataclasses import replace
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +25,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA
 from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
-from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
+from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.inputs.listing import list_sources
@@ -34,7 +41,7 @@ from beam_pipeline.plan.segments import (
     ShardWork,
     narrow_events,
 )
-from beam_pipeline.plan.shards import Shard, ShardLayout
+from beam_pipeline.plan.shards import Shard, ShardLayout, lay_out
 from beam_pipeline.read.recorded_windows import RecordedWindows
 from beam_pipeline.read.records import open_records
 from beam_pipeline.storage.pages import Batch
@@ -73,8 +80,6 @@ class DecodeAgain:
         Those that it was recorded from, in their order.
     rows : iterable of int
         The rows of all windows that may be asked for. The inputs are listed once.
-    only_windows : bool
-        Whether no example is asked for. Then no file is hashed.
     """
 
     def __init__(
@@ -83,17 +88,12 @@ class DecodeAgain:
         recorded: RecordedWindows,
         inputs: Sequence[Input],
         rows: Iterable[int],
-        only_windows: bool = False,
     ):
         assert metadata.recipe is not None
-        recipe = metadata.recipe.replace(fingerprint=False)
-        self._columns = _OF_CLIPS
-        if only_windows:
-            recipe = recipe.replace(hash_files=False)
-        elif recipe.audio.hash_files:
-            self._columns = {**_OF_CLIPS, "sha256": FILE_SHA256}
-        self._recipe, self._metadata = recipe, metadata
-        self._recorded, self._inputs = recorded, inputs
+        self._recipe = recipe = metadata.recipe.replace(fingerprint=False)
+        self._metadata, self._recorded, self._inputs = metadata, recorded, inputs
+        hashes = {"sha256": FILE_SHA256} if recipe.audio.hash_files else {}
+        self._columns = _OF_CLIPS | hashes
         self._prober = Prober(inputs, recipe)
         have_windows = recorded.have_windows(recipe)
         rates, channels = (
@@ -102,10 +102,8 @@ class DecodeAgain:
         )
         corpus = Corpus(metadata.classes, rates, channels)
         self._format = ExampleFormat.of(corpus, recipe, inputs[0].columns)
-        specs = self._format.features.specs
-        self._encoder = ExampleEncoder(specs.values())
+        self._encoder = ExampleEncoder(self._format.features.specs.values())
         self._targets = {label: k for k, label in enumerate(self._format.classes)}
-        self._layouts: dict[str, ShardLayout] = {}
         self._last: tuple[int, Clip] | None = None
         files = {self._file_of(int(recorded.clip[row])) for row in rows}
         self._listed: dict[tuple[int, str], list[SourceRow]] = {}
@@ -199,16 +197,16 @@ class DecodeAgain:
         """
         manifest = self._recorded.manifest
         rate, frames = (int(manifest[n][clip]) for n in ("sample_rate_hz", "frames"))
-        parts = []
-        for found in self._listed.get(self._file_of(clip), ()):
-            is_channel = found.channel in (None, manifest["channel"][clip])
-            start = seconds_to_frames(found.offset_s, rate)
-            if is_channel and start == manifest["start"][clip]:
-                length = seconds_to_frames(found.duration_s or 0.0, rate)
-                parts.append((length != frames, found))
+        parts = [
+            found
+            for found in self._listed.get(self._file_of(clip), ())
+            if found.channel in (None, manifest["channel"][clip])
+            and seconds_to_frames(found.offset_s, rate) == manifest["start"][clip]
+        ]
         if not parts:
             raise ValueError("the inputs do not have it")
-        return min(parts, key=itemgetter(0))[1]
+        lengths = [seconds_to_frames(found.duration_s or 0.0, rate) for found in parts]
+        return parts[lengths.index(frames) if frames in lengths else 0]
 
     def _block(self, clip: Clip, row: int) -> WindowBlock:
         """Returns some windows, the last of them the one of a row."""
@@ -221,7 +219,7 @@ class DecodeAgain:
             # depend on where it begins.
             in_split = recorded.is_in(clip.split)[recorded.clip_by_clip]
             of_split = int(np.argmax(in_split))
-            begin = self._layout(clip.split).begin_of_segment(place - of_split)
+            begin = self._layouts[clip.split].begin_of_segment(place - of_split)
             first = max(0, of_split + begin - of_clip)
         count = number - first + 1
         segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
@@ -234,22 +232,18 @@ class DecodeAgain:
             raise ValueError("the recipe leaves it out now")
         return block
 
-    def _layout(self, split: str) -> ShardLayout:
-        """Returns how the examples of a split lie in its shards."""
-        if split not in self._layouts:
-            recipe, walk = self._recipe, 0
-            if recipe.shards.are_mixed:
-                rows = range(len(self._recorded.manifest["path"]))
-                clips = (self._recorded.clip_at(row, recipe) for row in rows)
-                walk = longest_walk(clips, recipe)
-            self._layouts[split] = ShardLayout.of(
-                split,
-                int(self._recorded.is_in(split).sum()),
-                example_bytes(self._format.features),
-                recipe,
-                longest_walk=walk,
-            )
-        return self._layouts[split]
+    @cached_property
+    def _layouts(self) -> dict[str, ShardLayout]:
+        """How the examples of each split lie in its shards."""
+        recorded, recipe = self._recorded, self._recipe
+        example_format = self._format
+        if recipe.shards.are_mixed:
+            rows = range(len(recorded.manifest["path"]))
+            walk = longest_walk((recorded.clip_at(k, recipe) for k in rows), recipe)
+            example_format = replace(example_format, longest_walk=walk)
+        splits = np.unique(recorded.manifest["split"]).tolist()
+        totals = {split: int(recorded.is_in(split).sum()) for split in splits}
+        return lay_out(totals, example_format, recipe)
 
 
 @contextmanager
@@ -273,50 +267,16 @@ def _checked(block: _Block) -> _Block:
     return block
 
 
-class Sampled(NamedTuple):
-    """An example to compare: its number in the split, and its row of windows."""
-
-    split: str
-    number: int
-    row: int
-
-
-def choose_examples(
-    recorded: RecordedWindows,
-    metadata: Metadata,
-    count: int,
-    seed: int,
-    among: npt.NDArray[np.bool_] | None = None,
-) -> list[Sampled]:
-    """Returns a random sample of the examples of all splits, in their order.
-
-    Parameters
-    ----------
-    among : numpy.ndarray of bool, shape (windows,), optional
-        Which windows to choose among. Default: all.
-    """
-    splits = list(metadata.splits)
-    of_splits = [recorded.of_split(split) for split in splits]
-    rows = np.concatenate([np.zeros(0, np.int64), *of_splits])
-    ends = np.cumsum([len(each) for each in of_splits])
-    wanted = np.arange(len(rows)) if among is None else np.flatnonzero(among[rows])
-    some = np.random.default_rng(seed).permutation(len(wanted))[:count]
-    chosen = []
-    for place in wanted[np.sort(some)].tolist():
-        k = int(np.searchsorted(ends, place, "right"))
-        number = place - int(ends[k]) + len(of_splits[k])
-        chosen.append(Sampled(splits[k], number, int(rows[place])))
-    return chosen
-
-
 def sample_problems(
     folder: str,
     metadata: Metadata,
     recorded: RecordedWindows,
     inputs: Sequence[Input],
-    chosen: Sequence[Sampled],
+    count: int,
+    seed: int = 0,
+    among: npt.NDArray[np.bool_] | None = None,
 ) -> Iterator[str]:
-    """Yields a line for each chosen example that the sources give no longer.
+    """Yields a line for each of some examples that the sources give no longer.
 
     Parameters
     ----------
@@ -324,25 +284,32 @@ def sample_problems(
         Absolute.
     inputs : sequence of Input
         Those that the data set was recorded from, in their order.
+    count, seed : int
+        How many examples, drawn at random by the seed.
+    among : numpy.ndarray of bool, shape (windows,), optional
+        Which windows to draw from. Default: all.
 
     Raises
     ------
     RecipeError
         If a transform of the recipe cannot be had here.
     """
-    if not chosen:
+    wanted = np.flatnonzero(recorded.kept if among is None else recorded.kept & among)
+    rows = np.sort(np.random.default_rng(seed).permutation(wanted)[:count]).tolist()
+    if not rows:
         return
-    rows = [each.row for each in chosen]
     again = DecodeAgain(metadata, recorded, inputs, rows)
     yield from again.feature_problems()
+    manifest = recorded.manifest
     try:
-        needed = dict.fromkeys(each.split for each in chosen)
-        records = {split: open_records(folder, split) for split in needed}
+        splits = dict.fromkeys(manifest["split"][recorded.clip[row]] for row in rows)
+        records = {split: open_records(folder, split) for split in splits}
     except InputError as error:
         yield str(error)
         return
-    for split, number, row in chosen:
-        path = recorded.manifest["path"][recorded.clip[row]]
+    for row in rows:
+        path, split = (manifest[n][recorded.clip[row]] for n in ("path", "split"))
+        number = int(np.searchsorted(recorded.of_split(split), row))
         where = (
             f"{path}: the window at frame {recorded.start[row]} (example {number} of "
             f"{split})"

@@ -143,7 +143,7 @@ class Sounds:
             and stored_signal(example, metadata) is None
         )
         known = [row for row in rows if row is not None]
-        again = DecodeAgain(metadata, recorded, self._inputs, known, only_windows=True)
+        again = DecodeAgain(metadata, recorded, self._inputs, known)
         self._decoders[place] = again, recorded
         return self._decoders[place]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata, open_metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.windows import clip_by_clip, clips_of
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, count_windows
@@ -161,7 +161,15 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
     tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
     assert tables is not None  # there is a recipe
     try:
-        return RecordedWindows.of(*tables)
+        recorded = RecordedWindows.of(*tables)
+        for split, entry in metadata.splits.items():
+            rows = len(recorded.of_split(split))
+            if rows != entry.examples:
+                raise ValueError(
+                    f"{METADATA}: split {split}: examples is {entry.examples}; "
+                    f"{WINDOWS} and {MANIFEST} have {rows}"
+                )
+        return recorded
     except ValueError as error:
         raise InputError(
             f"{folder}: {error}. Restore both files, or record the data set again."

@@ -18,8 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -303,13 +302,6 @@ def _other_content(size: int, expected: int, other: str | None = None) -> str:
     return f"its SHA-256 differs ({size} bytes; expected {expected}): {what}"
 
 
-class _Task(NamedTuple):
-    split: str
-    first: int
-    shard: ShardEntry
-    expected: Expected | None
-
-
 def find_deep_problems(
     folder: str,
     metadata: Metadata,
@@ -348,84 +340,29 @@ def find_deep_problems(
             recorded = read_recorded(root, metadata)
         except InputError as error:
             yield str(error)
-    if recorded is not None:
-        found = list(_count_problems(recorded, metadata))
-        yield from found
-        if found:
-            recorded = None
     with ThreadPoolExecutor(usable_cores()) as pool:
-        check = partial(_check_shard, root, metadata)
-        for lines in pool.map(check, _tasks(metadata, recorded)):
+        checks = _shard_checks(root, metadata, recorded)
+        for lines in pool.map(_ShardCheck.run, checks):
             yield from lines
     if inputs and recorded is not None:
-        from beam_pipeline.read.decode_again import choose_examples, sample_problems
+        from beam_pipeline.read.decode_again import sample_problems
 
-        chosen = choose_examples(recorded, metadata, sample, seed)
-        yield from sample_problems(root, metadata, recorded, inputs, chosen)
+        yield from sample_problems(root, metadata, recorded, inputs, sample, seed)
 
 
-def _count_problems(recorded: RecordedWindows, metadata: Metadata) -> Iterator[str]:
-    """Compares the numbers of examples in the tables with those of the splits."""
+def _shard_checks(
+    root: str, metadata: Metadata, recorded: RecordedWindows | None
+) -> Iterator[_ShardCheck]:
     for split, entry in metadata.splits.items():
-        rows = len(recorded.of_split(split))
-        if rows != entry.examples:
-            yield (
-                f"{METADATA}: split {split}: examples is {entry.examples}; {WINDOWS} "
-                f"and {MANIFEST} have {rows}"
-            )
-
-
-def _tasks(metadata: Metadata, recorded: RecordedWindows | None) -> Iterator[_Task]:
-    for split, entry in metadata.splits.items():
-        expected = None if recorded is None else Expected(recorded, split, metadata)
+        expected = None if recorded is None else _Expected(recorded, split, metadata)
         first = 0
         for shard in entry.shards:
-            yield _Task(split, first, shard, expected)
+            yield _ShardCheck(root, metadata, split, first, shard, expected)
             first += shard.examples
 
 
-def _check_shard(root: str, metadata: Metadata, task: _Task) -> list[str]:
-    """Reads a shard once; returns the lines of its problems."""
-    examples = ExampleCheck(metadata, task)
-    lines = list(shard_problems(root, metadata, task.shard, examples.add))
-    lines += examples.lines
-    if examples.checked < task.shard.examples:
-        damaged = _Lines(task.shard.file)
-        for problem in _damaged_members(root, task):
-            damaged.add(problem)
-        lines += damaged
-    return lines
-
-
-class _Lines:
-    """The first lines about a shard; of the others, only the number is kept."""
-
-    def __init__(self, file: str):
-        self._file = file
-        self._first: list[str] = []
-        self._more = 0
-
-    def add(self, problem: str) -> None:
-        if len(self._first) < MOST_LINES:
-            self._first.append(f"{self._file}: {problem}")
-        else:
-            self._more += 1
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._first
-        if self._more:
-            yield f"{self._file}: {self._more} more problems"
-
-
-class Expected:
-    """What each example of a split must hold, by the tables of the data set.
-
-    Parameters
-    ----------
-    recorded : RecordedWindows
-    split : str
-    metadata : Metadata
-    """
+class _Expected:
+    """What each example of a split must hold, by the tables of the data set."""
 
     def __init__(self, recorded: RecordedWindows, split: str, metadata: Metadata):
         assert metadata.recipe is not None
@@ -442,13 +379,12 @@ class Expected:
             of_window[VALID_FRAMES] = recorded.frames
         self._rows = recorded.of_split(split)
         self._clips = recorded.clip[self._rows]
-        self._of_clip, self._of_window = (
-            {name: _stored_as(column, specs[name].dtype)
-             for name, column in columns.items() if name in specs}
-            for columns in (
-                {name: manifest[column] for name, column in of_clip.items()}, of_window
-            )
-        )  # fmt: skip
+        self._of_clip = {
+            name: _stored_as(manifest[column], specs[name].dtype)
+            for name, column in of_clip.items()
+            if name in specs
+        }
+        self._of_window = {n: v for n, v in of_window.items() if n in specs}
 
     def of(self, number: int) -> Iterator[tuple[str, Any]]:
         """Yields the features of an example, by its number in the split."""
@@ -469,47 +405,67 @@ def _stored_as(column: Any, dtype: str) -> Any:
     return [np.asarray(value, np.float32) for value in column]
 
 
-class ExampleCheck:
-    """Checks the examples of one shard, as they are read.
+class _ShardCheck:
+    """Checks one shard and its examples, as they are read."""
 
-    Attributes
-    ----------
-    lines : iterable of str
-        What is wrong with them.
-    checked : int
-        How many examples were read.
-    """
-
-    def __init__(self, metadata: Metadata, task: _Task):
+    def __init__(
+        self,
+        root: str,
+        metadata: Metadata,
+        split: str,
+        first: int,
+        shard: ShardEntry,
+        expected: _Expected | None,
+    ):
+        self._root, self._metadata, self._shard = root, metadata, shard
+        self._split, self._first, self._expected = split, first, expected
         specs = metadata.features
-        self._task = task
         self._parser = RecordParser(specs, specs, only_these=True)
         shapes = {spec.shape_in for spec in specs.values()}
         names = [name for name in specs if name not in shapes]
         self._maker = ExampleMaker(self._parser, names)
         target = specs.get("target")
-        is_number = target is not None and target.encoding == INT64_LIST
-        self._number_of = None
-        if "class" in specs and is_number and specs["target"].shape == ():
+        has_number = target is not None and target.encoding == INT64_LIST
+        self._number_of: dict[str, int] = {}
+        if "class" in specs and has_number and specs["target"].shape == ():
             self._number_of = {name: k for k, name in enumerate(metadata.classes)}
-        self.lines, self.checked = _Lines(task.shard.file), 0
+        self._checked = self._found = 0
+        self._lines: list[str] = []
 
-    def add(self, start: int, record: bytes) -> None:
+    def run(self) -> list[str]:
+        """Reads the shard once; returns the lines of its problems."""
+        lines = list(
+            shard_problems(self._root, self._metadata, self._shard, self._check)
+        )
+        if self._checked < self._shard.examples:
+            self._find_damaged_members()
+        lines += self._lines
+        if self._found > MOST_LINES:
+            lines.append(
+                f"{self._shard.file}: {self._found - MOST_LINES} more problems"
+            )
+        return lines
+
+    def _add(self, problem: str) -> None:
+        self._found += 1
+        if self._found <= MOST_LINES:
+            self._lines.append(f"{self._shard.file}: {problem}")
+
+    def _check(self, start: int, record: bytes) -> None:
         """Checks an example whose member begins at a byte of the file."""
-        number = self._task.first + self.checked
-        self.checked += 1
+        number = self._first + self._checked
+        self._checked += 1
         try:
             stored = self._parser.stored(record, 0, len(record))
             found = list(self._differences(number, self._maker.make(stored, dict)))
         except ValueError as error:
             found = [str(error)]
-        where = f"example {number} of {self._task.split}, at byte {start}"
         for problem in found:
-            self.lines.add(f"{where}: {problem}")
+            self._add(f"example {number} of {self._split}, at byte {start}: {problem}")
 
     def _differences(self, number: int, example: Mapping[str, Any]) -> Iterator[str]:
         """Yields how an example differs from its class and from the tables."""
-        if self._number_of is not None and "class" in example:
+        if self._number_of and "class" in example:
             label, target = example["class"], example.get("target")
             meant = self._number_of.get(label)
             if target != meant:
@@ -517,11 +473,44 @@ class ExampleCheck:
                     f"target is {target}, but its class {label!r} has the number "
                     f"{meant}"
                 )
-        expected = self._task.expected
-        for name, meant in () if expected is None else expected.of(number):
+        for name, meant in self._expected.of(number) if self._expected else ():
             found = example.get(name)
             if not _are_same(found, meant):
                 yield f"{name} is {found!r}; {MANIFEST} and {WINDOWS} have {meant!r}"
+
+    def _find_damaged_members(self) -> None:
+        """Adds what is wrong with each member that cannot be read, by the index.
+
+        Reading from the beginning ends at the first of them.
+        """
+        try:
+            index = MemberIndex.load(self._root).shards[self._shard.file]
+            index.check()
+        except (FileNotFoundError, InputError, KeyError, ValueError):
+            return
+        size = files.size(files.join(self._root, self._shard.file))
+        places, reader = ExamplePlaces([index]), MemberReader([self._root])
+        for number in range(len(index.offsets)):
+            span = index.span(number)
+            stop = span.first + span.examples
+            first, last = self._first + span.first, self._first + stop - 1
+            which = (
+                f"example {first}" if first == last else f"examples {first} to {last}"
+            )
+            where = f"{which} of {self._split}, at byte {span.offset}"
+            if size != index.bytes:
+                if span.offset + span.size > size:
+                    self._add(f"{where}: the file ends before")
+                continue
+            try:
+                for wanted in places.find(np.arange(span.first, stop)):
+                    for _ in reader.read(wanted):
+                        pass
+            except DamagedRecord as error:
+                self._add(f"{where}: {error.args[-1]}")
+            except InputError as error:
+                self._add(str(error))
+                return
 
 
 def _are_same(found: Any, meant: Any) -> bool:
@@ -531,38 +520,3 @@ def _are_same(found: Any, meant: Any) -> bool:
     found, meant = np.asarray(found), np.asarray(meant)
     is_float = found.dtype.kind == "f" and meant.dtype.kind == "f"
     return np.array_equal(found, meant, equal_nan=is_float)
-
-
-def _damaged_members(root: str, task: _Task) -> Iterator[str]:
-    """Yields what is wrong with each member that cannot be read, if the index shows it.
-
-    Reading from the beginning ends at the first of them.
-    """
-    try:
-        index = MemberIndex.load(root).shards[task.shard.file]
-        index.check()
-    except (FileNotFoundError, InputError, KeyError, ValueError):
-        return
-    size = files.size(files.join(root, task.shard.file))
-    places, reader = ExamplePlaces([index]), MemberReader([root])
-    for number in range(len(index.offsets)):
-        span = index.span(number)
-        first = task.first + span.first
-        which = f"example {first} of {task.split}"
-        if span.examples > 1:
-            which = f"examples {first} to {first + span.examples - 1} of {task.split}"
-        where = f"{which}, at byte {span.offset}"
-        if size != index.bytes:
-            if span.offset + span.size > size:
-                yield f"{where}: the file ends before"
-            continue
-        numbers = np.arange(span.first, span.first + span.examples)
-        try:
-            for wanted in places.find(numbers):
-                for _ in reader.read(wanted):
-                    pass
-        except DamagedRecord as error:
-            yield f"{where}: {error.args[-1]}"
-        except InputError as error:
-            yield str(error)
-            return
