@@ -215,7 +215,7 @@ def cast(name: str, array: Array, dtype: str) -> Array:
     if "string" not in (dtype, dtype_of(array)):
         with np.errstate(all="ignore"):
             made = _converted(array, dtype)
-            if made is not None and _holds(made, array):
+            if made is not None and holds(made, array):
                 return made
     raise InputError(
         f"Feature {name} is {dtype}, which does not hold the value "
@@ -237,7 +237,7 @@ def _converted(array: Array, dtype: str) -> Array | None:
     return np.asarray(array).astype(wanted)
 
 
-def _holds(made: Array, array: Array) -> bool:
+def holds(made: Array, array: Array) -> bool:
     """Whether a converted array has the same values."""
     if made.dtype.kind == "c" or array.dtype.kind == "c":
         parts = (made.real, array.real), (made.imag, array.imag)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class ExampleEncoder:
         if count == 0:
             return []
         constant = bytearray()
-        parts: list[bytes | list[bytes] | list[memoryview]] = []
+        parts: list[Iterable[bytes | memoryview]] = []
         length = [0] * count
         total = 0
         for spec in self._specs:
@@ -95,31 +96,23 @@ class ExampleEncoder:
             ):
                 constant += encode_entry(spec, value)
                 continue
-            parts.append(bytes(constant))
+            parts.append(repeat(bytes(constant)))
             total += len(constant)
             constant.clear()
             if isinstance(value, np.ndarray) and spec.encoding in _FIXED_SIZE:
                 arrays = _rows(_as_stored(spec, value), count)
                 payload = arrays[0].nbytes
                 prefix = array_prefix(spec, payload)
-                parts += [prefix, arrays]
+                parts += [repeat(prefix), arrays]
                 total += len(prefix) + payload
                 continue
             rows = value if isinstance(value, list) else _row_values(spec, value, count)
             entries = [b"" if row is None else encode_entry(spec, row) for row in rows]
             parts.append(entries)
             length = [n + len(entry) for n, entry in zip(length, entries, strict=True)]
-        parts.append(bytes(constant))
         total += len(constant)
-        return [
-            b"".join(
-                [
-                    b"\x0a" + varint(total + length[i]),
-                    *(p if isinstance(p, bytes) else p[i] for p in parts),
-                ]
-            )
-            for i in range(count)
-        ]
+        heads = [b"\x0a" + varint(total + n) for n in length]
+        return list(map(b"".join, zip(heads, *parts, repeat(bytes(constant)))))
 
 
 def _row_values(
@@ -282,7 +275,8 @@ def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
         # Overlapping windows are rows of a view; each row is contiguous.
         return [little[i].view(np.uint8).data for i in range(count)]
     flat = np.ascontiguousarray(little).reshape(count, -1).view(np.uint8)
-    return [flat[i].data for i in range(count)]
+    view, size = flat.reshape(-1).data, flat.shape[1]
+    return [view[i * size : (i + 1) * size] for i in range(count)]
 
 
 # Equal shapes take equally many bytes.

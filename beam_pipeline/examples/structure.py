@@ -16,7 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_pipeline.examples.spec import FeatureSpec, Shape
+from beam_pipeline.examples.spec import (
+    INT64_LIST,
+    FeatureSpec,
+    Shape,
+    encoding_for,
+    needs_shape,
+)
 
 ONLY = "element"
 
@@ -183,6 +189,49 @@ def feature_name(
         if not {unlike, indices(unlike), dense_shape(unlike), *parts} & set(taken):
             return unlike
     raise AssertionError("numbers end")
+
+
+def add_feature(
+    specs: dict[str, FeatureSpec],
+    name: str,
+    dtype: str,
+    shape: Shape | None,
+    encoding: str | None = None,
+    *,
+    optional: bool = False,
+    has_shape: bool | None = None,
+) -> None:
+    """Adds a feature, after the one with the shape of its arrays, if there is one.
+
+    Parameters
+    ----------
+    specs : dict
+        The features by name.
+    encoding : str, optional
+        Default: that of :func:`.encoding_for`.
+    has_shape : bool, optional
+        Whether the shape of each array is stored. Default: if the number of its values
+        does not show it.
+    """
+    shape_in = None
+    if needs_shape(shape) if has_shape is None else has_shape:
+        shape_in = feature_name((shape_feature(name),), specs)
+        specs[shape_in] = FeatureSpec(
+            shape_in,
+            "int64",
+            (None if shape is None else len(shape),),
+            INT64_LIST,
+            f"shape of {name}",
+            optional=optional,
+        )
+    specs[name] = FeatureSpec(
+        name,
+        dtype,
+        shape,
+        encoding or encoding_for(dtype, shape),
+        shape_in=shape_in,
+        optional=optional,
+    )
 
 
 def needed_features(

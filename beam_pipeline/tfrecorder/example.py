@@ -40,7 +40,7 @@ _OWN_FIELDS = "_tfrecordable_fields"
 # What is known of each class. There are few, and they are used for every example.
 _DECLARED: dict[type, dict[str, fields.Field]] = {}
 _RELEASED: dict[type, list[str]] = {}
-_ENCODERS: dict[type, fields.RecordEncoder] = {}
+_ENCODERS: dict[type, fields.ClassEncoder] = {}
 
 E = TypeVar("E", bound="Example")
 
@@ -266,7 +266,8 @@ class Example:
         UnstorableAttribute
             If a value is not of its declared type. It is a TypeError.
         """
-        return serialise(self)
+        (record,), _ = encoder_of(type(self)).encode([self])
+        return record
 
     def get_byte_size(self) -> int:
         """Returns the length of :meth:`serialize_to_string`."""
@@ -343,26 +344,10 @@ def _released(cls: type[Example]) -> list[str]:
     return _RELEASED[cls]
 
 
-def serialise(example: Example, example_class: type[Example] | None = None) -> bytes:
-    """Returns the ``tf.train.Example`` of an example, serialised.
-
-    Parameters
-    ----------
-    example_class : type, optional
-        The class that declares what is stored. Default: that of the example.
-
-    Raises
-    ------
-    UnstorableAttribute
-        If a value is not of its declared type.
-    """
-    return encoder_of(example_class or type(example)).encode(example)
-
-
-def encoder_of(cls: type[Example]) -> fields.RecordEncoder:
+def encoder_of(cls: type[Example]) -> fields.ClassEncoder:
     """Returns the encoder of a class."""
     if cls not in _ENCODERS:
-        _ENCODERS[cls] = fields.RecordEncoder(declared_fields(cls))
+        _ENCODERS[cls] = fields.ClassEncoder(declared_fields(cls))
     return _ENCODERS[cls]
 
 

@@ -1,24 +1,18 @@
-"""The types of stored attributes, which values they accept, and their records.
-
-The chunks of one example mostly have equal shapes and equal numbers: then their records
-are the rows of one array of bytes, which is several times as fast as one by one.
-"""
+"""The types of stored attributes, which values they accept, and their records."""
 
 from __future__ import annotations
 
-import itertools
-import operator
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.elements.values import holds
 from beam_pipeline.errors import OptionError, UnstorableAttribute
-from beam_pipeline.examples.encoding import encode_entry
-from beam_pipeline.examples.protobuf import varint
+from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
@@ -27,13 +21,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     Shape,
 )
-from beam_pipeline.storage.tfrecord import FramedRecords, frame_rows
-
-# Some records, and the values of their numeric features.
-Encodings = tuple[Sequence[bytes] | FramedRecords, dict[str, Any]]
-
-# From this number of equal records on, they are made together.
-_FEW = 4
+from beam_pipeline.examples.structure import add_feature
 
 STRING, BYTES = "string", "bytes"
 
@@ -90,11 +78,9 @@ class Field:
         OptionError
             If there is no such type.
         """
-        if dtype in (STRING, str):
-            return cls(STRING, optional=optional)
-        if dtype in (BYTES, bytes):
-            return cls(BYTES, optional=optional)
-        return cls(_number_dtype(dtype), optional=optional)
+        names = {str: STRING, bytes: BYTES, STRING: STRING, BYTES: BYTES}
+        found = names.get(dtype) if isinstance(dtype, str | type) else None
+        return cls(found or _number_dtype(dtype), optional=optional)
 
     @classmethod
     def array(
@@ -129,28 +115,27 @@ class Field:
 
         The second one, of arrays whose shape differs, is ``<name>/shape``.
         """
-        optional = self.optional
-        if self.dtype in (STRING, BYTES):
-            return (FeatureSpec(name, STRING, (), BYTES_LIST, optional=optional),)
-        if self.shape == ():
-            encoding = {"f4": FLOAT_LIST}.get(np.dtype(self.dtype).str[1:], RAW)
-            if np.dtype(self.dtype).kind in "biu" and self.dtype != "uint64":
-                encoding = INT64_LIST
-            return (FeatureSpec(name, self.dtype, (), encoding, optional=optional),)
-        if self.shape is not None and None not in self.shape:
-            return (FeatureSpec(name, self.dtype, self.shape, RAW, optional=optional),)
-        shape_name = f"{name}/shape"
-        axes = None if self.shape is None else len(self.shape)
-        return (
-            FeatureSpec(
-                name, self.dtype, self.shape, RAW, shape_in=shape_name,
-                optional=optional,
-            ),
-            FeatureSpec(
-                shape_name, "int64", (axes,), INT64_LIST, f"shape of {name}",
-                optional=optional,
-            ),
+        made: dict[str, FeatureSpec] = {}
+        if self.is_text:
+            dtype, encoding = STRING, BYTES_LIST
+        else:
+            dtype, encoding = self.dtype, RAW
+            kind = np.dtype(dtype).kind
+            if self.shape == () and (dtype == "float32" or kind in "biu"):
+                encoding = FLOAT_LIST if kind == "f" else INT64_LIST
+            if dtype == "uint64":
+                encoding = RAW
+        has_shape = self.shape is None or None in self.shape
+        add_feature(
+            made, name, dtype, self.shape, encoding,
+            optional=self.optional, has_shape=has_shape,
         )  # fmt: skip
+        return tuple(made[key] for key in sorted(made))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are texts or bytes."""
+        return self.dtype in (STRING, BYTES)
 
     def encodable(self, value: Any) -> Any:
         """Returns a value as it is stored.
@@ -161,7 +146,7 @@ class Field:
 
         Returns
         -------
-        bytes, or numpy.ndarray in little-endian C order
+        bytes, or numpy.ndarray in C order
             Text as UTF-8; numbers with the declared dtype.
 
         Raises
@@ -228,47 +213,30 @@ def _text(value: Any) -> bytes:
 
 def _numbers(value: Any, dtype: np.dtype[Any], *, is_scalar: bool) -> npt.NDArray[Any]:
     """Returns a value as an array of a dtype; see :meth:`Field.encodable`."""
-    little = dtype.newbyteorder("<")
     if isinstance(value, np.ndarray) and value.dtype == dtype:
-        return value.astype(little, copy=False)
+        return value
     try:
         found = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise UnstorableValue(f"found {describe(value)}: {error}") from error
-    if found.size == 0 and isinstance(value, list | tuple):
-        return found.astype(little)
+    is_list = isinstance(value, list | tuple)
+    if found.size == 0 and is_list:
+        return found.astype(dtype)
     if found.dtype.kind == "O" and _are_integers(value):
         raise UnstorableValue(f"found {describe(value)}, which does not fit")
-    if found.dtype.kind not in _ACCEPTED[dtype.kind]:
-        raise UnstorableValue(f"found {describe(value)}")
     is_integer = found.dtype.kind in "biu"
-    may_round = is_scalar or isinstance(value, list | tuple)
-    if not (is_integer or may_round or np.can_cast(found.dtype, dtype)):
+    may_round = is_scalar or is_list or np.can_cast(found.dtype, dtype)
+    if found.dtype.kind not in _ACCEPTED[dtype.kind] or not (is_integer or may_round):
         raise UnstorableValue(f"found {describe(value)}")
     with np.errstate(over="ignore"):
-        stored = found.astype(little)
+        stored = found.astype(dtype)
     if is_integer:
-        fits = _integers_fit(found, dtype)
+        fits = holds(stored, found)
     else:
         fits = not bool((np.isinf(stored) & ~np.isinf(found)).any())
     if not fits:
         raise UnstorableValue(f"found {describe(value)}, which does not fit")
     return stored
-
-
-def _integers_fit(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype holds each of these integers exactly."""
-    if values.size == 0:
-        return True
-    low, high = int(values.min()), int(values.max())
-    if dtype.kind == "b":
-        return low >= 0 and high <= 1
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return int(limits.min) <= low and high <= int(limits.max)
-    # Up to this number, floats have no gaps.
-    whole: int = 2 ** (int(np.finfo(dtype).nmant) + 1)
-    return -whole <= low and high <= whole
 
 
 def _are_integers(value: Any) -> bool:
@@ -298,142 +266,89 @@ Field.TYPE_ARRAY_FLOAT32 = Field.array("float32")
 Field.TYPE_ARRAY_FLOAT64 = Field.array("float64")
 
 
-class RecordEncoder:
+class ClassEncoder:
     """Serialises objects with the attributes that a class declares."""
 
     def __init__(self, declared: Mapping[str, Field]):
         self._declared = declared
         specs = [spec for name in declared for spec in declared[name].specs(name)]
-        self._specs = sorted(specs, key=lambda spec: spec.name.encode())
-        self._numeric = [spec for spec in specs if spec.name in declared
-                         and spec.dtype != STRING]  # fmt: skip
-        self._get = operator.attrgetter(*declared)
+        self._encoder = ExampleEncoder(specs)
+        self._shape_of = {spec.name: spec.shape_in for spec in specs if spec.shape_in}
 
-    def encode(self, example: object) -> bytes:
-        """Returns the ``tf.train.Example`` of an example, serialised.
+    def encode(self, examples: Sequence[object]) -> tuple[list[bytes], dict[str, Any]]:
+        """Returns the records of examples, and the values of their numbers.
 
         Equal values give equal bytes; features are in the order of their names.
+
+        Returns
+        -------
+        records : list of bytes
+            A ``tf.train.Example`` of each, serialised.
+        values : dict
+            Feature to its values: an array with a first axis for the examples, or a
+            list with None for those that lack the feature.
 
         Raises
         ------
         UnstorableAttribute
             If a value is not of its declared type; it names class, attribute and both.
         """
-        return _message(self._entries(self._stored(example)))
-
-    def encode_all(self, examples: Sequence[object]) -> Iterator[Encodings]:
-        """Yields the records of examples in their order, with their values.
-
-        The values have a first axis for the examples. The bytes are those of
-        :meth:`encode`.
-        """
-        rows = [self._values(example) for example in examples]
-        columns = list(zip(*rows, strict=True))
-        alike = zip(*map(_likeness, self._declared.values(), columns), strict=True)
-        start = 0
-        for _, group in itertools.groupby(alike):
-            stop = start + sum(1 for _ in group)
-            if stop - start >= _FEW:
-                arrays = [column[start:stop] for column in columns]
-                yield self._rows(self._stored(examples[start]), arrays, stop - start)
-            else:
-                yield from map(self._one, examples[start:stop])
-            start = stop
-
-    def _values(self, example: object) -> tuple[Any, ...]:
-        found: Any = self._get(example)
-        return found if len(self._declared) > 1 else (found,)
-
-    def _stored(self, example: object) -> dict[str, Any]:
-        """Returns the values of features as they are stored; None for missing ones."""
-        stored: dict[str, Any] = {}
-        for (name, field), value in zip(
-            self._declared.items(), self._values(example), strict=True
-        ):
-            if value is None and field.optional:
+        count = len(examples)
+        if not count:
+            return [], {}
+        columns: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
+        for name, field in self._declared.items():
+            found = _column(name, field, examples)
+            is_shared = not isinstance(found, list) and np.ndim(found) == 0
+            if found is None:
+                found = [None] * count
+            columns[name] = found
+            if field.is_text:
                 continue
-            try:
-                stored[name] = field.encodable(value)
-            except UnstorableValue as error:
-                where = f"{type(example).__name__}.{name}"
-                raise UnstorableAttribute(
-                    where, _problem(field, value, error)
-                ) from error
-            stored[f"{name}/shape"] = list(np.shape(stored[name]))
-        return stored
-
-    def _entries(self, stored: Mapping[str, Any]) -> list[tuple[str, bytes]]:
-        return [
-            (spec.name, encode_entry(spec, stored[spec.name]))
-            for spec in self._specs
-            if spec.name in stored
-        ]
-
-    def _one(self, example: object) -> Encodings:
-        stored = self._stored(example)
-        # Copies: a view would keep the array that it is part of.
-        arrays = {
-            spec.name: np.array(stored[spec.name])[np.newaxis]
-            for spec in self._numeric
-            if spec.name in stored
-        }
-        return [_message(self._entries(stored))], self._with_shapes(arrays)
-
-    def _rows(
-        self, first: Mapping[str, Any], columns: Sequence[Any], count: int
-    ) -> Encodings:
-        """Returns the records of examples that differ in the values of arrays alone."""
-        arrays: dict[str, Any] = {}
-        for (name, field), column in zip(self._declared.items(), columns, strict=True):
-            if name in first and field.dtype not in (STRING, BYTES):
-                shape = (count, *first[name].shape)
-                arrays[name] = (
-                    np.concatenate(column).reshape(shape)
-                    if field.shape != ()
-                    else np.broadcast_to(first[name], shape)
-                )
-        entries = self._entries(first)
-        message = _message(entries)
-        rows = np.empty((count, len(message)), np.uint8)
-        rows[:] = np.frombuffer(message, np.uint8)
-        end = len(message) - sum(len(entry) for _, entry in entries)
-        for name, entry in entries:
-            end += len(entry)
-            # The bytes of an array are the end of its entry.
-            if name in arrays and self._declared[name].shape != ():
-                values = arrays[name].reshape(count, -1).view(np.uint8)
-                rows[:, end - values.shape[1] : end] = values
-        return frame_rows(rows), self._with_shapes(arrays)
-
-    def _with_shapes(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        for spec in self._numeric:
-            if spec.shape_in is not None and spec.name in arrays:
-                shape = arrays[spec.name].shape[1:]
-                arrays[spec.shape_in] = np.array([shape], np.int64)
-        return arrays
+            if is_shared and not isinstance(found, list):
+                columns[name], found = found.item(), np.full(count, found)
+            numbers[name] = found
+            shape_in = self._shape_of.get(name)
+            if shape_in is None:
+                continue
+            if isinstance(found, list):
+                shapes: Any = [None if v is None else v.shape for v in found]
+                columns[shape_in] = numbers[shape_in] = shapes
+            else:
+                columns[shape_in] = found.shape[1:]
+                numbers[shape_in] = np.array([found.shape[1:]], np.int64)
+        return self._encoder.encode(count, columns), numbers
 
 
-def _message(entries: Sequence[tuple[str, bytes]]) -> bytes:
-    content = b"".join([entry for _, entry in entries])
-    return b"\x0a" + varint(len(content)) + content
+def _column(name: str, field: Field, examples: Sequence[object]) -> Any:
+    """Returns the values of an attribute as they are stored.
 
-
-def _likeness(field: Field, column: Sequence[Any]) -> list[Any]:
-    """Returns, for each value, what is equal for values that rows may share."""
+    It is a number or a text, if all examples share the object; an array with a first
+    axis, if their arrays are alike; or a list, with None for a missing value.
+    """
+    values = [getattr(example, name) for example in examples]
+    first = _stored(name, field, examples[0], values[0])
     if field.shape == ():
-        # Not the values: True, 1 and 1.0 are equal, and so are 0.0 and -0.0.
-        return [
-            (type(value), repr(value)) if isinstance(value, _SCALARS) else object()
-            for value in column
-        ]
-    if set(map(type, column)) == {np.ndarray} and {array.dtype for array in column} == {
-        np.dtype(field.dtype)
-    }:
-        return [array.shape or object() for array in column]
-    return [None if value is None else object() for value in column]
+        if all(value is values[0] for value in values):
+            return first
+    elif {type(value) for value in values} == {np.ndarray} and {
+        (value.dtype, value.shape) for value in values
+    } == {(first.dtype, first.shape)}:
+        return np.concatenate(values).reshape(len(values), *first.shape)
+    others = zip(examples[1:], values[1:], strict=True)
+    return [first, *(_stored(name, field, *each) for each in others)]
 
 
-_SCALARS = (str, bytes, int, float, complex, np.generic, type(None))
+def _stored(name: str, field: Field, example: object, value: Any) -> Any:
+    """Returns a value as it is stored; None for one that may be left out."""
+    if value is None and field.optional:
+        return None
+    try:
+        return field.encodable(value)
+    except UnstorableValue as error:
+        where = f"{type(example).__name__}.{name}"
+        raise UnstorableAttribute(where, _problem(field, value, error)) from error
 
 
 def _problem(field: Field, value: Any, error: UnstorableValue) -> str:

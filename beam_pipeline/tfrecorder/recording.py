@@ -67,9 +67,6 @@ Progress = Callable[[int, int], Any] | bool | None
 
 # The rows that one worker turns into parts at a time. The bytes of shards depend on it.
 ROWS_PER_BLOCK = 64
-# Values wait for the statistics up to this number of examples, and of bytes.
-_WAITING = 4096
-_WAITING_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,29 +254,20 @@ class RowEncoder:
     def encode(self, sources: tuple[str, Sequence[Source]]) -> Iterator[Encoded]:
         """Yields the records of each row, as soon as they are made."""
         split, rows = sources
-        waiting = _Waiting()
         for example in examples_of(
             rows, self.example_class, self.kwargs, log_in_csv_file=self.log_in_csv_file
         ):
             lines = () if example.csv_line is None else (example.csv_line,)
             if example.ignored is not None:
                 yield Encoded(split, (), {}, lines, 1, (example.ignored,))
-                continue
-            yield Encoded(split, (), {}, lines, 1)
-            for records, columns in self._runs(example):
-                yield Encoded(split, records, {})
-                waiting.add(columns)
+            else:
+                yield Encoded(split, *self._records(example), lines, 1)
             released(example)
             del example  # before the next one is loaded
-            if waiting.is_full():
-                yield Encoded(split, (), waiting.take())
-        if waiting.columns:
-            yield Encoded(split, (), waiting.take())
 
-    def _runs(self, example: SourceExample) -> Iterator[Any]:
-        encoder = encoder_of(self.example_class)
+    def _records(self, example: SourceExample) -> tuple[list[bytes], dict[str, Any]]:
         try:
-            yield from encoder.encode_all(example.chunks)
+            return encoder_of(self.example_class).encode(example.chunks)
         except UnstorableAttribute as error:
             name = source_name(example.source)
             raise UnstorableAttribute(name, str(error)) from error
@@ -287,31 +275,6 @@ class RowEncoder:
             raise
         except Exception as error:
             raise failed(example.source, "an attribute", error) from error
-
-
-class _Waiting:
-    """Values of features that are added to the statistics together."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, list[Any]] = {}
-        self._examples = self._bytes = 0
-
-    def add(self, columns: Mapping[str, Any]) -> None:
-        """Adds the arrays of some examples, each with a first axis for them."""
-        for name, values in columns.items():
-            self.columns.setdefault(name, []).append(values)
-            self._bytes += values.nbytes
-        self._examples += len(next(iter(columns.values()), ()))
-
-    def is_full(self) -> bool:
-        """Whether it is time to take them."""
-        return self._examples >= _WAITING or self._bytes >= _WAITING_BYTES
-
-    def take(self) -> dict[str, Any]:
-        """Returns the arrays of each feature, and forgets them."""
-        taken = {name: tuple(pieces) for name, pieces in self.columns.items()}
-        self.__init__()  # type: ignore[misc]
-        return taken
 
 
 class SourceExample(NamedTuple):

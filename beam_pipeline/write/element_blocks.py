@@ -28,7 +28,6 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.storage.pages import Pages, PageWriter, Place, read_place
-from beam_pipeline.storage.tfrecord import FramedRecords
 from beam_pipeline.write.member_files import MemberFile, MemberFileWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
 
@@ -39,10 +38,10 @@ class Encoded(NamedTuple):
     Attributes
     ----------
     split : str
-    records : sequence of bytes, or FramedRecords
+    records : sequence of bytes
     columns : mapping
-        The values of their features: one array for all examples; a list with an array,
-        or None, for each; or a tuple of arrays for some examples each.
+        The values of their features: one array for all examples; or a list with an
+        array, or None, for each.
     lines : sequence of str
         Lines of the split's table of sources.
     sources : int
@@ -52,7 +51,7 @@ class Encoded(NamedTuple):
     """
 
     split: str
-    records: Sequence[bytes] | FramedRecords
+    records: Sequence[bytes]
     columns: Mapping[str, Any]
     lines: Sequence[str] = ()
     sources: int = 0
@@ -151,14 +150,15 @@ class Seen:
     def add(self, specs: Iterable[FeatureSpec], columns: Mapping[str, Any]) -> None:
         """Adds the features of some examples."""
         for spec in specs:
-            values = columns.get(spec.name, ())
+            values = columns.get(spec.name)
             if isinstance(values, list):
                 shapes = {np.shape(value) for value in values if value is not None}
                 if any(value is None for value in values):
                     self.missing.add(spec.name)
+            elif values is None or spec.has_fixed_shape:
+                continue
             else:
-                several = values if isinstance(values, tuple) else (values,)
-                shapes = {array.shape[1:] for array in several}
+                shapes = {values.shape[1:]}
             for shape in () if spec.has_fixed_shape else shapes:
                 self.cover(spec.name, shape)
 

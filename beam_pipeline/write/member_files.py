@@ -38,7 +38,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import MemberWriter, compress_member
 from beam_pipeline.storage.tfrecord import (
     FRAME_BYTES,
-    FramedRecords,
     frame_parts,
     suffix_for,
 )
@@ -221,14 +220,14 @@ class MemberFileWriter:
         self._members: list[tuple[int, int, int]] = []
         self._examples = self._raw = 0
         # Of the member that is not complete: its content in pieces.
-        self._pieces: list[bytes | memoryview] = []
+        self._pieces: list[bytes] = []
         self._length = self._records = 0
         # Complete members: some that wait, and groups that threads compress.
         self._group: _Group = []
         self._group_bytes = 0
         self._compressing: deque[Callable[[], tuple[_Group, list[bytes]]]] = deque()
 
-    def write_all(self, records: Iterable[bytes] | FramedRecords) -> None:
+    def write_all(self, records: Iterable[bytes]) -> None:
         """Adds records.
 
         Raises
@@ -236,9 +235,6 @@ class MemberFileWriter:
         InputError
             If readers would not accept one of them.
         """
-        if isinstance(records, FramedRecords):
-            self._add(memoryview(records.data), records.size, records.records)
-            return
         for record in records:
             if len(record) > MOST_RECORD_BYTES:
                 raise InputError(
@@ -247,36 +243,14 @@ class MemberFileWriter:
                     "several."
                 )
             size = len(record) + FRAME_BYTES
-            self._begin_record(size)
+            if self._records and self._length + size > self._member_limit:
+                self._end_member()
             self._pieces += frame_parts(record)
-            self._count(1, size)
-
-    def _add(self, framed: memoryview, size: int, left: int) -> None:
-        """Adds framed records of equal size."""
-        while left:
-            self._begin_record(size)
-            count = min(left, max(self._room_in_member() // size, 1))
-            if self._room:
-                count = min(count, self._room - self._examples - self._records)
-            self._pieces.append(framed[: count * size])
-            framed = framed[count * size :]
-            left -= count
-            self._count(count, count * size)
-
-    def _begin_record(self, size: int) -> None:
-        if self._records and self._room_in_member() < size:
-            self._end_member()
-
-    def _room_in_member(self) -> int:
-        return self._member_limit - self._length
-
-    def _count(self, records: int, size: int) -> None:
-        """Counts records; ends the file if it has as many as it shall have."""
-        self._records += records
-        self._length += size
-        if self._examples + self._records == self._room:
-            self._end_file()
-            self._room = next(self._rooms)
+            self._records += 1
+            self._length += size
+            if self._examples + self._records == self._room:
+                self._end_file()
+                self._room = next(self._rooms)
 
     @property
     def files(self) -> int:

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from beam_pipeline.errors import ExampleError, InputError, OptionError
 from beam_pipeline.examples.decoding import decode_examples
-from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.tfrecorder import Example, array_feature, feature, tfrecordable
 from beam_pipeline.tfrecorder.example import encoder_of
-from tests.tfrecorder.test_recording import unframed
 
 Field = Example.Field
 
@@ -186,49 +183,32 @@ def test_a_record_holds_what_is_declared():
 
 
 @given(st.data())
-def test_records_are_those_of_the_encoder_of_all_examples(data):
-    """The fast way for one example against the general one for many."""
-    shapes = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=3)
-    array = data.draw(hnp.arrays(np.float32, shapes))
-    mel = data.draw(hnp.arrays(np.float64, st.tuples(st.integers(0, 3), st.just(2))))
-    label = data.draw(st.integers(-(2**31), 2**31 - 1))
-    note = data.draw(st.text() | st.binary())
-    record = Clip("a", array, label, mel=mel, note=note).serialize_to_string()
-    columns = {
-        "data": array[np.newaxis],
-        "data/shape": np.array([array.shape]),
-        "label": label,
-        "mel": mel[np.newaxis],
-        "mel/shape": np.array([mel.shape]),
-        "note": note,
-    }
-    assert [record] == ExampleEncoder(Clip.feature_specs()).encode(1, columns)
-
-
-def test_records_made_together_are_those_made_one_by_one():
-    """Runs of equal shapes and numbers, between others that look equal."""
-    weights = [
-        *[0.5] * 6,
-        *[0.0] * 5,
-        *[-0.0] * 5,
-        1,
-        *[1.0] * 4,
-        *map(float, range(9)),
-    ]
-    sizes = [*[3] * 9, *[2] * 9, *[0] * 4, *[4] * 9]
-    examples = [
-        More("x", np.full((size, 2), i, "f4"), 7, mel=np.ones((1, 2)), weight=weight)
-        for i, (size, weight) in enumerate(zip(sizes, weights, strict=False))
-    ]
-    examples[3].data = examples[3].data.tolist()
-    examples[8].mel = examples[8].mel.astype(">f8")
-    found = []
-    for records, columns in encoder_of(More).encode_all(examples):
-        found += unframed(records)
-        assert {len(columns["weight"]), len(columns["data"])} == {
-            len(unframed(records))
-        }
-    assert found == [example.serialize_to_string() for example in examples]
+def test_records_made_together_are_those_made_one_by_one(data):
+    """Of equal shapes and numbers, and of others that look equal."""
+    shapes = st.tuples(st.integers(0, 3), st.just(2))
+    fixed = data.draw(st.booleans()) and data.draw(shapes)
+    weights = st.sampled_from([0.5, 0.0, -0.0, 1, 1.0, True])
+    examples = []
+    for i in range(data.draw(st.integers(1, 5))):
+        array = np.full(fixed or data.draw(shapes), i, "f4")
+        form = data.draw(st.sampled_from(["<f4", ">f4", "list"]))
+        made = array.tolist() if form == "list" else array.astype(form)
+        examples.append(
+            More(
+                "x",
+                made if array.size else array,
+                7,
+                mel=np.full((i % 2, 2), 0.1),
+                note=data.draw(st.none() | st.text() | st.binary()),
+                weight=data.draw(weights),
+            )
+        )
+    records, numbers = encoder_of(More).encode(examples)
+    assert records == [example.serialize_to_string() for example in examples]
+    for number, example in enumerate(examples):
+        for name in ("data", "weight", "label"):
+            expected = np.asarray(getattr(example, name), numbers[name][number].dtype)
+            np.testing.assert_array_equal(numbers[name][number], expected)
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4"])

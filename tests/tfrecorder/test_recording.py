@@ -10,7 +10,6 @@ import pytest
 
 from beam_pipeline.errors import ExampleError, InputError, OptionError
 from beam_pipeline.examples.decoding import decode_examples
-from beam_pipeline.storage.tfrecord import FramedRecords
 from beam_pipeline.tfrecorder import (
     Example,
     IgnoreExampleException,
@@ -75,19 +74,9 @@ def run(sources, cls=Word, **kwargs):
         if encoded.sources:
             line = next(iter(encoded.lines), None)
             found.append((line, [], next(iter(encoded.skipped), None)))
-        letters = [
-            e["letter"] for e in decode_examples(unframed(encoded.records), specs)
-        ]
+        letters = [e["letter"] for e in decode_examples(encoded.records, specs)]
         found[-1][1].extend(letters)
     return found
-
-
-def unframed(records):
-    """The records without what frames them."""
-    if not isinstance(records, FramedRecords):
-        return list(records)
-    data, size, count = records
-    return [data[i * size + 12 : (i + 1) * size - 4] for i in range(count)]
 
 
 def test_rows_become_chunks_and_lines():

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.storage.gzip_members import Members
 from beam_pipeline.storage.tfrecord import (
-    FRAME_BYTES,
-    FramedRecords,
     frame_record,
     read_any_records,
 )
@@ -137,21 +135,6 @@ def test_files_of_known_sizes_are_moved_as_shards(tmp_path, way):
     )
     assert list(ShardSizes(multiple_of=2).known(40)) == []
     assert list(ShardSizes(num_shards=2).known(None)) == []
-
-
-def test_framed_records_are_written_as_records_one_by_one(tmp_path):
-    records = records_of([100] * 1000)
-    framed = FramedRecords(
-        b"".join(map(frame_record, records)), 100 + FRAME_BYTES, len(records)
-    )
-    for name, way in enumerate([{"elements_per_file": 300}, {"shard_bytes": 9000}]):
-        sizes = ShardSizes(**way)
-        folder = tmp_path / str(name)
-        one, other = (
-            write_blocks(folder, [some], sizes, sizes.known(None))
-            for some in (records, framed)
-        )
-        assert [each.sha256 for each in one] == [each.sha256 for each in other]
 
 
 @pytest.mark.parametrize("options", [
