@@ -45,7 +45,7 @@ def test_known_values():
         888929764904, 64966098400, 876949261993
     ]  # fmt: skip
     mixed = MixedStretches(11, length=2, pooled=3, seed=0, epoch=0)
-    assert mixed.at(np.arange(11)).tolist() == [7, 9, 6, 10, 8, 4, 0, 3, 5, 2, 1]
+    assert mixed.at(np.arange(11)).tolist() == [1, 10, 2, 3, 0, 9, 8, 4, 6, 5, 7]
 
 
 @pytest.mark.parametrize("n", [3, 4, 5])
@@ -122,18 +122,19 @@ class TestMixedStretches:
     @given(st.integers(1, 150), st.integers(1, 40), st.integers(1, 9))
     def test_a_pool_holds_whole_stretches(self, n, length, pooled):
         order = MixedStretches(n, length, pooled, 0, 0)
-        count, position = -(-n // (length * pooled)), 0
         seen = []
-        for number in range(count):
-            pool = order.pool(number)
-            assert pool.first == position
-            members = np.concatenate([order.members(int(s)) for s in pool.stretches])
-            positions = np.arange(position, position + pool.size)
-            assert (order.pool_at(positions) == number).all()
-            assert sorted(order.at(positions)) == sorted(members)
-            position += pool.size
-            seen += pool.stretches.tolist()
-        assert position == n
+        for number, first in enumerate(range(0, n, order.pool_size)):
+            positions = np.arange(first, min(first + order.pool_size, n))
+            stretches = order.pool(number)
+            members = np.concatenate([order.members(stretch) for stretch in stretches])
+            found = order.at(positions)
+            assert sorted(found) == sorted(members)
+            of, place = order.places(found)
+            assert set(of.tolist()) <= set(stretches)
+            assert [order.members(s)[k] for s, k in zip(of, place, strict=True)] == (
+                found.tolist()
+            )
+            seen += stretches
         assert sorted(seen) == list(range(-(-n // length)))
 
     def test_examples_of_a_stretch_are_apart(self):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.windows import CLIP
 from beam_pipeline.errors import InputError, shown
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -133,41 +134,63 @@ def _check_together(
     """Raises InputError if two data sets cannot be read as one."""
     if files.is_local(first) != files.is_local(folder):
         raise InputError(f"{first} and {folder} must both be local, or both in stores.")
-    old, new = (
-        {name: spec.to_json() for name, spec in each.features.items()}
-        for each in (metadata, other)
-    )
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            raise _different(
-                first, folder, f"the feature {name}", old.get(name), new.get(name)
-            )
-    if metadata.classes != other.classes:
-        raise InputError(
-            f"{first} has the classes {', '.join(metadata.classes) or 'none'}, but "
-            f"{folder} has {', '.join(other.classes) or 'none'}, so a target would "
-            "mean different classes. `convert --classes` adds classes to a data set."
-        )
+    remedy = f"Read one after the other, or record {folder} with `recipe` {first}."
+    facts = [fact.name for fact in fields(FeatureSpec)]
+    check_features(first, metadata.features, folder, other.features, facts, remedy)
+    check_classes(first, metadata, folder, other)
     recipes = [recipe_json(each) for each in (metadata, other)]
     if all(recipes) and any(each.get(n) for each in recipes for n in SPLITS_OF_HASH):
         for name in OF_SPLITS:
             if recipes[0].get(name) != recipes[1].get(name):
-                raise _different(
-                    first,
-                    folder,
-                    f"`{name}`, which decides splits,",
-                    *(each.get(name) for each in recipes),
+                old, new = (shown(each.get(name)) for each in recipes)
+                raise InputError(
+                    f"{folder} cannot be read together with {first}: `{name}`, which "
+                    f"decides splits, is {new} in it, but {old} in {first}. {remedy}"
                 )
 
 
-def _different(
-    first: str, folder: str, what: str, old: object, new: object
-) -> InputError:
-    return InputError(
-        f"{folder} cannot be read together with {first}: {what} is {shown(new)} in it, "
-        f"but {shown(old)} in {first}. Read one after the other, or record {folder} "
-        f"with `recipe` {first}."
-    )
+def check_features(
+    first: str,
+    specs: Mapping[str, FeatureSpec],
+    folder: str,
+    others: Mapping[str, FeatureSpec],
+    facts: Sequence[str],
+    remedy: str,
+) -> None:
+    """Raises InputError if the features of two data sets differ in one of some facts.
+
+    Parameters
+    ----------
+    first, folder : str
+        The data sets.
+    facts : sequence of str
+        Names of fields of :class:`.FeatureSpec`.
+    remedy : str
+        What to do, for the message.
+    """
+    for name in sorted({*specs, *others}):
+        here, there = specs.get(name), others.get(name)
+        if here is None or there is None:
+            lacks, has = (first, folder) if here is None else (folder, first)
+            raise InputError(f"{lacks} lacks the feature {name} of {has}. {remedy}")
+        for fact in facts:
+            old, new = getattr(here, fact), getattr(there, fact)
+            if old != new:
+                raise InputError(
+                    f"{folder} cannot be read together with {first}: the feature "
+                    f"{name} has the {fact} {shown(new)} in it, but {shown(old)} in "
+                    f"{first}. {remedy}"
+                )
+
+
+def check_classes(first: str, one: Any, folder: str, other: Any) -> None:
+    """Raises InputError if ``classes`` of two data sets differ."""
+    if one.classes != other.classes:
+        raise InputError(
+            f"{first} has the classes {', '.join(one.classes) or 'none'}, but {folder} "
+            f"has {', '.join(other.classes) or 'none'}, so a target would mean "
+            "different classes. `convert --classes` adds classes to a data set."
+        )
 
 
 def recipe_json(metadata: Metadata) -> Mapping[str, Any]:

@@ -2,10 +2,10 @@
 
 ::
 
-    SourceReader    a trainer's share of some records, in the order of an epoch
+    Share           a trainer's part of the epochs of some records, in their order
       Reading       one iteration: which examples are read together, and where they go
-    read_ahead      runs the tasks of batches in threads, within a limit of bytes
-    Batches         an epoch after the other, and where the next batch is
+    BatchIteration  reads batches in threads ahead, and knows where the next one is
+      Batches       of one sequence of records; :mod:`.mix` has those of several
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.permutation import Integers
@@ -30,6 +29,7 @@ from beam_pipeline.read.mixup import Mixup, check_mixup
 from beam_pipeline.read.orders import (
     POOLED,
     MixedStretches,
+    Order,
     Shuffle,
     check_shuffle,
     make_order,
@@ -47,18 +47,201 @@ from beam_pipeline.write.process_settings import keep_freed_memory
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from beam_pipeline.read.records import Records
+
 # The order of so many examples is computed at once.
 PLANNED = 8192
 
 Batch = dict[str, Any]
-Task = Callable[[], Any]
+# JSON values that say where the next batch is.
+State = dict[str, Any]
+Task = Callable[[], Batch]
 Submit = Callable[..., "Future[Any]"]
+
+
+class Rows(NamedTuple):
+    """Where the examples of a batch are: ``i`` is row ``row_of[i]`` of a part.
+
+    The part is what ``parts[part_of[i]]()`` returns.
+    Parts are functions that read, or wait for what a thread reads.
+    """
+
+    parts: list[Task]
+    part_of: Integers
+    row_of: Integers
+
+
+def gather(rows: Rows) -> Batch:
+    """Returns the batch that rows of some parts are."""
+    parts = [part() for part in rows.parts]
+    if len(parts) == 1 and _are_all(rows.row_of, parts[0]):
+        return parts[0]
+    batch: Batch = {}
+    for name, values in parts[0].items():
+        column: Any
+        if isinstance(values, np.ndarray):
+            column = np.empty((len(rows.part_of), *values.shape[1:]), values.dtype)
+            for number, part in enumerate(parts):
+                here = np.flatnonzero(rows.part_of == number)
+                column[here] = part[name][rows.row_of[here]]
+        else:
+            places = zip(rows.part_of.tolist(), rows.row_of.tolist(), strict=True)
+            column = [parts[number][name][row] for number, row in places]
+        batch[name] = column
+    return batch
+
+
+def _are_all(row_of: Integers, part: Batch) -> bool:
+    """Whether these are all rows of a part, in their order."""
+    return np.array_equal(row_of, np.arange(len(next(iter(part.values()), ()))))
+
+
+def batch_bytes(batch: Mapping[str, Any]) -> int:
+    """Returns about how many bytes of memory a batch takes."""
+    return sum(
+        values.nbytes
+        if isinstance(values, np.ndarray) and values.dtype != object
+        else sum(v.nbytes if isinstance(v, np.ndarray) else 64 for v in values)
+        for values in batch.values()
+    )
+
+
+class Share:
+    """A trainer's share of the epochs of some records, in their order.
+
+    Parameters
+    ----------
+    records : Records
+    shuffle : "global", "shards" or False
+    seed : int
+    shard : (int, int), optional
+    normalize : bool or sequence of str
+
+    Attributes
+    ----------
+    first, examples : int
+        The share is the positions ``first .. first + examples - 1`` of each epoch.
+    smallest : int
+        Examples of the smallest share of a trainer; it differs by at most one.
+    read_bytes : int
+        About how many bytes an example takes in memory.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        shuffle: Shuffle,
+        seed: int,
+        shard: tuple[int, int] | None,
+        normalize: bool | Sequence[str],
+    ):
+        self._records, self._shuffle, self._seed = records, shuffle, seed
+        metadata = records.metadata
+        self._scales = choose_scales(
+            metadata, records.features, normalize, records.statistics
+        )
+        index, count = shard or (0, 1)
+        total = len(records)
+        self.first = index * total // count
+        self.examples = (index + 1) * total // count - self.first
+        self.smallest = total // count
+        self.read_bytes = memory_bytes(metadata, records.features.values())
+        # Of all features, so that the order does not depend on those that are read.
+        self._size = example_bytes(metadata.features.values())
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what decides the order of the examples, and which they are."""
+        records = self._records
+        found = {"examples": len(records), "fingerprint": records.fingerprint}
+        if self._shuffle == "shards":
+            found |= {"stretch": stretch_length(self._size), "stretches": POOLED}
+        return found
+
+    def order(self, epoch: int) -> Order:
+        total = len(self._records)
+        return make_order(total, self._shuffle, self._seed, epoch, self._size)
+
+    def read(self, indices: Integers) -> Batch:
+        return normalise(self._records.read(indices), self._scales)
+
+
+class Reading:
+    """One iteration over a share, which asks for ascending positions.
+
+    Parameters
+    ----------
+    share : Share
+    submit : function
+        Gives work to the threads.
+    threads : int
+    """
+
+    def __init__(self, share: Share, submit: Submit, threads: int):
+        self._share, self._submit, self._threads = share, submit, threads
+        self._epoch = -1
+        self._order: Any = None
+        self._planned, self._planned_at = np.zeros(0, np.int64), 0
+        # Of each pool in memory, the parts that its stretches are.
+        self._pools: dict[int, dict[int, Task]] = {}
+
+    def rows(self, epoch: int, position: int, count: int) -> Rows:
+        """Returns where some examples of an epoch will be, from a position of it on."""
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self._share.order(epoch)
+            self._planned, self._pools = self._planned[:0], {}
+        first = self._share.first + position
+        indices = self._indices(first, count)
+        if isinstance(self._order, MixedStretches):
+            return self._pooled(self._order, first, indices)
+        # Where fewer batches fit ahead than there are threads, they share a batch.
+        fitting = READ_AHEAD_BYTES // max(count * self._share.read_bytes, 1)
+        sharing = min(-(-self._threads // max(fitting, 1)), count)
+        if sharing < 2:
+            read = functools.partial(self._share.read, indices)
+            return Rows([read], np.zeros(count, np.int64), np.arange(count))
+        pieces = np.array_split(indices, sharing)
+        part_of = np.repeat(np.arange(sharing), [len(piece) for piece in pieces])
+        row_of = np.concatenate([np.arange(len(piece)) for piece in pieces])
+        return Rows([self._ahead(piece) for piece in pieces], part_of, row_of)
+
+    def _ahead(self, indices: Integers) -> Task:
+        result: Task = self._submit(self._share.read, indices).result
+        return result
+
+    def _indices(self, first: int, count: int) -> Integers:
+        start = first - self._planned_at
+        if not 0 <= start <= start + count <= len(self._planned):
+            end = self._share.first + self._share.examples
+            stop = min(first + max(PLANNED, count), end)
+            self._planned = self._order.at(np.arange(first, stop))
+            self._planned_at, start = first, 0
+        return self._planned[start : start + count]
+
+    def _pooled(self, order: MixedStretches, first: int, indices: Integers) -> Rows:
+        """Returns rows of the stretches of pools in memory.
+
+        A pool is read when its first example is asked for, and the next pool with it.
+        It is dropped after its last example.
+        """
+        pool, last = (at // order.pool_size for at in (first, first + len(indices) - 1))
+        end = (self._share.first + self._share.examples - 1) // order.pool_size
+        for number in range(pool, min(last + bool(self._threads), end) + 1):
+            if number not in self._pools:
+                self._pools[number] = {
+                    stretch: self._ahead(order.members(stretch))
+                    for stretch in order.pool(number)
+                }
+        self._pools = {n: parts for n, parts in self._pools.items() if n >= pool}
+        stretches, row_of = order.places(indices)
+        numbers, part_of = np.unique(stretches, return_inverse=True)
+        parts = {n: part for parts in self._pools.values() for n, part in parts.items()}
+        return Rows([parts[number] for number in numbers.tolist()], part_of, row_of)
 
 
 class Inline:
     """Runs a task where it is submitted, for reading without threads."""
 
-    def submit(self, task: Task, *args: Any) -> Future[Any]:
+    def submit(self, task: Callable[..., Any], *args: Any) -> Future[Any]:
         done: Future[Any] = Future()
         try:
             done.set_result(task(*args))
@@ -70,282 +253,12 @@ class Inline:
         pass
 
 
-def read_ahead(
-    plan: Callable[[Submit], Iterator[Task]],
-    threads: int,
-    limit: int,
-    size: int,
-) -> Generator[Batch, None, None]:
-    """Yields the batches of a plan in its order, and reads the next ones meanwhile.
+class BatchIteration(ABC):
+    """An iterable of batches whose state is small.
 
     Threads start with the first batch, in the process that iterates. They end when the
     iterator is exhausted, closed or collected, or raises. An error of a task is raised
     where its batch would be.
-
-    Parameters
-    ----------
-    plan : function
-        Takes a function that submits parts of batches to the threads, and returns the
-        tasks that return batches. A task may wait for parts submitted before it.
-    threads : int
-        0: the tasks run in the caller, one at a time.
-    limit : int
-        About how many bytes of batches are held ahead. One batch is always read ahead.
-    size : int
-        About how many bytes a batch takes; the largest that was read counts, once
-        there is one.
-    """
-    keep_freed_memory()  # batches are freed where the next ones are made
-    # A pool without threads of its own also starts none after a fork.
-    pool: Any = ThreadPoolExecutor(threads, "batches") if threads else Inline()
-    process = os.getpid()
-    waiting: deque[Future[Batch]] = deque()
-    largest = 0
-    try:
-        tasks = plan(pool.submit)
-        while True:
-            fitting = limit // max(largest or size, 1)
-            most = max(min(2 * threads, fitting), 1)
-            while len(waiting) < most:
-                task = next(tasks, None)
-                if task is None:
-                    break
-                waiting.append(pool.submit(task))
-            if not waiting:
-                return
-            batch = waiting.popleft().result()
-            largest = max(largest, batch_bytes(batch))
-            yield batch
-            del batch
-            if os.getpid() != process:
-                raise InputError(
-                    "The iteration began in another process, whose threads this one "
-                    "does not have. Iterate over the batches anew, in this process."
-                )
-    finally:
-        if os.getpid() == process:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def batch_bytes(batch: Mapping[str, Any]) -> int:
-    """Returns about how many bytes of memory a batch takes."""
-    return sum(_bytes(values) for values in batch.values())
-
-
-def _bytes(values: Any) -> int:
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        return values.nbytes
-    return sum(
-        value.nbytes if isinstance(value, np.ndarray) else 64 for value in values
-    )
-
-
-def gather(
-    parts: Sequence[Future[Batch]],
-    part_of: Integers,
-    row_of: Integers,
-) -> Batch:
-    """Returns a batch whose example ``i`` is row ``row_of[i]`` of ``part_of[i]``."""
-    used = [int(part) for part in np.unique(part_of)]
-    batches = {part: parts[part].result() for part in used}
-    rows = [(part, np.flatnonzero(part_of == part)) for part in used]
-    made: Batch = {}
-    for name, values in batches[used[0]].items():
-        column: Any
-        if isinstance(values, np.ndarray):
-            column = np.empty((len(part_of), *values.shape[1:]), values.dtype)
-            for part, places in rows:
-                column[places] = batches[part][name][row_of[places]]
-        else:
-            column = [None] * len(part_of)
-            for place, (part, row) in enumerate(zip(part_of, row_of, strict=True)):
-                column[place] = batches[int(part)][name][int(row)]
-        made[name] = column
-    return made
-
-
-class Source(Protocol):
-    """What batches need of :class:`.Records`."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    @property
-    def features(self) -> Mapping[str, FeatureSpec]: ...
-
-    @property
-    def folder(self) -> str: ...
-
-    @property
-    def statistics(self) -> tuple[str, ...]: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    def read(self, indices: Any) -> dict[str, Any]: ...
-
-
-class Rows(NamedTuple):
-    """Example ``i`` is row ``row_of[i]`` of the part ``part_of[i]``."""
-
-    parts: list[Future[Batch]]
-    part_of: Integers
-    row_of: Integers
-
-
-class SourceReader:
-    """A trainer's share of the epochs of some records, in their order.
-
-    Parameters
-    ----------
-    source : Records
-    shuffle : "global", "shards" or False
-    seed : int
-    shard : (int, int), optional
-    normalize : bool or sequence of str
-
-    Attributes
-    ----------
-    examples : int
-        Examples of the share.
-    smallest_share : int
-        Examples of the smallest share of a trainer; it differs by at most one.
-    read_bytes : int
-        About how many bytes an example takes in memory.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        shuffle: Shuffle,
-        seed: int,
-        shard: tuple[int, int] | None,
-        normalize: bool | Sequence[str],
-    ):
-        self._source, self._shuffle, self._seed = source, shuffle, seed
-        self._scales = choose_scales(
-            source.metadata, source.features, normalize, source.statistics
-        )
-        index, count = shard or (0, 1)
-        total = len(source)
-        self.first = index * total // count
-        self.examples = (index + 1) * total // count - self.first
-        self.smallest_share = total // count
-        self.read_bytes = memory_bytes(source.metadata, source.features.values())
-        # Of all features, so that the order does not depend on those that are read.
-        self._size = example_bytes(source.metadata.features.values())
-
-    def identity(self) -> dict[str, Any]:
-        """Returns what decides the order of the examples, and which they are."""
-        found = {"examples": len(self._source), "fingerprint": self._source.fingerprint}
-        if self._shuffle == "shards":
-            found |= {"stretch": stretch_length(self._size), "stretches": POOLED}
-        return found
-
-    def order(self, epoch: int) -> Any:
-        return make_order(
-            len(self._source), self._shuffle, self._seed, epoch, self._size
-        )
-
-    def read(self, indices: Integers) -> Batch:
-        return normalise(self._source.read(indices), self._scales)
-
-
-class Reading:
-    """One iteration over a source, which asks for ascending positions.
-
-    Parameters
-    ----------
-    reader : SourceReader
-    submit : function
-        Gives work to the threads.
-    threads : int
-    """
-
-    def __init__(self, reader: SourceReader, submit: Submit, threads: int):
-        self._reader, self._submit, self._threads = reader, submit, threads
-        self._epoch = -1
-        self._order: Any = None
-        self._planned, self._planned_at = np.zeros(0, np.int64), 0
-        self._pools: dict[int, list[Future[Batch]]] = {}
-
-    def task(self, epoch: int, position: int, count: int) -> Task:
-        """Returns a task that reads some examples of one epoch."""
-        self._begin(epoch)
-        if isinstance(self._order, MixedStretches):
-            return functools.partial(gather, *self._pooled(position, count))
-        indices = self._indices(position, count)
-        # Where fewer batches fit ahead than there are threads, they share a batch.
-        fitting = READ_AHEAD_BYTES // max(count * self._reader.read_bytes, 1)
-        sharing = -(-self._threads // max(fitting, 1))
-        if sharing < 2 or count < 2:
-            return functools.partial(self._reader.read, indices)
-        pieces = np.array_split(indices, min(sharing, count))
-        parts = [self._submit(self._reader.read, piece) for piece in pieces]
-        part_of = np.repeat(np.arange(len(parts)), [len(piece) for piece in pieces])
-        row_of = np.concatenate([np.arange(len(piece)) for piece in pieces])
-        return functools.partial(gather, parts, part_of, row_of)
-
-    def rows(self, epoch: int, position: int, count: int) -> Rows:
-        """Returns where some examples of one epoch will be."""
-        self._begin(epoch)
-        if isinstance(self._order, MixedStretches):
-            return self._pooled(position, count)
-        part = self._submit(self._reader.read, self._indices(position, count))
-        return Rows([part], np.zeros(count, np.int64), np.arange(count))
-
-    def _begin(self, epoch: int) -> None:
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, self._reader.order(epoch)
-            self._planned = self._planned[:0]
-            self._pools = {}
-
-    def _indices(self, position: int, count: int) -> Integers:
-        start = position - self._planned_at
-        if not 0 <= start <= start + count <= len(self._planned):
-            stop = min(position + max(PLANNED, count), self._reader.examples)
-            places = np.arange(position, stop) + self._reader.first
-            self._planned, self._planned_at = self._order.at(places), position
-            start = 0
-        return self._planned[start : start + count]
-
-    def _pooled(self, position: int, count: int) -> Rows:
-        """Returns rows of the stretches of pools in memory.
-
-        A pool is read when its first example is asked for, and the next pool with it.
-        It is dropped after its last example.
-        """
-        first, order = self._reader.first, self._order
-        positions = np.arange(position, position + count) + first
-        numbers = order.pool_at(positions)
-        last = int(order.pool_at(np.array(first + self._reader.examples - 1)))
-        upto = min(int(numbers[-1]) + bool(self._threads), last)
-        for pool in range(int(numbers[0]), upto + 1):
-            if pool not in self._pools:
-                self._pools[pool] = [
-                    self._submit(self._reader.read, order.members(int(stretch)))
-                    for stretch in order.pool(pool).stretches
-                ]
-        for pool in [pool for pool in self._pools if pool < numbers[0]]:
-            del self._pools[pool]
-        parts: list[Future[Batch]] = []
-        part_of, row_of = np.empty_like(positions), np.empty_like(positions)
-        for pool in np.unique(numbers):
-            here = numbers == pool
-            stretch, place = order.within(int(pool), positions[here])
-            part_of[here], row_of[here] = stretch + len(parts), place
-            parts += self._pools[int(pool)]
-        return Rows(parts, part_of, row_of)
-
-
-# JSON values that say where the next batch is.
-State = dict[str, Any]
-
-
-class BatchIteration(ABC):
-    """An iterable of batches whose state is small.
 
     Attributes
     ----------
@@ -377,16 +290,17 @@ class BatchIteration(ABC):
         self._seed = check_number("seed", seed, None)
         self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
         self._drop_remainder = drop_remainder
-        self._threads = check_threads(threads)
+        cores = usable_cores()
+        self._threads = cores if threads is None else check_number("threads", threads)
         self._iteration = 0
+
+    @abstractmethod
+    def _start(self, epoch: int) -> State:
+        """Returns the state at an epoch's beginning: numbers, and lists of them."""
 
     @abstractmethod
     def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
         """Yields a task for each batch of an iteration, and the state after it."""
-
-    @abstractmethod
-    def _next_epoch(self, state: State) -> State:
-        """Returns the state at the beginning of the next epoch."""
 
     def _identity(self) -> dict[str, Any]:
         """Returns what decides the order and the data, as JSON values."""
@@ -398,9 +312,10 @@ class BatchIteration(ABC):
             "drop_remainder": self._drop_remainder,
         }
 
-    @abstractmethod
-    def _checked(self, state: Mapping[str, Any]) -> State:
-        """Returns where a state is; raises InputError if it is damaged."""
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch."""
+        return int(self._state["epoch"])
 
     def __iter__(self) -> Iterator[Batch]:
         """Starts to give the batches from the current position to the epoch's end."""
@@ -409,27 +324,41 @@ class BatchIteration(ABC):
 
     def _iterate(self, iteration: int) -> Iterator[Batch]:
         self._check_latest(iteration)
-        states: deque[State] = deque()
-        start = self._state
-
-        def plan(submit: Submit) -> Iterator[Task]:
-            for task, state in self._plan(start, submit):
-                states.append(state)
-                yield task
-
-        size = self._batch_size * self._example_bytes
-        batches = read_ahead(plan, self._threads, READ_AHEAD_BYTES, size)
-        with closing(batches):
-            is_empty = True
-            for batch in batches:
+        keep_freed_memory()  # batches are freed where the next ones are made
+        threads, process = self._threads, os.getpid()
+        # A pool without threads of its own also starts none after a fork.
+        pool: Any = ThreadPoolExecutor(threads, "batches") if threads else Inline()
+        waiting: deque[tuple[Future[Batch], State]] = deque()
+        expected, largest = self._batch_size * self._example_bytes, 0
+        after, is_empty = self._start(self.epoch + 1), True
+        try:
+            plan = self._plan(self._state, pool.submit)
+            while True:
+                fitting = READ_AHEAD_BYTES // max(largest or expected, 1)
+                wanted = max(min(2 * threads, fitting), 1) - len(waiting)
+                for task, after in islice(plan, max(wanted, 0)):
+                    waiting.append((pool.submit(task), after))
+                if not waiting:
+                    break
                 is_empty = False
+                batch = waiting[0][0].result()
+                largest = max(largest, batch_bytes(batch))
                 # Before the caller has the batch, and may ask for the state.
-                self._state = states.popleft()
+                self._state = waiting.popleft()[1]
                 yield batch
                 del batch  # the caller's, who may be done with it
                 self._check_latest(iteration)
+                if os.getpid() != process:
+                    raise InputError(
+                        "The iteration began in another process, whose threads this "
+                        "one does not have. Iterate over the batches anew, in this "
+                        "process."
+                    )
+        finally:
+            if os.getpid() == process:
+                pool.shutdown(wait=False, cancel_futures=True)
         if is_empty:
-            self._state = self._next_epoch(start)
+            self._state = after
 
     def _check_latest(self, iteration: int) -> None:
         if iteration != self._iteration:
@@ -479,54 +408,54 @@ class BatchIteration(ABC):
         InputError
             If the state is of another order or data set; it names what differs.
         """
-        check_identity(state, self._identity(), "batches")
+        identity = self._identity()
+        if not isinstance(state, Mapping):
+            raise InputError(
+                f"A state is what `state_dict()` returned, and not {state!r}."
+            )
+        lacking = [name for name in identity if name not in state]
+        if lacking:
+            raise InputError(
+                f"The state is none of batches: it lacks {', '.join(lacking)}."
+            )
+        differ = [
+            f"{name} is {state[name]!r} in the state, but {value!r} here"
+            for name, value in identity.items()
+            if state[name] != value
+        ]
+        if differ:
+            raise InputError(
+                "The state is of other batches, so it cannot be continued: "
+                f"{'; '.join(differ)}."
+            )
         checked = self._checked(state)
         self._iteration += 1
         self._state = checked
 
+    def _checked(self, state: Mapping[str, Any]) -> State:
+        """Returns where a state is; raises InputError if it is damaged."""
+        start = self._start(0)
+        return {name: state_value(state, name, like) for name, like in start.items()}
 
-def check_identity(
-    state: Mapping[str, Any], identity: Mapping[str, Any], what: str
-) -> None:
-    """Raises InputError if a state is of another order or data set; says what differs.
 
-    Parameters
-    ----------
-    state, identity : mapping
-        The state has all items of the identity of what it is of.
-    what : str
-        What the state continues, in the plural.
+def state_value(state: Mapping[str, Any], name: str, like: Any = 0) -> Any:
+    """Returns a number of a state, or a list of as many numbers as ``like`` has.
+
+    Raises
+    ------
+    InputError
+        If there is none.
     """
-    if not isinstance(state, Mapping):
-        raise InputError(f"A state is what `state_dict()` returned, and not {state!r}.")
-    lacking = [name for name in identity if name not in state]
-    if lacking:
-        raise InputError(f"The state is none of {what}: it lacks {', '.join(lacking)}.")
-    differ = [
-        f"{name} is {state[name]!r} in the state, but {value!r} here"
-        for name, value in identity.items()
-        if state[name] != value
-    ]
-    if differ:
-        raise InputError(
-            f"The state is of other {what}, so it cannot be continued: "
-            f"{'; '.join(differ)}."
-        )
-
-
-def check_threads(threads: int | None) -> int:
-    """Returns the number of threads; by default, one for each usable core."""
-    if threads is None:
-        return usable_cores()
-    return check_number("threads", threads)
-
-
-def state_number(state: Mapping[str, Any], name: str, most: int | None = None) -> int:
-    """Returns a number of a state; raises :class:`InputError` if there is none."""
-    number = state.get(name)
-    if isinstance(number, int) and number >= 0 and (most is None or number <= most):
-        return number
-    raise InputError(f"The state is damaged: {name} is {number!r}.")
+    value = state.get(name)
+    is_list = isinstance(like, list)
+    numbers = value if is_list else [value]
+    if not (
+        isinstance(numbers, list)
+        and (not is_list or len(numbers) == len(like))
+        and all(isinstance(n, int) and n >= 0 for n in numbers)
+    ):
+        raise InputError(f"The state is damaged: {name} is {value!r}.")
+    return value
 
 
 class Batches(BatchIteration):
@@ -588,7 +517,7 @@ class Batches(BatchIteration):
 
     def __init__(
         self,
-        records: Source,
+        records: Records,
         batch_size: int,
         *,
         shuffle: Shuffle = False,
@@ -606,9 +535,7 @@ class Batches(BatchIteration):
         )
         if not isinstance(repeat, bool):
             raise OptionError(
-                "repeat",
-                "must be True or False; iterate again for more",
-                repeat,
+                "repeat", "must be True or False; iterate again for more", repeat
             )
         self._repeat = repeat
         alpha = check_mixup(mixup)
@@ -617,71 +544,61 @@ class Batches(BatchIteration):
         self.features = dict(records.features)
         if self._mixup is not None:
             self.features = self._mixup.features(self.features)
-        self._reader = SourceReader(
-            records, self._shuffle, self._seed, self._shard, normalize
-        )
+        self._share = Share(records, self._shuffle, self._seed, self._shard, normalize)
         # The positions of an epoch end here.
-        self._stop = self._reader.examples
+        self._stop = self._share.examples
         if drop_remainder:
-            smallest = self._reader.smallest_share
+            smallest = self._share.smallest
             self._stop = smallest - smallest % self._batch_size
-        self._state = {"epoch": check_number("epoch", epoch), "position": 0}
-        self._example_bytes = self._reader.read_bytes
+        self._state = self._start(check_number("epoch", epoch))
+        self._example_bytes = self._share.read_bytes
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
         return -(-self._stop // self._batch_size)
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next batch."""
-        return int(self._state["epoch"])
-
     def __iter__(self) -> Iterator[Batch]:
         """Starts to give the batches from the current position to the epoch's end."""
         if self._repeat and not len(self):
             raise InputError(
-                f"An epoch has {self._reader.examples} examples here, so it has no "
+                f"An epoch has {self._share.examples} examples here, so it has no "
                 f"batch of {self._batch_size}, and `repeat` would never end."
             )
         return super().__iter__()
 
+    def _start(self, epoch: int) -> State:
+        return {"epoch": epoch, "position": 0}
+
     def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
-        reading = Reading(self._reader, submit, self._threads)
+        reading = Reading(self._share, submit, self._threads)
         size, stop = self._batch_size, self._stop
         while True:
             epoch = state["epoch"]
+            after = self._start(epoch + 1)
             for position in range(state["position"], stop, size):
-                task = reading.task(epoch, position, min(size, stop - position))
-                if self._mixup is not None:
-                    first = self._reader.first + position
-                    task = functools.partial(self._mix, task, epoch, first)
-                if position + size < stop:
-                    after = {"epoch": epoch, "position": position + size}
-                else:
-                    after = self._next_epoch(state)
-                yield task, after
+                rows = reading.rows(epoch, position, min(size, stop - position))
+                task = functools.partial(self._make, rows, epoch, position)
+                following = {"epoch": epoch, "position": position + size}
+                yield task, following if position + size < stop else after
             if not self._repeat:
                 return
-            state = self._next_epoch(state)
+            state = after
 
-    def _mix(self, task: Task, epoch: int, position: int) -> Batch:
-        assert self._mixup is not None
-        return self._mixup.mix(task(), epoch, position)
-
-    def _next_epoch(self, state: State) -> State:
-        return {"epoch": state["epoch"] + 1, "position": 0}
+    def _make(self, rows: Rows, epoch: int, position: int) -> Batch:
+        batch = gather(rows)
+        if self._mixup is None:
+            return batch
+        return self._mixup.mix(batch, epoch, self._share.first + position)
 
     def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), **self._reader.identity()}
+        return {**super()._identity(), **self._share.identity()}
 
     def _checked(self, state: Mapping[str, Any]) -> State:
-        most = max(self._reader.examples - 1, 0)
-        epoch = state_number(state, "epoch")
-        position = state_number(state, "position", most)
-        if position % self._batch_size:
+        found = super()._checked(state)
+        position = found["position"]
+        if position % self._batch_size or position > max(self._share.examples - 1, 0):
             raise InputError(
                 f"The state is damaged: position is {position}, but batches begin at "
-                f"multiples of {self._batch_size}."
+                f"multiples of {self._batch_size} below {self._share.examples}."
             )
-        return {"epoch": epoch, "position": position}
+        return found

@@ -9,27 +9,26 @@ import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.side_by_side import check_classes, check_features
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import hash64, text_key
 from beam_pipeline.parameters import is_real
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
-    Batch,
     BatchIteration,
     Reading,
-    SourceReader,
+    Rows,
+    Share,
     State,
     Submit,
     Task,
     gather,
-    state_number,
 )
 from beam_pipeline.read.choices import Split, check_number
 from beam_pipeline.read.orders import Shuffle
@@ -46,6 +45,8 @@ Sources = (
 Ends = Literal["repeat", "stop", "leave"]
 
 _BLOCK = 8192
+# What of a feature must be the same in all sources.
+_AGREEING = ("dtype", "shape", "optional", "sequence")
 _PAIRS = (
     "must be a dict or a list of pairs, of a folder, or Records, and its weight; at "
     "least one"
@@ -140,7 +141,7 @@ class Draws:
         found, taken = [np.zeros(0, np.int64)], np.zeros(len(self.lengths), np.int64)
         while len(sources := self.take(epoch, int(taken.sum()), taken, _BLOCK)):
             found.append(sources)
-            taken = taken + np.bincount(sources, minlength=len(taken))
+            taken += np.bincount(sources, minlength=len(taken))
         return np.concatenate(found)
 
 
@@ -203,7 +204,12 @@ def mix(
     for records in opened:
         if not len(records):
             raise InputError(f"{records.folder} has no examples to mix.")
-        check_agreement(opened[0], records)
+        check_features(
+            opened[0].folder, opened[0].features, records.folder, records.features,
+            _AGREEING, "Choose features that agree with `features`.",
+        )  # fmt: skip
+        if "target" in records.features:
+            check_classes(opened[0].folder, opened[0], records.folder, records)
     return Mixed(opened, [float(weight) for _, weight in pairs], seed, ends)
 
 
@@ -220,36 +226,6 @@ def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
         if not is_real(pair[1]) or not 0 < pair[1] <= sys.float_info.max:
             raise OptionError("sources", "weights must be positive numbers", pair[1])
     return list(pairs)
-
-
-def check_agreement(one: Records, other: Records) -> None:
-    """Raises :class:`InputError` if two sources have other features or classes."""
-    remedy = "Choose features that agree with `features`."
-    for name in dict.fromkeys([*one.features, *other.features]):
-        found = [
-            (records.folder, records.features.get(name)) for records in (one, other)
-        ]
-        for folder, spec in found:
-            if spec is None:
-                raise InputError(
-                    f"{folder} lacks the feature {name} that another one has. {remedy}"
-                )
-        for what in ("dtype", "shape", "optional", "sequence"):
-            (here, ours), (there, theirs) = (
-                (folder, getattr(spec, what)) for folder, spec in found
-            )
-            if ours != theirs:
-                raise InputError(
-                    f"Feature {name} has the {what} {ours} in {here}, but {theirs} in "
-                    f"{there}. {remedy}"
-                )
-    if "target" in one.features and one.classes != other.classes:
-        raise InputError(
-            f"The same target means different classes: {one.folder} has the classes "
-            f"{', '.join(one.classes)}, but {other.folder} has "
-            f"{', '.join(other.classes)}. Leave out target with `features`, or record "
-            "both with the same classes."
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -312,67 +288,65 @@ class MixedBatches(BatchIteration):
         )
         self._mixed = mixed
         self.features = mixed.sources[0].features
-        self._readers = []
+        self._shares = []
         for number, records in enumerate(mixed.sources):
             seed = text_key(str(mixed.seed), f"source {number}")  # orders of their own
-            reader = SourceReader(records, self._shuffle, seed, self._shard, normalize)
-            if mixed.ends == "repeat" and not reader.examples:
+            share = Share(records, self._shuffle, seed, self._shard, normalize)
+            if mixed.ends == "repeat" and not share.examples:
                 index, count = self._shard or (0, 1)
                 raise InputError(
                     f"{records.folder} has {len(records)} examples, so trainer {index} "
                     f"of {count} has none to repeat."
                 )
-            self._readers.append(reader)
-        lengths = [reader.examples for reader in self._readers]
+            self._shares.append(share)
+        lengths = [share.examples for share in self._shares]
         self._draws = Draws(mixed.weights, lengths, mixed.ends, mixed.seed, self._shard)
-        self._example_bytes = max(reader.read_bytes for reader in self._readers)
+        self._example_bytes = max(share.read_bytes for share in self._shares)
         self._state = self._start(0)
 
     def __len__(self) -> int:
         """The number of batches in the coming epoch, unless the mix never ends."""
         if self._mixed.ends == "repeat":
             raise TypeError("a mix that repeats its sources never ends")
-        examples = len(self._draws.all(self._state["epoch"]))
+        examples = len(self._draws.all(self.epoch))
         whole, rest = divmod(examples, self._batch_size)
         return whole + bool(rest and not self._drop_remainder)
 
     def _start(self, epoch: int) -> State:
-        return {"epoch": epoch, "drawn": 0, "taken": [0] * len(self._readers)}
-
-    def _next_epoch(self, state: State) -> State:
-        return self._start(state["epoch"] + 1)
+        return {"epoch": epoch, "taken": [0] * len(self._shares)}
 
     def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
-        readings = [Reading(r, submit, self._threads) for r in self._readers]
-        epoch, drawn = state["epoch"], state["drawn"]
-        taken = np.array(state["taken"], np.int64)
-        sources = self._draw(epoch, drawn, taken)
+        readings = [Reading(share, submit, self._threads) for share in self._shares]
+        epoch, taken = state["epoch"], np.array(state["taken"], np.int64)
+        sources = self._draw(epoch, taken)
         while len(sources):
-            task = self._task(readings, epoch, taken, sources)
-            drawn += len(sources)
+            rows = self._rows(readings, epoch, taken, sources)
             taken = taken + np.bincount(sources, minlength=len(taken))
-            sources = self._draw(epoch, drawn, taken)
-            after = {"epoch": epoch, "drawn": drawn, "taken": taken.tolist()}
-            yield task, after if len(sources) else self._start(epoch + 1)
+            sources = self._draw(epoch, taken)
+            after = {"epoch": epoch, "taken": taken.tolist()}
+            yield (
+                functools.partial(gather, rows),
+                after if len(sources) else self._start(epoch + 1),
+            )
 
-    def _draw(self, epoch: int, drawn: int, taken: Integers) -> Integers:
+    def _draw(self, epoch: int, taken: Integers) -> Integers:
         """Returns the sources of the next batch; none if there is no other."""
-        sources = self._draws.take(epoch, drawn, taken, self._batch_size)
+        sources = self._draws.take(epoch, int(taken.sum()), taken, self._batch_size)
         is_whole = len(sources) == self._batch_size
         return sources if is_whole or not self._drop_remainder else sources[:0]
 
-    def _task(
+    def _rows(
         self,
         readings: Sequence[Reading],
         epoch: int,
         taken: Integers,
         sources: Integers,
-    ) -> Task:
-        parts: list[Future[Batch]] = []
-        part_of, row_of = np.empty_like(sources), np.empty_like(sources)
+    ) -> Rows:
+        """Returns where the next examples of each source will be."""
+        made = Rows([], np.empty_like(sources), np.empty_like(sources))
         for number, reading in enumerate(readings):
             places = np.flatnonzero(sources == number)
-            length = self._readers[number].examples
+            length = self._shares[number].examples
             first, done = int(taken[number]), 0
             # A source may end, and begin its next epoch, within a batch.
             while done < len(places):
@@ -380,27 +354,16 @@ class MixedBatches(BatchIteration):
                 count = min(len(places) - done, length - position)
                 rows = reading.rows(epoch + passes, position, count)
                 here = places[done : done + count]
-                part_of[here], row_of[here] = rows.part_of + len(parts), rows.row_of
-                parts += rows.parts
+                made.part_of[here] = rows.part_of + len(made.parts)
+                made.row_of[here] = rows.row_of
+                made.parts.extend(rows.parts)
                 done += count
-        return functools.partial(gather, parts, part_of, row_of)
+        return made
 
     def _identity(self) -> dict[str, Any]:
         return {
             **super()._identity(),
             "ends": self._mixed.ends,
             "weights": list(self._mixed.weights),
-            "sources": [reader.identity() for reader in self._readers],
+            "sources": [share.identity() for share in self._shares],
         }
-
-    def _checked(self, state: Mapping[str, Any]) -> State:
-        epoch, drawn = state_number(state, "epoch"), state_number(state, "drawn")
-        taken = state.get("taken")
-        if not (
-            isinstance(taken, list)
-            and len(taken) == len(self._readers)
-            and all(isinstance(count, int) and count >= 0 for count in taken)
-            and sum(taken) == drawn
-        ):
-            raise InputError(f"The state is damaged: taken is {taken!r}.")
-        return {"epoch": epoch, "drawn": drawn, "taken": list(taken)}

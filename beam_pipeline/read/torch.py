@@ -11,7 +11,7 @@ import torch
 import torch.utils.data
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.read.batches import state_number
+from beam_pipeline.read.batches import state_value
 from beam_pipeline.read.choices import check_number, check_shard
 from beam_pipeline.read.sizes import usable_cores
 
@@ -125,7 +125,7 @@ class TorchPass(Iterator[dict[str, Any]]):
             If the state is of other records, arguments, ranks or workers.
         """
         self._batches.load_state_dict(state["batches"])
-        self._epoch = state_number(state, "epoch")
+        self._epoch = state_value(state, "epoch")
         self._iterator = None
         # A loader drops a pass that had ended, and begins the next one at once. So the
         # epoch of the next pass must be right before anything is read.

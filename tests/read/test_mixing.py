@@ -214,7 +214,7 @@ class TestState:
         with raises(InputError, naming=f"{named} is"):
             mixed_of(**options).batches(3).load_state_dict(state)
 
-    @pytest.mark.parametrize("taken", [None, [1], [3, 3], [-1, 1], ["0", "0"], "ab"])
+    @pytest.mark.parametrize("taken", [None, [1], 3, [-1, 1], ["0", "0"], "ab"])
     def test_damaged_is_refused(self, taken):
         batches = mixed_of([7, 12]).batches(3)
         with raises(InputError, naming="damaged"):
@@ -290,8 +290,8 @@ class TestMix:
     @pytest.mark.parametrize(
         ("spec", "named"),
         [
-            (FeatureSpec("number", "float32", (), FLOAT_LIST), "the dtype int64"),
-            (FeatureSpec("number", "int64", (1,), INT64_LIST), "the shape ()"),
+            (FeatureSpec("number", "float32", (), FLOAT_LIST), "the dtype 'float32'"),
+            (FeatureSpec("number", "int64", (1,), INT64_LIST), "the shape (1,)"),
             (
                 FeatureSpec("nummer", "int64", (), INT64_LIST),
                 "lacks the feature number",
