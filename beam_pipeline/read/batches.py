@@ -47,7 +47,6 @@ from beam_pipeline.write.process_settings import keep_freed_memory
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from beam_pipeline.read.records import Records
 
 # The order of so many examples is computed at once.
 PLANNED = 8192
@@ -129,7 +128,7 @@ class Share:
 
     def __init__(
         self,
-        records: Records,
+        records: Any,
         shuffle: Shuffle,
         seed: int,
         shard: tuple[int, int] | None,
@@ -517,7 +516,7 @@ class Batches(BatchIteration):
 
     def __init__(
         self,
-        records: Records,
+        records: Any,
         batch_size: int,
         *,
         shuffle: Shuffle = False,
