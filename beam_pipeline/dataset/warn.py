@@ -1,10 +1,19 @@
-"""Warnings about a plan or a data set: nothing is wrong, but few people want it."""
+"""What may be wrong with a plan or a data set, as far as the metadata show.
+
+::
+
+    plan       --warn_of_plan---> warnings
+    metadata   --warn_of_data---> warnings of what few people want
+               --find_problems--> all of it, for a report
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,16 +24,39 @@ from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 
-CLASSES_NAMED = 5
-RATES_NAMED = 5
+WRONG, LOOK = "wrong", "look"
+
+_NAMED = 5  # classes, or sample rates
 # Columns that hold the class in most manifests.
-CLASS_COLUMNS = ("label", "labels", "category", "species")
+_CLASS_COLUMNS = ("label", "labels", "category", "species")
+_FAR_OUT = 30.0  # in standard deviations
 
 # The type of a clipped feature -> what to do.
 _UNCLIPPED = {
     "int16": "Store float32, or turn the clips down, with clip_gain() in `stream`",
     "uint8": "Check `low` and `high` of as_image()",
 }
+
+
+class Problem(NamedTuple):
+    """Something to look at.
+
+    Attributes
+    ----------
+    level : str
+        ``wrong`` or ``look``.
+    title, text : str
+        What was found; and how much of it, or what to do.
+    files : sequence of str
+    samples : sequence
+        Examples of a report that let one hear it.
+    """
+
+    level: str
+    title: str
+    text: str
+    files: Sequence[str] = ()
+    samples: Sequence[Any] = ()
 
 
 def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
@@ -42,15 +74,14 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
         for split in summary.layouts
     }
     examples = {split: summary.kept(split)[0] for split in summary.layouts}
+    specs = example_format.features.specs
     _warn(
         chain(
             _empty(summary.empty),
             _lacking(counts),
             _few(examples, recipe),
             _mixed_rates({rate for _, _, rate in summary.tally}, recipe),
-            _unused_labels(
-                example_format.classes, example_format.features.specs, recipe
-            ),
+            _unused_labels(example_format.classes, specs, recipe),
         )
     )
 
@@ -62,116 +93,206 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
 
     ``metadata`` is that of the data set in ``folder``, which ``record`` made.
     """
-    recipe, splits = metadata.recipe, metadata.splits
+    recipe = metadata.recipe
     assert recipe is not None
-    shares = recipe.splits.hashed_shares() or ()
-    filled = {name: split for name, split in splits.items() if split.examples}
     rates: set[int] = set()
     if not recipe.audio.sample_rate:
         columns = ["sample_rate_hz", "windows"]
         clips = read_table(folder, MANIFEST, columns)
         clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
         rates.update(clips["sample_rate_hz"].unique().to_pylist())
-    _warn(
-        chain(
-            _empty(name for name in shares if name not in splits),
-            _emptied(metadata),
-            _lacking({name: s.examples_per_class for name, s in filled.items()}),
-            _few({name: s.examples for name, s in filled.items()}, recipe),
-            _mixed_rates(rates, recipe),
-            _unused_labels(metadata.classes, metadata.features, recipe),
-            _nonfinite(metadata),
-            _clipped(metadata),
-        )
-    )
+    _warn(chain(_of_recipe(metadata, recipe, rates), _of_values(metadata)))
 
 
-def _warn(messages: Iterable[str]) -> None:
-    for message in messages:
+def find_problems(metadata: Metadata, rates: Iterable[int]) -> Iterator[Problem]:
+    """Yields all that the metadata of a data set show.
+
+    Parameters
+    ----------
+    rates : iterable of int
+        The sample rates of the examples, in hertz.
+    """
+    recipe = metadata.recipe
+    yield from _of_values(metadata)
+    yield from _constant_bins(metadata)
+    yield from _far_out(metadata)
+    if recipe is not None:
+        yield from _of_recipe(metadata, recipe, rates)
+        yield from _other_shares(metadata, recipe)
+
+
+def _of_recipe(
+    metadata: Metadata, recipe: Recipe, rates: Iterable[int]
+) -> Iterator[Problem]:
+    """Yields how examples differ from what the recipe asks for."""
+    shares = recipe.splits.hashed_shares() or ()
+    yield from _empty(name for name in shares if name not in metadata.splits)
+    filled = {name: split for name, split in metadata.splits.items() if split.examples}
+    for name, split in metadata.splits.items():
+        if split.examples == 0:
+            option = "`keep`" if recipe.windows.keep else "`no_event`"
+            reason = f"{option} left out {split.left_out:,} windows"
+            yield Problem(
+                LOOK,
+                f"split {name} has no example at all",
+                reason if split.left_out else "Its clips were rejected",
+            )
+    yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
+    yield from _few({name: s.examples for name, s in filled.items()}, recipe)
+    yield from _mixed_rates(rates, recipe)
+    yield from _unused_labels(metadata.classes, metadata.features, recipe)
+
+
+def _of_values(metadata: Metadata) -> Iterator[Problem]:
+    """Yields values that are not finite, and values that transforms clipped."""
+    for split, feature, values in _statistics(metadata):
+        if share := values["nonfinite_share"]:
+            yield Problem(
+                WRONG,
+                f"{100 * share:.3g} % of the values of {feature} in {split} are NaN or "
+                "infinite",
+                "",
+            )
+        if clipped := values.get("clipped"):
+            dtype = metadata.features[feature].dtype
+            yield Problem(
+                LOOK,
+                f"{clipped:,} of the {values['count']:,} values of {feature} in "
+                f"{split} were beyond the range of {dtype}, and were clipped",
+                _UNCLIPPED.get(dtype, "Check the range of its last step"),
+            )
+
+
+def _statistics(metadata: Metadata) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for split, entry in metadata.splits.items():
+        for feature, values in entry.statistics.get("features", {}).items():
+            yield split, feature, values
+
+
+def _warn(problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        message = ". ".join(filter(None, (problem.title, problem.text)))
         warnings.warn(message, DataSetWarning, stacklevel=4)  # of `record`
 
 
-def _empty(splits: Iterable[str]) -> Iterator[str]:
+def _named(values: Sequence[object]) -> str:
+    """Returns the first of some values, and how many more there are."""
+    more = len(values) - _NAMED
+    text = ", ".join(map(str, values[:_NAMED]))
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def _empty(splits: Iterable[str]) -> Iterator[Problem]:
     for split in splits:
-        yield (
-            f"split {split} has no clip at all: there are fewer files or groups than "
-            "splits"
+        yield Problem(
+            LOOK,
+            f"split {split} has no clip at all",
+            "There are fewer files or groups than splits",
         )
 
 
-def _emptied(metadata: Metadata) -> Iterator[str]:
-    assert metadata.recipe is not None
-    option = "`keep`" if metadata.recipe.windows.keep else "`no_event`"
-    for name, split in metadata.splits.items():
-        if split.examples == 0:
-            reason = "its clips were rejected"
-            if split.left_out:
-                reason = f"{option} left out {split.left_out:,} windows"
-            yield f"split {name} has no example at all: {reason}"
-
-
-def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
     for split, per_class in counts.items():
         lacks = [label for label, n in per_class.items() if n == 0]
         if lacks:
-            more = len(lacks) - CLASSES_NAMED
-            named = ", ".join(lacks[:CLASSES_NAMED])
-            yield f"split {split} has no example of {named}" + (
-                f" and {more} more" if more > 0 else ""
-            )
+            yield Problem(LOOK, f"split {split} has no example of {_named(lacks)}", "")
 
 
-def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[str]:
+def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:
     asked = recipe.shards.num_elems
     for split, n in examples.items():
         if asked is not None and n < asked:
-            yield (
-                f"split {split} has {n:,} examples, but `num_elems` asks for {asked:,}"
-            )
+            text = f"`num_elems` asks for {asked:,}"
+            yield Problem(LOOK, f"split {split} has {n:,} examples", text)
 
 
 def _unused_labels(
     classes: Sequence[str], features: Iterable[str], recipe: Recipe
-) -> Iterator[str]:
-    columns = [name for name in features if name.lower() in CLASS_COLUMNS]
+) -> Iterator[Problem]:
+    columns = [name for name in features if name.lower() in _CLASS_COLUMNS]
     if recipe.labels.label_from == "folder" and len(classes) == 1 and columns:
-        yield (
-            f"all clips have the class {classes[0]}, the name of their folder. The "
-            f"manifest has a column {columns[0]}: give `label_from` = {columns[0]}, if "
-            "the classes are there"
+        yield Problem(
+            LOOK,
+            f"all clips have the class {classes[0]}, the name of their folder",
+            f"The manifest has a column {columns[0]}: give `label_from` = "
+            f"{columns[0]}, if the classes are there",
         )
 
 
-def _mixed_rates(rates: Iterable[int], recipe: Recipe) -> Iterator[str]:
-    several = sorted(rates)
+def _mixed_rates(rates: Iterable[int], recipe: Recipe) -> Iterator[Problem]:
+    several = [f"{rate:,}" for rate in sorted(rates)]
     if recipe.audio.sample_rate is None and len(several) > 1:
-        named = ", ".join(f"{rate:,}" for rate in several[:RATES_NAMED])
-        more = len(several) - RATES_NAMED
-        yield (
-            f"clips have {len(several)} sample rates ({named}"
-            + (f" and {more} more" if more > 0 else "")
-            + " Hz), so windows of one length last differently long. Give `sample_rate`"
+        yield Problem(
+            LOOK,
+            f"clips have {len(several)} sample rates ({_named(several)} Hz), so "
+            "windows of as many frames differ in seconds",
+            "Give `sample_rate`",
         )
 
 
-def _nonfinite(metadata: Metadata) -> Iterator[str]:
-    for name, split in metadata.splits.items():
-        for feature, values in split.statistics.get("features", {}).items():
-            share = values["nonfinite_share"]
-            if share:
-                yield (
-                    f"{100 * share:.3g} % of the values of {feature} in {name} are NaN "
-                    "or infinite"
-                )
+def _constant_bins(metadata: Metadata) -> Iterator[Problem]:
+    """Yields the features with bins whose deviation is that of rounding."""
+    constant: dict[str, dict[str, set[int]]] = defaultdict(dict)
+    for split, feature, values in _statistics(metadata):
+        bins = values.get("bins", {})
+        mean, std = (np.array(bins.get(k, []), np.float64) for k in ("mean", "std"))
+        same = np.flatnonzero(std <= 1e-7 * np.maximum(np.abs(mean), 1e-30))
+        if len(same) and metadata.splits[split].examples > 1:
+            constant[feature][split] = {*same.tolist()}
+    for feature, of_splits in constant.items():
+        count = len(set().union(*of_splits.values()))
+        splits: dict[str, list[str]] = defaultdict(list)
+        for split, numbers in of_splits.items():
+            splits[_ranges(sorted(numbers))].append(split)
+        where = "; ".join(f"{of} ({', '.join(s)})" for of, s in splits.items())
+        yield Problem(
+            WRONG,
+            f"{feature}: {count:,} constant bin{'' if count == 1 else 's'}",
+            f"The same value in all examples: bin {where}. A model learns nothing from "
+            "it. Check the band's limits, the filters, and whether the files had a "
+            "lower sample rate.",
+        )
 
 
-def _clipped(metadata: Metadata) -> Iterator[str]:
-    for name, split in metadata.splits.items():
-        for feature, values in split.statistics.get("features", {}).items():
-            if clipped := values.get("clipped"):
-                dtype = metadata.features[feature].dtype
-                yield (
-                    f"{clipped:,} of the {values['count']:,} values of {feature} in "
-                    f"{name} were beyond the range of {dtype}, and were clipped. "
-                    + _UNCLIPPED.get(dtype, "Check the range of its last step")
-                )
+def _ranges(numbers: Sequence[int], most: int = 10) -> str:
+    """Returns ascending numbers as text: ``0, 51 to 63``."""
+    edges = np.flatnonzero(np.diff(numbers) > 1) + 1
+    runs = np.split(np.array(numbers), edges)
+    listed = [f"{r[0]}" if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs[:most]]
+    return ", ".join(listed) + (" ..." if len(runs) > most else "")
+
+
+def _far_out(metadata: Metadata) -> Iterator[Problem]:
+    """Yields values of spectra that no other value is near to."""
+    for split, feature, values in _statistics(metadata):
+        mean, std = values["mean"], values["std"]
+        if "bins" not in values or not std:
+            continue
+        far = {key: abs(values[key] - mean) / std for key in ("min", "max")}
+        listed = " and ".join(
+            f"the {key}imum, {values[key]:.4g}, by {n:.0f}"
+            for key, n in far.items()
+            if n > _FAR_OUT
+        )
+        if listed:
+            yield Problem(
+                LOOK,
+                f"{feature} in {split}: values far out",
+                f"They differ from the mean, {mean:.4g}: {listed} standard deviations.",
+            )
+
+
+def _other_shares(metadata: Metadata, recipe: Recipe) -> Iterator[Problem]:
+    shares = recipe.splits.hashed_shares() or {}
+    total = sum(split.seconds for split in metadata.splits.values())
+    for name, share in shares.items():
+        entry = metadata.splits.get(name)
+        held = entry.seconds / total if entry and total else 0.0
+        asked = share / sum(shares.values())
+        if abs(held - asked) > max(0.05, 0.25 * asked):
+            yield Problem(
+                LOOK,
+                f"split {name} has {held:.0%} of the audio; {asked:.0%} was asked for",
+                "Whole groups go into one split. `--stratify` comes nearer, as far as "
+                "the groups allow.",
+            )

@@ -1,6 +1,11 @@
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
+const { metadata } = data;
+// The data set by its metadata.json: splits and features by name.
+const splits = Object.entries(metadata.splits).map(([name, split]) => ({ name, ...split }));
+const features = Object.entries(metadata.features).map(([name, spec]) => ({ name, ...spec }));
+const trained = splits.find((s) => s.name === "train") || splits[0];
 const byId = (id) => document.getElementById(id);
 
 // Elements. Texts of the data set are always text, never HTML.
@@ -95,11 +100,12 @@ function spread(label, mean, std) {
 
 function showHead() {
   byId("name").textContent = data.name;
-  const t = data.totals, parts = [counted(t.examples, "example")];
+  const parts = [counted(splits.reduce((sum, s) => sum + s.examples, 0), "example")];
   if (data.audio.clips) parts.unshift(`${hours(data.audio.hours)} of audio in ${counted(data.audio.clips, "clip")}`);
-  if (data.classes.length) parts.push(`${count(data.classes.length)} classes`);
-  parts.push(`${counted(t.shards, "shard")}, ${size(t.bytes)}`);
-  if (t.rejected) parts.push(`${counted(t.rejected, "clip")} rejected`);
+  if (metadata.num_classes) parts.push(`${count(metadata.num_classes)} classes`);
+  parts.push(`${counted(data.shards.count, "shard")}, ${size(data.shards.bytes)}`);
+  const rejected = metadata.inputs ? metadata.inputs.rejected : 0;
+  if (rejected) parts.push(`${counted(rejected, "clip")} rejected`);
   byId("summary").textContent = parts.join(" · ");
 }
 
@@ -142,18 +148,23 @@ function showProblems() {
 const nameOf = (sample) => sample.path.split("/").pop() || `${sample.split} ${sample.number}`;
 
 function showOverview() {
-  const place = byId("overview-body"), splits = data.splits, audio = data.audio;
+  const place = byId("overview-body"), audio = data.audio;
+  const sum = (values) => values.reduce((a, b) => a + b, 0);
+  const seconds = sum(splits.map((s) => s.seconds || 0)), allAsked = sum(Object.values(data.asked));
+  const share = (s) => (s.seconds || 0) / seconds;
+  const asked = (s) => s.name in data.asked ? data.asked[s.name] / allAsked : null;
   const header = ["split", number("examples"), number("clips"), number("length of examples"), number("share"), "share, and what was asked for"];
   place.append(table("Splits", header, splits.map((s) => [
-    s.name, count(s.examples), s.clips ? count(s.clips) : "", s.hours ? hours(s.hours) : "",
-    s.share === null ? "" : percent(s.share) + (s.asked === null ? "" : ` (asked: ${percent(s.asked)})`),
-    s.share === null ? "" : bar(s.share, s.asked)])));
-  const classes = data.classes.filter((c) => splits.some((s) => c in s.per_class));
+    s.name, count(s.examples), s.clips ? count(s.clips) : "", s.seconds ? hours(s.seconds / 3600) : "",
+    seconds ? percent(share(s)) + (asked(s) === null ? "" : ` (asked: ${percent(asked(s))})`) : "",
+    seconds ? bar(share(s), asked(s)) : ""])));
+  const held = (s, c) => (s.examples_per_class || {})[c] || 0;
+  const classes = metadata.classes.filter((c) => splits.some((s) => c in (s.examples_per_class || {})));
   if (classes.length) {
-    const totals = classes.map((c) => splits.reduce((sum, s) => sum + (s.per_class[c] || 0), 0));
+    const totals = classes.map((c) => sum(splits.map((s) => held(s, c))));
     const most = Math.max(...totals, 1);
     const rows = classes.map((c, k) => [c, count(totals[k]), bar(totals[k] / most, null),
-      ...splits.map((s) => count(s.per_class[c] || 0))]);
+      ...splits.map((s) => count(held(s, c)))]);
     place.append(element("h3", {}, "Examples of each class"),
       table("Examples of each class", ["class", number("all"), "of the largest", ...splits.map((s) => number(s.name))], rows));
   }
@@ -166,8 +177,8 @@ function showOverview() {
       table(title, [noun, number("clips")], Object.entries(audio[key]).map(([name, n]) => [name, count(n)]))));
   }
   place.append(columns);
-  const left = Object.entries(data.left_out).filter(([, n]) => n);
-  const windows = splits.reduce((sum, s) => sum + s.left_out, 0);
+  const left = Object.entries(metadata.inputs.left_out || {}).filter(([, n]) => n);
+  const windows = sum(splits.map((s) => s.left_out));
   if (windows) left.push(["windows, by keep or no_event", windows]);
   if (audio.without_windows) left.push(["clips without any window", audio.without_windows]);
   if (left.length) {
@@ -178,20 +189,23 @@ function showOverview() {
 function showFeatures() {
   const place = byId("features-body");
   const dims = (f) => f.shape === null ? "of any shape" : f.shape.length ? f.shape.map((n) => n === null ? "?" : n).join(" × ") : "scalar";
-  const plain = data.features.filter((f) => !f.split && !data.histograms[f.name]);
-  for (const f of data.features) {
+  const statistics = ((trained || {}).statistics || {}).features || {};
+  const plain = features.filter((f) => !statistics[f.name] && !data.histograms[f.name]);
+  for (const f of features) {
     if (plain.includes(f)) continue;
     const box = element("div", {}, element("h3", {}, f.name),
       element("p", { class: "soft" }, `${f.dtype} ${dims(f)}, stored as ${f.encoding}: ${f.description}`));
     const columns = element("div", { class: "columns" });
-    if (f.split) {
-      const rows = Object.entries({ ...f.numbers, ...Object.fromEntries(Object.entries(f.quantiles).map(([q, v]) => [`quantile ${q}`, v])) });
-      columns.append(element("div", {}, table(`Statistics of ${f.name} in ${f.split}`, [`in ${f.split}`, number("value")],
+    const found = statistics[f.name], bins = (found || {}).bins || {};
+    if (found) {
+      const numbers = ["count", "mean", "std", "min", "max", "nonfinite_share"].filter((key) => key in found);
+      const rows = [...numbers.map((key) => [key, found[key]]), ...Object.entries(found.quantiles || {}).map(([q, v]) => [`quantile ${q}`, v])];
+      columns.append(element("div", {}, table(`Statistics of ${f.name} in ${trained.name}`, [`in ${trained.name}`, number("value")],
         rows.map(([key, value]) => [key.replace(/_/g, " "), brief(value)]))));
     }
-    if (f.bins.mean && f.bins.mean.length > 1) {
-      columns.append(element("div", {}, element("p", { class: "soft" }, `Mean of each of ${f.bins.mean.length} bins, and a standard deviation around it`),
-        spread(`Mean and standard deviation of the bins of ${f.name}`, f.bins.mean, f.bins.std)));
+    if (bins.mean && bins.mean.length > 1) {
+      columns.append(element("div", {}, element("p", { class: "soft" }, `Mean of each of ${bins.mean.length} bins, and a standard deviation around it`),
+        spread(`Mean and standard deviation of the bins of ${f.name}`, bins.mean, bins.std)));
     }
     const h = data.histograms[f.name];
     if (h) {
@@ -219,15 +233,15 @@ function showRejects() {
 }
 
 function showFiles() {
-  const place = byId("files-body");
+  const place = byId("files-body"), shards = splits.flatMap((s) => s.shards);
   const rows = (values) => Object.entries(values).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
   place.append(element("p", { class: "soft" }, data.folder), element("h3", {}, "Options that were given"),
-    table("Options that were given", ["option", "value"], rows(data.recipe)),
-    element("h3", {}, "Written with"), table("Written with", ["package", "version"], rows(data.writer)),
+    table("Options that were given", ["option", "value"], rows(data.given)),
+    element("h3", {}, "Written with"), table("Written with", ["package", "version"], rows(metadata.writer)),
     element("h3", {}, "Shards"), table("Shards", ["file", number("examples"), number("size")],
-      data.shards.map((s) => [s.file, count(s.examples), size(s.bytes)])));
-  if (data.totals.shards > data.shards.length) {
-    place.append(element("p", { class: "soft" }, `... and ${count(data.totals.shards - data.shards.length)} more shards.`));
+      shards.map((s) => [s.file, count(s.examples), size(s.bytes)])));
+  if (data.shards.count > shards.length) {
+    place.append(element("p", { class: "soft" }, `... and ${count(data.shards.count - shards.length)} more shards.`));
   }
 }
 

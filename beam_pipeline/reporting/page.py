@@ -9,6 +9,7 @@ import json
 import math
 import operator
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -16,16 +17,17 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import WINDOWS
+from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
+from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.listening import Sounds
-from beam_pipeline.read.table import window_table
+from beam_pipeline.read.table import examples_of, window_table
+from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
-from beam_pipeline.reporting.overview import describe_data_set
 from beam_pipeline.reporting.problems import (
     find_problems,
     find_silence,
@@ -37,16 +39,23 @@ from beam_pipeline.reporting.samples import (
     Sample,
     draw_samples,
     encode_sounds,
-    measure_sounds,
-    name_unusual,
+    measure,
 )
 from beam_pipeline.storage import files
+from beam_pipeline.text import parse_json
 
 # The tables of the page take no more than this part of its bytes.
 _FOR_SOUNDS = 0.8
 _LARGEST_PICTURE = 20_000
 _VALUES_SHOWN = 8
 _SHOWN_ELSEWHERE = ("class", "copy", "filepath", "fs", "index", "win_start_idx")
+_LENGTH_BARS, _VALUE_BARS = 30, 40
+_KINDS_SHOWN, _FILES_SHOWN, _SHARDS_SHOWN = 30, 200, 500
+
+_OF_CLIPS = [
+    "frames", "sample_rate_hz", "native_sample_rate_hz", "channels", "format",
+    "subtype", "windows",
+]  # fmt: skip
 
 
 def report(
@@ -151,42 +160,102 @@ def _make(
     examples: Mapping[str, Sequence[int]],
     inputs: Sequence[Input],
 ) -> bytes:
-    metadata, folders = data.metadata, data.folders
-    table = audited = None
-    if all(each.recipe is not None for each in data.each):
-        audited = audit(folders)
-        if all(files.exists(files.join(folder, WINDOWS)) for folder in folders):
-            table = window_table(folders)
-            table = table.filter(table["left_out"].is_null())
+    metadata = data.metadata
+    of_audio = metadata.recipe is not None
+    audited = audit(data.folders) if of_audio else None
+    rejects = _rejects(data) if of_audio else []
+    table = examples_of(window_table(data.folders))
     clips = max(clips, sum(map(len, examples.values())))
     silence = find_silence(table)
     leaks = paths_to_hear(audited, silence.whole)
     samples = draw_samples(data, table, clips, seed, leaks, examples)
     values = {(each.split, each.number): each.values for each in samples}
     sounds = Sounds(data, values, inputs)
-    measure_sounds(sounds, samples)
-    name_unusual(samples)
-    described = describe_data_set(data)
-    rejects = described["rejects"]
+    measure(sounds, samples)
     problems = find_problems(metadata, audited, table, silence, samples, rejects)
     order = _order(samples, [s for problem in problems for s in problem.samples], clips)
     shown: list[dict[str, Any]] = []
     ids: dict[int, int] = {}
-    budget = int(size * _FOR_SOUNDS)
-    for sample, sound in encode_sounds(sounds, order, budget):
+    for sample, sound in encode_sounds(sounds, order, int(size * _FOR_SOUNDS)):
         ids[id(sample)] = len(shown)
         shown.append(_describe(sample, sound, metadata))
     contents = {
         "name": _name(data, " + "),
         "folder": data.name,
-        **described,
+        **_describe_data_set(metadata),
+        "audio": _audio(data) if of_audio else {},
+        "rejects": rejects,
         "unchecked": name_unchecked(audited, samples),
-        "problems": [problem.to_json(ids) for problem in problems],
+        "problems": [
+            {
+                **problem._asdict(),
+                "samples": [ids[id(s)] for s in problem.samples if id(s) in ids],
+            }
+            for problem in problems
+        ],
         "samples": shown,
         "measured": len(samples),
         "histograms": dict(_histograms(samples, metadata)),
     }
-    return fill_page(contents)
+    return _fill(contents)
+
+
+def _describe_data_set(metadata: Metadata) -> dict[str, Any]:
+    """Returns the metadata as JSON, without most shards, and what is asked for."""
+    values, shards = metadata.to_json(), list(metadata.shards())
+    for split in values["splits"].values():
+        split["shards"] = split["shards"][:_SHARDS_SHOWN]
+    given: Mapping[str, Any] = values.get("options", {})
+    asked: Mapping[str, float] = {}
+    if metadata.recipe is not None:
+        options, recipe = recipe_options(), values["recipe"]
+        given = {n: v for n, v in recipe.items() if v != options[n][1].default}
+        asked = metadata.recipe.splits.hashed_shares() or {}
+    return {
+        "metadata": values,
+        "given": given,
+        "asked": asked,
+        "shards": {"count": len(shards), "bytes": sum(each.bytes for each in shards)},
+    }
+
+
+def _audio(data: DataSets) -> dict[str, Any]:
+    """Returns hours, rates, formats and a histogram of lengths of the clips."""
+    import pyarrow as pa
+
+    clips = pa.concat_tables(
+        read_table(folder, MANIFEST, _OF_CLIPS) for folder in data.folders
+    )
+    seconds = clips["frames"].to_numpy() / clips["sample_rate_hz"].to_numpy()
+    counts, edges = np.histogram(seconds, _LENGTH_BARS)
+    forms = zip(clips["format"].to_pylist(), clips["subtype"].to_pylist(), strict=True)
+    columns = {
+        "rates": (f"{rate} Hz" for rate in clips["native_sample_rate_hz"].to_pylist()),
+        "channels": map(str, clips["channels"].to_pylist()),
+        "formats": map(" ".join, forms),
+    }
+    return {
+        "clips": len(seconds),
+        "hours": float(seconds.sum()) / 3600,
+        "without_windows": int(np.sum(clips["windows"].to_numpy() == 0)),
+        "lengths": {"edges": edges.tolist(), "counts": counts.tolist()},
+        **{name: dict(Counter(each).most_common()) for name, each in columns.items()},
+    }
+
+
+def _rejects(data: DataSets) -> list[dict[str, Any]]:
+    """Returns the rejected files by the kind of their error, most frequent first."""
+    by_error: dict[str, list[dict[str, str]]] = {}
+    for folder in data.folders:
+        for line in files.read_bytes(files.join(folder, REJECTED)).splitlines():
+            values = parse_json(line)
+            file = {"path": str(values["path"]), "reason": str(values["reason"])}
+            by_error.setdefault(str(values["error"]), []).append(file)
+    kinds = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_KINDS_SHOWN]
+    return [
+        {"error": error, "count": len(each), "files": each[:_FILES_SHOWN]}
+        for error, each in kinds
+    ]
 
 
 def _order(
@@ -220,7 +289,7 @@ def _describe(
         "split": sample.split,
         "number": sample.number,
         "label": sample.label,
-        "path": str(values.get("filepath", "")),
+        "path": sample.path,
         "start_s": start,
         "copy": int(values.get("copy", 0)),
         "why": sample.why,
@@ -313,20 +382,19 @@ def _histograms(
         every = np.concatenate(parts).astype(np.float64)
         every = every[np.isfinite(every)]
         if every.size:
-            counts, edges = np.histogram(every, 40)
+            counts, edges = np.histogram(every, _VALUE_BARS)
             yield name, {"counts": counts.tolist(), "edges": edges.tolist()}
 
 
-def fill_page(contents: Mapping[str, Any]) -> bytes:
+def _fill(contents: Mapping[str, Any]) -> bytes:
     """Returns the HTML file with these contents."""
-    parts = {
-        "title": escape(f"{contents['name']} - data set report"),
-        "style": _asset("page.css"),
-        "script": _asset("page.js"),
-        "data": _embedded(contents),
-    }
     page = _asset("page.html")
-    for name, text in parts.items():
+    for name, text in (
+        ("title", escape(f"{contents['name']} - data set report")),
+        ("style", _asset("page.css")),
+        ("script", _asset("page.js")),
+        ("data", _embedded(contents)),
+    ):
         before, mark, after = page.partition(f"{{{{{name}}}}}")
         assert mark, name
         page = before + text + after

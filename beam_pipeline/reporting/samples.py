@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,8 +15,10 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.permutation import Integers
+from beam_pipeline.read.audit import codes_of
 from beam_pipeline.read.example_view import as_float, encode_sound
-from beam_pipeline.read.listening import Sounds, stored_signal
+from beam_pipeline.read.listening import Sounds
 from beam_pipeline.read.records import open_records
 
 # Examples that are measured for each one that is shown.
@@ -32,9 +33,6 @@ _LONGEST_S = 20.0
 
 FloatArray = npt.NDArray[np.float64]
 
-# Split, to the number of an example, to what it shows.
-_Chosen = dict[str, dict[int, list[str]]]
-
 
 @dataclass
 class Sample:
@@ -44,29 +42,34 @@ class Sample:
     ----------
     split, number : str, int
         Where it is: the position in the split.
-    label : str
-        Its class, or classes.
     values : mapping
         The features of the example.
+    why : list of str
+        What it shows.
+    label : str
+        Its class, or classes.
     peak, clipped, offset : float
-        Of its signal: the largest magnitude; the share of samples at full scale; the
-        mean over the root mean square. NaN without a signal.
+        Of its sound: the largest magnitude; the share of samples at full scale; the
+        mean over the root mean square. NaN without a sound.
     distance : float
         How far the means of its features are from those of the data set, in standard
         deviations; NaN without such features.
-    why : list of str
-        What it shows.
     """
 
     split: str
     number: int
-    label: str
     values: Mapping[str, Any]
+    why: list[str] = field(default_factory=list)
+    label: str = ""
     peak: float = float("nan")
     clipped: float = float("nan")
     offset: float = float("nan")
     distance: float = float("nan")
-    why: list[str] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """Its file; empty without one."""
+        return str(self.values.get("filepath", ""))
 
 
 def draw_samples(
@@ -74,162 +77,115 @@ def draw_samples(
     table: Any,
     clips: int,
     seed: int,
-    paths: Sequence[str] = (),
-    examples: Mapping[str, Sequence[int]] | None = None,
+    paths: Sequence[str],
+    examples: Mapping[str, Sequence[int]],
 ) -> list[Sample]:
     """Reads seeded examples of each class, and the loudest and the quietest ones.
 
     Parameters
     ----------
-    paths : sequence of str
-        Files of which the first example is read, too.
-    table : pyarrow.Table or None
-        The table of windows; None if the data set has none.
+    table : pyarrow.Table
+        The windows that are in the data set.
     clips : int
         How many examples will be shown; more are read, to be measured.
-    examples : mapping, optional
+    paths : sequence of str
+        Files of which the first example is read, too.
+    examples : mapping
         Examples that are read, too: their numbers in each split.
     """
-    metadata = data.metadata
-    chosen = _draw(metadata, table, clips * _MEASURED_FOR_EACH, seed)
-    if table is not None and paths:
-        _add_paths(chosen, table, paths)
-    for split, given in (examples or {}).items():
-        for number in given:
+    chosen: dict[str, dict[int, list[str]]] = defaultdict(dict)
+    for why, rows in _draw(table, clips * _MEASURED_FOR_EACH, seed, paths):
+        some = table.select(["split", "record"]).take(rows).to_pydict()
+        for split, number in zip(*some.values(), strict=True):
+            chosen[split].setdefault(number, []).extend(why)
+    for split, numbers in examples.items():
+        for number in numbers:
             chosen[split].setdefault(number, []).insert(0, ASKED_FOR)
     samples = []
-    for split, numbers in chosen.items():
-        records = open_records(data.folders, split)
-        for number in sorted(numbers):
-            values = records[number]
-            sample = Sample(split, number, _label_of(values, metadata), values)
-            sample.why += numbers[number]
-            _measure(sample, metadata)
+    for split, found in chosen.items():
+        numbers = sorted(found)
+        records = open_records(data.folders, split)[numbers]
+        for number, values in zip(numbers, records, strict=True):
+            sample = Sample(split, number, values, found[number])
+            sample.label = _label_of(values, data.metadata)
+            sample.distance = _distance(sample, data.metadata)
             samples.append(sample)
     return samples
 
 
-def _draw(metadata: Metadata, table: Any, count: int, seed: int) -> _Chosen:
-    """Chooses examples of each class, the quietest and the loudest."""
-    rng = np.random.default_rng(seed)
-    chosen: _Chosen = defaultdict(dict)
-    if table is None or "class" not in table.column_names:
-        total = sum(split.examples for split in metadata.splits.values())
-        for name, split in metadata.splits.items():
-            share = -(-count * split.examples // max(total, 1))
-            some = rng.permutation(split.examples)[:share]
-            chosen[name].update((int(number), []) for number in some)
-        return chosen
-    labels, of_label = codes_of(table["class"])
-    each = max(2, count // max(len(labels), 1))
+def _draw(
+    table: Any, count: int, seed: int, paths: Sequence[str]
+) -> Iterator[tuple[Sequence[str], Integers]]:
+    """Yields rows of the table, and what they show."""
+    of_label = np.zeros(len(table), np.int64)
+    if "class" in table.column_names:
+        _, of_label = codes_of(table["class"])
     # The rows of a class lie together.
     order = np.argsort(of_label, kind="stable")
-    bounds = np.searchsorted(of_label[order], np.arange(-1, len(labels) + 1))
-    for first, last in itertools.pairwise(bounds.tolist()):
-        picked = rng.choice(last - first, min(each, last - first), replace=False)
-        _add(chosen, table, order[first + picked])
+    classes = np.split(order, np.flatnonzero(np.diff(of_label[order])) + 1)
+    each, rng = max(2, count // len(classes)), np.random.default_rng(seed)
+    for rows in classes:
+        yield (), rng.choice(rows, min(each, len(rows)), replace=False)
+    if "level_db" not in table.column_names:
+        return
     levels = table["level_db"].to_numpy(zero_copy_only=False).astype(np.float64)
     order = np.argsort(levels, kind="stable")
     order = order[np.isfinite(levels[order])]
-    _add(chosen, table, order[:_EXTREMES], "quietest")
-    _add(chosen, table, order[::-1][:_EXTREMES], "loudest")
-    return chosen
-
-
-def _add(chosen: _Chosen, table: Any, rows: Any, *why: str) -> None:
-    """Adds the examples in some rows of the table of windows."""
-    some = table.select(["split", "record"]).take(np.asarray(rows, np.int64))
-    for split, number in zip(*some.to_pydict().values(), strict=True):
-        chosen[split].setdefault(number, []).extend(why)
-
-
-def _add_paths(chosen: _Chosen, table: Any, paths: Sequence[str]) -> None:
-    """Adds the first example of each of a few files."""
-    names, codes = codes_of(table["path"])
-    known = {name: code for code, name in enumerate(names)}
-    wanted = np.isin(codes, [known[path] for path in paths if path in known])
-    rows = np.flatnonzero(wanted)
-    _, first = np.unique(codes[rows], return_index=True)
-    _add(chosen, table, rows[np.sort(first)], "of a leak")
-
-
-def codes_of(column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Returns the texts in a column of Arrow, and the number of that of each row.
-
-    Null has the number -1.
-    """
-    encoded = column.combine_chunks().dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return encoded.dictionary.to_pylist(), codes.astype(np.int64)
+    yield ["quietest"], order[:_EXTREMES]
+    yield ["loudest"], order[::-1][:_EXTREMES]
+    values, codes = codes_of(table["path"])
+    files = np.flatnonzero(np.isin(np.array(values.to_pylist(), object), paths))
+    _, first = np.unique(codes, return_index=True)
+    yield ["of a leak"], np.sort(first[files])
 
 
 def _label_of(values: Mapping[str, Any], metadata: Metadata) -> str:
     """Returns the class of an example, or its classes."""
+    classes = metadata.classes
     if isinstance(values.get("class"), str):
         return str(values["class"])
-    labels = values.get("labels")
-    if labels is not None and np.shape(labels) == (len(metadata.classes),):
-        found = [name for name, n in zip(metadata.classes, labels, strict=True) if n]
-        return ", ".join(found)
-    target = values.get("target")
-    if metadata.classes and target is not None and np.ndim(target) == 0:
-        number = int(target)
-        if 0 <= number < len(metadata.classes):
-            return metadata.classes[number]
+    labels, target = values.get("labels"), values.get("target")
+    if labels is not None and np.shape(labels) == (len(classes),):
+        return ", ".join(np.array(classes, object)[np.asarray(labels, np.bool_)])
+    if target is not None and np.ndim(target) == 0 and 0 <= int(target) < len(classes):
+        return classes[int(target)]
     return ""
 
 
-def _measure(sample: Sample, metadata: Metadata) -> None:
-    """Measures the signal of an example, and the distance of its features."""
-    found = stored_signal(sample.values, metadata)
-    if found is not None:
-        _measure_signal(sample, as_float(found[0]))
+def _distance(sample: Sample, metadata: Metadata) -> float:
+    """Returns the mean distance of the features of an example."""
     entry = metadata.splits[sample.split].statistics.get("features", {})
     distances = [
-        _distance(np.asarray(sample.values[name], np.float64), of)
-        for name, of in entry.items()
-        if "bins" in of and name in sample.values
+        _distance_of(np.asarray(sample.values[name], np.float64), statistics["bins"])
+        for name, statistics in entry.items()
+        if "bins" in statistics and name in sample.values
     ]
-    if distances:
-        sample.distance = float(np.mean(distances))
+    return float(np.mean(distances)) if distances else float("nan")
 
 
-def _measure_signal(sample: Sample, signal: FloatArray) -> None:
-    size = np.abs(signal)
-    rms = float(np.sqrt(np.mean(signal**2)))
-    sample.peak = float(size.max(initial=0.0))
-    sample.clipped = float(np.mean(size >= _FULL_SCALE))
-    sample.offset = float(abs(signal.mean()) / rms) if rms else 0.0
-
-
-def measure_sounds(sounds: Sounds, samples: Sequence[Sample]) -> None:
-    """Measures the signals of examples that do not hold one.
-
-    What cannot be decoded again stays unmeasured.
-    """
-    for sample in samples:
-        if np.isnan(sample.peak):
-            with suppress(InputError, OptionError):
-                sound = sounds.of(sample.split, sample.number)
-                _measure_signal(sample, as_float(sound.samples))
-
-
-def _distance(value: FloatArray, statistics: Mapping[str, Any]) -> float:
+def _distance_of(value: FloatArray, bins: Mapping[str, Any]) -> float:
     """The root mean square, over bins, of the standardised mean of a feature."""
-    bins = statistics["bins"]
     mean, std = (np.array(bins[key], np.float64) for key in ("mean", "std"))
-    if value.shape[-1:] != mean.shape:
+    usable = std > 1e-7 * np.abs(mean)
+    if value.shape[-1:] != mean.shape or not usable.any():
         return 0.0
     means = value.reshape(-1, len(mean)).mean(axis=0)
-    usable = std > 1e-7 * np.abs(mean)
-    if not usable.any():
-        return 0.0
     scaled = (means[usable] - mean[usable]) / std[usable]
     return float(np.sqrt(np.mean(scaled**2)))
 
 
-def name_unusual(samples: Sequence[Sample]) -> None:
-    """Marks the examples whose features are farthest from those of the data set."""
+def measure(sounds: Sounds, samples: Sequence[Sample]) -> None:
+    """Measures the sounds of examples, and marks the most unusual examples.
+
+    What can neither be read nor decoded again stays unmeasured.
+    """
+    for sample in samples:
+        with suppress(InputError, OptionError):
+            signal = as_float(sounds.of(sample.split, sample.number).samples)
+            size, rms = np.abs(signal), float(np.sqrt(np.mean(signal**2)))
+            sample.peak = float(size.max(initial=0.0))
+            sample.clipped = float(np.mean(size >= _FULL_SCALE))
+            sample.offset = float(abs(signal.mean()) / rms) if rms else 0.0
     known = [sample for sample in samples if np.isfinite(sample.distance)]
     for sample in sorted(known, key=lambda each: -each.distance)[:_EXTREMES]:
         sample.why.append("most unusual")
@@ -255,20 +211,17 @@ def encode_sounds(
             signal = signal.mean(axis=0)
         slowed = max(1, -(-sound.rate // _HIGHEST_HZ))
         most = int(_LONGEST_S * sound.rate)
-        cut = len(signal) / sound.rate if len(signal) > most else None
-        rate = max(sound.rate // slowed, _LOWEST_HZ)
-        flac, gain = encode_sound(signal[:most], rate, "FLAC")
+        declared = max(sound.rate // slowed, _LOWEST_HZ)
+        flac, gain = encode_sound(signal[:most], declared, "FLAC")
         text = base64.b64encode(flac).decode()
         left -= len(text)
         if left < 0:
             return
-        yield (
-            sample,
-            {
-                "flac": text,
-                "rate_hz": sound.rate,
-                "declared_hz": rate,
-                "gain": gain,
-                "cut_s": cut,
-            },
-        )
+        made = {
+            "flac": text,
+            "rate_hz": sound.rate,
+            "declared_hz": declared,
+            "gain": gain,
+            "cut_s": len(signal) / sound.rate if len(signal) > most else None,
+        }
+        yield sample, made

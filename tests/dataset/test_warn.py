@@ -34,8 +34,8 @@ def warned_of(folder, call=record, **options) -> list[str]:
 def test_mixed_rates(tmp_path):
     write_clips(tmp_path / "in", (8000, 8001, 16000))
     wanted = [
-        "clips have 3 sample rates (8,000, 8,001, 16,000 Hz), so windows of one length "
-        "last differently long. Give `sample_rate`"
+        "clips have 3 sample rates (8,000, 8,001, 16,000 Hz), so windows of as many "
+        "frames differ in seconds. Give `sample_rate`"
     ]
     assert warned_of(tmp_path, plan) == wanted
     assert warned_of(tmp_path) == wanted
@@ -62,7 +62,7 @@ def test_one_rate(tmp_path, rates):
 @pytest.mark.parametrize("call", [plan, record])
 def test_too_few_examples(tmp_path, call, asked, warns):
     write_clips(tmp_path / "in")
-    wanted = ["split records has 30 examples, but `num_elems` asks for 31"]
+    wanted = ["split records has 30 examples. `num_elems` asks for 31"]
     if warns:
         assert warned_of(tmp_path, call, num_elems=asked) == wanted
         return
@@ -83,7 +83,7 @@ def test_splits(tmp_path, call):
     assert len(warnings) == 2
     for warning in warnings:
         assert warning.endswith(
-            "has no clip at all: there are fewer files or groups than splits"
+            "has no clip at all. There are fewer files or groups than splits"
         )
 
 
@@ -140,10 +140,10 @@ def test_on_the_command_line(tmp_path, capsys):
     assert [
         line for line in capsys.readouterr().err.splitlines() if "warning" in line
     ] == [
-        "audio-tfrecords: warning: split records has 20 examples, but --num-elems asks "
-        "for 31",
+        "audio-tfrecords: warning: split records has 20 examples. --num-elems asks for "
+        "31",
         "audio-tfrecords: warning: clips have 2 sample rates (8,000, 16,000 Hz), so "
-        "windows of one length last differently long. Give --sample-rate",
+        "windows of as many frames differ in seconds. Give --sample-rate",
     ]
 
 

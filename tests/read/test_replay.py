@@ -547,7 +547,7 @@ def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
     ]  # fmt: skip
     assert main.main(arguments) == 0
     said = capsys.readouterr().err
-    wanted = "split train has no example at all: --keep left out 5 windows"
+    wanted = "split train has no example at all. --keep left out 5 windows"
     assert said == f"audio-tfrecords: warning: {wanted}\n"
     assert len(list(replay(str(out), split="test"))) == 5
     for normalize in (True, "signal"):

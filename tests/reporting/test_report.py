@@ -20,7 +20,7 @@ import soundfile
 from beam_pipeline import open_records, record, record_examples, report
 from beam_pipeline.cli.commands import parse_examples
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.reporting.problems import find_silence
 from tests.raising import raises
 from tests.sounds import write_corpus, write_sound
@@ -104,7 +104,7 @@ def test_the_page_is_one_file_that_needs_no_network(page: Path) -> None:
 def test_each_planted_problem_is_found(page: Path) -> None:
     shown = contents(page)
     wrong = {p["title"]: p for p in shown["problems"] if p["level"] == "wrong"}
-    leak = wrong["Splits share the same samples"]
+    leak = wrong["Same audio across splits"]
     assert any("again-" in line for line in leak["files"])
     silent = wrong["10 files without any sound"]
     assert silent["files"] == sorted(f"mute/{k}.wav" for k in range(10))
@@ -124,15 +124,25 @@ def test_each_planted_problem_is_found(page: Path) -> None:
 
 def test_what_was_not_looked_for(page: Path, tmp_path: Path) -> None:
     assert contents(page)["unchecked"] == [
-        "Not looked for: groups in several splits. `--group-by` names them."
+        "same group: not recorded; name columns of the manifest with --group-by"
     ]
     write_sound(tmp_path / "in" / "a.wav", RATE)
     rows = [{"path": str(tmp_path / "in" / "a.wav"), "day": "1", "part": "x"}]
     options = {"group_by": "day", "split_column": "part", "label_from": "none"}
     record(rows, tmp_path / "out", win_seconds=1, **options)
     made = Path(report(tmp_path / "out", tmp_path / "report.html"))
-    (text,) = contents(made)["unchecked"]
-    assert "`--fingerprint`" in text
+    audio, similar = contents(made)["unchecked"]
+    assert audio.endswith("--fingerprint")
+    assert similar.endswith("--fingerprint")
+
+
+def test_what_record_warns_of(tmp_path: Path) -> None:
+    for rate in (RATE, 2 * RATE):
+        write_sound(tmp_path / "in" / f"{rate}.wav", RATE, rate=rate)
+    with pytest.warns(DataSetWarning, match="2 sample rates"):
+        record(tmp_path / "in", tmp_path / "out", win_len=500, label_from="none")
+    shown = contents(Path(report(tmp_path / "out", tmp_path / "report.html")))
+    assert any("2 sample rates" in problem["title"] for problem in shown["problems"])
 
 
 def test_clipping_of_examples_without_samples(mess: Path, tmp_path: Path) -> None:
@@ -155,7 +165,7 @@ def test_clipping_of_examples_without_samples(mess: Path, tmp_path: Path) -> Non
 
 def test_silence_in_two_splits_comes_after_sounds_in_two(page: Path) -> None:
     shown = contents(page)
-    (leak,) = (p for p in shown["problems"] if p["title"].startswith("Splits share"))
+    (leak,) = (p for p in shown["problems"] if p["title"] == "Same audio across splits")
     assert [line.endswith("(silence)") for line in leak["files"]][-2:] == [False, True]
     heard = {shown["samples"][k]["label"] for k in leak["samples"]}
     assert heard == {"owl"}
@@ -185,13 +195,14 @@ def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
 def test_counts_are_those_of_the_data_set(page: Path, mess: Path) -> None:
     shown = contents(page)
     records = open_records(mess / "out", ["test", "train"])
-    assert shown["totals"]["examples"] == len(records)
-    assert shown["totals"]["rejected"] == 1
+    splits = shown["metadata"]["splits"].values()
+    assert sum(split["examples"] for split in splits) == len(records)
     assert sum(shown["audio"]["lengths"]["counts"]) == shown["audio"]["clips"] == 59
     assert shown["audio"]["rates"] == {"8000 Hz": 59}
-    assert shown["recipe"]["win_seconds"] == 2
-    for split in shown["splits"]:
-        assert sum(split["per_class"].values()) == split["examples"]
+    assert shown["given"]["win_seconds"] == 2
+    assert "hop" not in shown["given"]
+    assert shown["asked"] == {"train": 0.6, "test": 0.4}
+    assert shown["shards"]["count"] == sum(len(split["shards"]) for split in splits)
 
 
 def test_sounds_are_those_of_the_examples(page: Path, mess: Path) -> None:
@@ -284,8 +295,10 @@ def test_several_data_sets_are_one_page(
     assert "a-b-report.html" in capsys.readouterr().out
     shown = contents(tmp_path / "a-b-report.html")
     held = [each.splits["records"].examples for each in (first, more)]
-    assert (shown["name"], shown["totals"]["examples"]) == ("a + b", sum(held))
-    assert shown["totals"]["rejected"] == len(shown["rejects"]) == 1
+    metadata = shown["metadata"]
+    count = metadata["splits"]["records"]["examples"]
+    assert (shown["name"], count) == ("a + b", sum(held))
+    assert metadata["inputs"]["rejected"] == len(shown["rejects"]) == 1
     assert shown["audio"]["clips"] == sum(shown["audio"]["lengths"]["counts"])
     assert {"owl/new1.wav", "owl/owl_1.wav"} <= {s["path"] for s in shown["samples"]}
     records = open_records(["a", "b"])
@@ -323,7 +336,7 @@ def test_data_sets_of_elements(tmp_path: Path) -> None:
     rows = ({"x": np.full((4, 3), k, np.float32), "word": "a"} for k in range(9))
     record_examples(rows, tmp_path / "out")
     shown = contents(Path(report(tmp_path / "out", tmp_path / "a.html", clips=4)))
-    assert shown["totals"]["examples"] == 9
+    assert shown["metadata"]["splits"]["records"]["examples"] == 9
     assert len(shown["samples"]) == 4
     assert shown["audio"] == {}
 
@@ -392,7 +405,7 @@ def opened(chromium: Any, page: Path) -> Iterator[Any]:
 @needs_browser
 def test_what_is_wrong_is_on_the_first_screen(opened: Any) -> None:
     for title in (
-        "Splits share the same samples", "10 files without any sound",
+        "Same audio across splits", "10 files without any sound",
         "Class hot is clipped", "constant bin",
     ):  # fmt: skip
         box = opened.get_by_role("heading", name=title).first.bounding_box()
