@@ -110,11 +110,10 @@ def record(
         If the job failed, or clips could not be read because the machine failed; the
         same call continues it.
     """
-    from beam_pipeline.run.claimed_job import nothing_new
+    from beam_pipeline.run.claimed_job import claimed_job, nothing_new
     from beam_pipeline.run.local import run_local
 
-    input, given = with_labels(input, options)
-    recipe, run = split_options(_given_recipe(recipe, given), given)
+    input, recipe, run = _asked(input, recipe, options)
     if run.is_template():
         raise OptionError(
             "--template_location",
@@ -123,7 +122,11 @@ def record(
         )
     if run.has_runner():
         check_engine(run.beam_args)
-    with _claimed_job(input, output, recipe, run) as job, _watching(watch) as bar:
+    with (
+        _job(input, output, recipe, run) as asked,
+        claimed_job(asked, run, _difference) as job,
+        _watching(watch) as bar,
+    ):
         if job is not None and run.has_runner():
             with watching(job.work_folder, bar):
                 counts = run_on_engine(job, run.beam_args)
@@ -157,6 +160,16 @@ def _watching(
             yield watch or None
 
 
+def _asked(
+    input: Source,
+    recipe: Recipe | Metadata | PathLike | None,
+    options: Mapping[str, Any],
+) -> tuple[Source, Recipe, RunOptions]:
+    """Returns the input without classes of its own, the recipe, and how to run it."""
+    input, given = with_labels(input, options)
+    return input, *split_options(_given_recipe(recipe, given), given)
+
+
 def _given_recipe(
     recipe: Recipe | Metadata | PathLike | None, given: Mapping[str, Any]
 ) -> Recipe | None:
@@ -181,17 +194,40 @@ def _skipped(
     return folders
 
 
-def _checked(output: Any) -> str:
-    """Returns the path of an output.
+@contextmanager
+def _job(
+    input: Source,
+    output: PathLike,
+    recipe: Recipe,
+    run: RunOptions,
+    work: str | None = None,
+) -> Iterator[Job]:
+    """Yields a job that was checked, as far as that is possible without its output.
 
-    Raises
-    ------
-    InputError
-        If it is no path.
+    Without ``work`` it has an output, and its work folder is there, or where the user
+    wants it. With ``work`` it is only planned, there.
     """
-    if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
-        raise InputError(f"`output` must be a folder; got {output!r}.")
-    return os.fspath(output)
+    from beam_pipeline.pipeline.job import Job
+
+    with resolved(input, recipe) as inputs:
+        check_can_start(run.workers, run.time_limit)
+        check_transforms(recipe, inputs, run.time_limit)
+        if work is None:
+            if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
+                raise InputError(f"`output` must be a folder; got {output!r}.")
+            output = files.join(files.absolute(os.fspath(output)), "")
+            work = files.join(output, WORK_FOLDER)
+            if run.work_dir is not None:
+                work = files.absolute(os.fspath(run.work_dir))
+        yield Job(
+            tuple(inputs),
+            os.fspath(output),
+            work,
+            recipe,
+            str(run.max_rejected),
+            skip_recorded=_skipped(run, recipe, inputs),
+            allow_unreadable=run.allow_unreadable,
+        )
 
 
 @list_keywords
@@ -208,11 +244,14 @@ def write_template(
     ``--template_location`` with the file.
     """
     from beam_pipeline.pipeline.graph import build_pipeline
+    from beam_pipeline.run.claimed_job import claimed_job
 
-    input, given = with_labels(input, options)
-    recipe, run = split_options(_given_recipe(recipe, given), given)
+    input, recipe, run = _asked(input, recipe, options)
     check_engine(run.beam_args)
-    with _claimed_job(input, output, recipe, run) as job:
+    with (
+        _job(input, output, recipe, run) as asked,
+        claimed_job(asked, run, _difference) as job,
+    ):
         if job is None:
             raise OutputError(
                 f"{os.fspath(output)} already holds this data set, and it is complete. "
@@ -222,37 +261,6 @@ def write_template(
             pipeline = pipeline_for(run.beam_args)
             build_pipeline(pipeline, job)
             pipeline.run()
-
-
-@contextmanager
-def _claimed_job(
-    input: Source, output: PathLike, recipe: Recipe, run: RunOptions
-) -> Iterator[Job | None]:
-    """Checks a job, and yields it while it holds the claim on its output.
-
-    Yields None if the output already holds the data set that the job would record.
-    """
-    from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.claimed_job import claimed_job
-
-    with resolved(input, recipe) as inputs:
-        check_can_start(run.workers, run.time_limit)
-        check_transforms(recipe, inputs, run.time_limit)
-        folder = files.absolute(_checked(output))
-        work = files.join(folder, WORK_FOLDER)
-        if run.work_dir is not None:
-            work = files.absolute(os.fspath(run.work_dir))
-        job = Job(
-            tuple(inputs),
-            files.join(folder, ""),
-            work,
-            recipe,
-            str(run.max_rejected),
-            skip_recorded=_skipped(run, recipe, inputs),
-            allow_unreadable=run.allow_unreadable,
-        )
-        with claimed_job(job, run, _difference) as claimed:
-            yield claimed
 
 
 def _difference(job: Job) -> str | None:
@@ -290,7 +298,7 @@ def plan(
     Returns
     -------
     Plan
-        A named tuple: ``summary``, with splits, shards, examples and seconds; and
+        A pair: ``summary``, with splits, shards, examples and seconds; and
         ``rejects``, clips that cannot be recorded, as far as headers show, in the order
         of the inputs. These are on disk if they are many. Its attribute ``forecast`` is
         a :class:`beam_pipeline.run.forecast.Forecast`, or None without a sample.
@@ -305,27 +313,13 @@ def plan(
     DataSetWarning
         As :func:`record` does, as far as headers show.
     """
-    from beam_pipeline.pipeline.job import Job
     from beam_pipeline.run.local import plan_local
 
     check_whole("sample", sample, least=0)
-    input, given = with_labels(input, options)
-    recipe, run = split_options(_given_recipe(recipe, given), given)
+    input, recipe, run = _asked(input, recipe, options)
     # Fingerprints and hashes read whole files, and do not change the plan.
     recipe = recipe.replace(fingerprint=False, hash_files=False)
-    with resolved(input, recipe) as inputs:
-        check_can_start(run.workers, run.time_limit)
-        check_transforms(recipe, inputs, run.time_limit)
-        with temporary_folder() as work:
-            job = Job(
-                tuple(inputs),
-                "",
-                work,
-                recipe,
-                str(run.max_rejected),
-                skip_recorded=_skipped(run, recipe, inputs),
-                allow_unreadable=run.allow_unreadable,
-            )
-            made = plan_local(job, run.time_limit, sample)
+    with temporary_folder() as work, _job(input, "", recipe, run, work) as job:
+        made = plan_local(job, run.time_limit, sample)
     warn_of_plan(made.summary, recipe)
     return made

@@ -1,14 +1,18 @@
 """Shards made up by tests, in blocks, as the steps of a job give them to the sink."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.write.blocks import EncodedBlock, ShardEnd, Slot
+from beam_pipeline.write.blocks import EncodedBlock, Slot
 from beam_pipeline.write.window_rows import BY_KEEP, REJECTED, WindowRows
 
-SEEN = {"examples": 7}  # stands for the observations of a shard
+
+def seen_of(examples, left_out=0):
+    """What stands for the observations of a shard."""
+    return {"examples": examples, "left_out": [[["", "a", 9], left_out]]}
 
 
 def record_at(shard, position):
@@ -24,7 +28,6 @@ def blocks_of(shard, cuts=(), left_out=(), lost=()):
     """
     bounds = sorted({0, *cuts, shard.examples})
     ranges = [range(*pair) for pair in itertools.pairwise(bounds)]
-    gone = [positions for positions in ranges if positions.start in lost]
     blocks = []
     for positions in ranges:
         clip = Clip(
@@ -35,15 +38,15 @@ def blocks_of(shard, cuts=(), left_out=(), lost=()):
         kept = ~np.isin(at, list(left_out))
         rows = WindowRows.of(at, at * 0 + 1, at * 0, -at).without(kept, BY_KEEP)
         reject = None
-        if positions in gone:
+        if positions.start in lost:
             rows = rows.without(np.zeros(len(at), bool), REJECTED)
             reject = Reject(
                 positions.start, "a.wav", "decode", "UnreadableAudio", "bad"
             )
         records = [record_at(shard, p) for p in at[rows.kept].tolist()]
-        end = None
-        if positions.stop == shard.examples:
-            end = ShardEnd(shard.examples, tuple(gone), SEEN)
         slot = Slot(None, shard, positions.start, clip, 0, len(positions))
-        blocks.append(EncodedBlock(slot, rows, records, end, reject=reject))
-    return blocks
+        blocks.append(EncodedBlock(slot, rows, records, reject=reject))
+    examples = sum(len(block.records) for block in blocks)
+    planned = sum(len(block.positions) for block in blocks if block.reject is None)
+    seen = seen_of(examples, planned - examples)
+    return [*blocks[:-1], replace(blocks[-1], seen=seen)]

@@ -212,9 +212,7 @@ def _merge_receipts(
     """
     chosen = job.measured
     measured = [s for s in job.specs if chosen is None or s.name in chosen]
-    merged = {
-        split: DataStatistics.of(measured, has_windows=False) for split in job.splits
-    }
+    merged = {split: DataStatistics.of(measured) for split in job.splits}
     skipped: dict[str, dict[str, Any]] = {}
     seen, drafts = Seen(), dict[str, TextIO]()
     with ExitStack() as stack:

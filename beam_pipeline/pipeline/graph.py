@@ -21,21 +21,28 @@ from beam_pipeline.pipeline.stages import (
     FINISHED,
     LISTING,
     REJECTS,
-    ApplyTransforms,
-    CutWindows,
     DecodeAudio,
     EncodeExamples,
     ListSources,
     ProbeClips,
-    ReadTasks,
-    SelectAndAugment,
     SkipFinished,
     Written,
     finish_planned,
     plan_pages,
+    read_tasks,
+    step,
 )
+from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.storage.pages import Place
 from beam_pipeline.storage.tfrecord import suffix_for
+from beam_pipeline.write.blocks import (
+    FeatureBlock,
+    FrameBlock,
+    WindowBlock,
+    apply_transforms,
+    cut_windows,
+    select_and_augment,
+)
 
 # In each chain, a line is a stage, and its comment is the type of what comes out of it;
 # after a semicolon, the type of its side output.
@@ -67,7 +74,8 @@ def plan_shards(once: beam.PCollection, job: Job) -> beam.PCollection:
             plan_pages, AsIter(pages), AsSingleton(listed[LISTING]), job,
         ).with_output_types(tuple[int, Place])      # number, Place of a task
         | "SpreadShards" >> beam.GroupByKey()       # number, [Place]
-        | "ReadTasks" >> beam.ParDo(ReadTasks(job))  # ShardWork
+        | "ReadTasks" >> beam.FlatMap(read_tasks, job.plan_folder())
+            .with_output_types(ShardWork)
     )
 
 
@@ -83,9 +91,9 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
     encoded = (
         checked.work
         | "DecodeAudio" >> beam.ParDo(decode)       # FrameBlock
-        | "CutWindows" >> beam.ParDo(CutWindows())  # WindowBlock
-        | "SelectAndAugment" >> beam.ParDo(SelectAndAugment())  # WindowBlock
-        | "ApplyTransforms" >> beam.ParDo(ApplyTransforms())    # FeatureBlock
+        | "CutWindows" >> step(cut_windows, FrameBlock, WindowBlock)
+        | "SelectAndAugment" >> step(select_and_augment, WindowBlock, WindowBlock)
+        | "ApplyTransforms" >> step(apply_transforms, WindowBlock, FeatureBlock)
         | "EncodeExamples" >> encode.with_outputs(REJECTS, main="records")
     )                                               # EncodedBlock; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(

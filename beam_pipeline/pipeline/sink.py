@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -137,14 +138,15 @@ compression_type, triggering_frequency
         runner = type(pcoll.pipeline.runner).__name__
         if runner == REFUSED_RUNNER:
             raise EngineError(f"{runner} cannot write shards: {WHY_REFUSED}.")
-        target = (self._prefix, self._suffix, self._work_folder)
-        return pcoll | "WriteShards" >> beam.ParDo(
-            _WriteShards(*target, runner, self._claim)
+        write = _WriteShards(
+            self._prefix, self._suffix, self._work_folder, runner, self._claim
         )
+        return pcoll | "WriteShards" >> beam.ParDo(write)
 
 
 @with_input_types(EncodedBlock)
 @with_output_types(ShardInfo)
+@dataclass(eq=False)
 class _WriteShards(beam.DoFn):  # type: ignore[misc]
     """Calls :class:`ShardDraft`: EncodedBlock -> ShardInfo, at the end of each shard.
 
@@ -152,14 +154,11 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
     So a runner may compute a bundle again, also at the same time.
     """
 
-    def __init__(
-        self, prefix: str, suffix: str, work_folder: str, runner: str, claim: Claim
-    ):
-        self._claim = claim
-        self._prefix = prefix
-        self._suffix = suffix
-        self._work_folder = work_folder
-        self._runner = runner
+    prefix: str
+    suffix: str
+    work_folder: str
+    runner: str
+    claim: Claim
 
     def setup(self) -> None:
         self._draft: ShardDraft | None = None
@@ -171,20 +170,22 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         shard = block.slot.shard
         if self._draft is None:
             name = shard.name.replace("/", ".")
-            path = new_draft(f"{name}-", self._suffix, self._work_folder)
-            self._draft = ShardDraft(shard, path, self._runner)
-        with keeping_verdict(self._work_folder):
+            path = new_draft(f"{name}-", self.suffix, self.work_folder)
+            self._draft = ShardDraft(shard, path, self.runner)
+        with keeping_verdict(self.work_folder):
             self._draft.write(block)
         if self._draft.is_complete:
-            info = self._draft.close(shard.name + self._suffix)
+            info = self._draft.close(shard.name + self.suffix)
             draft, self._draft = self._draft, None
-            yield _commit(
-                info, draft.path, self._prefix, self._work_folder, self._claim
-            )
+            self.claim.move(draft.path, self.prefix + info.file)
+            Metrics.counter(COUNTERS, "shards").inc()
+            Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
+            _write_receipt(info, self.work_folder, self.claim)
+            yield info._replace(seen=None)
 
     def finish_bundle(self) -> None:
         if self._draft is not None:
-            with keeping_verdict(self._work_folder):
+            with keeping_verdict(self.work_folder):
                 self._draft.check_complete()
 
     def teardown(self) -> None:
@@ -197,21 +198,13 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             self._draft = None
 
 
-def _commit(
-    info: ShardInfo, draft: str, prefix: str, work_folder: str, claim: Claim
-) -> ShardInfo:
-    """Gives a shard its final name, then writes its receipt.
+def _write_receipt(info: ShardInfo, work_folder: str, claim: Claim) -> None:
+    """Writes the receipt of a shard that has its name; only it has the observations.
 
-    Only the receipt has the observations. That of a shard that lost windows is apart:
-    the next run tries again.
+    That of a shard that lost windows is apart: the next run tries again.
     """
-    claim.move(draft, prefix + info.file)
-    Metrics.counter(COUNTERS, "shards").inc()
-    Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
     content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
-    path = receipt_path(info.shard.name, work_folder, info.is_whole())
-    claim.write(path, content)
-    return info._replace(seen=None)
+    claim.write(receipt_path(info.shard.name, work_folder, info.is_whole()), content)
 
 
 def read_receipt(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import (
     ClipPages,
-    PublishedPlan,
     make_plan,
     read_plan,
     read_work,
@@ -48,11 +48,7 @@ from beam_pipeline.write.blocks import (
     EncodedBlock,
     FeatureBlock,
     FrameBlock,
-    WindowBlock,
-    apply_transforms,
-    cut_windows,
     decode_audio,
-    select_and_augment,
 )
 from beam_pipeline.write.process_settings import OneThread, keep_freed_memory
 from beam_pipeline.write.shard import ShardEncoder
@@ -134,23 +130,14 @@ def plan_pages(
     yield from enumerate(Pages(folder, read_plan(folder).tasks).places())
 
 
-@with_input_types(tuple[int, Iterable[Place]])
-@with_output_types(ShardWork)
-@dataclass(eq=False)
-class ReadTasks(beam.DoFn):  # type: ignore[misc]
+def read_tasks(keyed: tuple[int, Iterable[Place]], folder: str) -> Iterator[ShardWork]:
     """Calls :func:`read_work`: (number, [Place]) -> ShardWork."""
+    for place in keyed[1]:
+        yield read_work(_plan_of(folder), place, folder)
 
-    job: Job
 
-    def setup(self) -> None:
-        self._plan: PublishedPlan | None = None
-
-    def process(self, keyed: tuple[int, Iterable[Place]]) -> Iterator[ShardWork]:
-        folder = self.job.plan_folder()
-        if self._plan is None:
-            self._plan = read_plan(folder)
-        for place in keyed[1]:
-            yield read_work(self._plan, place, folder)
+# Each run has a folder of its own.
+_plan_of = lru_cache(maxsize=1)(read_plan)
 
 
 def finish_planned(
@@ -237,31 +224,9 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
         yield from decode_audio(work, self.inputs, self.recipe, self._poison_clips)
 
 
-@with_input_types(FrameBlock)
-@with_output_types(WindowBlock)
-class CutWindows(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`cut_windows`: FrameBlock -> WindowBlock."""
-
-    def process(self, block: FrameBlock) -> Iterator[WindowBlock]:
-        yield cut_windows(block)
-
-
-@with_input_types(WindowBlock)
-@with_output_types(WindowBlock)
-class SelectAndAugment(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`select_and_augment`: WindowBlock -> WindowBlock."""
-
-    def process(self, block: WindowBlock) -> Iterator[WindowBlock]:
-        yield select_and_augment(block)
-
-
-@with_input_types(WindowBlock)
-@with_output_types(FeatureBlock)
-class ApplyTransforms(beam.DoFn):  # type: ignore[misc]
-    """Calls :func:`apply_transforms`: WindowBlock -> FeatureBlock."""
-
-    def process(self, block: WindowBlock) -> Iterator[FeatureBlock]:
-        yield apply_transforms(block)
+def step(function: Callable[[Any], Any], given: type, made: type) -> Any:
+    """Returns a step that makes one block of each, of these types."""
+    return beam.Map(function).with_input_types(given).with_output_types(made)
 
 
 @with_input_types(FeatureBlock)

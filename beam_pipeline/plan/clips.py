@@ -103,6 +103,11 @@ class Clip(NamedTuple):
     measured: tuple[tuple[str, bytes], ...] = ()
 
 
+def window_frames(clip: Clip, windows: Windows) -> int:
+    """Returns how many frames a window of a clip has."""
+    return WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
+
+
 class Reject(NamedTuple):
     """A clip, or part of one, that did not become examples.
 

@@ -19,39 +19,37 @@ the mean over the chosen examples of "per example" an unbiased estimate.
 
 from __future__ import annotations
 
+import bisect
 import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import view_features
-from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.plan.clips import Reject
+from beam_pipeline.plan.clips import Reject, window_frames
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, narrow_events
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
-from beam_pipeline.storage.tfrecord import suffix_for
+from beam_pipeline.storage.gzip_members import compress_member
+from beam_pipeline.storage.tfrecord import is_compressed, suffix_for
 from beam_pipeline.text import html_line, html_table, time_unit
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.process_settings import OneThread
-from beam_pipeline.write.shard import write_shard
+from beam_pipeline.write.shard import ShardDraft, encode_shard, write_shard
 
 REJECTS_SHOWN = 10
-
-# Split and number of a shard.
-ShardKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,44 +85,42 @@ class Forecast:
         return self.bytes / self.examples if self.examples else 0.0
 
 
-def choose_examples(
-    summary: PlanSummary, seed: int, count: int
-) -> Mapping[ShardKey, list[int]]:
-    """Returns positions of ``count`` examples of a plan, by their shards."""
-    layouts = summary.layouts.values()
-    ends = np.cumsum([0, *(layout.total for layout in layouts)]).tolist()
-    draw = np.random.default_rng([0, seed & (1 << 63) - 1])
-    chosen = np.sort(draw.choice(ends[-1], min(count, ends[-1]), replace=False))
-    found: dict[ShardKey, list[int]] = {}
-    for layout, first in zip(layouts, ends, strict=False):
-        for index in chosen[(first <= chosen) & (chosen < first + layout.total)]:
-            k = layout.shard_at(int(index) - first)
-            position = int(index) - first - layout.bound(k)
-            found.setdefault((layout.split, k), []).append(position)
-    return found
+def choose_blocks(
+    works: Iterable[ShardWork], total: int, sample: int, recipe: Recipe
+) -> Iterator[tuple[Segment, int, ShardWork]]:
+    """Yields the blocks of some examples, and how many of them each block has.
 
+    Parameters
+    ----------
+    works : iterable of ShardWork
+        The shards of a plan, which have ``total`` examples.
+    sample : int
+        The number of examples, which are chosen at random.
 
-def blocks_of(
-    task: ShardTask, positions: Sequence[int], recipe: Recipe
-) -> Iterator[tuple[Segment, int]]:
-    """Yields the blocks of a shard that have some positions, and of how many of them.
-
-    ``positions`` are in order. A segment is the part of a segment that is a block.
+    Yields
+    ------
+    block : Segment
+        A part of a segment of the shard.
+    times : int
+    work : ShardWork
     """
-    chosen = np.array(positions)
-    for segment in task.segments:
-        end = segment.position + segment.examples
-        inside = chosen[(segment.position <= chosen) & (chosen < end)]
-        clip = segment.clip
-        length = WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames).length
-        channels = clip.channels if recipe.audio.channels == "keep" else 1
-        size = max(1, BLOCK_BYTES // (4 * channels * length))
-        numbers = ((inside - segment.position) // size).tolist()
-        for number, times in Counter(numbers).items():
-            at = number * size
-            count = min(size, segment.examples - at)
-            block = Segment(clip, segment.first + at, count, segment.position + at)
-            yield narrow_events(block, recipe), times
+    draw = np.random.default_rng([0, recipe.shards.seed & (1 << 63) - 1])
+    chosen = np.sort(draw.choice(total, min(sample, total), replace=False))
+    before = 0
+    for work in works:
+        for segment in work.task.segments:
+            first = before + segment.position
+            inside = chosen[(first <= chosen) & (chosen < first + segment.examples)]
+            clip = segment.clip
+            channels = clip.channels if recipe.audio.channels == "keep" else 1
+            length = 4 * channels * window_frames(clip, recipe.windows)
+            size = max(1, BLOCK_BYTES // length)
+            for number, times in Counter(((inside - first) // size).tolist()).items():
+                at = number * size
+                count = min(size, segment.examples - at)
+                block = Segment(clip, segment.first + at, count, segment.position + at)
+                yield narrow_events(block, recipe), times, work
+        before += work.task.shard.examples
 
 
 def forecast(
@@ -139,89 +135,79 @@ def forecast(
 
     ``works`` are the shards of the plan. Returns None if they have no examples.
     """
-    recipe = job.recipe
-    chosen = choose_examples(summary, recipe.shards.seed, sample)
-    found = [
-        (block, times, work)
-        for work in works
-        if (key := (work.task.shard.split, work.task.shard.number)) in chosen
-        for block, times in blocks_of(work.task, chosen[key], recipe)
-    ]
+    total = sum(layout.total for layout in summary.layouts.values())
+    found = list(choose_blocks(works, total, sample, job.recipe)) if total else []
     if not found:
         return None
-    blocks = [_alone(block, work) for block, _, work in found]
-    measure = partial(_measure, blocks, job, folder)
-    written, lost, taken = processes.call(measure, job, "sample", apart=True)
-    planned = [work.task.shard.examples for work in blocks]
+    work = _one_shard([block for block, _, _ in found], found[0][2])
+    measure = partial(_measure, work, job, folder)
+    info, taken = processes.call(measure, job, "sample", apart=True)
+    planned = np.array([block.examples for block, _, _ in found])
     # Examples, bytes and seconds for each planned example; one row for each chosen one.
-    rates = np.repeat(taken / np.array(planned)[:, None], [n for _, n, _ in found], 0)
-    total, count = sum(layout.total for layout in summary.layouts.values()), len(rates)
+    rates = np.repeat(taken / planned[:, None], [times for _, times, _ in found], 0)
     examples, size, seconds = (total * rates.mean(0)).tolist()
     size_error = seconds_error = math.inf
-    if count > 1:
-        errors = 2 * total * rates.std(0, ddof=1) / math.sqrt(count)
+    if len(rates) > 1:
+        errors = 2 * total * rates.std(0, ddof=1) / math.sqrt(len(rates))
         _, size_error, seconds_error = errors.tolist()
-    return Forecast(written, lost, examples, size, size_error, seconds, seconds_error)
+    lost = info.shard.examples - info.examples - info.left_out
+    return Forecast(
+        info.examples, lost, examples, size, size_error, seconds, seconds_error
+    )
 
 
-def _alone(block: Segment, work: ShardWork) -> ShardWork:
-    """Returns the work for a shard that is one block."""
-    shard = work.task.shard._replace(examples=block.examples, mix_seed=None)
-    return work._replace(task=ShardTask(shard, (block._replace(position=0),)))
-
-
-def _together(works: Sequence[ShardWork]) -> ShardWork:
-    """Returns the work for one shard of all blocks."""
-    segments, position = [], 0
-    for work in works:
-        (block,) = work.task.segments
-        segments.append(block._replace(position=position))
-        position += block.examples
-    shard = works[0].task.shard._replace(examples=position)
-    return works[0]._replace(task=ShardTask(shard, tuple(segments)))
+def _one_shard(blocks: Sequence[Segment], work: ShardWork) -> ShardWork:
+    """Returns the work for one shard of these blocks, like that of another shard."""
+    ends = np.cumsum([block.examples for block in blocks]).tolist()
+    segments = tuple(
+        block._replace(position=end - block.examples)
+        for block, end in zip(blocks, ends, strict=True)
+    )
+    shard = work.task.shard._replace(examples=ends[-1], mix_seed=None)
+    return work._replace(task=ShardTask(shard, segments))
 
 
 def _measure(
-    works: Sequence[ShardWork], job: Job, folder: str, _: int
-) -> tuple[int, int, npt.NDArray[np.float64]]:
-    """Makes blocks; returns their examples that were written, and those that were lost.
+    work: ShardWork, job: Job, folder: str, _: int
+) -> tuple[ShardInfo, npt.NDArray[np.float64]]:
+    """Writes a shard; returns it, and what each of its segments took.
 
-    The array has the examples, the bytes and the seconds of each block. Its bytes are a
-    part of those of all blocks in one shard: a GZIP member may hold examples of several
+    The array has a row for each segment, with its examples, bytes and seconds. Its
+    bytes are a part of those of the file: a GZIP member may hold examples of several
     clips.
     """
     poison_clips = read_poison_clips(job.work_folder)
-    path = os.path.join(folder, "block" + suffix_for(job.recipe.shards.compression))
-
-    def write(work: ShardWork) -> ShardInfo:
-        return write_shard(work, job.inputs, job.recipe, path, poison_clips)
-
-    taken = []
+    path = os.path.join(folder, "sample" + suffix_for(job.recipe.shards.compression))
+    shard, segments = work.task
+    starts = [segment.position for segment in segments]
+    taken = np.zeros((len(segments), 3))
     OneThread.begin()
     try:
-        write(works[0])  # what a process needs once, such as tables of a filter
-        for work in works:
-            started = time.perf_counter()
-            info = write(work)
-            taken.append((info.examples, info.bytes, time.perf_counter() - started))
-        together = write(_together(works))
+        # What a process needs once, such as tables of a filter.
+        first = _one_shard(segments[:1], work)
+        write_shard(first, job.inputs, job.recipe, path, poison_clips)
+        draft = ShardDraft(shard, path)
+        began = time.perf_counter()
+        for block in encode_shard(work, job.inputs, job.recipe, poison_clips):
+            draft.write(block)
+            seconds = time.perf_counter() - began
+            content = b"".join(block.records)
+            size = len(compress_member(content) if is_compressed(path) else content)
+            row = bisect.bisect(starts, block.slot.position) - 1
+            taken[row] += len(block.records), size, seconds
+            began = time.perf_counter()
+        info = draft.close(path)
     finally:
         OneThread.end()
-    found = np.array(taken)
-    found[:, 1] *= together.bytes / max(1, found[:, 1].sum())
-    lost = together.shard.examples - together.examples - together.left_out
-    return together.examples, lost, found
+    taken[:, 1] *= info.bytes / max(1, taken[:, 1].sum())
+    return info._replace(members="", windows="", seen=None), taken
 
 
-class _SummaryAndRejects(NamedTuple):
-    summary: PlanSummary
-    rejects: Sequence[Reject]
-
-
-class Plan(_SummaryAndRejects):
+@dataclass(frozen=True, repr=False)
+class Plan:
     """A plan, and the clips that cannot be recorded, as far as headers show.
 
-    It is a pair, ``summary, rejects = plan(...)``, with one more attribute.
+    It can be taken apart as a pair, ``summary, rejects = plan(...)``.
 
     Attributes
     ----------
@@ -233,17 +219,12 @@ class Plan(_SummaryAndRejects):
         What a run will take, if a ``sample`` was asked for.
     """
 
-    forecast: Forecast | None
+    summary: PlanSummary
+    rejects: Sequence[Reject]
+    forecast: Forecast | None = None
 
-    def __new__(
-        cls,
-        summary: PlanSummary,
-        rejects: Sequence[Reject],
-        forecast: Forecast | None = None,
-    ) -> Plan:
-        plan = super().__new__(cls, summary, rejects)
-        plan.forecast = forecast
-        return plan
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.summary, self.rejects))
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{row[0]} {row[1]:,}" for row in self._splits())

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,13 @@ from beam_pipeline.errors import ClipError, InputError, TransformError, Unreadab
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import WindowPlan, slice_windows, window_blocks
+from beam_pipeline.examples.windows import slice_windows, window_blocks
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clip_audio import open_clip, step_clip
-from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.clips import Clip, Reject, window_frames
 from beam_pipeline.plan.poison_clips import DECODE, NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.segments import Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
@@ -63,8 +63,10 @@ CLIPS_AHEAD = 16
 # Opens a file of a clip.
 Begin = Callable[[], str | BinaryIO]
 
-# The frames, or the windows, of a block whose examples are lost.
-_NOTHING = np.zeros(0, np.float32)
+
+def _nothing() -> npt.NDArray[np.float32]:
+    """Returns the frames, or the windows, of a block whose examples are lost."""
+    return np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +108,33 @@ class Block:
         return self.rows.copies[self.rows.kept]
 
 
+_Block = TypeVar("_Block", bound=Block)
+
+
 @dataclass(frozen=True, slots=True)
 class FrameBlock(Block):
     """The frames of a clip from the first window's start to the last window's end."""
 
-    frames: npt.NDArray[np.float32]
+    frames: npt.NDArray[np.float32] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowBlock(Block):
     """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``."""
 
-    windows: npt.NDArray[np.float32]
+    windows: npt.NDArray[np.float32] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock(Block):
-    """Every feature of the windows, each of shape ``(n, ...)``, and the windows.
+    """The windows, and every feature of them, each of shape ``(n, ...)``.
 
     ``clipped`` has the number of values that a feature's transform clipped.
     """
 
-    values: Mapping[str, npt.NDArray[Any]]
-    clipped: Mapping[str, int]
-    windows: npt.NDArray[np.float32]
+    windows: npt.NDArray[np.float32] = field(default_factory=_nothing)
+    values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    clipped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def valid_frames(self) -> Integers:
@@ -137,30 +142,19 @@ class FeatureBlock(Block):
         return self.rows.frames[self.rows.kept]
 
 
-class ShardEnd(NamedTuple):
-    """What the last block of a shard says about all blocks of the shard.
+@dataclass(frozen=True, slots=True)
+class EncodedBlock(Block):
+    """Serialised examples.
 
     Attributes
     ----------
-    positions : int
-        How many positions of the shard were encoded.
-    lost : tuple of range
-        The positions of the blocks that have a reject.
-    seen : mapping
-        The observations of the shard's examples.
+    seen : mapping or None
+        Only of the last block of a shard: the state of the observations of all its
+        examples.
     """
 
-    positions: int
-    lost: tuple[range, ...]
-    seen: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedBlock(Block):
-    """Serialised examples. Only the last block of a shard has an ``end``."""
-
-    records: Sequence[bytes]
-    end: ShardEnd | None = None
+    records: Sequence[bytes] = ()
+    seen: Mapping[str, Any] | None = None
 
     @property
     def positions(self) -> range:
@@ -203,7 +197,7 @@ def _begin_read(
 ) -> str | BinaryIO:
     """Opens a segment's file; an object store learns which part will be read."""
     clip = segment.clip
-    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
+    length = window_frames(clip, windows)
     begin = clip.start + int(starts[0])
     native = clip.native_frames * clip.sample_rate_hz / clip.native_rate_hz
     share = min(1.0, (clip.start + int(starts[-1]) + length) / native)
@@ -226,7 +220,7 @@ def _decode_segment(
 ) -> Iterator[FrameBlock]:
     clip, audio, windows = segment.clip, recipe.audio, recipe.windows
     poison_clip = poison_clips.recorded(clip)
-    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
+    length = window_frames(clip, windows)
     planned = WindowRows.of(starts, np.minimum(length, clip.frames - starts), copies)
     done = 0
 
@@ -253,10 +247,9 @@ def _decode_segment(
             yield FrameBlock(slot(until), planned.part(done, until), frames)
             done = until
     except ClipError as error:
-        rest, rows = slot(len(starts)), planned.part(done, len(starts))
+        rest = FrameBlock(slot(len(starts)), planned.part(done, len(starts)))
         stage = DECODE if poison_clip is None else poison_clip.stage
-        reject = _reject(rest, rows, stage, error)
-        yield FrameBlock(rest, rows.rejected(), _NOTHING, reject=reject)
+        yield _lost(FrameBlock, rest, stage, error)
 
 
 def _read_stretches(
@@ -267,7 +260,7 @@ def _read_stretches(
     windows: Windows,
 ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
     """Yields the starts of some windows, and the frames from the first start on."""
-    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
+    length = window_frames(clip, windows)
     channels = clip.channels if audio.channels == "keep" else 1
     Marks.mark(clip, DECODE)
     with files.closing(source), open_clip(source, clip, audio) as decoder:
@@ -301,7 +294,7 @@ def read_windows(
     segment = Segment(clip, 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
     windows, audio = recipe.windows, recipe.audio
-    length = WindowPlan.of(windows, clip.sample_rate_hz, clip.frames).length
+    length = window_frames(clip, windows)
 
     def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
         source = _begin_read(segment, starts, inputs, windows)
@@ -311,15 +304,16 @@ def read_windows(
         yield block, slice_windows(frames, int(block[0]), block, length)
 
 
-def _reject(slot: Slot, rows: WindowRows, stage: str, error: ClipError) -> Reject:
-    """Returns the reject of a clip whose examples of a slot are lost."""
+def _lost(kind: type[_Block], block: Block, stage: str, error: ClipError) -> _Block:
+    """Returns a block whose examples are lost, with its reject."""
+    slot, rows = block.slot, block.rows
     clip, first, n = slot.clip, slot.first, slot.examples
     cause = error.reason.rstrip(".")
     reason = (
         f"{cause}; examples {first} to {first + n - 1} of {clip.examples} are "
         f"missing in {slot.shard.name}"
     )
-    return Reject(
+    reject = Reject(
         clip.row,
         clip.filepath,
         stage,
@@ -332,13 +326,14 @@ def _reject(slot: Slot, rows: WindowRows, stage: str, error: ClipError) -> Rejec
         clip.sample_rate_hz,
         rows.covered_frames() / clip.sample_rate_hz,
     )
+    return kind(slot, rows.rejected(), reject=reject)
 
 
 def cut_windows(block: FrameBlock) -> WindowBlock:
     """Cuts a block's windows out of its frames."""
     slot, rows = block.slot, block.rows
     if block.reject is not None:
-        return WindowBlock(slot, rows, _NOTHING, reject=block.reject)
+        return WindowBlock(slot, rows, reject=block.reject)
     win_len = slot.example_format.window_frames(slot.clip.frames)
     windows = slice_windows(block.frames, int(rows.starts[0]), rows.starts, win_len)
     return WindowBlock(slot, rows._replace(levels=window_levels(windows)), windows)
@@ -376,8 +371,7 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
             )
             windows.flags.writeable = False
     except ClipError as error:
-        reject = _reject(slot, block.rows, TREAT, error)
-        return WindowBlock(slot, block.rows.rejected(), _NOTHING, reject=reject)
+        return _lost(WindowBlock, block, TREAT, error)
     return WindowBlock(slot, rows, windows)
 
 
@@ -396,7 +390,7 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock:
     """Applies every transform to a block's windows."""
     slot, rows = block.slot, block.rows
     if not len(block.windows):
-        return FeatureBlock(slot, rows, {}, {}, block.windows, reject=block.reject)
+        return FeatureBlock(slot, rows, block.windows, reject=block.reject)
     clip, example_format = slot.clip, slot.example_format
     numbers = slot.first + np.flatnonzero(rows.kept)
     origins = example_format.treatment.origins(
@@ -412,9 +406,8 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock:
             origins,
         )
     except ClipError as error:
-        reject = _reject(slot, rows, TRANSFORM, error)
-        return FeatureBlock(slot, rows.rejected(), {}, {}, _NOTHING, reject=reject)
-    return FeatureBlock(slot, rows, values, clipped, block.windows)
+        return _lost(FeatureBlock, block, TRANSFORM, error)
+    return FeatureBlock(slot, rows, block.windows, values, clipped)
 
 
 def encode_examples(
@@ -423,7 +416,7 @@ def encode_examples(
     """Serialises a block's examples; lost if an encoding cannot hold their values."""
     slot, rows, clip = block.slot, block.rows, block.slot.clip
     if not len(block.windows):
-        return EncodedBlock(slot, rows, (), reject=block.reject)
+        return EncodedBlock(slot, rows, reject=block.reject)
     Marks.mark(clip, ENCODE)
     starts = block.starts
     columns = {
@@ -444,6 +437,5 @@ def encode_examples(
         check_lengths(records)
     except InputError as error:
         problem = TransformError(clip.filepath, str(error))
-        reject = _reject(slot, rows, ENCODE, problem)
-        return EncodedBlock(slot, rows.rejected(), (), reject=reject)
+        return _lost(EncodedBlock, block, ENCODE, problem)
     return EncodedBlock(slot, rows, records)

@@ -222,7 +222,7 @@ class BlockWriter:
         """Writes some examples."""
         split = encoded.split
         if split not in self._splits:
-            statistics = DataStatistics.of(self._specs, has_windows=False)
+            statistics = DataStatistics.of(self._specs)
             self._splits[split] = OfSplit(statistics)
             self._writers[split] = self._new_writer()
         noted = self._splits[split]

@@ -8,7 +8,8 @@ wrote which shard, and when.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,11 @@ import numpy.typing as npt
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.write.blocks import FeatureBlock, timed
-from beam_pipeline.write.statistics import DataStatistics
+from beam_pipeline.write.statistics import (
+    DataStatistics,
+    count_levels,
+    describe_levels,
+)
 
 Seen = Mapping[str, Any]
 
@@ -25,50 +30,32 @@ Seen = Mapping[str, Any]
 _ROUNDED = 1e-6
 
 
+@dataclass
 class Observations:
     """Counts of left-out examples, and statistics of the others.
 
     Attributes
     ----------
+    statistics : DataStatistics
     examples : int
         Number of the others.
     left_out : Counter
         Examples by split, class and sample rate.
     classes : Counter
         Examples by class of event and sample rate; empty if the recipe has no events.
-    statistics : DataStatistics
     frames : Counter
         Frames of the examples that are not left out, by split, class and sample rate;
         empty unless each example is a whole clip.
+    levels : Counter
+        See :func:`beam_pipeline.write.statistics.count_levels`.
     """
 
-    def __init__(
-        self,
-        left_out: Mapping[TallyKey, int],
-        classes: Mapping[tuple[str, int], int],
-        statistics: DataStatistics,
-        frames: Mapping[TallyKey, int] | None = None,
-        examples: int = 0,
-    ):
-        self.examples = examples
-        self.left_out = Counter(left_out)
-        self.classes = Counter(classes)
-        self.statistics = statistics
-        self.frames = Counter(frames or {})
-
-    @classmethod
-    def of(cls, specs: Iterable[FeatureSpec]) -> Observations:
-        """Returns empty observations of features with these specs."""
-        return cls({}, {}, DataStatistics.of(specs))
-
-    @classmethod
-    def from_state(cls, state: Seen) -> Observations:
-        """Returns the observations that :meth:`state` described."""
-        left_out = {(s, label, r): n for s, label, r, n in state["left_out"]}
-        classes = {(label, r): n for label, r, n in state["classes"]}
-        frames = {(s, label, r): n for s, label, r, n in state.get("frames", ())}
-        statistics = DataStatistics.from_state(state["statistics"])
-        return cls(left_out, classes, statistics, frames, state["examples"])
+    statistics: DataStatistics
+    examples: int = 0
+    left_out: Counter[TallyKey] = field(default_factory=Counter)
+    classes: Counter[tuple[str, int]] = field(default_factory=Counter)
+    frames: Counter[TallyKey] = field(default_factory=Counter)
+    levels: Counter[tuple[str]] = field(default_factory=Counter)
 
     def add(self, block: FeatureBlock) -> None:
         """Adds the examples of a block."""
@@ -80,45 +67,62 @@ class Observations:
             self.left_out[key] += left_out
         if block.slot.example_format.win_len is None:
             self.frames[key] += int(block.valid_frames.sum())
-        features = block.slot.example_format.features
         if len(block.starts):
-            self._add_values(block, features.marks_padding)
-        rule = features.events
+            self._add_values(block)
+        rule = block.slot.example_format.features.events
         if rule is not None:
             for label, n in rule.counts(*timed(block)).items():
                 self.classes[label, clip.sample_rate_hz] += n
 
-    def _add_values(self, block: FeatureBlock, marks_padding: bool) -> None:
+    def _add_values(self, block: FeatureBlock) -> None:
         example_format = block.slot.example_format
         win_len, valid = example_format.win_len, block.valid_frames
-        if win_len is None or not marks_padding or valid.min() >= win_len:
-            self.statistics.add(block.values, block.windows, block.clipped)
+        features, rate = example_format.features, block.slot.clip.sample_rate_hz
+        self.statistics.add_clipped(block.clipped)
+        if win_len is None or not features.marks_padding or valid.min() >= win_len:
+            self._add_whole(block.values, block.windows)
             return
-        specs, rate = example_format.features.specs, block.slot.clip.sample_rate_hz
-        parts = without_padding(block.values, specs, valid, win_len, rate)
+        parts = without_padding(block.values, features.specs, valid, win_len, rate)
         for rows, values in parts:
-            until = int(valid[rows.start])
-            self.statistics.add(values, block.windows[rows, ..., :until])
-        self.statistics.add({}, clipped=block.clipped)
+            self._add_whole(values, block.windows[rows, ..., : int(valid[rows.start])])
+
+    def _add_whole(
+        self, values: Mapping[str, Any], windows: npt.NDArray[np.float32]
+    ) -> None:
+        self.statistics.add(values)
+        for name, n in count_levels(windows).items():
+            self.levels[(name,)] += n
 
     def merge(self, other: Observations) -> None:
         """Adds the observations of other examples."""
         self.examples += other.examples
-        self.left_out.update(other.left_out)
-        self.classes.update(other.classes)
-        self.frames.update(other.frames)
         self.statistics.merge(other.statistics)
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(other, name))
 
     def state(self) -> dict[str, Any]:
-        """Returns the observations as JSON values; ``frames`` only if there are any."""
-        frames = [[*key, n] for key, n in sorted(self.frames.items())]
-        return {
-            "examples": self.examples,
-            "left_out": [[*key, n] for key, n in sorted(self.left_out.items())],
-            "classes": [[*key, n] for key, n in sorted(self.classes.items())],
-            "statistics": self.statistics.state(),
-            **({"frames": frames} if frames else {}),
+        """Returns the observations as JSON values."""
+        counters = {name: sorted(getattr(self, name).items()) for name in _COUNTERS}
+        statistics = self.statistics.state()
+        return {"examples": self.examples, "statistics": statistics, **counters}
+
+    @classmethod
+    def from_state(cls, state: Seen) -> Observations:
+        """Returns the observations that :meth:`state` described."""
+        counters = {
+            name: Counter({tuple(key): n for key, n in state[name]})
+            for name in _COUNTERS
         }
+        statistics = DataStatistics.from_state(state["statistics"])
+        return cls(statistics, state["examples"], **counters)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the statistics of features and of windows for the metadata."""
+        levels = Counter({name: n for (name,), n in self.levels.items()})
+        return {"windows": describe_levels(levels), **self.statistics.to_json()}
+
+
+_COUNTERS = ("left_out", "classes", "frames", "levels")
 
 
 def without_padding(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
@@ -44,7 +44,6 @@ from beam_pipeline.storage.tfrecord import frame_parts, frame_record, is_compres
 from beam_pipeline.write.blocks import (
     EncodedBlock,
     FeatureBlock,
-    ShardEnd,
     apply_transforms,
     cut_windows,
     decode_audio,
@@ -52,14 +51,15 @@ from beam_pipeline.write.blocks import (
     select_and_augment,
 )
 from beam_pipeline.write.observations import Observations
+from beam_pipeline.write.statistics import DataStatistics
 from beam_pipeline.write.window_rows import WindowRows, join_rows
 
 
 class ShardEncoder:
-    """Serialises the blocks of shards, and observes them until the end of each shard.
+    """Serialises the blocks of shards, and observes them.
 
-    It says in the end of a shard how many positions it was given. Whether they are all
-    of the shard, and in order, is for the reader of the end to check.
+    The last block of a shard carries the observations of all blocks. Whether they are
+    of all examples of the shard is for :class:`ShardDraft` to check.
     """
 
     def __init__(self) -> None:
@@ -73,15 +73,11 @@ class ShardEncoder:
         if slot.position == 0:
             self._begin(slot.example_format)
         encoded = encode_examples(block, self._encoder, self._targets)
-        self._positions += slot.examples
         if encoded.reject is None:
             self._observed.add(block)
-        else:
-            self._lost.append(encoded.positions)
         if encoded.positions.stop < slot.shard.examples:
             return encoded
-        end = ShardEnd(self._positions, tuple(self._lost), self._observed.state())
-        return replace(encoded, end=end)
+        return replace(encoded, seen=self._observed.state())
 
     def _prepare(self, example_format: ExampleFormat) -> None:
         self._format = example_format
@@ -91,11 +87,8 @@ class ShardEncoder:
 
     def _begin(self, example_format: ExampleFormat) -> None:
         features = example_format.features
-        self._positions = 0
-        self._lost: list[range] = []
-        self._observed = Observations.of(
-            features.specs[name] for name in features.transforms
-        )
+        specs = [features.specs[name] for name in features.transforms]
+        self._observed = Observations(DataStatistics.of(specs))
 
 
 def encode_shard(
@@ -166,17 +159,16 @@ class ShardDraft:
         if shard.mix_seed is not None:
             self._planned = _PlannedRecords(f"{path}.planned", shard.examples)
         self._position = self._examples = self._left_out = 0
-        self._lost: list[range] = []
         self._rows: list[WindowRows] = []
         self._members: list[tuple[int, int]] = []  # bytes, records
         # Of the member that is not complete: its number, its records, and how many.
         self._number, self._parts, self._count = 0, list[bytes](), 0
-        self._end: ShardEnd | None = None
+        self._seen: Mapping[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether the last block of the shard has come."""
-        return self._end is not None
+        return self._seen is not None
 
     def write(self, block: EncodedBlock) -> None:
         """Writes the records of the next positions.
@@ -184,18 +176,16 @@ class ShardDraft:
         Raises
         ------
         IncompleteRun
-            If other positions are next, or the last block is not about those before.
+            If other positions are next, or other examples were observed.
         """
-        slot, end = block.slot, block.end
+        slot = block.slot
         if slot.shard != self.shard or slot.position != self._position:
             raise self._broken(
                 f"gave position {slot.position} of shard {slot.shard.name} after the "
                 f"first {self._position} positions of shard {self.shard.name}"
             )
         self._position = block.positions.stop
-        if block.reject is not None:
-            self._lost.append(block.positions)
-        else:
+        if block.reject is None:
             self._left_out += slot.examples - len(block.records)
         self._examples += len(block.records)
         self._rows.append(block.rows)
@@ -204,22 +194,22 @@ class ShardDraft:
         else:
             for position, record in zip(_kept(block), block.records, strict=True):
                 self._put(position, frame_parts(record))
-        if end is not None:
-            self._check_end(end)
-            self._end = end
+        if block.seen is not None:
+            self._check_seen(block.seen)
+            self._seen = block.seen
 
-    def _check_end(self, end: ShardEnd) -> None:
-        found = self._position, tuple(self._lost)
-        if end[:2] != found or self._position != self.shard.examples:
+    def _check_seen(self, seen: Mapping[str, Any]) -> None:
+        observed = seen["examples"], sum(n for _, n in seen["left_out"])
+        if observed != (self._examples, self._left_out):
             raise self._broken(
-                f"ended shard {self.shard.name} of {self.shard.examples} positions "
-                f"after {self._position}, of which {end.positions} were encoded "
-                "together"
+                f"gave {self._examples} examples of shard {self.shard.name}, and left "
+                f"out {self._left_out}, but observed {observed[0]} and {observed[1]} "
+                "of them together"
             )
 
     def check_complete(self) -> None:
         """Raises IncompleteRun if blocks are missing, when no more can come."""
-        if not self.is_complete:
+        if not self.is_complete or self._position != self.shard.examples:
             raise self._broken(
                 f"ended a bundle after {self._position} of {self.shard.examples} "
                 f"positions of shard {self.shard.name}"
@@ -259,7 +249,7 @@ class ShardDraft:
             The name that the shard will have.
         """
         self.check_complete()
-        assert self._end is not None
+        assert self._seen is not None
         rows, clips = join_rows(self._rows), ""
         if self._planned is not None:
             order = mixed_order(self.shard)
@@ -277,7 +267,7 @@ class ShardDraft:
             self._writer.bytes_written,
             self._writer.sha256(),
             self._left_out,
-            self._end.seen,
+            self._seen,
             Members.of(self._members).pack(),
             rows.pack(),
             self._writer.crc32c,

@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +57,7 @@ _CACHED = 1 << 16
 _LEAST_SPREAD = 2.0**-10
 
 
-@dataclass(slots=True)
-class Columns:
+class Columns(NamedTuple):
     """Count, mean, M2, minimum and maximum of columns, each of shape (columns,).
 
     Without values, the minimum is infinite and the maximum -infinite.
@@ -76,17 +75,19 @@ class Columns:
         zeros, infinite = np.zeros(columns), np.full(columns, np.inf)
         return cls(np.zeros(columns, np.int64), zeros, zeros, infinite, -infinite)
 
-    def merge(self, other: Columns) -> None:
-        """Adds the columns of other values (Chan, Golub and LeVeque, 1983)."""
+    def merged(self, other: Columns) -> Columns:
+        """Returns the columns of both values (Chan, Golub and LeVeque, 1983)."""
         counts = self.counts + other.counts
         share = other.counts / np.maximum(counts, 1)
         distance = other.means - self.means
         added = other.m2 + distance * distance * self.counts * share
-        self.m2 = self.m2 + added
-        self.means = self.means + distance * share
-        self.counts = counts
-        self.least = np.minimum(self.least, other.least)
-        self.most = np.maximum(self.most, other.most)
+        return Columns(
+            counts,
+            self.means + distance * share,
+            self.m2 + added,
+            np.minimum(self.least, other.least),
+            np.maximum(self.most, other.most),
+        )
 
     def of_all(self) -> Columns:
         """Returns all columns together, as one column."""
@@ -105,32 +106,18 @@ class Columns:
 
     def to_json(self) -> dict[str, list[Any]]:
         """Returns the columns, and their standard deviations; null without values."""
-        has_values = (self.counts > 0).tolist()
-        described: dict[str, list[Any]] = {"count": self.counts.tolist()}
-        for name, column in (
-            ("mean", self.means),
-            ("m2", self.m2),
-            ("std", self.deviations),
-            ("min", self.least),
-            ("max", self.most),
-        ):
-            pairs = zip(column.tolist(), has_values, strict=True)
-            described[name] = [value if has else None for value, has in pairs]
-        return described
-
-    @classmethod
-    def from_json(cls, described: Mapping[str, Any]) -> Columns:
-        """Returns columns from :meth:`to_json`, or one from a whole feature's."""
-        found = cls.of_nothing(np.size(described["count"]))
-        found.counts = np.atleast_1d(np.array(described["count"], np.int64))
-        for field, name in _FIELDS.items():
-            column = np.atleast_1d(np.array(described[name], np.float64))
-            setattr(found, field, np.where(found.counts, column, getattr(found, field)))
-        return found
-
-
-# The attributes of columns that may have no value, and their names in JSON.
-_FIELDS = {"means": "mean", "m2": "m2", "least": "min", "most": "max"}
+        described = {
+            "mean": self.means,
+            "m2": self.m2,
+            "std": self.deviations,
+            "min": self.least,
+            "max": self.most,
+        }
+        nothing: Any = None
+        return {"count": self.counts.tolist()} | {
+            name: np.where(self.counts > 0, column, nothing).tolist()
+            for name, column in described.items()
+        }
 
 
 def _moments(rows: Array, finite: Array | None) -> tuple[Any, Floats, Floats]:
@@ -159,15 +146,23 @@ def mean_and_deviation(several: Sequence[Mapping[str, Any]]) -> tuple[Floats, Fl
     They are arrays, for its bins, if it has bins. ``several`` are its statistics in the
     metadata, in the order in which they are merged. What has no values has NaN.
     """
-    filled = [each for each in several if each["count"]]
+    filled = [each.get("bins", each) for each in several if each["count"]]
     if not filled:
         return np.array(np.nan), np.array(np.nan)
-    first, *others = (Columns.from_json(each.get("bins", each)) for each in filled)
-    for other in others:
-        first.merge(other)
-    found = (np.where(first.counts, x, np.nan) for x in (first.means, first.deviations))
-    mean, deviation = (x if "bins" in filled[0] else x[0] for x in found)
+    columns = reduce(Columns.merged, map(_columns_of, filled))
+    shape = np.shape(filled[0]["mean"])
+    mean, deviation = (
+        np.where(columns.counts, found, np.nan).reshape(shape)
+        for found in (columns.means, columns.deviations)
+    )
     return mean, deviation
+
+
+def _columns_of(described: Mapping[str, Any]) -> Columns:
+    """Returns columns from :meth:`Columns.to_json`, or one from a whole feature's."""
+    counts = np.atleast_1d(np.array(described["count"], np.int64))
+    named = (np.array(described[n], np.float64) for n in ("mean", "m2", "min", "max"))
+    return Columns(counts, *(np.where(counts, column, 0.0) for column in named))
 
 
 def _column_sums(rows: Array) -> tuple[Floats, Floats]:
@@ -206,44 +201,29 @@ def _side_by_side(rows: Array) -> tuple[Array, Array]:
     return rows[:whole].reshape(-1, several * columns), rows[whole:]
 
 
-class Histogram:
-    """Counts float32 by the upper 16 bits: sign, exponent, 7 bits of mantissa."""
+def count_buckets(counts: npt.NDArray[np.int64], values: Array) -> None:
+    """Adds values to the counts of their upper 16 bits, shape (BUCKETS,).
 
-    def __init__(self) -> None:
-        self.counts = np.zeros(BUCKETS, np.int64)
+    Those beyond the range of float32 go to the last buckets.
+    """
+    if values.dtype != np.float32:
+        largest = np.finfo(np.float32).max
+        values = np.clip(values, -largest, largest).astype(np.float32)
+    upper = 1 if np.little_endian else 0
+    buckets = np.ascontiguousarray(values).reshape(-1).view(np.uint16)[upper::2]
+    # As fast as bincount, which allocates all buckets; slower with other indices.
+    np.add.at(counts, buckets.astype(np.intp), 1)
 
-    def add(self, values: Array) -> None:
-        """Counts values; those beyond the range of float32 go to the last buckets."""
-        if values.dtype != np.float32:
-            largest = np.finfo(np.float32).max
-            values = np.clip(values, -largest, largest).astype(np.float32)
-        upper = 1 if np.little_endian else 0
-        buckets = np.ascontiguousarray(values).reshape(-1).view(np.uint16)[upper::2]
-        # As fast as bincount, which allocates all buckets; slower with other indices.
-        np.add.at(self.counts, buckets.astype(np.intp), 1)
 
-    def pack(self) -> str:
-        """Returns the counts as a short text, which a receipt in JSON can hold."""
-        used = np.flatnonzero(self.counts)
-        return pack_columns([used, self.counts[used]])
-
-    @classmethod
-    def unpack(cls, text: str) -> Histogram:
-        """Returns the histogram that :meth:`pack` packed."""
-        made = cls()
-        used, counts = unpack_columns(text, 2)
-        made.counts[used] = counts
-        return made
-
-    def quantile(self, q: float) -> float:
-        """Returns the middle of the bucket of the value of rank ``ceil(q * count)``."""
-        negative = np.arange(BUCKETS - 1, BUCKETS // 2 - 1, -1)
-        ascending = np.concatenate([negative, np.arange(BUCKETS // 2)])
-        ranks = self.counts[ascending].cumsum()
-        rank = max(1, math.ceil(q * int(ranks[-1])))
-        bucket = int(ascending[np.searchsorted(ranks, rank)])
-        middle = float(np.array(bucket << 16 | 0x8000, np.uint32).view(np.float32))
-        return 0.0 if abs(middle) < _LEAST_BUCKET else middle
+def quantile(counts: npt.NDArray[np.int64], q: float) -> float:
+    """Returns the middle of the bucket of the value of rank ``ceil(q * count)``."""
+    negative = np.arange(BUCKETS - 1, BUCKETS // 2 - 1, -1)
+    ascending = np.concatenate([negative, np.arange(BUCKETS // 2)])
+    ranks = counts[ascending].cumsum()
+    rank = max(1, math.ceil(q * int(ranks[-1])))
+    bucket = int(ascending[np.searchsorted(ranks, rank)])
+    middle = float(np.array(bucket << 16 | 0x8000, np.uint32).view(np.float32))
+    return 0.0 if abs(middle) < _LEAST_BUCKET else middle
 
 
 class FeatureStatistics:
@@ -252,14 +232,19 @@ class FeatureStatistics:
     Bins are the indices of the last axis, if the feature has axes and the last one is
     not time. Complex values enter with their magnitude. NaN and infinite values are
     counted, and left out of everything else.
+
+    Attributes
+    ----------
+    clipped : int
+        How many values the transform clipped.
     """
 
     def __init__(self, bins: int):
+        self.clipped = 0
         self._bins = bins
         self._values = 0
-        self._clipped = 0
         self._columns = Columns.of_nothing(max(bins, 1))
-        self._histogram = Histogram()
+        self._buckets = np.zeros(BUCKETS, np.int64)
         self._queue: list[Array] = []
         self._queued = 0
 
@@ -288,10 +273,6 @@ class FeatureStatistics:
         if self._queued >= _FULL:
             self._flush()
 
-    def add_clipped(self, count: int) -> None:
-        """Counts values, added before or after, that the transform clipped."""
-        self._clipped += count
-
     def _flush(self) -> None:
         """Adds the waiting blocks as one."""
         if self._queue:
@@ -307,28 +288,30 @@ class FeatureStatistics:
             least = np.where(finite, rows, np.inf).min(axis=0)
             most = np.where(finite, rows, -np.inf).max(axis=0)
         self._values += rows.size
-        self._columns.merge(Columns(*_moments(rows, finite), least, most))
-        self._histogram.add(rows if finite is None else rows[finite])
+        block = Columns(*_moments(rows, finite), least, most)
+        self._columns = self._columns.merged(block)
+        count_buckets(self._buckets, rows if finite is None else rows[finite])
 
     def state(self) -> dict[str, Any]:
         """Returns the statistics as JSON values, exactly."""
         self._flush()
+        used = np.flatnonzero(self._buckets)
         return {
             "bins": self._bins,
             "values": self._values,
-            "clipped": self._clipped,
-            "columns": self._columns.to_json(),
-            "histogram": self._histogram.pack(),
+            "clipped": self.clipped,
+            "columns": [column.tolist() for column in self._columns],
+            "histogram": pack_columns([used, self._buckets[used]]),
         }
 
     @classmethod
     def from_state(cls, state: State) -> FeatureStatistics:
         """Returns the statistics that :meth:`state` described."""
         made = cls(state["bins"])
-        made._values = state["values"]
-        made._clipped = state["clipped"]
-        made._columns = Columns.from_json(state["columns"])
-        made._histogram = Histogram.unpack(state["histogram"])
+        made._values, made.clipped = state["values"], state["clipped"]
+        made._columns = Columns(*map(np.array, state["columns"]))
+        used, counts = unpack_columns(state["histogram"], 2)
+        made._buckets[used] = counts
         return made
 
     def merge(self, other: FeatureStatistics) -> None:
@@ -336,9 +319,9 @@ class FeatureStatistics:
         self._flush()
         other._flush()
         self._values += other._values
-        self._clipped += other._clipped
-        self._columns.merge(other._columns)
-        self._histogram.counts += other._histogram.counts
+        self.clipped += other.clipped
+        self._columns = self._columns.merged(other._columns)
+        self._buckets += other._buckets
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics for the metadata; without values, only the counts."""
@@ -348,15 +331,14 @@ class FeatureStatistics:
         made: dict[str, Any] = {
             "count": count,
             "nonfinite_share": (self._values - count) / max(self._values, 1),
-            **({"clipped": self._clipped} if self._clipped else {}),
+            **({"clipped": self.clipped} if self.clipped else {}),
             **whole,
         }
         if count == 0:
             return made
         made |= {"min": least, "max": most}
         made["quantiles"] = {
-            str(q): min(max(self._histogram.quantile(q), least), most)
-            for q in QUANTILES
+            str(q): min(max(quantile(self._buckets, q), least), most) for q in QUANTILES
         }
         if self._bins:
             made["bins"] = self._columns.to_json()
@@ -398,41 +380,25 @@ def describe_levels(counts: Counter[str]) -> dict[str, Any]:
 
 
 class DataStatistics:
-    """Statistics of every numeric feature, and of the windows if there are any."""
+    """Statistics of every numeric feature, by its name."""
 
-    def __init__(
-        self,
-        levels: Counter[str] | None,
-        features: Mapping[str, FeatureStatistics],
-    ):
-        self._levels = levels
+    def __init__(self, features: Mapping[str, FeatureStatistics]):
         self._features = features
 
     @classmethod
-    def of(
-        cls, specs: Iterable[FeatureSpec], has_windows: bool = True
-    ) -> DataStatistics:
+    def of(cls, specs: Iterable[FeatureSpec]) -> DataStatistics:
         """Returns empty statistics of features with these specs."""
         specs = list(specs)
         shapes = {spec.shape_in for spec in specs}
         numeric = [s for s in specs if not (s.is_text or s.name in shapes)]
-        features = {spec.name: FeatureStatistics.of(spec) for spec in numeric}
-        return cls(Counter() if has_windows else None, features)
+        return cls({spec.name: FeatureStatistics.of(spec) for spec in numeric})
 
-    def add(
-        self,
-        values: Mapping[str, Array | Sequence[Array | None]],
-        windows: npt.NDArray[np.float32] | None = None,
-        clipped: Mapping[str, int] | None = None,
-    ) -> None:
-        """Adds the features of some examples, and their windows.
+    def add(self, values: Mapping[str, Array | Sequence[Array | None]]) -> None:
+        """Adds the features of some examples.
 
-        ``clipped`` has the number of values of a feature that its transform clipped. An
-        array has the values of all examples. Of a feature without bins, there may be
+        An array has the values of all examples. Of a feature without bins, there may be
         several arrays, of different shapes; None stands for a missing value.
         """
-        if self._levels is not None and windows is not None:
-            self._levels += count_levels(windows)
         for name, statistics in self._features.items():
             of_all = values.get(name, ())
             if isinstance(of_all, np.ndarray):
@@ -441,40 +407,26 @@ class DataStatistics:
                 some = [np.ravel(array) for array in of_all if array is not None]
                 if some:
                     statistics.add(np.concatenate(some)[:, np.newaxis])
-        for name, count in (clipped or {}).items():
-            self._features[name].add_clipped(count)
+
+    def add_clipped(self, clipped: Mapping[str, int]) -> None:
+        """Counts values, added before or after, that transforms clipped."""
+        for name, count in clipped.items():
+            self._features[name].clipped += count
 
     def merge(self, other: DataStatistics) -> None:
         """Adds other statistics of the same features."""
-        if self._levels is not None and other._levels is not None:
-            self._levels += other._levels
         for name, statistics in self._features.items():
             statistics.merge(other._features[name])
 
     def state(self) -> dict[str, Any]:
         """Returns the statistics as JSON values."""
-        return {
-            "levels": self._levels,
-            "features": {name: s.state() for name, s in self._features.items()},
-        }
+        return {name: s.state() for name, s in self._features.items()}
 
     @classmethod
     def from_state(cls, state: State) -> DataStatistics:
         """Returns the statistics that :meth:`state` described."""
-        features = {
-            name: FeatureStatistics.from_state(values)
-            for name, values in state["features"].items()
-        }
-        levels = state["levels"]
-        return cls(None if levels is None else Counter(levels), features)
+        return cls({n: FeatureStatistics.from_state(s) for n, s in state.items()})
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics for the metadata."""
-        return {
-            **(
-                {}
-                if self._levels is None
-                else {"windows": describe_levels(self._levels)}
-            ),
-            "features": {name: s.to_json() for name, s in self._features.items()},
-        }
+        return {"features": {name: s.to_json() for name, s in self._features.items()}}

@@ -1059,7 +1059,7 @@ def test_a_group_is_in_one_split(corpus):
     _, rejects = plan(path, **options, group_by="who")
     (reject,) = rejects
     assert_names(reject.reason, "test", "x", "train")
-    assert plan(path, **options)[1] == []
+    assert plan(path, **options).rejects == []
 
 
 @pytest.mark.runs

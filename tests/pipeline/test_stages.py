@@ -26,14 +26,12 @@ from beam_pipeline.pipeline.stages import (
     FINISHED,
     LISTING,
     REJECTS,
-    ApplyTransforms,
-    CutWindows,
     DecodeAudio,
     EncodeExamples,
     ListSources,
     ProbeClips,
-    SelectAndAugment,
     SkipFinished,
+    step,
 )
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.prober import Prober
@@ -42,7 +40,14 @@ from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch, Pages
 from beam_pipeline.storage.tfrecord import SUFFIX
-from beam_pipeline.write.blocks import FrameBlock, WindowBlock
+from beam_pipeline.write.blocks import (
+    FeatureBlock,
+    FrameBlock,
+    WindowBlock,
+    apply_transforms,
+    cut_windows,
+    select_and_augment,
+)
 from tests.raising import raises
 from tests.shards import blocks_of
 from tests.sounds import RATE, write_sound
@@ -262,9 +267,9 @@ def encode(source, inputs, recipe):
     return (
         source
         | beam.ParDo(DecodeAudio(inputs, recipe, "no-folder"))
-        | beam.ParDo(CutWindows())
-        | beam.ParDo(SelectAndAugment())
-        | beam.ParDo(ApplyTransforms())
+        | step(cut_windows, FrameBlock, WindowBlock)
+        | step(select_and_augment, WindowBlock, WindowBlock)
+        | step(apply_transforms, WindowBlock, FeatureBlock)
         | beam.ParDo(EncodeExamples()).with_outputs(REJECTS, main="records")
     )
 
@@ -356,19 +361,19 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
     def build(source):
         encoded = encode(source, inputs, recipe)
         places = encoded.records | beam.Map(
-            lambda b: (b.positions, len(b.records), b.end and b.end[:2])
+            lambda b: (b.positions, len(b.records), b.seen and b.seen["examples"])
         )
         rejects = encoded[REJECTS] | beam.Map(
             lambda r: (r.row, r.filepath, r.stage, r.shard, r.examples, r.label)
         )
         blocks = [
             (range(lost), 0, None),
-            (range(lost, lost + 2), 2, (lost + 2, (range(lost),))),
+            (range(lost, lost + 2), 2, 2),
         ]
         reject = (0, "a/long.wav", "decode", work.task.shard.name, lost, "a")
         return [(places, 2 * blocks), (rejects, 2 * [reject])]
 
-    run([work, work], build)  # each end is of one shard
+    run([work, work], build)  # each is of one shard
 
 
 def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
@@ -403,16 +408,14 @@ def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("step", "given"),
+    ("taking", "given"),
     [
-        (CutWindows, WindowBlock),
-        (SelectAndAugment, FrameBlock),
-        (ApplyTransforms, FrameBlock),
-        (EncodeExamples, WindowBlock),
+        (step(cut_windows, FrameBlock, WindowBlock), WindowBlock),
+        (beam.ParDo(EncodeExamples()), WindowBlock),
     ],
 )
-def test_a_step_takes_the_blocks_of_the_step_before(step, given):
+def test_a_step_takes_the_blocks_of_the_step_before(taking, given):
     pipeline = beam.Pipeline(runner=FnApiRunner())
     blocks = pipeline | beam.Create([]).with_output_types(given)
     with raises(TypeCheckError, naming=given.__name__):
-        blocks | beam.ParDo(step())
+        blocks | taking

@@ -17,13 +17,11 @@ from beam_pipeline import record
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.segments import Segment, ShardTask
-from beam_pipeline.plan.shards import Shard, ShardLayout
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
+from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.forecast import Plan, blocks_of, choose_examples
+from beam_pipeline.run.forecast import Plan, choose_blocks
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.raising import assert_names, raises
 from tests.sounds import RATE
@@ -119,53 +117,40 @@ def test_a_clip_that_ends_the_process(tmp_path):
 
 
 @given(
-    totals=st.lists(st.integers(1, 200), min_size=1, max_size=3),
-    shards=st.integers(1, 5),
-    asked=st.integers(1, 400),
+    shards=st.lists(
+        st.lists(st.integers(1, 200), min_size=1, max_size=3), min_size=1, max_size=3
+    ),
+    sample=st.integers(1, 700),
 )
-@example(totals=[1], shards=1, asked=1)
-def test_chosen_examples_are_positions_of_shards(totals, shards, asked):
-    layouts = {
-        f"s{k}": ShardLayout(f"s{k}", n, min(n, shards), None)
-        for k, n in enumerate(totals)
-    }
-    chosen = choose_examples(PlanSummary(ListingSummary(1, 0), None, layouts, {}), 0,
-                             asked)  # fmt: skip
-    assert sum(map(len, chosen.values())) == min(asked, sum(totals))
-    for (split, number), positions in chosen.items():
-        assert positions == sorted(set(positions))
-        assert positions[0] >= 0
-        assert positions[-1] < layouts[split].shard(number).examples
-
-
-@given(
-    counts=st.lists(st.integers(1, 200), min_size=1, max_size=4),
-    chosen=st.sets(st.integers(0, 799), min_size=1),
-)
-def test_each_chosen_example_has_a_block(counts, chosen):
-    recipe = Recipe(win_len=RATE)
-    ends = [0, *accumulate(counts)]
-    segments = []
-    for row, (count, position) in enumerate(zip(counts, ends, strict=False)):
-        clip = Clip(
-            row, 0, f"{row}.wav", None, "a", RATE, RATE, 1, "WAV", "PCM_16", RATE,
-            300 * RATE, 300,
-        )  # fmt: skip
-        segments.append(Segment(clip, 3 * row, count, position))
-    task = ShardTask(Shard("a-0", "a", 0, ends[-1]), tuple(segments))
-    positions = sorted(n for n in chosen if n < ends[-1])
-    blocks = list(blocks_of(task, positions, recipe))
-    assert sum(times for _, times in blocks) == len(positions)
+@example(shards=[[1]], sample=1)
+def test_each_chosen_example_has_a_block(shards, sample):
+    works, row = [], 0
+    for k, counts in enumerate(shards):
+        segments = []
+        for count, position in zip(counts, accumulate([0, *counts]), strict=False):
+            clip = Clip(
+                row, 0, f"{row}.wav", None, "a", RATE, RATE, 1, "WAV", "PCM_16", RATE,
+                300 * RATE, 300,
+            )  # fmt: skip
+            segments.append(Segment(clip, 3 * row, count, position))
+            row += 1
+        shard = Shard(f"a-{k}", "a", k, sum(counts))
+        works.append(ShardWork(ShardTask(shard, tuple(segments)), None))
+    total = sum(map(sum, shards))
+    chosen = list(choose_blocks(works, total, sample, Recipe(win_len=RATE)))
+    assert sum(times for _, times, _ in chosen) == min(sample, total)
     found = set()
-    for block, times in blocks:
-        segment = segments[block.clip.row]
+    for block, times, work in chosen:
+        (segment,) = (s for s in work.task.segments if s.clip.row == block.clip.row)
         places = range(block.position, block.position + block.examples)
-        assert len(places) <= BLOCK_BYTES // (4 * RATE)
+        assert 0 < times <= len(places) <= BLOCK_BYTES // (4 * RATE)
         assert block.first - segment.first == block.position - segment.position >= 0
         assert places.stop <= segment.position + segment.examples
-        assert times == sum(n in places for n in positions) > 0
-        assert not found & set(places)
-        found.update(places)
+        places = {(work.task.shard.number, place) for place in places}
+        assert not found & places
+        found |= places
+    if sample >= total:
+        assert len(found) == total
 
 
 @pytest.mark.parametrize("sample", [-1, 1.5, "20"])
