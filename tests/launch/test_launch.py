@@ -306,6 +306,7 @@ VALUES = {
     "tail": (["drop", "pad", "overlap"], ["cut", "dropped"]),
     "max_windows": (["3"], ["0"]),
     "random_starts": (["true", "false", ""], ["yes", "True"]),
+    "allow_unreadable": (["true", "false", ""], ["yes"]),
     "keep": (["energy(above_db=-50)", "peak"], ["energy(", ""]),
     "copies": (["0", "12"], ["-1", "two"]),
     "augment": (["noise()|random_gain(low_db=-3)"], ["noise(|", ""]),
