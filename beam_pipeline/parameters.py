@@ -26,9 +26,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.errors import RecipeError
+from beam_pipeline.errors import RecipeError, did_you_mean
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,8 @@ class Number(ValueType):
     ----------
     least, most : float, optional
         The least and the largest allowed number.
+    below : float, optional
+        Numbers must be below this one.
     is_positive : bool
         Whether it must be above 0.
     unit : str
@@ -130,6 +135,7 @@ class Number(ValueType):
 
     least: float | None = None
     most: float | None = None
+    below: float | None = None
     is_positive: bool = False
     unit: str = ""
 
@@ -150,14 +156,15 @@ class Number(ValueType):
         if not (is_real(json) and self._is_within(json)):
             what = "a positive number" if self.is_positive else "a finite number"
             unit = f" of {self.unit}" if self.unit else ""
-            raise RecipeError(
-                name, f"must be {what}{unit}{_bounds(self.least, self.most)}", json
-            )
+            below = "" if self.below is None else f", below {self.below:g}"
+            bounds = _bounds(self.least, self.most) + below
+            raise RecipeError(name, f"must be {what}{unit}{bounds}", json)
         return float(json)
 
     def _is_within(self, number: float) -> bool:
         is_low = self.least is not None and number < self.least
         is_high = self.most is not None and number > self.most
+        is_high |= self.below is not None and number >= self.below
         is_other = self.is_positive and number <= 0
         return math.isfinite(number) and not (is_low or is_high or is_other)
 
@@ -229,7 +236,8 @@ def parameter(default: Any, values: ValueType, /, **declared: Any) -> Any:
     Parameters
     ----------
     default : object
-        What the field holds if no value is given. None allows None.
+        What the field holds if no value is given. None allows None;
+        :data:`dataclasses.MISSING`: a value must be given.
     values : ValueType
     **declared
         What else the field's metadata hold.
@@ -245,7 +253,19 @@ class Declared:
     """Base of dataclasses whose fields are declared by :func:`parameter`.
 
     Fields hold checked values. A subclass checks values together in ``check``.
+
+    Raises
+    ------
+    RecipeError
+        If a field does not allow its value, or no field has the name of a keyword.
     """
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        known = [each.name for each in fields(cls) if each.init]
+        for name in given:
+            if name not in known:
+                raise RecipeError(cls.__name__, no_parameter(name, known), given[name])
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -260,6 +280,24 @@ class Declared:
 
     def check(self) -> None:
         """Checks what depends on several values."""
+
+
+def no_parameter(name: str, known: Sequence[str]) -> str:
+    """Returns the problem of a parameter that does not exist, and a remedy."""
+    close = did_you_mean(name, known)
+    if close:
+        return f"no parameter {name}; did you mean {close}?"
+    has = f"the parameters are {', '.join(known)}" if known else "there are none"
+    return f"no parameter {name}; {has}"
+
+
+def check_order(step: Any, low: str, high: str, *, may_be_equal: bool = False) -> None:
+    """Refuses a field ``high`` that is not above the field ``low``; None is allowed."""
+    least, most = getattr(step, low), getattr(step, high)
+    if most is None or most > least or (may_be_equal and most == least):
+        return
+    above = "not be below" if may_be_equal else "be above"
+    raise RecipeError(high, f"must {above} {low} ({least:g})", most)
 
 
 def parse_bytes(text: str, option: str = "shard_bytes") -> int:
@@ -307,9 +345,11 @@ def is_real(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def check_whole(name: str, value: Any, least: int | None = 1) -> None:
-    """Refuses anything but an integer, and integers below ``least``."""
-    WholeNumber(least).value(name, value)
+def check_whole(name: str, value: Any, least: int | None = 1) -> int:
+    """Returns an integer; refuses anything else, and integers below ``least``."""
+    values = WholeNumber(least)
+    whole: int = values.value(name, values.json(name, value))
+    return whole
 
 
 def check_text(name: str, value: Any, may_be_empty: bool = False) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError, RecipeError
-from beam_pipeline.parameters import check_choice
+from beam_pipeline.parameters import check_choice, check_whole
 from beam_pipeline.tf_dataset.structure import (
     Array,
     as_samples,
@@ -20,7 +20,6 @@ from beam_pipeline.tf_dataset.structure import (
     map_signals,
     signal_spec,
 )
-from beam_pipeline.transforms.params import whole
 from beam_pipeline.transforms.signals import Analytic, Resample
 
 QUANTILES = 1000
@@ -276,7 +275,7 @@ def dataset_signal_downsample(
     OptionError
         A ValueError: if ``du`` or ``su`` is below 1, or the filter is too large.
     """
-    du, su = whole("du", du), whole("su", su)
+    du, su = check_whole("du", du), check_whole("su", su)
     resample = partial(Resample(rate_hz=su), sample_rate_hz=du)
     try:
         resample(np.zeros((1, 1), np.float32))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError, did_you_mean
-from beam_pipeline.transforms.params import whole
+from beam_pipeline.parameters import check_whole
 
 Array = npt.NDArray[Any]
 
@@ -289,11 +289,11 @@ def dataset_signal_slice_windows(
     for name, flag in (("deterministic", deterministic), ("pad", pad)):
         if not isinstance(flag, bool):
             raise OptionError(name, "must be True or False", flag)
-    win_len = whole("win_len", win_len)
-    block_length = whole("block_length", block_length)
+    win_len = check_whole("win_len", win_len)
+    block_length = check_whole("block_length", block_length)
     cycle = 1
     if max_windows_per_signal is not None:
-        cycle = whole("max_windows_per_signal", max_windows_per_signal)
+        cycle = check_whole("max_windows_per_signal", max_windows_per_signal)
     seed = int(seed)
 
     @in_graph
@@ -352,7 +352,7 @@ def dataset_batch(
     ds: tf.data.Dataset, batch_size: int, drop_remainder: bool = True
 ) -> tf.data.Dataset:
     """Joins ``batch_size`` elements to one, with a first axis; leaves out a rest."""
-    size = whole("batch_size", batch_size)
+    size = check_whole("batch_size", batch_size)
     return ds.batch(size, drop_remainder=drop_remainder)
 
 
@@ -376,7 +376,7 @@ def dataset_shuffle(
     seed : int, optional
         For the same order in each run. Default: another one in each.
     """
-    size = whole("shuffle_buffer_size", shuffle_buffer_size)
+    size = check_whole("shuffle_buffer_size", shuffle_buffer_size)
     return ds.shuffle(size, seed, reshuffle_each_iteration=reshuffle_each_iteration)
 
 
@@ -416,7 +416,7 @@ def dataset_onehot(
         spec_of(ds, "num_classes")
         first = grab(ds.map(in_graph(lambda element: element["num_classes"])))
         num_classes = int(first.max())
-    depth = whole("num_classes", num_classes)
+    depth = check_whole("num_classes", num_classes)
 
     @in_graph
     def run(element: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from beam_pipeline.errors import InputError, OptionError, RecipeError
 from beam_pipeline.examples.features import check_transform
 from beam_pipeline.examples.trial import run_on_windows
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.tf_dataset.structure import Array, as_stored, full_scale, in_graph
 from beam_pipeline.transforms.base import (
     Chain,
@@ -20,7 +21,6 @@ from beam_pipeline.transforms.base import (
     needs_sample_rate,
     rate_after,
 )
-from beam_pipeline.transforms.params import whole
 from beam_pipeline.transforms.steps import parse_transform
 
 # Where the rate, or the length, is known only when a signal arrives, a transform is
@@ -103,7 +103,7 @@ def as_tf(
             "transform", "must be an expression or a transform, such as LogMel()", step
         )
     if sample_rate is not None:
-        sample_rate = whole("sample_rate", sample_rate)
+        sample_rate = check_whole("sample_rate", sample_rate)
     runner = _Runner(step, text, into or key, sample_rate, batched)
 
     @in_graph

@@ -21,13 +21,17 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
-from beam_pipeline.transforms.fourier import hann_window
-from beam_pipeline.transforms.frames import (
-    Frames,
-    signals_of,
+from beam_pipeline.parameters import Choice, WholeNumber, parameter
+from beam_pipeline.transforms.base import (
+    COUNT,
+    POSITIVE,
+    DoubleArray,
+    FloatArray,
+    Step,
+    quiet,
 )
-from beam_pipeline.transforms.params import check_choice, real, whole
+from beam_pipeline.transforms.fourier import frequency_axis, hann_window
+from beam_pipeline.transforms.frames import Frames, axis, joined, signals_of
 
 Signals = npt.NDArray[np.floating[Any]]
 # The values of a Model: coefficients, reflection, variance, power.
@@ -36,7 +40,6 @@ Recursion = tuple[DoubleArray, DoubleArray, DoubleArray, DoubleArray]
 # At this order, the largest coefficient of a stable filter, binomial(128, 64) = 2e37,
 # still fits float32, and Burg's matrices of order**2 values stay small.
 MAX_ORDER = 128
-MAX_N_FFT = 2**16
 
 # Values that a model needs in memory beside its frame, however short the frame.
 FRAME_VALUES = 1024
@@ -195,35 +198,25 @@ METHODS: dict[str, Callable[[Signals, int], Model]] = {
     "burg": burg,
     "yule_walker": yule_walker,
 }
-TAPERS = ("none", "hann", "hamming")
-OUTPUTS = ("coefficients", "reflection", "gain")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArParameters:
+class ArParameters(Step):
     """The model and the frames: parameters that both transforms share."""
 
-    order: int = 16
-    method: str = "burg"
-    frame: int | None = None
-    hop: int | None = None
-    taper: str = "none"
+    order: int = parameter(16, WholeNumber(1, MAX_ORDER))
+    method: str = parameter("burg", Choice(tuple(METHODS)))
+    frame: int | None = parameter(None, COUNT)
+    hop: int | None = parameter(None, COUNT)
+    taper: str = parameter("none", Choice(("none", "hann", "hamming")))
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", whole("order", self.order))
-        if self.order > MAX_ORDER:
-            raise RecipeError("order", f"must not exceed {MAX_ORDER}", self.order)
-        check_choice("method", self.method, tuple(METHODS))
-        check_choice("taper", self.taper, TAPERS)
+    def check(self) -> None:
         if (self.frame is None) != (self.hop is None):
             raise RecipeError(
                 "hop",
                 "must be given together with frame; leave both out for whole windows",
                 self.hop,
             )  # fmt: skip
-        for name in ("frame", "hop"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, whole(name, getattr(self, name)))
         if self.frame is not None:
             self._check_length("frame", self.frame)
 
@@ -252,8 +245,7 @@ class ArParameters:
         values = max(frames.length, size, FRAME_VALUES, (self.order + 1) ** 2)
         for block, part in frames.blocks(flat, values):
             out[block] = features(self._model(part))
-        per_window = (size,) if self.frame is None else (frames.count, size)
-        return out.reshape(*windows.shape[:-1], *per_window)
+        return joined(windows, out[:, 0] if self.frame is None else out)
 
     def _model(self, signals: Signals) -> Model:
         frames = signals.shape[-1]
@@ -342,11 +334,9 @@ class LinearPrediction(ArParameters):
     (3, 98, 16)
     """
 
-    output: str = "coefficients"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("output", self.output, OUTPUTS)
+    output: str = parameter(
+        "coefficients", Choice(("coefficients", "reflection", "gain"))
+    )
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -364,15 +354,7 @@ class LinearPrediction(ArParameters):
         """
         axes = self._time_axes(sample_rate_hz, frames)
         if self.output != "gain":
-            axes.append(
-                {
-                    "name": "coefficient",
-                    "unit": "1",
-                    "size": self.order,
-                    "start": 1,
-                    "step": 1,
-                }
-            )
+            axes.append(axis("coefficient", "1", self.order, 1, 1))
         return axes
 
     def _features(self, model: Model) -> DoubleArray:
@@ -440,23 +422,14 @@ class ArSpectrum(ArParameters):
     array([[-160., -160., -160., -160., -160.]], dtype=float32)
     """
 
-    n_fft: int = 512
-    floor: float = 1e-16
-    log: str = "db"
+    n_fft: int = parameter(512, WholeNumber(2, 2**16))
+    floor: float = parameter(1e-16, POSITIVE)
+    log: str = parameter("db", Choice(("db", "ln")))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "n_fft", whole("n_fft", self.n_fft))
-        if not self.order < self.n_fft <= MAX_N_FFT:
-            raise RecipeError(
-                "n_fft",
-                f"must exceed order ({self.order}) and be at most {MAX_N_FFT}",
-                self.n_fft,
-            )
-        object.__setattr__(self, "floor", real("floor", self.floor))
-        if self.floor <= 0:
-            raise RecipeError("floor", "must be positive", self.floor)
-        check_choice("log", self.log, ("db", "ln"))
+    def check(self) -> None:
+        super().check()
+        if self.n_fft <= self.order:
+            raise RecipeError("n_fft", f"must exceed order ({self.order})", self.n_fft)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -471,13 +444,7 @@ class ArSpectrum(ArParameters):
         >>> ArSpectrum().axes(16000, 16000)[0]["step"]
         31.25
         """
-        frequency = {
-            "name": "frequency",
-            "unit": "Hz",
-            "size": self.n_fft // 2 + 1,
-            "start": 0.0,
-            "step": sample_rate_hz / self.n_fft,
-        }
+        frequency = frequency_axis(sample_rate_hz, self.n_fft)
         return [*self._time_axes(sample_rate_hz, frames), frequency]
 
     def _features(self, sample_rate_hz: int, model: Model) -> DoubleArray:

@@ -12,9 +12,8 @@ arrays. Masks change the features of copies, not their samples.
 from __future__ import annotations
 
 import functools
-import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -23,21 +22,32 @@ import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
+from beam_pipeline.parameters import (
+    Choice,
+    Flag,
+    Number,
+    Text,
+    WholeNumber,
+    check_order,
+    parameter,
+)
 from beam_pipeline.transforms.base import (
+    SHARE,
     DoubleArray,
     FloatArray,
+    Step,
     as_float32,
     quiet,
     seconds_to_frames,
+    spectra_of,
 )
-from beam_pipeline.transforms.params import check_choice, check_range, real
 from beam_pipeline.transforms.select import mean_square
 from beam_pipeline.transforms.signals import rows
 
 Keys = npt.NDArray[np.uint64]
 Drawn = Mapping[str, npt.NDArray[Any]]
 
-MAX_DB = 100.0
+CHANGE_DB = Number(-100.0, 100.0)
 
 # Samples that are computed together; intermediate values stay in the cache.
 _PIECE = 2**16
@@ -47,7 +57,7 @@ _OCTAVES = 12
 
 # Speeds are whole multiples of 1 / GRID.
 GRID = 100
-MIN_SPEED, MAX_SPEED = 0.5, 2.0
+SPEED = Number(0.5, 2.0)
 
 # A Kaiser window with this beta, over 48 zero crossings of the sinc on each side,
 # attenuates by 67 dB from 0.044 above the cutoff on (Kaiser, 1974). The unit is half
@@ -106,7 +116,7 @@ def draw_whole(keys: Keys, number: int, count: int) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomGain:
+class RandomGain(Step):
     """Scales each window by a random gain.
 
     ``y = x * 10**(gain_db / 20)``, with ``gain_db`` uniform from ``low_db`` to
@@ -130,11 +140,11 @@ class RandomGain:
     array([1.995, 1.995, 1.995], dtype=float32)
     """
 
-    low_db: float = -6.0
-    high_db: float = 6.0
+    low_db: float = parameter(-6.0, CHANGE_DB)
+    high_db: float = parameter(6.0, CHANGE_DB)
 
-    def __post_init__(self) -> None:
-        check_range(self, "low_db", "high_db", -MAX_DB, MAX_DB)
+    def check(self) -> None:
+        check_order(self, "low_db", "high_db", may_be_equal=True)
 
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
@@ -149,7 +159,7 @@ class RandomGain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomPolarity:
+class RandomPolarity(Step):
     """Inverts each window with a probability of one half.
 
     ``y = -x`` or ``y = x``. The channels of a window share the sign.
@@ -174,7 +184,7 @@ class RandomPolarity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeShift:
+class TimeShift(Step):
     """Shifts each window by a random time, forward or backward.
 
     ``y[t] = x[t - shift]``, where ``shift`` is a whole number of frames, uniform from
@@ -203,15 +213,8 @@ class TimeShift:
 
     moves_time: ClassVar[bool] = True
 
-    max_s: float = 0.1
-    wrap: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "max_s", real("max_s", self.max_s))
-        if self.max_s < 0:
-            raise RecipeError("max_s", "must not be negative", self.max_s)
-        if not isinstance(self.wrap, bool):
-            raise RecipeError("wrap", "must be True or False", self.wrap)
+    max_s: float = parameter(0.1, Number(0.0, unit="seconds"))
+    wrap: bool = parameter(False, Flag())
 
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
@@ -242,7 +245,7 @@ class TimeShift:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
+class Noise(Step):
     """Adds noise to each window, at a random signal-to-noise ratio.
 
     ::
@@ -286,13 +289,12 @@ class Noise:
     0.1000
     """
 
-    low_snr_db: float = 10.0
-    high_snr_db: float = 40.0
-    color: str = "white"
+    low_snr_db: float = parameter(10.0, CHANGE_DB)
+    high_snr_db: float = parameter(40.0, CHANGE_DB)
+    color: str = parameter("white", Choice(("white", "pink")))
 
-    def __post_init__(self) -> None:
-        check_range(self, "low_snr_db", "high_snr_db", -MAX_DB, MAX_DB)
-        check_choice("color", self.color, tuple(_COLORS))
+    def check(self) -> None:
+        check_order(self, "low_snr_db", "high_snr_db", may_be_equal=True)
 
     @quiet
     def augment(
@@ -317,7 +319,7 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
+class Speed(Step):
     """Plays each window faster or slower, which changes its pitch and its tempo.
 
     ``y(t) = x(speed * t)``, where ``speed`` is a whole number of hundredths, uniform
@@ -356,11 +358,16 @@ class Speed:
 
     moves_time: ClassVar[bool] = True
 
-    low: float = 0.9
-    high: float = 1.1
+    low: float = parameter(0.9, SPEED)
+    high: float = parameter(1.1, SPEED)
 
-    def __post_init__(self) -> None:
-        check_range(self, "low", "high", MIN_SPEED, MAX_SPEED, whole_parts=GRID)
+    def check(self) -> None:
+        for name in ("low", "high"):
+            parts = getattr(self, name) * GRID
+            if abs(parts - round(parts)) > 1e-9:
+                problem = "must be a multiple of 0.01, like 0.95"
+                raise RecipeError(name, problem, getattr(self, name))
+        check_order(self, "low", "high", may_be_equal=True)
 
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
@@ -510,19 +517,10 @@ class Sound(NamedTuple):
     samples: FloatArray
 
 
-class _FromFolder:
+class _FromFolder(Step):
     """An augmentation that takes recorded sounds from a folder."""
 
     folder: str
-    sha256: str
-
-    def __post_init__(self) -> None:
-        for name in ("folder", "sha256"):
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                raise RecipeError(name, "must be text", value)
-        if not self.folder:
-            raise RecipeError("folder", "must name a folder of sounds", self.folder)
 
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
@@ -575,15 +573,9 @@ class Reverb(_FromFolder):
     array([[0.707, 0.707]], dtype=float32)
     """
 
-    folder: str
-    wet: float = 1.0
-    sha256: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "wet", real("wet", self.wet))
-        if not 0 <= self.wet <= 1:
-            raise RecipeError("wet", "must be between 0 and 1", self.wet)
+    folder: str = parameter(MISSING, Text())
+    wet: float = parameter(1.0, SHARE)
+    sha256: str = parameter("", Text(may_be_empty=True))
 
     def with_sounds(self, sounds: Sequence[Sound]) -> LoadedReverb:
         """The step with the sounds of its folder, in the order of their names."""
@@ -659,14 +651,13 @@ class Background(_FromFolder):
     array([[1.1, 0.9, 1.1, 0.9]], dtype=float32)
     """
 
-    folder: str
-    low_snr_db: float = 0.0
-    high_snr_db: float = 20.0
-    sha256: str = ""
+    folder: str = parameter(MISSING, Text())
+    low_snr_db: float = parameter(0.0, CHANGE_DB)
+    high_snr_db: float = parameter(20.0, CHANGE_DB)
+    sha256: str = parameter("", Text(may_be_empty=True))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self, "low_snr_db", "high_snr_db", -MAX_DB, MAX_DB)
+    def check(self) -> None:
+        check_order(self, "low_snr_db", "high_snr_db", may_be_equal=True)
 
     def with_sounds(self, sounds: Sequence[Sound]) -> LoadedBackground:
         """The step with the sounds of its folder, in the order of their names."""
@@ -738,12 +729,12 @@ def _convolve(window: FloatArray, response: FloatArray) -> DoubleArray:
     return convolved[..., :frames]
 
 
-_MAX_MASKS = 100
-_FILLS = ("mean", "least", "zero")
+MASKS = WholeNumber(0, 100)
+WIDTH = WholeNumber(0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpecAugment:
+class SpecAugment(Step):
     """Masks bands and times of the spectra of copies, at random; others stay.
 
     A step of a feature, after one that gives (time_frames, bins). Examples that are no
@@ -790,38 +781,18 @@ class SpecAugment:
     [[[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]]
     """
 
-    freq_masks: int = 2
-    max_bins: int = 27
-    time_masks: int = 2
-    max_frames: int = 100
-    max_share: float = 0.2
-    fill: str = "mean"
+    on_features = True
 
-    def __post_init__(self) -> None:
-        for name in ("freq_masks", "max_bins", "time_masks", "max_frames"):
-            value = getattr(self, name)
-            is_whole = isinstance(value, numbers.Integral)
-            if not is_whole or isinstance(value, bool) or value < 0:
-                raise RecipeError(name, "must be a whole number, 0 or more", value)
-            if name.endswith("masks") and value > _MAX_MASKS:
-                raise RecipeError(name, f"must be at most {_MAX_MASKS}", value)
-            object.__setattr__(self, name, int(value))
-        object.__setattr__(self, "max_share", real("max_share", self.max_share))
-        if not 0 <= self.max_share <= 1:
-            raise RecipeError("max_share", "must be between 0 and 1", self.max_share)
-        check_choice("fill", self.fill, _FILLS)
+    freq_masks: int = parameter(2, MASKS)
+    max_bins: int = parameter(27, WIDTH)
+    time_masks: int = parameter(2, MASKS)
+    max_frames: int = parameter(100, WIDTH)
+    max_share: float = parameter(0.2, SHARE)
+    fill: str = parameter("mean", Choice(("mean", "least", "zero")))
 
     def __call__(self, features: FloatArray) -> FloatArray:
         """The features as they are, checked to be spectra."""
-        features = as_float32(features)
-        if features.ndim < 3:
-            raise RecipeError(
-                "feature",
-                "spec_augment must follow a step that returns spectra, like "
-                "log_mel|spec_augment",
-                features.shape,
-            )
-        return features
+        return spectra_of(features, "spec_augment")
 
     @quiet
     def on_copies(

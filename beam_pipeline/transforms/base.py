@@ -13,13 +13,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.params import check_choice, real
+from beam_pipeline.parameters import (
+    Choice,
+    Declared,
+    Number,
+    WholeNumber,
+    check_order,
+    parameter,
+)
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
@@ -27,6 +34,13 @@ DoubleArray = npt.NDArray[np.float64]
 
 INT16_SCALE = 32768
 _LARGEST = 1 - 1 / INT16_SCALE
+
+# Types of parameters that several steps have.
+COUNT = WholeNumber()
+POSITIVE = Number(is_positive=True)
+SHARE = Number(0.0, 1.0)
+LEVEL_DB = Number(-200.0, 200.0)
+LEAST_LEVEL = Number(1e-30, 1e30)
 
 
 def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
@@ -42,6 +56,24 @@ def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
     ======== ======== ======
     """
     return math.floor(seconds * sample_rate_hz + 0.5)
+
+
+@dataclass(frozen=True)
+class Step(Declared):
+    """Base of the steps of this package; those of users need none.
+
+    Its fields are the parameters of expressions, in their order.
+
+    Attributes
+    ----------
+    on_features : bool
+        Whether a transform takes any feature, and keeps its shape.
+    gives_samples : bool
+        Whether a transform returns samples, which any other can take.
+    """
+
+    on_features: ClassVar[bool] = False
+    gives_samples: ClassVar[bool] = False
 
 
 class Transform(Protocol):
@@ -164,7 +196,7 @@ def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(Step):
     """The samples themselves, as float32 or as int16.
 
     For int16, ``y = clip(round(32768 x), -32768, 32767)``, and halves round to even.
@@ -181,10 +213,9 @@ class Identity:
     array([[ 16384, -32768,  32767]], dtype=int16)
     """
 
-    dtype: str = "float32"
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        check_choice("dtype", self.dtype, ("float32", "int16"))
+    dtype: str = parameter("float32", Choice(("float32", "int16")))
 
     def __call__(self, windows: FloatArray) -> Array:
         windows = as_float32(windows)
@@ -313,6 +344,21 @@ def as_float32(windows: Array) -> FloatArray:
     return windows.astype(np.float32, copy=False)
 
 
+def spectra_of(features: Array, step: str) -> FloatArray:
+    """Features of shape (n, [channels,] time_frames, bins), as float32.
+
+    ``step`` is the name of the step that needs them, for errors.
+    """
+    features = as_float32(features)
+    if features.ndim < 3:
+        raise RecipeError(
+            "feature",
+            f"{step} must follow a step that returns spectra, like log_mel|{step}",
+            features.shape,
+        )
+    return features
+
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -340,7 +386,7 @@ WHITE = 255
 
 
 @dataclass(frozen=True)
-class AsImage:
+class AsImage(Step):
     """Real values as the grey levels of an image, uint8: the last step of a chain.
 
     ::
@@ -374,18 +420,13 @@ class AsImage:
     array([[  0, 128, 159, 255]], dtype=uint8)
     """
 
-    low: float = -23.0
-    high: float = 9.0
+    on_features = True
 
-    def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            object.__setattr__(self, name, real(name, getattr(self, name)))
-        if not 0 < self.high - self.low < math.inf:
-            raise RecipeError(
-                "high",
-                f"must be above low ({self.low:g}), by a finite difference",
-                self.high,
-            )
+    low: float = parameter(-23.0, Number(-1e300, 1e300))
+    high: float = parameter(9.0, Number(-1e300, 1e300))
+
+    def check(self) -> None:
+        check_order(self, "low", "high")
 
     @quiet
     def __call__(self, windows: FloatArray) -> Array:

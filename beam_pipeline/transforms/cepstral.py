@@ -12,16 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import DoubleArray, FloatArray, as_float32, quiet
-from beam_pipeline.transforms.frames import (
-    cache_blocks,
-    signals_of,
+from beam_pipeline.parameters import Choice, Flag, Number, WholeNumber, parameter
+from beam_pipeline.transforms.base import (
+    COUNT,
+    LEAST_LEVEL,
+    POSITIVE,
+    SHARE,
+    DoubleArray,
+    FloatArray,
+    Step,
+    quiet,
+    spectra_of,
 )
-from beam_pipeline.transforms.mel import Mel, MelFrames
-from beam_pipeline.transforms.params import check_choice, real, whole
-
-_MAX_WIDTH = 999
-_MAX_ORDER = 4
+from beam_pipeline.transforms.frames import axis, cache_blocks, joined, signals_of
+from beam_pipeline.transforms.mel import MelFrames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,43 +83,33 @@ class Mfcc(MelFrames):
     (2, 59, 13)
     """
 
-    n_mfcc: int = 20
-    floor: float = 1e-10
-    lifter: float = 0.0
+    n_mfcc: int = parameter(20, COUNT)
+    floor: float = parameter(1e-10, POSITIVE)
+    lifter: float = parameter(0.0, Number(0.0))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "n_mfcc", whole("n_mfcc", self.n_mfcc))
-        object.__setattr__(self, "lifter", real("lifter", self.lifter))
+    def check(self) -> None:
+        super().check()
         if self.n_mfcc > self.n_mels:
             raise RecipeError(
                 "n_mfcc", f"must not exceed n_mels ({self.n_mels})", self.n_mfcc
             )
-        if self.lifter < 0:
-            raise RecipeError("lifter", "must not be negative", self.lifter)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
-        log_mel = self.log_mel()
-        frames = log_mel.frames(flat.shape[-1])
+        frames = self.frames(flat.shape[-1])
         cosines = dct_matrix(self.n_mfcc, self.n_mels, self.lifter)
         out = np.empty((len(flat), frames.count, self.n_mfcc), np.float32)
         for slices, samples in frames.stretches(flat):
             # One product for each window: its rounding depends on the shape alone.
-            np.matmul(log_mel(samples, sample_rate_hz), cosines, out=out[slices])
-        return out.reshape(*windows.shape[:-1], *out.shape[1:])
+            levels = self.band_levels(samples, sample_rate_hz)
+            np.matmul(levels, cosines, out=out[slices])
+        return joined(windows, out)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes: time, as in ``LogMel.axes``, and coefficient."""
-        coefficients = {
-            "name": "cepstral_coefficient",
-            "unit": "1",
-            "size": self.n_mfcc,
-            "start": 0.0,
-            "step": 1.0,
-        }
-        return [super().axes(sample_rate_hz, frames)[0], coefficients]
+        time, _ = super().axes(sample_rate_hz, frames)
+        return [time, axis("cepstral_coefficient", "1", self.n_mfcc, 0.0, 1.0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,45 +174,27 @@ class Pcen(MelFrames):
     (2, 59, 40)
     """
 
-    scale: float = 2.0**31
-    gain: float = 0.98
-    bias: float = 2.0
-    power: float = 0.5
-    time_constant_s: float = 0.4
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least, most in (
-            ("scale", 1e-30, 1e30),
-            ("gain", 0.0, 1.0),
-            ("bias", 0.0, 1e30),
-            ("power", 1e-3, 1.0),
-            ("time_constant_s", 1e-6, 1e6),
-            ("eps", 1e-30, 1e30),
-        ):
-            value = real(name, getattr(self, name))
-            if not least <= value <= most:
-                raise RecipeError(
-                    name, f"must be between {least:g} and {most:g}", value
-                )
-            object.__setattr__(self, name, value)
+    scale: float = parameter(2.0**31, LEAST_LEVEL)
+    gain: float = parameter(0.98, SHARE)
+    bias: float = parameter(2.0, Number(0.0, 1e30))
+    power: float = parameter(0.5, Number(1e-3, 1.0))
+    time_constant_s: float = parameter(0.4, Number(1e-6, 1e6, unit="seconds"))
+    eps: float = parameter(1e-6, LEAST_LEVEL)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
-        mel = Mel(**self.shared())
-        frames = mel.frames(flat.shape[-1])
+        frames = self.frames(flat.shape[-1])
         share = smoothing_share(self.time_constant_s * sample_rate_hz / self.hop)
         out = np.empty((len(flat), frames.count, self.n_mels), np.float32)
         last = np.ones(self.n_mels)
         for (rows, times), samples in frames.stretches(flat):
-            power = mel(samples, sample_rate_hz)
+            power = self.band_power(samples, sample_rate_hz)
             energy = np.multiply(power, self.scale, dtype=np.float64)
             level = smooth(energy, share, last if times.start else np.ones(self.n_mels))
             last = level[:, -1].copy()
             out[rows, times] = self._compress(energy, level)
-        return out.reshape(*windows.shape[:-1], *out.shape[1:])
+        return joined(windows, out)
 
     def _compress(self, energy: DoubleArray, level: DoubleArray) -> DoubleArray:
         """The gain and the root; overwrites both arguments."""
@@ -238,7 +214,7 @@ class Pcen(MelFrames):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delta:
+class Delta(Step):
     """Slopes of features in time, for features of shape (time_frames, bins).
 
     ::
@@ -282,39 +258,27 @@ class Delta:
     array([2., 2., 1., 1.], dtype=float32)
     """
 
-    width: int = 9
-    order: int = 1
+    on_features = True
 
-    def __post_init__(self) -> None:
-        for name in ("width", "order"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        if not 3 <= self.width <= _MAX_WIDTH or self.width % 2 == 0:
-            raise RecipeError(
-                "width", f"must be odd, from 3 to {_MAX_WIDTH}", self.width
-            )
-        if self.order > min(_MAX_ORDER, self.width - 1):
-            raise RecipeError(
-                "order", f"must be at most {_MAX_ORDER} and below width", self.order
-            )
+    width: int = parameter(9, WholeNumber(3, 999))
+    order: int = parameter(1, WholeNumber(1, 4))
 
-    def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raises RecipeError if features of this shape have no slopes."""
-        if len(shape) < 3:
+    def check(self) -> None:
+        if self.width % 2 == 0:
+            raise RecipeError("width", "must be odd", self.width)
+        if self.order >= self.width:
             raise RecipeError(
-                "feature",
-                "delta must follow a step that returns spectra, like mfcc|delta",
-                shape,
-            )
-        if self.width > shape[-2]:
-            raise RecipeError(
-                "width", f"must not exceed the features' {shape[-2]} frames", self.width
+                "order", f"must be below width ({self.width})", self.order
             )
 
     @quiet
     def __call__(self, features: FloatArray) -> FloatArray:
-        features = as_float32(features)
-        self.check_shape(features.shape)
+        features = spectra_of(features, "delta")
         count, bins = features.shape[-2:]
+        if self.width > count:
+            raise RecipeError(
+                "width", f"must not exceed the features' {count} frames", self.width
+            )
         weights = slope_weights(self.width, self.order)
         half = len(weights) - 1
         flat = features.reshape(math.prod(features.shape[:-2]), count, bins)
@@ -391,7 +355,7 @@ WINDOW, CLIP = "window", "clip"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cmvn:
+class Cmvn(Step):
     """Subtracts the mean over time from each bin, and divides by the deviation.
 
     For features of shape (time_frames, bins)::
@@ -460,28 +424,20 @@ class Cmvn:
     array([-0.5,  0.5,  2. ], dtype=float32)
     """
 
-    norm_vars: bool = True
-    over: str = WINDOW
-    window: int | None = None
-    min_window: int = 100
-    center: bool = False
-    floor: float = 1e-10
+    on_features = True
 
-    def __post_init__(self) -> None:
-        for name in ("norm_vars", "center"):
-            if not isinstance(getattr(self, name), bool):
-                raise RecipeError(name, "must be True or False", getattr(self, name))
-        check_choice("over", self.over, (WINDOW, CLIP))
-        if self.window is not None:
-            object.__setattr__(self, "window", whole("window", self.window))
-            if self.over != WINDOW:
-                raise RecipeError(
-                    "window", f"must not be given with over={self.over!r}", self.window
-                )
-        object.__setattr__(self, "min_window", whole("min_window", self.min_window))
-        object.__setattr__(self, "floor", real("floor", self.floor))
-        if self.floor <= 0:
-            raise RecipeError("floor", "must be positive", self.floor)
+    norm_vars: bool = parameter(True, Flag())
+    over: str = parameter(WINDOW, Choice((WINDOW, CLIP)))
+    window: int | None = parameter(None, COUNT)
+    min_window: int = parameter(100, COUNT)
+    center: bool = parameter(False, Flag())
+    floor: float = parameter(1e-10, POSITIVE)
+
+    def check(self) -> None:
+        if self.window is not None and self.over != WINDOW:
+            raise RecipeError(
+                "window", f"must not be given with over={self.over!r}", self.window
+            )
 
     @property
     def measures_clips(self) -> bool:
@@ -490,7 +446,7 @@ class Cmvn:
 
     @quiet
     def __call__(self, features: FloatArray) -> FloatArray:
-        features = _spectra(features)
+        features = spectra_of(features, "cmvn")
         count, bins = features.shape[-2:]
         flat = features.reshape(math.prod(features.shape[:-2]), count, bins)
         out = np.empty(flat.shape, np.float32)
@@ -539,7 +495,7 @@ class Cmvn:
         """
         count = 0
         for block in blocks:
-            features = _spectra(block).astype(np.float64, order="C")
+            features = spectra_of(block, "cmvn").astype(np.float64, order="C")
             if not count:
                 # Differences from a value near the mean keep their digits.
                 centre = _mean(features[:1])
@@ -570,22 +526,11 @@ class MeasuredCmvn:
 
     @quiet
     def __call__(self, features: FloatArray) -> FloatArray:
-        features = _spectra(features)
+        features = spectra_of(features, "cmvn")
         shape = (2, *features.shape[1:-2], 1, features.shape[-1])
         mean, std = np.frombuffer(self.measured, "<f8").reshape(shape)
         made: FloatArray = ((features.astype(np.float64) - mean) / std).astype("f4")
         return made
-
-
-def _spectra(features: FloatArray) -> FloatArray:
-    features = as_float32(features)
-    if features.ndim < 3:
-        raise RecipeError(
-            "feature",
-            "cmvn must follow a step that returns spectra, like mfcc|cmvn",
-            features.shape,
-        )
-    return features
 
 
 def _mean(x: DoubleArray) -> DoubleArray:

@@ -17,9 +17,25 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Array, DoubleArray, FloatArray, quiet
-from beam_pipeline.transforms.frames import cache_blocks, frames_of, signals_of
-from beam_pipeline.transforms.params import check_choice, level_floor, real, whole
+from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
+from beam_pipeline.transforms.base import (
+    COUNT,
+    LEAST_LEVEL,
+    POSITIVE,
+    Array,
+    DoubleArray,
+    FloatArray,
+    Step,
+    quiet,
+)
+from beam_pipeline.transforms.frames import (
+    axis,
+    axis_at,
+    cache_blocks,
+    frames_of,
+    joined,
+    signals_of,
+)
 
 ComplexArray = npt.NDArray[np.complex64]
 
@@ -35,8 +51,6 @@ MOST_FRAMES = 32
 # The most complex weights of all filters together: 64 MiB. Bins from 32 Hz at 44.1 kHz,
 # an odd hop and 36 bins per octave need half of that.
 MAX_WEIGHTS = 2**23
-MAX_BINS = 4096
-MAX_OCTAVES = 20
 
 # A filter may run at a lower rate if its frequency is below the end of the pass band by
 # this many times 1 / (its length in seconds). The spectrum of the Hann window falls
@@ -53,7 +67,7 @@ ATTENUATION_DB = 138.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cqt:
+class Cqt(Step):
     """Constant-Q transform: a bank of filters whose lengths are a number of cycles.
 
     ::
@@ -127,29 +141,13 @@ class Cqt:
     (2, 32, 84)
     """
 
-    f_min: float = 32.703
-    bins_per_octave: int = 12
-    n_bins: int = 84
-    hop: int = 512
-    filter_scale: float = 1.0
-    kind: str = "magnitude"
-    floor: float = 1e-10
-
-    def __post_init__(self) -> None:
-        for name in ("bins_per_octave", "n_bins", "hop"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        for name in ("f_min", "filter_scale"):
-            object.__setattr__(self, name, real(name, getattr(self, name)))
-        object.__setattr__(self, "floor", level_floor(self.floor))
-        if self.f_min <= 0:
-            raise RecipeError("f_min", "must be positive", self.f_min)
-        if not 0.01 <= self.filter_scale <= 100:
-            raise RecipeError(
-                "filter_scale", "must be between 0.01 and 100", self.filter_scale
-            )
-        if self.n_bins > MAX_BINS:
-            raise RecipeError("n_bins", f"must not exceed {MAX_BINS}", self.n_bins)
-        check_choice("kind", self.kind, ("magnitude", "power", "db", "complex"))
+    f_min: float = parameter(32.703, POSITIVE)
+    bins_per_octave: int = parameter(12, COUNT)
+    n_bins: int = parameter(84, WholeNumber(1, 4096))
+    hop: int = parameter(512, COUNT)
+    filter_scale: float = parameter(1.0, Number(0.01, 100.0))
+    kind: str = parameter("magnitude", Choice(("magnitude", "power", "db", "complex")))
+    floor: float = parameter(1e-10, LEAST_LEVEL)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> Array:
@@ -160,7 +158,7 @@ class Cqt:
         bank = self.bank(sample_rate_hz)
         for slices, octave, response in responses(signals, self.hop, bank):
             self._measure(response, out[slices][..., octave.bins])
-        return out.reshape(*windows.shape[:-1], count, self.n_bins)
+        return joined(windows, out)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes, as JSON values.
@@ -181,15 +179,9 @@ class Cqt:
         """
         self.bank(sample_rate_hz)
         bins = bin_frequencies(self.f_min, self.bins_per_octave, self.n_bins)
-        return [
-            _time_axis(sample_rate_hz, frames, self.hop),
-            {
-                "name": "frequency",
-                "unit": "Hz",
-                "size": self.n_bins,
-                "values": bins.tolist(),
-            },
-        ]
+        count, step = _time_frames(frames, self.hop), self.hop / sample_rate_hz
+        time = axis("time", "s", count, 0.0, step)
+        return [time, axis_at("frequency", "Hz", bins.tolist())]
 
     def bank(self, sample_rate_hz: int) -> tuple[Octave, ...]:
         """The filters, from the highest octave down."""
@@ -218,7 +210,7 @@ class Cqt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chroma:
+class Chroma(Step):
     """Magnitudes of the constant-Q transform, summed by pitch class.
 
     ::
@@ -269,27 +261,18 @@ class Chroma:
     np.int64(9)
     """
 
-    f_min: float = 32.703
-    bins_per_octave: int = 36
-    n_octaves: int = 7
-    hop: int = 512
-    norm: str = "max"
+    f_min: float = parameter(32.703, POSITIVE)
+    bins_per_octave: int = parameter(36, COUNT)
+    n_octaves: int = parameter(7, WholeNumber(1, 20))
+    hop: int = parameter(512, COUNT)
+    norm: str = parameter("max", Choice(("max", "none")))
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_octaves", whole("n_octaves", self.n_octaves))
-        if self.n_octaves > MAX_OCTAVES:
+    def check(self) -> None:
+        if self.bins_per_octave % 12:
             raise RecipeError(
-                "n_octaves", f"must not exceed {MAX_OCTAVES}", self.n_octaves
+                "bins_per_octave", "must be a multiple of 12", self.bins_per_octave
             )
-        bins_per_octave = whole("bins_per_octave", self.bins_per_octave)
-        if bins_per_octave % 12:
-            raise RecipeError(
-                "bins_per_octave", "must be a multiple of 12", bins_per_octave
-            )
-        cqt = self.cqt()
-        for name in ("f_min", "bins_per_octave", "hop"):
-            object.__setattr__(self, name, getattr(cqt, name))
-        check_choice("norm", self.norm, ("max", "none"))
+        self.cqt()  # checks the number of bins
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -305,7 +288,7 @@ class Chroma:
                 # NaN stays NaN; shares of infinity are NaN, too.
                 greatest[np.isinf(greatest)] = np.nan
                 signal /= np.where(greatest == 0, 1, greatest)
-        return out.reshape(*windows.shape[:-1], count, 12)
+        return joined(windows, out)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes: time, as in ``Cqt.axes``, and pitch class.
@@ -316,16 +299,7 @@ class Chroma:
         12
         """
         time, _ = self.cqt().axes(sample_rate_hz, frames)
-        return [
-            time,
-            {
-                "name": "pitch_class",
-                "unit": "semitone",
-                "size": 12,
-                "start": 0,
-                "step": 1,
-            },
-        ]
+        return [time, axis("pitch_class", "semitone", 12, 0, 1)]
 
     def cqt(self) -> Cqt:
         return Cqt(
@@ -578,13 +552,3 @@ def _cut_padded(signals: FloatArray, start: int, size: int) -> FloatArray:
 
 def _time_frames(frames: int, hop: int) -> int:
     return 1 + frames // hop
-
-
-def _time_axis(sample_rate_hz: int, frames: int, hop: int) -> dict[str, Any]:
-    return {
-        "name": "time",
-        "unit": "s",
-        "size": _time_frames(frames, hop),
-        "start": 0.0,
-        "step": hop / sample_rate_hz,
-    }

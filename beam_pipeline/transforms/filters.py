@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.parameters import WholeNumber, check_order, parameter
 from beam_pipeline.transforms.base import (
+    POSITIVE,
     Array,
     DoubleArray,
     FloatArray,
+    Step,
     as_float32,
     quiet,
 )
-from beam_pipeline.transforms.params import real, whole
 
 # Importing scipy.signal takes half a second, so functions import it when they need it.
 
 Sections = DoubleArray
 Edges = tuple[tuple[str, float], ...]
 
-MAX_ORDER = 16
+ORDER = WholeNumber(1, 16)
 
 # The least distance of edges from 0, from half the rate and from each other, as a share
 # of the rate. For smaller distances, the coefficients have too few digits.
@@ -222,23 +224,15 @@ def butterworth_context(
     return frames
 
 
-class _Butterworth:
+class _Butterworth(Step):
     """Code that the filters share; each filter is a frozen dataclass."""
+
+    gives_samples = True
 
     KIND: ClassVar[str]
     EDGES: ClassVar[tuple[str, ...]]
 
     order: int
-
-    def __post_init__(self) -> None:
-        for field in self.EDGES:
-            hz = real(field, getattr(self, field))
-            if hz <= 0:
-                raise RecipeError(field, "must be positive", hz)
-            object.__setattr__(self, field, hz)
-        object.__setattr__(self, "order", whole("order", self.order))
-        if self.order > MAX_ORDER:
-            raise RecipeError("order", f"must be at most {MAX_ORDER}", self.order)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -311,8 +305,8 @@ class LowPass(_Butterworth):
     KIND = "lowpass"
     EDGES = ("cutoff_hz",)
 
-    cutoff_hz: float
-    order: int = 4
+    cutoff_hz: float = parameter(MISSING, POSITIVE)
+    order: int = parameter(4, ORDER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,8 +338,8 @@ class HighPass(_Butterworth):
     KIND = "highpass"
     EDGES = ("cutoff_hz",)
 
-    cutoff_hz: float
-    order: int = 4
+    cutoff_hz: float = parameter(MISSING, POSITIVE)
+    order: int = parameter(4, ORDER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,13 +375,9 @@ class BandPass(_Butterworth):
     KIND = "bandpass"
     EDGES = ("low_hz", "high_hz")
 
-    low_hz: float
-    high_hz: float
-    order: int = 4
+    low_hz: float = parameter(MISSING, POSITIVE)
+    high_hz: float = parameter(MISSING, POSITIVE)
+    order: int = parameter(4, ORDER)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.high_hz <= self.low_hz:
-            raise RecipeError(
-                "high_hz", f"must be above low_hz ({self.low_hz:g} Hz)", self.high_hz
-            )
+    def check(self) -> None:
+        check_order(self, "low_hz", "high_hz")

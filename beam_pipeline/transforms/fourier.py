@@ -12,17 +12,25 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.parameters import Choice, Flag, parameter
 from beam_pipeline.transforms.base import (
+    COUNT,
+    POSITIVE,
     Array,
     DoubleArray,
     FloatArray,
-    as_float32,
+    Step,
     quiet,
 )
-from beam_pipeline.transforms.frames import CentredFrames, signals_of
-from beam_pipeline.transforms.params import check_choice, real, whole
+from beam_pipeline.transforms.frames import (
+    FFT_SIZE,
+    PAD_MODE,
+    CentredFrames,
+    axis,
+    joined,
+    signals_of,
+)
 
-MAX_FFT = 1 << 24
 # Framed samples in a block. Larger than the cache: whole spectra leave it anyway.
 SPECTRUM_SAMPLES = 1 << 20
 
@@ -33,7 +41,6 @@ _COSINES = {
     "blackman": (0.42, 0.5, 0.08),
     "rectangular": (1.0,),
 }
-TAPERS = tuple(_COSINES)
 
 
 @functools.lru_cache(maxsize=64)
@@ -55,13 +62,7 @@ def taper_of(name: str, length: int, n_fft: int) -> FloatArray:
 
 def frequency_axis(sample_rate_hz: int, n_fft: int) -> dict[str, Any]:
     """The axis of the bins of a one-sided FFT."""
-    return {
-        "name": "frequency",
-        "unit": "Hz",
-        "size": n_fft // 2 + 1,
-        "start": 0.0,
-        "step": sample_rate_hz / n_fft,
-    }
+    return axis("frequency", "Hz", n_fft // 2 + 1, 0.0, sample_rate_hz / n_fft)
 
 
 def as_kind(spectrum: npt.NDArray[np.complex64], kind: str, floor: float) -> Array:
@@ -75,17 +76,25 @@ def as_kind(spectrum: npt.NDArray[np.complex64], kind: str, floor: float) -> Arr
     np.square(parts, out=parts)
     power: FloatArray = parts[..., 0::2] + parts[..., 1::2]
     if kind == "db":
-        # The floor comes after the logarithm: silence gives exactly its logarithm.
-        with np.errstate(divide="ignore"):
-            np.log(power, out=power)
-        scale = 10 / math.log(10)
-        power *= np.float32(scale)
-        np.maximum(power, np.float32(scale * math.log(floor)), out=power)
+        to_levels(power, 10 / math.log(10), floor)
     return power
 
 
+def to_levels(power: FloatArray, unit: float, floor: float) -> None:
+    """Turns power into its level, at least that of a floor, in place.
+
+    ``unit`` is what a neper of power is in the unit of the level. The floor comes after
+    the logarithm: silence gives exactly its logarithm, however the float32 logarithm of
+    this machine rounds.
+    """
+    with np.errstate(divide="ignore"):
+        np.log(power, out=power)
+    power *= np.float32(unit)
+    np.maximum(power, np.float32(unit * math.log(floor)), out=power)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Fft:
+class Fft(Step):
     """Spectrum of the whole window, from 0 to half the rate.
 
     ::
@@ -114,20 +123,13 @@ class Fft:
     array([[4., 0., 0.]], dtype=float32)
     """
 
-    kind: str = "complex"
-    n_fft: int | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, ("complex", "magnitude", "power"))
-        if self.n_fft is not None:
-            _check_size(self, "n_fft")
+    kind: str = parameter("complex", Choice(("complex", "magnitude", "power")))
+    n_fft: int | None = parameter(None, FFT_SIZE)
 
     @quiet
     def __call__(self, windows: FloatArray) -> Array:
-        windows = as_float32(windows)
-        frames = windows.shape[-1]
-        n_fft = self.length_for(frames)
-        flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
+        flat = signals_of(windows)
+        n_fft = self.length_for(flat.shape[-1])
         out: Array = np.empty((len(flat), n_fft // 2 + 1), _dtype_of(self.kind))
         step = max(1, SPECTRUM_SAMPLES // n_fft)
         for first in range(0, len(flat), step):
@@ -137,7 +139,7 @@ class Fft:
                 out = made  # a single block needs no copy
             else:
                 out[block] = made
-        return out.reshape(*windows.shape[:-1], out.shape[-1])
+        return joined(windows, out)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis: frequency, as in :meth:`Stft.axes`."""
@@ -206,31 +208,18 @@ class Stft(CentredFrames):
     (2, 59, 513)
     """
 
-    n_fft: int = 1024
-    hop: int = 256
-    win_length: int | None = None
-    window: str = "hann"
-    center: bool = False
-    pad_mode: str = "constant"
-    kind: str = "complex"
-    floor: float = 1e-10
+    win_length: int | None = parameter(None, COUNT)
+    window: str = parameter("hann", Choice(tuple(_COSINES)))
+    center: bool = parameter(False, Flag())
+    pad_mode: str = parameter("constant", PAD_MODE)
+    kind: str = parameter("complex", Choice(("complex", "magnitude", "power", "db")))
+    floor: float = parameter(1e-10, POSITIVE)
 
-    def __post_init__(self) -> None:
-        _check_size(self, "n_fft")
-        object.__setattr__(self, "hop", whole("hop", self.hop))
-        if self.win_length is not None:
-            length = whole("win_length", self.win_length)
-            if length > self.n_fft:
-                raise RecipeError(
-                    "win_length", f"must not exceed n_fft ({self.n_fft})", length
-                )
-            object.__setattr__(self, "win_length", length)
-        check_choice("window", self.window, TAPERS)
-        self.check_centring()
-        check_choice("kind", self.kind, ("complex", "magnitude", "power", "db"))
-        object.__setattr__(self, "floor", real("floor", self.floor))
-        if self.floor <= 0:
-            raise RecipeError("floor", "must be positive", self.floor)
+    def check(self) -> None:
+        if self.win_length is not None and self.win_length > self.n_fft:
+            raise RecipeError(
+                "win_length", f"must not exceed n_fft ({self.n_fft})", self.win_length
+            )
 
     @quiet
     def __call__(self, windows: FloatArray) -> Array:
@@ -245,7 +234,7 @@ class Stft(CentredFrames):
                 out = made
             else:
                 out[block] = made
-        return out.reshape(*windows.shape[:-1], *out.shape[1:])
+        return joined(windows, out)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes, as JSON values.
@@ -253,21 +242,12 @@ class Stft(CentredFrames):
         A frame begins at ``start + step * t`` seconds from the start of the window and
         lasts ``length``; a bin's frequency is ``start + step * k``.
         """
-        return [
-            self.frames(frames).axis(sample_rate_hz),
-            frequency_axis(sample_rate_hz, self.n_fft),
-        ]  # fmt: skip
+        frequency = frequency_axis(sample_rate_hz, self.n_fft)
+        return [*super().axes(sample_rate_hz, frames), frequency]
 
 
 def _dtype_of(kind: str) -> type[Any]:
     return np.complex64 if kind == "complex" else np.float32
-
-
-def _check_size(transform: Any, field: str) -> None:
-    size = whole(field, getattr(transform, field))
-    if not 2 <= size <= MAX_FFT:
-        raise RecipeError(field, f"must be between 2 and {MAX_FFT}", size)
-    object.__setattr__(transform, field, size)
 
 
 @functools.lru_cache(maxsize=32)

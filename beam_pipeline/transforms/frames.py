@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Array, FloatArray, as_float32
-from beam_pipeline.transforms.params import check_choice, whole
+from beam_pipeline.parameters import Choice, WholeNumber, parameter
+from beam_pipeline.transforms.base import COUNT, Array, FloatArray, Step, as_float32
 
 # Framed samples in a block. Its frames and their spectrum, 1 MiB each, stay in the
 # cache. Blocks four times as large are much slower: arrays of that size go
@@ -20,7 +20,19 @@ BLOCK_SAMPLES = 2**18
 # Framed samples in a stretch: its samples and features take a few MB at most. Code that
 # frames a stretch cuts it into blocks that fit the cache.
 STRETCH_SAMPLES = 2**20
-PAD_MODES = ("constant", "reflect", "edge")
+
+FFT_SIZE = WholeNumber(2, 1 << 24)
+PAD_MODE = Choice(("constant", "reflect", "edge"))
+
+
+def axis(name: str, unit: str, size: int, start: float, step: float) -> dict[str, Any]:
+    """An axis of a feature, as JSON values: place k is at ``start + step * k``."""
+    return {"name": name, "unit": unit, "size": size, "start": start, "step": step}
+
+
+def axis_at(name: str, unit: str, values: Sequence[float]) -> dict[str, Any]:
+    """An axis of a feature, as JSON values, whose places are listed."""
+    return {"name": name, "unit": unit, "size": len(values), "values": list(values)}
 
 
 @dataclass(frozen=True)
@@ -79,14 +91,9 @@ class Frames:
 
         Frame t begins at ``start + step * t`` and lasts ``length``.
         """
-        return {
-            "name": "time",
-            "unit": "s",
-            "size": self.count,
-            "start": self.first / sample_rate_hz,
-            "step": self.hop / sample_rate_hz,
-            "length": self.length / sample_rate_hz,
-        }
+        start, step = self.first / sample_rate_hz, self.hop / sample_rate_hz
+        time = axis("time", "s", self.count, start, step)
+        return {**time, "length": self.length / sample_rate_hz}
 
     def blocks(
         self, flat: FloatArray, size: int | None = None, samples: int | None = None
@@ -164,64 +171,49 @@ class Frames:
                 yield (rows, slice(first, last + 1)), signals[rows, samples]
 
 
+class OverTime(Step):
+    """A step whose features have an axis of time: that of its ``frames``."""
+
+    def frames(self, frames: int) -> Frames:
+        """Where the time frames of a window are."""
+        raise NotImplementedError
+
+    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
+        """Describes the last axis, time; see ``LogMel.axes``."""
+        return [self.frames(frames).axis(sample_rate_hz)]
+
+
 @dataclass(frozen=True, kw_only=True)
-class SignalFrames:
+class SignalFrames(OverTime):
     """Parameters of frames of the signal, and the time axis."""
 
-    frame: int = 1024
-    hop: int = 256
-
-    def __post_init__(self) -> None:
-        for name in ("frame", "hop"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
+    frame: int = parameter(1024, COUNT)
+    hop: int = parameter(256, COUNT)
 
     def frames(self, frames: int) -> Frames:
-        """Where the time frames of a window are."""
         return Frames.within(frames, "frame", self.frame, self.hop)
-
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last axis, time; see ``LogMel.axes``."""
-        return [self.frames(frames).axis(sample_rate_hz)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectrumFrames:
+class SpectrumFrames(OverTime):
     """Parameters of frames for the FFT, and the time axis."""
 
-    n_fft: int = 1024
-    hop: int = 256
-
-    def __post_init__(self) -> None:
-        for name in ("n_fft", "hop"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
+    n_fft: int = parameter(1024, FFT_SIZE)
+    hop: int = parameter(256, COUNT)
 
     def frames(self, frames: int) -> Frames:
-        """Where the time frames of a window are."""
         return Frames.within(frames, "n_fft", self.n_fft, self.hop)
 
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last axis, time; see ``LogMel.axes``."""
-        return [self.frames(frames).axis(sample_rate_hz)]
 
+class CentredFrames(SpectrumFrames):
+    """Frames that may extend beyond the window, if a step declares how."""
 
-class CentredFrames:
-    """Code that steps share whose frames may extend beyond the window."""
-
-    n_fft: int
-    hop: int
-    center: bool
-    pad_mode: str
-
-    def check_centring(self) -> None:
-        """Checks the two parameters of frames that extend beyond the window."""
-        if not isinstance(self.center, bool):
-            raise RecipeError("center", "must be True or False", self.center)
-        check_choice("pad_mode", self.pad_mode, PAD_MODES)
+    center = False
+    pad_mode = "constant"
 
     def frames(self, frames: int) -> Frames:
-        """Where the time frames of a window are."""
         if not self.center:
-            return Frames.within(frames, "n_fft", self.n_fft, self.hop)
+            return super().frames(frames)
         return Frames.centred(frames, self.n_fft, self.hop, self.pad_mode)
 
 
@@ -297,6 +289,11 @@ def signals_of(windows: FloatArray) -> FloatArray:
     """All channels of all windows, one after another: (signals, frames)."""
     windows = as_float32(windows)
     return windows.reshape(math.prod(windows.shape[:-1]), windows.shape[-1])
+
+
+def joined(windows: FloatArray, features: Array) -> Array:
+    """Features of :func:`signals_of` windows, in the windows' leading shape."""
+    return features.reshape(*windows.shape[:-1], *features.shape[1:])
 
 
 def cache_blocks(

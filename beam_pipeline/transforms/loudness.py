@@ -14,15 +14,24 @@ import numpy as np
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import DoubleArray, FloatArray, as_float32, quiet
+from beam_pipeline.parameters import (
+    Choice,
+    Number,
+    WholeNumber,
+    check_choice,
+    parameter,
+)
+from beam_pipeline.transforms.base import (
+    DoubleArray,
+    FloatArray,
+    Step,
+    as_float32,
+    quiet,
+)
 from beam_pipeline.transforms.filters import at_rest, pieces, run
 from beam_pipeline.transforms.fourier import hann_window
-from beam_pipeline.transforms.frames import (
-    SignalFrames,
-    signals_of,
-)
+from beam_pipeline.transforms.frames import SignalFrames, joined, signals_of
 from beam_pipeline.transforms.mel import mel_power
-from beam_pipeline.transforms.params import check_choice, real
 
 # BS.1770-4, tables 1 and 2, for 48 kHz: b0, b1, b2, a0, a1, a2 of the shelf (the
 # acoustic effect of the head) and of the high-pass.
@@ -50,8 +59,6 @@ CHANNEL_WEIGHTS = {
     5: (1.0, 1.0, 1.0, SURROUND, SURROUND),
     6: (1.0, 1.0, 1.0, 0.0, SURROUND, SURROUND),
 }
-
-LEAST_FLOOR_DB = -300.0
 
 
 @functools.lru_cache(maxsize=32)
@@ -326,7 +333,7 @@ def integrated_lufs(windows: FloatArray, sample_rate_hz: int) -> DoubleArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lufs:
+class Lufs(Step):
     """Integrated loudness of each window, in LUFS.
 
     ::
@@ -468,21 +475,9 @@ class Loudness(SignalFrames):
     array([[-3.01, -3.01, -3.01, -3.01, -3.01]], dtype=float32)
     """
 
-    weighting: str = "a"
-    floor_db: float = -80.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.frame < 2:
-            raise RecipeError("frame", "must be at least 2", self.frame)
-        check_choice("weighting", self.weighting, ("a", "k", "none"))
-        object.__setattr__(self, "floor_db", real("floor_db", self.floor_db))
-        if not LEAST_FLOOR_DB <= self.floor_db <= -LEAST_FLOOR_DB:
-            raise RecipeError(
-                "floor_db",
-                f"must be between {LEAST_FLOOR_DB:g} and {-LEAST_FLOOR_DB:g} dB",
-                self.floor_db,
-            )
+    frame: int = parameter(1024, WholeNumber(2))
+    weighting: str = parameter("a", Choice(("a", "k", "none")))
+    floor_db: float = parameter(-80.0, Number(-300.0, 300.0))
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -503,4 +498,4 @@ class Loudness(SignalFrames):
             out[block] = levels.reshape(tapered.shape[:2])
         # Last, so that silence is exactly the floor.
         np.maximum(out, np.float32(self.floor_db), out=out)
-        return out.reshape(*windows.shape[:-1], frames.count)
+        return joined(windows, out)

@@ -5,7 +5,6 @@ The bank of Kaldi differs from the others: its triangles are linear in mel, not 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -15,12 +14,35 @@ import numpy as np
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import DoubleArray, FloatArray, as_float32, quiet
-from beam_pipeline.transforms.fourier import hann_window
-from beam_pipeline.transforms.frames import CentredFrames, Frames, signals_of
-from beam_pipeline.transforms.params import check_choice, real, whole
+from beam_pipeline.parameters import (
+    Choice,
+    Flag,
+    Number,
+    WholeNumber,
+    check_order,
+    parameter,
+)
+from beam_pipeline.transforms.base import (
+    POSITIVE,
+    SHARE,
+    DoubleArray,
+    FloatArray,
+    Step,
+    quiet,
+)
+from beam_pipeline.transforms.fourier import hann_window, to_levels
+from beam_pipeline.transforms.frames import (
+    PAD_MODE,
+    CentredFrames,
+    Frames,
+    axis_at,
+    joined,
+    signals_of,
+)
 
-MAX_MELS = 4096
+# A typo must not request gigabytes of features.
+BANDS = WholeNumber(1, 4096)
+HERTZ = Number(0.0)
 # The most weights of a bank before it becomes sparse. Each step of building it needs
 # 80 MB for this number.
 MAX_WEIGHTS = 10**7
@@ -109,12 +131,6 @@ def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
     return weights
 
 
-def check_bands(n_mels: int) -> None:
-    """Limits the number of bands: a typo must not request gigabytes of features."""
-    if n_mels > MAX_MELS:
-        raise RecipeError("n_mels", f"must be at most {MAX_MELS}", n_mels)
-
-
 def check_bank_size(n_mels: int, n_fft: int) -> None:
     """Limits the weights of a bank: a typo must not request gigabytes."""
     if n_mels * (n_fft // 2 + 1) > MAX_WEIGHTS:
@@ -166,18 +182,9 @@ def _mel(hz: float) -> float:
 
 
 @functools.lru_cache(maxsize=32)
-def sparse_filter_bank(
-    sample_rate_hz: int,
-    n_fft: int,
-    n_mels: int,
-    f_min: float,
-    f_max: float,
-    scale: str = "slaney",
-    norm: str = "slaney",
-) -> Any:
-    return scipy.sparse.csr_array(
-        mel_filter_bank(sample_rate_hz, n_fft, n_mels, f_min, f_max, scale, norm)
-    )
+def sparse_filter_bank(*bank: Any) -> Any:
+    """The sparse matrix of :func:`mel_filter_bank` with the same arguments."""
+    return scipy.sparse.csr_array(mel_filter_bank(*bank))
 
 
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
@@ -199,35 +206,19 @@ def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MelBands(CentredFrames):
-    """Parameters of mel bands; see :class:`LogMel`."""
+class MelFrames(CentredFrames):
+    """Parameters of mel bands, the bands and their axes; see :class:`LogMel`."""
 
-    n_fft: int = 1024
-    hop: int = 256
-    n_mels: int = 64
-    f_min: float = 0.0
-    f_max: float | None = None
-    center: bool = False
-    pad_mode: str = "constant"
-    mel_scale: str = "slaney"
-    norm: str = "slaney"
+    mel_scale = "slaney"
+    norm = "slaney"
+    floor = 1e-10
 
-    def __post_init__(self) -> None:
-        for name in ("n_fft", "hop", "n_mels"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        check_bands(self.n_mels)
-        for name in ("f_min", "f_max"):
-            if name != "f_max" or self.f_max is not None:
-                object.__setattr__(self, name, real(name, getattr(self, name)))
-        if self.f_min < 0:
-            raise RecipeError("f_min", "must not be negative", self.f_min)
-        if self.f_max is not None and self.f_max <= self.f_min:
-            raise RecipeError(
-                "f_max", f"must be above f_min ({self.f_min:g} Hz)", self.f_max
-            )
-        self.check_centring()
-        check_choice("mel_scale", self.mel_scale, ("slaney", "htk"))
-        check_choice("norm", self.norm, ("slaney", "none"))
+    n_mels: int = parameter(64, BANDS)
+    f_min: float = parameter(0.0, HERTZ)
+    f_max: float | None = parameter(None, HERTZ)
+
+    def check(self) -> None:
+        check_order(self, "f_min", "f_max")
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes, as JSON values.
@@ -248,21 +239,27 @@ class _MelBands(CentredFrames):
         """
         f_max = self._f_max(sample_rate_hz)
         edges = mel_edges(self.n_mels, self.f_min, f_max, self.mel_scale)
-        return [
-            self.frames(frames).axis(sample_rate_hz),
-            {
-                "name": "mel_band",
-                "unit": "Hz",
-                "size": self.n_mels,
-                "values": edges[1:-1].tolist(),
-            },
-        ]  # fmt: skip
+        bands = axis_at("mel_band", "Hz", edges[1:-1].tolist())
+        return [*super().axes(sample_rate_hz, frames), bands]
 
     def _f_max(self, sample_rate_hz: int) -> float:
         return sample_rate_hz / 2 if self.f_max is None else self.f_max
 
-    def _features(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        """The bands' power, scaled by :meth:`_scale`."""
+    def band_power(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+        """The power ``M`` of :class:`LogMel`."""
+        return self._bands(windows, sample_rate_hz, None)
+
+    def band_levels(
+        self, windows: FloatArray, sample_rate_hz: int, log: str = "db"
+    ) -> FloatArray:
+        """The levels ``y`` of :class:`LogMel`, which are at least that of ``floor``."""
+        unit = 10 / math.log(10) if log == "db" else 1.0
+        return self._bands(windows, sample_rate_hz, unit)
+
+    def _bands(
+        self, windows: FloatArray, sample_rate_hz: int, unit: float | None
+    ) -> FloatArray:
+        """The bands' power, or its level; ``unit`` is what a neper is in it."""
         flat = signals_of(windows)
         frames = self.frames(flat.shape[-1])
         out = np.empty((len(flat), frames.count, self.n_mels), np.float32)
@@ -277,13 +274,21 @@ class _MelBands(CentredFrames):
         )
         for block, tapered in frames.tapered(flat, hann_window(self.n_fft)):
             power = mel_power(tapered.reshape(-1, self.n_fft), bank)
-            self._scale(power)
+            if unit is not None:
+                to_levels(power, unit, self.floor)
             into = out[block]
             into[...] = power.T.reshape(into.shape)
-        return out.reshape(*windows.shape[:-1], *out.shape[1:])
+        return joined(windows, out)
 
-    def _scale(self, power: FloatArray) -> None:
-        """Turns power into the feature, in place."""
+
+@dataclass(frozen=True, kw_only=True)
+class _MelBands(MelFrames):
+    """Parameters of mel bands that may extend beyond the window, by any bank."""
+
+    center: bool = parameter(False, Flag())
+    pad_mode: str = parameter("constant", PAD_MODE)
+    mel_scale: str = parameter("slaney", Choice(("slaney", "htk")))
+    norm: str = parameter("slaney", Choice(("slaney", "none")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +305,7 @@ class Mel(_MelBands):
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        return self._features(windows, sample_rate_hz)
+        return self.band_power(windows, sample_rate_hz)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,69 +362,22 @@ class LogMel(_MelBands):
     (2, 59, 40)
     """
 
-    floor: float = 1e-10
-    log: str = "ln"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "floor", real("floor", self.floor))
-        if self.floor <= 0:
-            raise RecipeError("floor", "must be positive", self.floor)
-        check_choice("log", self.log, ("ln", "db"))
+    floor: float = parameter(1e-10, POSITIVE)
+    log: str = parameter("ln", Choice(("ln", "db")))
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        return self._features(windows, sample_rate_hz)
-
-    def _scale(self, power: FloatArray) -> None:
-        scale = 10 / math.log(10) if self.log == "db" else 1.0
-        # The floor comes after the logarithm: silence gives exactly its logarithm,
-        # however the float32 logarithm of this machine rounds.
-        with np.errstate(divide="ignore"):
-            np.log(power, out=power)
-        power *= np.float32(scale)
-        np.maximum(power, np.float32(scale * math.log(self.floor)), out=power)
+        return self.band_levels(windows, sample_rate_hz, self.log)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MelFrames:
-    """Parameters of mel bands, with the checks and the axes of :class:`LogMel`."""
-
-    n_fft: int = 1024
-    hop: int = 256
-    n_mels: int = 64
-    f_min: float = 0.0
-    f_max: float | None = None
-
-    def __post_init__(self) -> None:
-        log_mel = self.log_mel()
-        for field in dataclasses.fields(self):
-            if hasattr(log_mel, field.name):
-                object.__setattr__(self, field.name, getattr(log_mel, field.name))
-
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last two axes; see ``LogMel.axes``."""
-        return self.log_mel().axes(sample_rate_hz, frames)
-
-    def log_mel(self) -> LogMel:
-        """The transform that gives the levels of these bands, in dB."""
-        floor = getattr(self, "floor", LogMel.floor)
-        return LogMel(**self.shared(), floor=floor, log="db")
-
-    def shared(self) -> dict[str, Any]:
-        """The parameters of the bands, as those of :class:`Mel`."""
-        names = (field.name for field in dataclasses.fields(MelFrames))
-        return {name: getattr(self, name) for name in names}
-
-
-MAX_FRAME_S = 3600.0
+FRAME_S = Number(most=3600.0, is_positive=True, unit="seconds")
 # Kaldi's lower limit of energy before the logarithm.
 _EPSILON = float(np.finfo(np.float32).eps)
 _KALDI_TAPERS = ("povey", "hanning", "hamming", "rectangular")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KaldiFbank:
+class KaldiFbank(Step):
     """Log energies in mel bands, compatible with Kaldi's ``compute-fbank-feats``.
 
     Each frame of the signal is scaled to the range of 16-bit samples. Then its mean is
@@ -483,62 +441,32 @@ class KaldiFbank:
     (2, 98, 80)
     """
 
-    n_mels: int = 80
-    frame_length_s: float = 0.025
-    frame_shift_s: float = 0.010
-    f_min: float = 20.0
-    f_max: float | None = None
-    pre_emphasis: float = 0.97
-    window: str = "povey"
-    snip_edges: bool = True
-    remove_dc: bool = True
-    use_power: bool = True
-    use_energy: bool = False
-    log: bool = True
-    scale: float = 32768.0
+    n_mels: int = parameter(80, BANDS)
+    frame_length_s: float = parameter(0.025, FRAME_S)
+    frame_shift_s: float = parameter(0.010, FRAME_S)
+    f_min: float = parameter(20.0, HERTZ)
+    f_max: float | None = parameter(None, HERTZ)
+    pre_emphasis: float = parameter(0.97, SHARE)
+    window: str = parameter("povey", Choice(_KALDI_TAPERS))
+    snip_edges: bool = parameter(True, Flag())
+    remove_dc: bool = parameter(True, Flag())
+    use_power: bool = parameter(True, Flag())
+    use_energy: bool = parameter(False, Flag())
+    log: bool = parameter(True, Flag())
+    scale: float = parameter(32768.0, POSITIVE)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_mels", whole("n_mels", self.n_mels))
-        check_bands(self.n_mels)
-        for name in ("frame_length_s", "frame_shift_s", "f_min", "f_max",
-                     "pre_emphasis", "scale"):  # fmt: skip
-            if name != "f_max" or self.f_max is not None:
-                object.__setattr__(self, name, real(name, getattr(self, name)))
-        for name in ("frame_length_s", "frame_shift_s"):
-            if not 0 < getattr(self, name) <= MAX_FRAME_S:
-                raise RecipeError(
-                    name,
-                    f"must be positive and at most {MAX_FRAME_S:g} s",
-                    getattr(self, name),
-                )
-        if self.scale <= 0:
-            raise RecipeError("scale", "must be positive", self.scale)
-        if self.f_min < 0:
-            raise RecipeError("f_min", "must not be negative", self.f_min)
-        if self.f_max is not None and self.f_max <= self.f_min:
-            raise RecipeError(
-                "f_max", f"must be above f_min ({self.f_min:g} Hz)", self.f_max
-            )
-        if not 0 <= self.pre_emphasis <= 1:
-            raise RecipeError(
-                "pre_emphasis", "must be between 0 and 1", self.pre_emphasis
-            )
-        check_choice("window", self.window, _KALDI_TAPERS)
-        for name in ("snip_edges", "remove_dc", "use_power", "use_energy", "log"):
-            if not isinstance(getattr(self, name), bool):
-                raise RecipeError(name, "must be True or False", getattr(self, name))
+    def check(self) -> None:
+        check_order(self, "f_min", "f_max")
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        windows = as_float32(windows)
-        frames = windows.shape[-1]
-        layout = self._layout(sample_rate_hz, frames)
+        flat = signals_of(windows)
+        layout = self._layout(sample_rate_hz, flat.shape[-1])
         length, count = layout.length, layout.count
         n_fft = 1 << (length - 1).bit_length()
         bank = _kaldi_bank(
             sample_rate_hz, n_fft, self.n_mels, *self._edges(sample_rate_hz)
         )
-        flat = windows.reshape(math.prod(windows.shape[:-1]), frames)
         out = np.empty((len(flat), count, self.use_energy + self.n_mels), np.float32)
         for block, part in layout.blocks(flat):
             into = out[block]
@@ -548,20 +476,14 @@ class KaldiFbank:
                 into[..., 0] = energy
             bands = self._bands(tapered.reshape(-1, n_fft), bank)
             into[..., self.use_energy :] = bands.T.reshape(*part.shape[:2], -1)
-        return out.reshape(*windows.shape[:-1], *out.shape[1:])
+        return joined(windows, out)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; see ``LogMel.axes``."""
         edges = _kaldi_edges(self.n_mels, *self._edges(sample_rate_hz))
-        return [
-            self._layout(sample_rate_hz, frames).axis(sample_rate_hz),
-            {
-                "name": "mel_band",
-                "unit": "Hz",
-                "size": self.use_energy + self.n_mels,
-                "values": [0.0] * self.use_energy + _kaldi_hz(edges[1:-1]).tolist(),
-            },
-        ]
+        hertz = [0.0] * self.use_energy + _kaldi_hz(edges[1:-1]).tolist()
+        time = self._layout(sample_rate_hz, frames).axis(sample_rate_hz)
+        return [time, axis_at("mel_band", "Hz", hertz)]
 
     def _layout(self, sample_rate_hz: int, frames: int) -> Frames:
         # Kaldi rounds down to whole samples, in float32.

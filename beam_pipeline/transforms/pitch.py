@@ -15,13 +15,20 @@ import scipy  # loads its packages when they are used
 from numpy.lib.stride_tricks import sliding_window_view
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
+from beam_pipeline.parameters import Choice, Number, WholeNumber, check_order, parameter
+from beam_pipeline.transforms.base import (
+    COUNT,
+    POSITIVE,
+    DoubleArray,
+    FloatArray,
+    quiet,
+)
 from beam_pipeline.transforms.frames import (
     SignalFrames,
+    axis,
     cache_blocks,
     signals_of,
 )
-from beam_pipeline.transforms.params import check_choice, real, whole
 
 IntArray = npt.NDArray[np.intp]
 
@@ -201,9 +208,6 @@ def _argmax(scores: FloatArray) -> IntArray:
 
 BoolArray = npt.NDArray[np.bool_]
 
-MAX_FRAME = 2**16
-MAX_BINS_PER_SEMITONE = 100
-
 # Differences below this share of the energy count as 0. Rounding leaves a few 1e-16 of
 # the energy instead of 0; so does the least significant bit of 24-bit samples.
 ROUNDING = 2.0**-44
@@ -237,38 +241,22 @@ LEAST_LOG = np.float32(-87)
 class _Periods(SignalFrames):
     """Code that YIN and pYIN share: frames, the range of periods, and the axes."""
 
-    frame: int = 2048
-    hop: int = 512
-    f_min: float = 65.0
-    f_max: float = 2093.0
+    frame: int = parameter(2048, WholeNumber(1, 2**16))
+    hop: int = parameter(512, COUNT)
+    f_min: float = parameter(65.0, POSITIVE)
+    f_max: float = parameter(2093.0, POSITIVE)
 
     columns: ClassVar[tuple[str, str]]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("f_min", "f_max"):
-            object.__setattr__(self, name, real(name, getattr(self, name)))
-        if self.frame > MAX_FRAME:
-            raise RecipeError("frame", f"must not exceed {MAX_FRAME}", self.frame)
-        if self.f_min <= 0:
-            raise RecipeError("f_min", "must be positive", self.f_min)
-        if self.f_max <= self.f_min:
-            raise RecipeError(
-                "f_max", f"must be above f_min ({self.f_min:g} Hz)", self.f_max
-            )
+    def check(self) -> None:
+        check_order(self, "f_min", "f_max")
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; for time, see ``LogMel.axes``."""
         self._lags(sample_rate_hz)
-        column = {
-            "name": "column",
-            "unit": "",
-            "size": len(self.columns),
-            "start": 0,
-            "step": 1,
-            "labels": list(self.columns),
-        }
-        return [*super().axes(sample_rate_hz, frames), column]
+        column = axis("column", "", len(self.columns), 0, 1)
+        labelled = {**column, "labels": list(self.columns)}
+        return [*super().axes(sample_rate_hz, frames), labelled]
 
     def _result(self, windows: FloatArray) -> FloatArray:
         count = self.frames(windows.shape[-1]).count
@@ -393,17 +381,9 @@ class Yin(_Periods):
     [440.0, 0.0]
     """
 
-    threshold: float = 0.1
+    threshold: float = parameter(0.1, Number(most=1.0, is_positive=True))
 
     columns = ("f0_hz", "aperiodicity")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "threshold", real("threshold", self.threshold))
-        if not 0 < self.threshold <= 1:
-            raise RecipeError(
-                "threshold", "must be above 0 and at most 1", self.threshold
-            )
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -516,32 +496,13 @@ class Pyin(_Periods):
     [440.0, 1.0]
     """
 
-    bins_per_semitone: int = 10
-    threshold_mean: float = 0.1
-    max_glide_octaves_s: float = 17.96
-    switch_probability: float = 0.01
-    unvoiced: str = "zero"
+    bins_per_semitone: int = parameter(10, WholeNumber(1, 100))
+    threshold_mean: float = parameter(0.1, Number(0.01, 0.5))
+    max_glide_octaves_s: float = parameter(17.96, Number(0.0, 1000.0))
+    switch_probability: float = parameter(0.01, Number(1e-9, 1 - 1e-9))
+    unvoiced: str = parameter("zero", Choice(("zero", "guess", "negative")))
 
     columns = ("f0_hz", "voiced_probability")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        bins = whole("bins_per_semitone", self.bins_per_semitone)
-        if bins > MAX_BINS_PER_SEMITONE:
-            raise RecipeError(
-                "bins_per_semitone", f"must not exceed {MAX_BINS_PER_SEMITONE}", bins
-            )
-        object.__setattr__(self, "bins_per_semitone", bins)
-        for name, low, high in (
-            ("threshold_mean", 0.01, 0.5),
-            ("max_glide_octaves_s", 0.0, 1000.0),
-            ("switch_probability", 1e-9, 1 - 1e-9),
-        ):
-            value = real(name, getattr(self, name))
-            if not low <= value <= high:
-                raise RecipeError(name, f"must be between {low:g} and {high:g}", value)
-            object.__setattr__(self, name, value)
-        check_choice("unvoiced", self.unvoiced, ("zero", "guess", "negative"))
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:

@@ -14,7 +14,6 @@ depend on where one block ends and the next begins.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,19 +22,23 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.parameters import Number, parameter
 from beam_pipeline.permutation import Integers
 from beam_pipeline.transforms.base import (
+    COUNT,
+    LEVEL_DB,
     DoubleArray,
     FloatArray,
+    Step,
     as_float32,
     quiet,
     seconds_to_frames,
 )
-from beam_pipeline.transforms.params import real, whole
 
 BoolArray = npt.NDArray[np.bool_]
 
-MAX_LEVEL_DB = 200.0
+SECONDS = Number(0.0, unit="seconds")
+FRAME_S = Number(is_positive=True, unit="seconds")
 
 # Samples that are squared together; their float64 squares stay in the cache.
 _PIECE = 2**16
@@ -53,7 +56,7 @@ class Selection(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Energy:
+class Energy(Step):
     """Keeps a window whose root mean square is at a level, or above.
 
     ``10 log10(mean(x**2)) >= above_db``, with the mean over all frames and channels of
@@ -76,10 +79,7 @@ class Energy:
     array([ True, False])
     """
 
-    above_db: float = -60.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", level(self.above_db))
+    above_db: float = parameter(-60.0, LEVEL_DB)
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         least = 10 ** (self.above_db / 10)
@@ -87,7 +87,7 @@ class Energy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AcEnergy:
+class AcEnergy(Step):
     """Keeps a window whose root mean square without its offset is at a level, or above.
 
     ``10 log10(mean((x - m)**2)) >= above_db``, where ``m`` is the mean of each channel
@@ -112,10 +112,7 @@ class AcEnergy:
     array([ True, False])
     """
 
-    above_db: float = -60.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", level(self.above_db))
+    above_db: float = parameter(-60.0, LEVEL_DB)
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         least = 10 ** (self.above_db / 10)
@@ -123,7 +120,7 @@ class AcEnergy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Peak:
+class Peak(Step):
     """Keeps a window whose peak is at a level, or above.
 
     ``20 log10(max|x|) >= above_db``, with the maximum over all frames and channels of
@@ -145,10 +142,7 @@ class Peak:
     array([ True, False])
     """
 
-    above_db: float = -40.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", level(self.above_db))
+    above_db: float = parameter(-40.0, LEVEL_DB)
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         least = 10 ** (self.above_db / 20)
@@ -159,7 +153,7 @@ class Peak:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Active:
+class Active(Step):
     """Keeps a window that is above a level for a share of its time.
 
     The window is cut into adjacent frames. A frame is active if
@@ -191,16 +185,9 @@ class Active:
     array([False])
     """
 
-    above_db: float = -50.0
-    share: float = 0.1
-    frame: int = 512
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "above_db", level(self.above_db))
-        object.__setattr__(self, "share", real("share", self.share))
-        object.__setattr__(self, "frame", whole("frame", self.frame))
-        if not 0 < self.share <= 1:
-            raise RecipeError("share", "must be above 0 and at most 1", self.share)
+    above_db: float = parameter(-50.0, LEVEL_DB)
+    share: float = parameter(0.1, Number(most=1.0, is_positive=True))
+    frame: int = parameter(512, COUNT)
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         frames = windows.shape[-1]
@@ -292,18 +279,6 @@ def _each(windows: FloatArray, decide: Callable[[FloatArray], bool]) -> BoolArra
     return np.fromiter((decide(window) for window in windows), bool, len(windows))
 
 
-def level(value: Any) -> float:
-    """Returns a level in dB as a number; raises RecipeError if it is out of range."""
-    found = real("above_db", value)
-    if math.fabs(found) > MAX_LEVEL_DB:
-        raise RecipeError(
-            "above_db",
-            f"must be between -{MAX_LEVEL_DB:g} and {MAX_LEVEL_DB:g} dB",
-            found,
-        )
-    return found
-
-
 Powers = DoubleArray
 
 
@@ -322,7 +297,7 @@ class Placement(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Peaks:
+class Peaks(Step):
     """Places a window around each peak of the level.
 
     The clip is cut into adjacent frames. The level of a frame is
@@ -355,12 +330,9 @@ class Peaks:
     [[4, 4]]
     """
 
-    above_db: float = -40.0
-    min_gap_s: float = 0.5
-    frame_s: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check(self, "min_gap_s")
+    above_db: float = parameter(-40.0, LEVEL_DB)
+    min_gap_s: float = parameter(0.5, SECONDS)
+    frame_s: float = parameter(0.01, FRAME_S)
 
     def passages(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
         frame = _frames(self.frame_s, sample_rate_hz)
@@ -374,7 +346,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sounds:
+class Sounds(Step):
     """Places windows over each passage of sound between two silences.
 
     The clip is cut into adjacent frames. The level of a frame is
@@ -406,13 +378,10 @@ class Sounds:
     [[1, 5], [8, 9]]
     """
 
-    above_db: float = -40.0
-    min_gap_s: float = 0.2
-    min_sound_s: float = 0.0
-    frame_s: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check(self, "min_gap_s", "min_sound_s")
+    above_db: float = parameter(-40.0, LEVEL_DB)
+    min_gap_s: float = parameter(0.2, SECONDS)
+    min_sound_s: float = parameter(0.0, SECONDS)
+    frame_s: float = parameter(0.01, FRAME_S)
 
     def passages(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
         frame = _frames(self.frame_s, sample_rate_hz)
@@ -433,17 +402,6 @@ class Sounds:
 
 
 PLACEMENTS: dict[str, type[Any]] = {"peaks": Peaks, "sounds": Sounds}
-
-
-def _check(step: Any, *seconds: str) -> None:
-    """Checks the values of a placement, and makes numbers of them."""
-    object.__setattr__(step, "above_db", level(step.above_db))
-    for name in (*seconds, "frame_s"):
-        value = real(name, getattr(step, name))
-        if value < 0 or (value == 0 and name == "frame_s"):
-            least = "above 0" if name == "frame_s" else "0 or more"
-            raise RecipeError(name, f"must be {least}", value)
-        object.__setattr__(step, name, value)
 
 
 def _frames(frame_s: float, sample_rate_hz: int) -> int:

@@ -23,25 +23,34 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import DoubleArray, FloatArray, quiet
+from beam_pipeline.parameters import Number, WholeNumber, parameter
+from beam_pipeline.transforms.base import (
+    LEAST_LEVEL,
+    POSITIVE,
+    DoubleArray,
+    FloatArray,
+    quiet,
+)
 from beam_pipeline.transforms.fourier import exact_hann, hann_window
 from beam_pipeline.transforms.frames import (
     Frames,
     SignalFrames,
     SpectrumFrames,
+    axis_at,
     frames_of,
+    joined,
     signals_of,
 )
 from beam_pipeline.transforms.mel import MelFrames
-from beam_pipeline.transforms.params import level_floor, real, whole
+
+# A share that leaves something on both sides.
+_PART = Number(below=1.0, is_positive=True)
 
 # A sample closer to zero counts as positive.
 _LEAST_SAMPLE = np.float32(1e-10)
 
 # Bins in a run: the search for the roll-off first sums runs, then bins in one run.
 _RUN = 32
-
-_MAX_BANDS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +79,7 @@ class _Level(SignalFrames):
         out = np.empty((len(flat), frames.count), np.float32)
         for slices, samples in frames.stretches(flat):
             self._measure(samples, out[slices])
-        return out.reshape(*windows.shape[:-1], frames.count)
+        return joined(windows, out)
 
     def _measure(self, samples: FloatArray, out: FloatArray) -> None:
         """Writes the numbers (n, time_frames) of samples (n, frames)."""
@@ -196,11 +205,7 @@ class SpectralFlatness(SpectrumFrames):
     array([[1.]], dtype=float32)
     """
 
-    floor: float = 1e-10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "floor", level_floor(self.floor))
+    floor: float = parameter(1e-10, LEAST_LEVEL)
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -249,13 +254,7 @@ class SpectralRolloff(_Frequency):
     array([[4000.]], dtype=float32)
     """
 
-    share: float = 0.85
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "share", real("share", self.share))
-        if not 0 < self.share < 1:
-            raise RecipeError("share", "must be above 0 and below 1", self.share)
+    share: float = parameter(0.85, _PART)
 
     def _bins(self, power: FloatArray) -> FloatArray:
         return rolloff_bins(power, self.share)
@@ -313,23 +312,10 @@ class SpectralContrast(SpectrumFrames):
     (2, 5, 7)
     """
 
-    bands: int = 6
-    f_min: float = 200.0
-    quantile: float = 0.02
-    floor: float = 1e-10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "bands", whole("bands", self.bands))
-        for name in ("f_min", "quantile"):
-            object.__setattr__(self, name, real(name, getattr(self, name)))
-        object.__setattr__(self, "floor", level_floor(self.floor))
-        if self.bands > _MAX_BANDS:
-            raise RecipeError("bands", f"must be at most {_MAX_BANDS}", self.bands)
-        if self.f_min <= 0:
-            raise RecipeError("f_min", "must be positive", self.f_min)
-        if not 0 < self.quantile < 1:
-            raise RecipeError("quantile", "must be above 0 and below 1", self.quantile)
+    bands: int = parameter(6, WholeNumber(1, 64))
+    f_min: float = parameter(200.0, POSITIVE)
+    quantile: float = parameter(0.02, _PART)
+    floor: float = parameter(1e-10, LEAST_LEVEL)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -346,14 +332,10 @@ class SpectralContrast(SpectrumFrames):
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; the frequency of a band is its lower edge."""
         self._octaves(sample_rate_hz)
+        edges = self._lower_edges().tolist()
         return [
             *super().axes(sample_rate_hz, frames),
-            {
-                "name": "octave_band",
-                "unit": "Hz",
-                "size": self.bands + 1,
-                "values": self._lower_edges().tolist(),
-            },
+            axis_at("octave_band", "Hz", edges),
         ]
 
     def _lower_edges(self) -> DoubleArray:
@@ -525,22 +507,21 @@ class OnsetStrength(MelFrames):
     array([[0., 0.]], dtype=float32)
     """
 
-    floor: float = 1e-10
+    floor: float = parameter(1e-10, POSITIVE)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         flat = signals_of(windows)
-        log_mel = self.log_mel()
-        frames = log_mel.frames(flat.shape[-1])
+        frames = self.frames(flat.shape[-1])
         out = np.zeros((len(flat), frames.count), np.float32)
         last = np.empty(0, np.float32)
         for (rows, times), samples in frames.stretches(flat):
-            levels = log_mel(samples, sample_rate_hz)
+            levels = self.band_levels(samples, sample_rate_hz)
             if times.start:
                 out[rows, times.start] = _mean_rise(last, levels[:, 0])
             out[rows, times][:, 1:] = _mean_rise(levels[:, :-1], levels[:, 1:])
             last = levels[:, -1]
-        return out.reshape(*windows.shape[:-1], frames.count)
+        return joined(windows, out)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis, time; see ``LogMel.axes``."""
@@ -582,7 +563,7 @@ def measure_spectra(
     for block, tapered in frames.tapered(flat, taper, n_fft * (1 + exact)):
         power = _power(tapered.reshape(-1, n_fft))
         out[block] = measure(power).reshape(*tapered.shape[:2], *size)
-    return out.reshape(*windows.shape[:-1], frames.count, *size)
+    return joined(windows, out)
 
 
 # The functions below take spectra (f, bins) and may overwrite them. They reduce each

@@ -5,31 +5,32 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import MISSING, dataclass
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.parameters import Choice, parameter
 from beam_pipeline.transforms.base import (
+    COUNT,
+    LEVEL_DB,
+    SHARE,
     Array,
     DoubleArray,
     FloatArray,
+    Step,
     as_float32,
     quiet,
 )
 from beam_pipeline.transforms.filters import pieces
 from beam_pipeline.transforms.frames import BLOCK_SAMPLES
 from beam_pipeline.transforms.loudness import integrated_lufs
-from beam_pipeline.transforms.params import check_choice, real, whole
-
-MAX_LEVEL_DB = 200.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain:
+class Gain(Step):
     """Scales by a given gain, ``y = x * 10**(gain_db / 20)``.
 
     The shape does not change; the result is float32. Silence stays silence; nothing is
@@ -51,10 +52,9 @@ class Gain:
     array([[ 2.5, -5. ]], dtype=float32)
     """
 
-    gain_db: float
+    on_features = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gain_db", _level("gain_db", self.gain_db))
+    gain_db: float = parameter(MISSING, LEVEL_DB)
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -71,7 +71,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class PeakGain:
+class PeakGain(Step):
     """Scales each window so that its peak is at a level.
 
     ``y = x * 10**(level_db / 20) / max|x|``, with the maximum over all frames and
@@ -90,10 +90,9 @@ class PeakGain:
            [ 0. ,  0. ]], dtype=float32)
     """
 
-    level_db: float = 0.0
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "level_db", _level("level_db", self.level_db))
+    level_db: float = parameter(0.0, LEVEL_DB)
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -101,7 +100,7 @@ class PeakGain:
 
 
 @dataclass(frozen=True)
-class RmsGain:
+class RmsGain(Step):
     """Scales each window so that its root mean square is at a level.
 
     ``y = x * 10**(level_db / 20) / sqrt(mean(x**2))``, with the mean over all frames
@@ -119,10 +118,9 @@ class RmsGain:
     array([[ 1., -1.]], dtype=float32)
     """
 
-    level_db: float = -20.0
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "level_db", _level("level_db", self.level_db))
+    level_db: float = parameter(-20.0, LEVEL_DB)
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -130,7 +128,7 @@ class RmsGain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LufsGain:
+class LufsGain(Step):
     """Scales each window so that its integrated loudness is at a level.
 
     ``y = x * 10**((level_lufs - lufs(x)) / 20)``, with the loudness of
@@ -155,10 +153,9 @@ class LufsGain:
     np.float32(0.1)
     """
 
-    level_lufs: float = -23.0
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "level_lufs", _level("level_lufs", self.level_lufs))
+    level_lufs: float = parameter(-23.0, LEVEL_DB)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -172,7 +169,7 @@ class LufsGain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Normalize:
+class Normalize(Step):
     """Brings the samples of each window to a common range.
 
     ::
@@ -208,10 +205,11 @@ class Normalize:
     array([[0.  , 0.25, 1.  ]], dtype=float32)
     """
 
-    kind: str = "standard"
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, ("log", "mean", "median", "minmax", "standard"))
+    kind: str = parameter(
+        "standard", Choice(("log", "mean", "median", "minmax", "standard"))
+    )
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -308,15 +306,6 @@ def _rms(window: FloatArray) -> float:
     return math.sqrt(np.square(window, dtype=np.float64, order="C").mean())
 
 
-def _level(field: str, value: Any) -> float:
-    level = real(field, value)
-    if abs(level) > MAX_LEVEL_DB:
-        raise RecipeError(
-            field, f"must be between -{MAX_LEVEL_DB:g} and {MAX_LEVEL_DB:g}", level
-        )
-    return level
-
-
 # The low-pass of a change of rate: a sinc with this number of zero crossings on each
 # side, in samples of the lower rate, times a Kaiser window. It attenuates by 100 dB
 # from half the lower rate on (Kaiser, 1974: 0.1102 (A - 8.7)). The unit of the cut-off
@@ -342,7 +331,7 @@ def rows(windows: Array, out: Array) -> Iterator[tuple[Array, Array]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreEmphasis:
+class PreEmphasis(Step):
     """First differences: raises high frequencies against low ones.
 
     ::
@@ -379,14 +368,9 @@ class PreEmphasis:
     array([[ 2.,  2.,  0., -1.]], dtype=float32)
     """
 
-    coefficient: float = 0.97
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficient", real("coefficient", self.coefficient))
-        if not 0 <= self.coefficient <= 1:
-            raise RecipeError(
-                "coefficient", "must be between 0 and 1", self.coefficient
-            )
+    coefficient: float = parameter(0.97, SHARE)
 
     @quiet
     def __call__(self, windows: FloatArray) -> FloatArray:
@@ -418,7 +402,7 @@ class PreEmphasis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Analytic:
+class Analytic(Step):
     """The analytic signal: the signal, and its Hilbert transform as imaginary part.
 
     ::
@@ -549,7 +533,7 @@ def _cut_padded(row: FloatArray, start: int, out: FloatArray) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resample:
+class Resample(Step):
     """Resamples each window to another sample rate.
 
     ::
@@ -593,10 +577,9 @@ class Resample:
     (2, 16000)
     """
 
-    rate_hz: int
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rate_hz", whole("rate_hz", self.rate_hz))
+    rate_hz: int = parameter(MISSING, COUNT)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -622,7 +605,7 @@ class Resample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Downsample:
+class Downsample(Step):
     """Divides the sample rate of each window by a whole number.
 
     ``Downsample(ratio=4)`` is :class:`Resample` to a quarter of any sample rate, with
@@ -645,10 +628,9 @@ class Downsample:
     (2, 251)
     """
 
-    ratio: int = 2
+    gives_samples = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ratio", whole("ratio", self.ratio))
+    ratio: int = parameter(2, COUNT)
 
     @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:

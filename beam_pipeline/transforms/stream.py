@@ -11,23 +11,21 @@ with the context before it. A sample has the same value for any shards and block
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from beam_pipeline.errors import NonFiniteAudio, RecipeError
+from beam_pipeline.errors import NonFiniteAudio
 from beam_pipeline.hashing import clip_key, hash64
 from beam_pipeline.marks import Marks
+from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
 from beam_pipeline.transforms.augment import white_noise
-from beam_pipeline.transforms.base import INT16_SCALE, FloatArray
+from beam_pipeline.transforms.base import INT16_SCALE, LEVEL_DB, FloatArray, Step
 from beam_pipeline.transforms.loudness import ClipMeter
-from beam_pipeline.transforms.params import check_choice, real
 
 CHUNK_FRAMES = 1 << 16
-MAX_LEVEL_DB = 200.0
 
 
 class Reader(Protocol):
@@ -54,7 +52,7 @@ class StreamStep(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipGain:
+class ClipGain(Step):
     """Scales a whole clip so that a measure of it is at a level.
 
     The probe decodes the clip once more to measure it. Silence stays silence.
@@ -73,20 +71,8 @@ class ClipGain:
         If the kind is unknown, or the level is out of its range.
     """
 
-    KINDS: ClassVar[tuple[str, ...]] = ("peak", "rms", "lufs")
-
-    kind: str = "peak"
-    level_db: float = -1.0
-
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, self.KINDS)
-        object.__setattr__(self, "level_db", real("level_db", self.level_db))
-        if abs(self.level_db) > MAX_LEVEL_DB:
-            raise RecipeError(
-                "level_db",
-                f"must be between -{MAX_LEVEL_DB:g} and {MAX_LEVEL_DB:g}",
-                self.level_db,
-            )
+    kind: str = parameter("peak", Choice(("peak", "rms", "lufs")))
+    level_db: float = parameter(-1.0, LEVEL_DB)
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of earlier frames: none. See :func:`with_factors`."""
@@ -260,7 +246,7 @@ _STD = math.sqrt(4 * (65536**2 - 1) / 12)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dither:
+class Dither(Step):
     """Adds faint noise to a whole clip, as Kaldi does to each frame.
 
     ::
@@ -305,18 +291,8 @@ class Dither:
     array([ -1.38,   2.6 ,  -9.5 , -11.78, -13.24], dtype=float32)
     """
 
-    amplitude: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "amplitude", real("amplitude", self.amplitude))
-        if not 0 <= self.amplitude <= INT16_SCALE:
-            raise RecipeError(
-                "amplitude", f"must be between 0 and {INT16_SCALE}", self.amplitude
-            )
-        is_whole = isinstance(self.seed, numbers.Integral)
-        if not is_whole or isinstance(self.seed, bool):
-            raise RecipeError("seed", "must be a whole number", self.seed)
+    amplitude: float = parameter(1.0, Number(0.0, INT16_SCALE))
+    seed: int = parameter(0, WholeNumber(None))
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of earlier frames that a frame depends on: none."""

@@ -440,29 +440,6 @@ def test_axes():
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "field", "value", "facts"),
-    [
-        (LinearPrediction, {"order": 0}, "order", 0, ()),
-        (LinearPrediction, {"order": 129}, "order", 129, "128"),
-        (LinearPrediction, {"method": "covariance"}, "method", "covariance", "burg"),
-        (LinearPrediction, {"output": "lsf"}, "output", "lsf", ()),
-        (LinearPrediction, {"taper": "kaiser"}, "taper", "kaiser", ()),
-        (LinearPrediction, {"frame": 400}, "hop", None, ()),
-        (LinearPrediction, {"hop": 400}, "hop", 400, ()),
-        (LinearPrediction, {"frame": 400, "hop": 0}, "hop", 0, ()),
-        (LinearPrediction, {"frame": 16, "hop": 1}, "order", 16, "17"),
-        (ArSpectrum, {"n_fft": 16}, "n_fft", 16, ()),
-        (ArSpectrum, {"n_fft": 65537}, "n_fft", 65537, "16"),
-        (ArSpectrum, {"floor": 0}, "floor", 0.0, ()),
-        (ArSpectrum, {"log": "log2"}, "log", "log2", ()),
-    ],
-)  # fmt: skip
-def test_parameters_that_cannot_be(name, values, field, value, facts):
-    with raises(RecipeError, field, value, naming=facts):
-        name(**values)
-
-
-@pytest.mark.parametrize(
     ("values", "frames", "field", "value", "facts"),
     [
         ({}, 16, "order", 16, "17"),

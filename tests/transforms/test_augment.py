@@ -308,14 +308,8 @@ def test_weights_are_float32_so_that_products_are_exact():
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
-        (lambda: RandomGain(low_db=-101), "low_db", -101.0, ["-100", "100"]),
         (lambda: RandomGain(low_db=7), "high_db", 6.0, ["low_db", "7"]),
         (lambda: Noise(low_snr_db=50), "high_snr_db", 40.0, ["low_snr_db", "50"]),
-        (lambda: Noise(high_snr_db=101), "high_snr_db", 101.0, ["-100", "100"]),
-        (lambda: Noise(color="blue"), "color", "blue", ()),
-        (lambda: TimeShift(max_s=-1), "max_s", -1.0, ()),
-        (lambda: Speed(low=0.4), "low", 0.4, "0.5"),
-        (lambda: Speed(high=2.01), "high", 2.01, "0.5"),
         (lambda: Speed(low=0.905), "low", 0.905, ()),
         (lambda: Speed(low=1.2), "high", 1.1, "1.2"),
         (lambda: TimeShift(max_s=1).augment(noise(1, 16000), random_keys(1), RATE),

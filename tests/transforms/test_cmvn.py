@@ -153,12 +153,13 @@ def test_only_the_mean_of_a_clip():
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
-        (lambda: Cmvn(over="speaker"), "over", "speaker", ["window", "clip"]),
-        (lambda: Cmvn(window=0), "window", 0, ()),
         (lambda: Cmvn(window=5, over="clip"), "window", 5, "clip"),
-        (lambda: Cmvn(min_window=0), "min_window", 0, ()),
-        (lambda: Cmvn(floor=0), "floor", 0.0, ()),
-        (lambda: Cmvn()(np.zeros((2, 5), np.float32)), "feature", (2, 5), "mfcc|cmvn"),
+        (
+            lambda: Cmvn()(np.zeros((2, 5), np.float32)),
+            "feature",
+            (2, 5),
+            "log_mel|cmvn",
+        ),
     ],
 )
 def test_errors(make, field, value, facts):
@@ -244,5 +245,5 @@ def test_two_measures_in_a_chain_are_refused(corpus):
 
 
 def test_a_measure_of_samples_is_refused(corpus):
-    with raises(RecipeError, naming="mfcc|cmvn"):
+    with raises(RecipeError, naming="log_mel|cmvn"):
         plan(str(corpus), win_len=2000, features={"x": "cmvn(over='clip')"})

@@ -6,7 +6,6 @@ values. The axes fit. Text stands for the step. Parameters of a wrong type or fa
 their range are refused by their name.
 """
 
-import dataclasses
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +15,7 @@ import pytest
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.augment import Sound
-from beam_pipeline.transforms.base import Identity, apply_transform, steps_of
-from beam_pipeline.transforms.params import check_choice
+from beam_pipeline.transforms.base import apply_transform, steps_of
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     AUGMENTATIONS,
@@ -189,43 +187,3 @@ def test_there_is_a_call_of_each():
     assert used == set(AUGMENTATIONS.values())
     for table in (AUGMENTATIONS, BUILT_IN, PLACEMENTS, SELECTIONS, STREAM_STEPS):
         assert list(table) == sorted(table) or table is STREAM_STEPS
-
-
-# Values that no parameter of a type takes, by the type of its default.
-WRONG = {
-    bool: (1, "yes", None),
-    int: (2.5, True, "8", None, float("nan")),
-    float: (float("nan"), float("inf"), -float("inf"), "8", True, None),
-    str: (7, None),
-}
-NEEDED = {"cutoff_hz": 100.0, "folder": "x", "gain_db": 1.0, "high_hz": 900.0,
-          "low_hz": 100.0, "rate_hz": 8000}  # fmt: skip
-
-
-def wrong_values():
-    tables = (AUGMENTATIONS, BUILT_IN, PLACEMENTS, SELECTIONS, STREAM_STEPS)
-    for cls in dict.fromkeys(cls for table in tables for cls in table.values()):
-        needed = {f.name: NEEDED[f.name] for f in dataclasses.fields(cls)
-                  if f.default is dataclasses.MISSING}  # fmt: skip
-        for field in dataclasses.fields(cls):
-            default = needed.get(field.name, field.default)
-            values = WRONG.get(type(default), ("nonsense", True))
-            for value in values:
-                given = {**needed, field.name: value}
-                yield pytest.param(
-                    cls, given, field.name, id=f"{cls.__name__}-{field.name}-{value}"
-                )
-
-
-@pytest.mark.parametrize(("cls", "given", "field"), list(wrong_values()))
-def test_values_of_a_wrong_type_are_refused_by_name(cls, given, field):
-    with pytest.raises(RecipeError) as caught:
-        cls(**given)
-    assert field in str(caught.value)
-
-
-def test_the_choices_are_named():
-    with pytest.raises(RecipeError, match=r"float32, int16"):
-        Identity("int32")
-    with pytest.raises(RecipeError, match=r"a, b"):
-        check_choice("x", "c", ("a", "b"))

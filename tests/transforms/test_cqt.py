@@ -417,27 +417,6 @@ def test_time_frames_are_librosas(frames):
 
 
 @pytest.mark.parametrize(
-    ("transform", "parameters", "field", "value", "facts"),
-    [
-        (Cqt, {"f_min": 0}, "f_min", 0.0, ()),
-        (Cqt, {"bins_per_octave": 0}, "bins_per_octave", 0, ()),
-        (Cqt, {"n_bins": 5000}, "n_bins", 5000, "4096"),
-        (Cqt, {"filter_scale": 0}, "filter_scale", 0.0, ["0.01", "100"]),
-        (Cqt, {"kind": "phase"}, "kind", "phase", ()),
-        (Cqt, {"floor": 0}, "floor", 0.0, ()),
-        (Chroma, {"bins_per_octave": 10}, "bins_per_octave", 10, ()),
-        (Chroma, {"n_octaves": 0}, "n_octaves", 0, ()),
-        (Chroma, {"n_octaves": 21}, "n_octaves", 21, "20"),
-        (Chroma, {"f_min": -1}, "f_min", -1.0, ()),
-        (Chroma, {"norm": "l1"}, "norm", "l1", ()),
-    ],
-)
-def test_wrong_parameters(transform, parameters, field, value, facts):
-    with raises(RecipeError, field, value, naming=facts):
-        transform(**parameters)
-
-
-@pytest.mark.parametrize(
     ("transform", "rate", "value", "facts"),
     [
         (Cqt(), 8000, 32.703, ["84", "3951.04"]),

@@ -281,10 +281,6 @@ def test_silence_is_the_floor():
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
-        (lambda: Loudness(weighting="c"), "weighting", "c", ()),
-        (lambda: Loudness(frame=1), "frame", 1, ()),
-        (lambda: Loudness(hop=0), "hop", 0, ()),
-        (lambda: Loudness(floor_db=-301), "floor_db", -301.0, "300"),
         (lambda: Loudness()(noise(1, 1023), RATE), "frame", 1024, ()),
         (lambda: Loudness(weighting="k")(noise(1, 1024), 3999),
          "sample_rate_hz", 3999, "4000"),

@@ -462,27 +462,6 @@ def test_axes():
     assert Yin().axes(RATE, RATE)[1]["labels"] == ["f0_hz", "aperiodicity"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "field", "value", "facts"),
-    [
-        (Yin, {"frame": 0}, "frame", 0, ()),
-        (Yin, {"frame": 2**17}, "frame", 131072, "65536"),
-        (Yin, {"f_min": 0}, "f_min", 0.0, ()),
-        (Yin, {"f_max": 65}, "f_max", 65.0, "f_min"),
-        (Yin, {"threshold": 0}, "threshold", 0.0, ()),
-        (Yin, {"threshold": 1.1}, "threshold", 1.1, ()),
-        (Pyin, {"bins_per_semitone": 101}, "bins_per_semitone", 101, "100"),
-        (Pyin, {"threshold_mean": 0.6}, "threshold_mean", 0.6, ["0.01", "0.5"]),
-        (Pyin, {"max_glide_octaves_s": -1}, "max_glide_octaves_s", -1.0, "1000"),
-        (Pyin, {"switch_probability": 0}, "switch_probability", 0.0, "1e-09"),
-        (Pyin, {"unvoiced": "nan"}, "unvoiced", "nan", ()),
-    ],
-)
-def test_values_out_of_range(kind, given, field, value, facts):
-    with raises(RecipeError, field, value, naming=facts):
-        kind(**given)
-
-
 @pytest.mark.parametrize("kind", [Yin, Pyin])
 def test_what_does_not_fit_the_rate(kind):
     with raises(RecipeError, "f_max", 2093.0, naming="1000"):

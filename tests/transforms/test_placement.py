@@ -140,9 +140,6 @@ def test_a_frame_has_at_least_one_sample():
     [
         ("peak", ["mean peaks?", "events", "sounds"]),
         ("peaks()|sounds()", ["one placement"]),
-        ("sounds(frame_s=0)", ["frame_s", "above 0"]),
-        ("sounds(min_sound_s=-1)", ["min_sound_s"]),
-        ("peaks(above_db=201)", ["above_db"]),
         ("tests.sounds:RATE", ["passages(blocks, sample_rate_hz)"]),
     ],
 )

@@ -137,12 +137,7 @@ def test_text_stands_for_them():
 @pytest.mark.parametrize(
     ("make", "field", "value"),
     [
-        (lambda: Reverb(folder=""), "folder", ""),
-        (lambda: Reverb(folder=5), "folder", 5),
-        (lambda: Reverb(folder="x", wet=1.5), "wet", 1.5),
-        (lambda: Reverb(folder="x", sha256=None), "sha256", None),
         (lambda: Background(folder="x", low_snr_db=30), "high_snr_db", 20.0),
-        (lambda: Background(folder="x", high_snr_db=101), "high_snr_db", 101.0),
         (
             lambda: Reverb(folder="x").augment(noise(1, 9), random_keys(1), RATE),
             "folder",

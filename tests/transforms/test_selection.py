@@ -160,11 +160,6 @@ def test_an_offset_does_not_count():
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
-        (lambda: Energy(above_db=201), "above_db", 201.0, "200"),
-        (lambda: Peak(above_db=-200.5), "above_db", -200.5, ()),
-        (lambda: Active(share=0), "share", 0.0, ()),
-        (lambda: Active(share=1.01), "share", 1.01, ()),
-        (lambda: Active(frame=0), "frame", 0, ()),
         (lambda: Active(frame=512).keep(noise(1, 511), RATE),
          "frame", 512, "511"),
         (lambda: Energy().keep(np.ones((1, 4), int), RATE), "feature", "int64", ()),

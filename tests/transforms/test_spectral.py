@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.fourier import TAPERS, Fft, Stft
-from beam_pipeline.transforms.frames import PAD_MODES, cache_blocks, framed
+from beam_pipeline.transforms.fourier import Fft, Stft
+from beam_pipeline.transforms.frames import PAD_MODE, cache_blocks, framed
 from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel, mel_filter_bank
 from tests.raising import raises
 from tests.transform_checks import noise
@@ -43,7 +43,7 @@ def assert_near(ours, exact, tolerance=1e-6):
 @given(
     frames=st.integers(1, 60), length=st.integers(1, 40), hop=st.integers(1, 50),
     first=st.integers(-60, 60), start=st.integers(0, 5), count=st.integers(1, 5),
-    pad_mode=st.sampled_from((*PAD_MODES, "symmetric")),
+    pad_mode=st.sampled_from((*PAD_MODE.choices, "symmetric")),
 )  # fmt: skip
 @settings(deadline=None, max_examples=300)
 def test_frames_are_those_of_a_padded_signal(
@@ -136,7 +136,7 @@ def test_fft_that_is_shorter_than_the_window():
 
 
 @pytest.mark.parametrize("kind", SPECTRA)
-@pytest.mark.parametrize("window", TAPERS)
+@pytest.mark.parametrize("window", ["hann", "hamming", "blackman", "rectangular"])
 def test_stft_is_librosa_s(kind, window):
     windows = noise(2, 5000)
     name = {"rectangular": "boxcar"}.get(window, window)
@@ -150,7 +150,7 @@ def test_stft_is_librosa_s(kind, window):
 
 @given(
     frames=st.integers(1, 700), n_fft=st.integers(2, 300), hop=st.integers(1, 400),
-    short=st.integers(0, 100), pad_mode=st.sampled_from(PAD_MODES),
+    short=st.integers(0, 100), pad_mode=st.sampled_from(PAD_MODE.choices),
     center=st.booleans(),
 )  # fmt: skip
 @settings(deadline=None, max_examples=150)
@@ -296,6 +296,6 @@ def test_mel_values(values, field, value, facts):
 
 @pytest.mark.parametrize("transform", [Mel, LogMel])
 def test_a_bank_that_would_fill_the_memory(transform):
-    made = transform(n_fft=10**9, center=True)
+    made = transform(n_fft=2**24, center=True)
     with raises(RecipeError, "n_mels", 64, naming="10000000"):
         made(noise(1, 4000), RATE)

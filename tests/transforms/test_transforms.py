@@ -302,30 +302,6 @@ def test_rms_adds_up_in_one_order_whatever_the_layout():
 
 
 @pytest.mark.parametrize(
-    ("make", "field", "value"),
-    [
-        (lambda: Identity("int8"), "dtype", "int8"),
-        (lambda: PeakGain(math.nan), "level_db", math.nan),
-        (lambda: PeakGain("0"), "level_db", "0"),
-        (lambda: RmsGain(-300), "level_db", -300.0),
-        (lambda: LogMel(n_fft=0), "n_fft", 0),
-        (lambda: LogMel(hop=0), "hop", 0),
-        (lambda: LogMel(n_mels=-1), "n_mels", -1),
-        (lambda: LogMel(f_min=-1), "f_min", -1.0),
-        (lambda: LogMel(f_min=9, f_max=9), "f_max", 9.0),
-        (lambda: LogMel(f_max=math.inf), "f_max", math.inf),
-        (lambda: LogMel(floor=0), "floor", 0.0),
-        (lambda: LogMel(log="log2"), "log", "log2"),
-        (lambda: Chain((Identity(),)), "steps", (Identity(),)),
-        (lambda: Chain((Identity(), 3)), "steps", 3),
-    ],
-)  # fmt: skip
-def test_refused_when_made(make, field, value):
-    with raises(RecipeError, field, value):
-        make()
-
-
-@pytest.mark.parametrize(
     ("transform", "frames", "field", "value", "facts"),
     [
         (LogMel(n_fft=1024), 1023, "n_fft", 1024, "1023"),
