@@ -7,7 +7,9 @@ import heapq
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 from beam_pipeline.dataset.metadata import Metadata
@@ -15,7 +17,7 @@ from beam_pipeline.dataset.rejects import LostAudio, count_clips
 from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec, Shape
+from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec
 from beam_pipeline.plan.clips import Reject, copies_in
 from beam_pipeline.plan.summary import (
     PlanSummary,
@@ -34,6 +36,9 @@ CLASSES_SHOWN = 50
 
 _ROWS_AT_ONCE = 1 << 14  # of CSV
 
+# The cells of a column, from the top down; None for a column that is not shown.
+Cells = Iterable[object] | None
+
 # Padding counts, and audio counts in each of the windows and copies that it is in.
 OF_EXAMPLES = "of examples"
 # Audio in several windows counts once; padding and copies do not count.
@@ -47,88 +52,63 @@ def describe_metadata(
 ) -> str:
     """Returns a data set's splits as a table, and its numbers of clips and rejects.
 
-    ``windows`` has what the examples do not show, and ``lost`` the audio of rejects.
+    Without clips, the features follow. ``windows`` has what the examples do not show,
+    and ``lost`` the audio of rejects.
     """
-    if metadata.recipe is None:
-        return _describe_elements(metadata)
-    seconds = {name: split.seconds for name, split in metadata.splits.items()}
-    shares = _shares(seconds, metadata.recipe)
-    any_left_out = any(split.left_out for split in metadata.splits.values())
-    windows = windows or {}
-    unit, unit_s = time_unit(seconds.values())
-    any_without = any(found.clips_without for found in windows.values())
-    rows = [
-        (
-            name,
-            f"{split.examples:,}",
-            f"{split.clips:,}",
-            *([f"{windows[name].clips_without:,}"] if any_without else []),
-            *([f"{windows[name].audio_s / unit_s:.2f}"] if windows else []),
-            f"{split.seconds / unit_s:.2f}",
-            *shares.get(name, ()),
-            f"{len(split.shards):,}",
-            bytes_text(sum(shard.bytes for shard in split.shards)),
-            *([f"{split.left_out:,}"] if any_left_out else []),
-        )
-        for name, split in metadata.splits.items()
-    ]
-    header = (
-        "split", "examples", "clips", *(["clips without one"] if any_without else []),
-        *([f"{unit} {OF_AUDIO}"] if windows else []), f"{unit} {OF_EXAMPLES}",
-        *shares[""], "shards", "size",
-        *(["windows left out"] if any_left_out else []),
-    )  # fmt: skip
+    splits, recipe = metadata.splits, metadata.recipe
+    columns: dict[str, Cells] = {
+        "split": splits,
+        "examples": [split.examples for split in splits.values()],
+    }
+    if recipe is not None:
+        seconds = {name: split.seconds for name, split in splits.items()}
+        found = [windows[name] for name in splits] if windows else []
+        unit, unit_s = time_unit(seconds.values())
+        columns |= {
+            "clips": [split.clips for split in splits.values()],
+            "clips without one": _if_any(each.clips_without for each in found),
+            f"{unit} {OF_AUDIO}": _times((each.audio_s for each in found), unit_s),
+            f"{unit} {OF_EXAMPLES}": _times(seconds.values(), unit_s),
+            **_shares(seconds, recipe),
+        }
+    columns |= {
+        "shards": [len(split.shards) for split in splits.values()],
+        "size": [
+            bytes_text(sum(shard.bytes for shard in split.shards))
+            for split in splits.values()
+        ],
+    }
+    if recipe is None:
+        return f"{_table(columns)}\n{_describe_features(metadata.features)}"
+    columns["windows left out"] = _if_any(split.left_out for split in splits.values())
     counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
-    return f"{_table(header, rows)}\n{_inputs(*counts, metadata.left_out or {})}"
+    return f"{_table(columns)}\n{_inputs(*counts, metadata.left_out or {})}"
 
 
 def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -> str:
     """Returns what the windows of each split are, and their levels, as two tables."""
     if not windows:
         return "This data set has no table of windows."
-    reasons = sorted(
-        {reason for found in windows.values() for reason in found.left_out}
-    )
-    unit, unit_s = time_unit(found.audio_s for found in windows.values())
-    rows = [
-        (
-            name,
-            f"{found.windows:,}",
-            *(f"{found.left_out.get(reason, 0):,}" for reason in reasons),
-            f"{metadata.splits[name].examples:,}",
-            f"{found.clips_without:,}",
-            f"{found.audio_s / unit_s:.2f}",
-            f"{metadata.splits[name].seconds / unit_s:.2f}",
-        )
-        for name, found in windows.items()
-    ]
-    header = (
-        "split", "windows", *(f"left out: {reason}" for reason in reasons), "examples",
-        "clips without one", f"{unit} {OF_AUDIO}", f"{unit} {OF_EXAMPLES}",
-    )  # fmt: skip
-    levels = [
-        (name, *(f"{level:.1f}" for level in found.levels.values()))
-        for name, found in windows.items()
-        if found.levels
-    ]
-    ranks = ("dB of windows", *(f"{100 * q:g} %" for q in QUANTILES))
-    text = f"{_table(header, rows)}\n\n{_table(ranks, levels)}"
+    found, splits = windows.values(), [metadata.splits[name] for name in windows]
+    reasons = sorted({reason for each in found for reason in each.left_out})
+    unit, unit_s = time_unit(each.audio_s for each in found)
+    counts: dict[str, Cells] = {
+        "split": windows,
+        "windows": [each.windows for each in found],
+        **{f"left out: {r}": [each.left_out.get(r, 0) for each in found]
+           for r in reasons},
+        "examples": [split.examples for split in splits],
+        "clips without one": [each.clips_without for each in found],
+        f"{unit} {OF_AUDIO}": _times((each.audio_s for each in found), unit_s),
+        f"{unit} {OF_EXAMPLES}": _times((split.seconds for split in splits), unit_s),
+    }  # fmt: skip
+    heard = {name: each.levels for name, each in windows.items() if each.levels}
+    levels: dict[str, Cells] = {"dB of windows": heard}
+    for q in QUANTILES:
+        levels[f"{100 * q:g} %"] = [f"{of[q]:.1f}" for of in heard.values()]
+    text = f"{_table(counts)}\n\n{_table(levels)}"
     left_out = left_out_words(metadata.left_out or {})
     return text + (left_out and f"\n\nclips left out: {left_out}")
-
-
-def _describe_elements(metadata: Metadata) -> str:
-    rows = [
-        (
-            name,
-            f"{split.examples:,}",
-            f"{len(split.shards):,}",
-            bytes_text(sum(shard.bytes for shard in split.shards)),
-        )
-        for name, split in metadata.splits.items()
-    ]
-    table = _table(("split", "examples", "shards", "size"), rows)
-    return f"{table}\n{_describe_features(metadata.features)}"
 
 
 def describe_plan(
@@ -145,31 +125,24 @@ def describe_plan(
     size = example_bytes(example_format.features)
     planned = {name: summary.kept(name) for name in summary.layouts}
     seconds = {name: some for name, (_, some) in planned.items()}
-    shares = _shares(seconds, recipe)
+    clips: Counter[str] = Counter()
+    for (split, *_), (n, _) in summary.tally.items():
+        clips[split] += n
     unit, unit_s = time_unit(seconds.values())
-    rows = []
-    for name, layout in summary.layouts.items():
-        clips = sum(n for key, (n, _) in summary.tally.items() if key[0] == name)
-        examples, _ = planned[name]
-        rows.append(
-            (
-                name,
-                f"{examples:,}",
-                f"{clips:,}",
-                f"{summary.audio_seconds(name) / unit_s:.2f}",
-                f"{seconds[name] / unit_s:.2f}",
-                *shares.get(name, ()),
-                f"{layout.shards:,}",
-                bytes_text(examples * size),
-            )
-        )
     at_most = _at_most(example_format)
-    header = (
-        "split", f"examples{at_most}", "clips", f"{unit} {OF_AUDIO}{at_most}",
-        f"{unit} {OF_EXAMPLES}{at_most}", *shares[""], "shards",
-        f"before GZIP{at_most}",
-    )  # fmt: skip
-    parts = [_table(header, rows)]
+    columns: dict[str, Cells] = {
+        "split": planned,
+        f"examples{at_most}": [examples for examples, _ in planned.values()],
+        "clips": [clips[name] for name in planned],
+        f"{unit} {OF_AUDIO}{at_most}": _times(
+            map(summary.audio_seconds, planned), unit_s
+        ),
+        f"{unit} {OF_EXAMPLES}{at_most}": _times(seconds.values(), unit_s),
+        **_shares(seconds, recipe),
+        "shards": [layout.shards for layout in summary.layouts.values()],
+        f"before GZIP{at_most}": [bytes_text(n * size) for n, _ in planned.values()],
+    }
+    parts = [_table(columns)]
     if example_format.classes:
         parts.append(_describe_classes(summary, example_format))
     parts.append(_describe_features(example_format.features.specs))
@@ -183,58 +156,51 @@ def describe_plan(
     return "\n\n".join(parts) + "".join(f"\n{line}" for line in lines)
 
 
-def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, list[str]]:
-    """Returns the cells of each split: its share of the audio, and the requested share.
+def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, Cells]:
+    """Returns columns: the share of the audio that each split has, and the requested.
 
-    The key "" has the cells of the header. Copies do not count.
+    Copies do not count.
     """
     if len(seconds) < 2:
-        return {"": []}
+        return {}
     once = {
         name: s / (1 + copies_in(recipe.augmentation.copies, name))
         for name, s in seconds.items()
     }
-    total = math.fsum(once.values()) or 1.0
-    cells = {name: [f"{100 * s / total:.1f} %"] for name, s in once.items()}
-    cells[""] = ["share"]
-    asked = recipe.splits.hashed_shares()
-    if asked is not None:
-        for name, some in cells.items():
-            some.append(f"{100 * asked[name]:.3g} %" if name else "requested")
-    return cells
+    total, asked = math.fsum(once.values()) or 1.0, recipe.splits.hashed_shares()
+    return {
+        "share": [f"{100 * s / total:.1f} %" for s in once.values()],
+        "requested": asked and [f"{100 * asked[name]:.3g} %" for name in once],
+    }
 
 
 def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> str:
-    splits = list(summary.layouts)
     tally = summary.by_class()
     examples = split_by_class(example_format, [(k, n) for k, (_, n) in tally.items()])
     clips = split_by_class(example_format, [(k, n) for k, (n, _) in tally.items()])
     frames = split_by_class(example_format, summary.lengths(tally))
-
+    classes = example_format.classes
+    shown, more = classes[:CLASSES_SHOWN], len(classes) - CLASSES_SHOWN
     seconds = {
-        (label, split): seconds_of(frames[label], split)
-        for label in example_format.classes
-        for split in splits
+        split: [seconds_of(frames[label], split) for label in classes]
+        for split in summary.layouts
     }
-    unit, unit_s = time_unit(seconds.values())
+    unit, unit_s = time_unit(chain.from_iterable(seconds.values()))
+    header = f"examples / clips / {unit} {OF_EXAMPLES}{_at_most(example_format)}"
 
-    def cell(label: str, split: str) -> str:
-        return (
-            f"{_in_split(split, examples[label]):,} / "
-            f"{_in_split(split, clips[label]):,} / {seconds[label, split] / unit_s:.2f}"
-        )
+    def of_split(counts: Sequence[tuple[TallyKey, int]], split: str) -> int:
+        return sum(n for key, n in counts if key[0] == split)
 
-    rows = []
-    for label in example_format.classes[:CLASSES_SHOWN]:
-        rows.append((label, *(cell(label, split) for split in splits)))
-    if len(example_format.classes) > CLASSES_SHOWN:
-        more = f"... and {len(example_format.classes) - CLASSES_SHOWN} more"
-        rows.append((more, *[""] * len(splits)))
-    at_most = _at_most(example_format)
-    titles = (
-        f"{split} examples / clips / {unit} {OF_EXAMPLES}{at_most}" for split in splits
-    )
-    return _table(("class", *titles), rows)
+    columns: dict[str, Cells] = {
+        "class": [*shown, f"... and {more} more"] if more > 0 else shown
+    }
+    for split, of_classes in seconds.items():
+        columns[f"{split} {header}"] = [
+            f"{of_split(examples[label], split):,} / "
+            f"{of_split(clips[label], split):,} / {of_class / unit_s:.2f}"
+            for label, of_class in zip(shown, of_classes, strict=False)
+        ]
+    return _table(columns)
 
 
 def _at_most(example_format: ExampleFormat) -> str:
@@ -242,30 +208,25 @@ def _at_most(example_format: ExampleFormat) -> str:
     return ", at most" if example_format.treatment.selections else ""
 
 
-def _in_split(split: str, counts: Sequence[tuple[TallyKey, int]]) -> int:
-    return sum(n for key, n in counts if key[0] == split)
-
-
-def _describe_shape(shape: Shape | None) -> str:
-    """A shape as text; ``?`` stands for what differs between examples."""
-    if shape is None:
-        return "?"
-    return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
-
-
-def _describe_type(spec: FeatureSpec) -> str:
-    """The dtype, and the encoding if readers decode it."""
-    if spec.encoding not in (*LISTS, RAW):
-        return f"{spec.dtype} as {spec.encoding}"
-    return spec.dtype
-
-
 def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
-    rows = [
-        (name, _describe_type(spec), _describe_shape(spec.shape), spec.description)
-        for name, spec in specs.items()
-    ]
-    return _table(("feature", "type", "shape", "from"), rows, left=4)
+    """Returns a table of features; ``?`` is a length that differs between examples."""
+
+    def type_of(spec: FeatureSpec) -> str:
+        is_plain = spec.encoding in (*LISTS, RAW)
+        return spec.dtype if is_plain else f"{spec.dtype} as {spec.encoding}"
+
+    def shape_of(spec: FeatureSpec) -> str:
+        if spec.shape is None:
+            return "?"
+        return "x".join("?" if n is None else str(n) for n in spec.shape) or "scalar"
+
+    columns: dict[str, Cells] = {
+        "feature": specs,
+        "type": map(type_of, specs.values()),
+        "shape": map(shape_of, specs.values()),
+        "from": [spec.description for spec in specs.values()],
+    }
+    return _table(columns, left=4)
 
 
 def _inputs(clips: int, rejected: str, ignored: int, out: Mapping[str, int]) -> str:
@@ -273,16 +234,36 @@ def _inputs(clips: int, rejected: str, ignored: int, out: Mapping[str, int]) -> 
     return f"inputs: {clips:,} clips, {rejected}{left_out}; {ignored:,} files ignored"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Aligns the first ``left`` columns to the left, and the others to the right."""
-    lines = [header, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+def _times(seconds: Iterable[float], unit_s: int) -> list[str] | None:
+    return [f"{each / unit_s:.2f}" for each in seconds] or None
+
+
+def _if_any(counts: Iterable[int]) -> list[int] | None:
+    """Returns a column of counts; None if all of them are 0."""
+    found = list(counts)
+    return found if any(found) else None
+
+
+def _table(columns: Mapping[str, Cells], left: int = 1) -> str:
+    """Aligns the first ``left`` columns to the left, and the others to the right.
+
+    Columns without cells, which are None, are left out; short ones end in empty cells.
+    """
+    shown = [
+        [
+            title,
+            *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells),
+        ]
+        for title, cells in columns.items()
+        if cells is not None
+    ]
+    widths = [max(map(len, column)) for column in shown]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if i < left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
-        for line in lines
+        for line in zip_longest(*shown, fillvalue="")
     )
 
 

@@ -69,18 +69,17 @@ def picture_path(text: str) -> str:
         ) from error
     path = text if os.path.splitext(text)[1].strip(".") else f"{text.rstrip('.')}.png"
     formats = sorted(FigureCanvasBase.get_supported_filetypes())
-    if os.path.splitext(path)[1][1:].lower() not in formats:
-        raise InputError(
-            f"--plot {text}: the name must end in the suffix of an image format: "
-            f".{', .'.join(formats)}."
-        )
     folder = os.path.dirname(path)
-    if folder and not os.path.isdir(folder):
-        raise InputError(
-            f"--plot {text}: the folder {folder} does not exist. Create it."
-        )
-    if os.path.isdir(path):
-        raise InputError(f"--plot {text}: this is a folder. Name a file.")
+    problem = ""
+    if os.path.splitext(path)[1][1:].lower() not in formats:
+        listed = ", .".join(formats)
+        problem = f"the name must end in the suffix of an image format: .{listed}"
+    elif folder and not os.path.isdir(folder):
+        problem = f"the folder {folder} does not exist. Create it"
+    elif os.path.isdir(path):
+        problem = "this is a folder. Name a file"
+    if problem:
+        raise InputError(f"--plot {text}: {problem}.")
     return path
 
 

@@ -1,7 +1,7 @@
 """An example as HTML, for notebooks: a player, a drawing, and a table of other values.
 
 Everything is inline, without scripts or style sheets, so that a saved notebook shows
-it.
+it. Which arrays are sounds, and at which rate, is said here for all that play them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy.typing as npt
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.text import html_table
 
 # For one player: two seconds at 32 kHz.
 MOST_WAV_BYTES = 128_000
-MOST_TABLE_BYTES = 40_000
 MOST_PLAYERS, MOST_DRAWN = 2, 6
 
 SHORT_SIGNAL = 64  # shorter arrays are values
@@ -41,9 +41,8 @@ def view_example(
 ) -> str:
     """Returns an example as HTML.
 
-    Signals are real arrays without axes, of shape ``(frames,)`` or ``(channels,
-    frames)``. They get a player if their sample rate is known; a long one plays its
-    beginning. Matplotlib draws arrays, if it is installed.
+    Signals get a player if their sample rate is known, see :func:`signals_of`; a long
+    one plays its beginning. Matplotlib draws arrays, if it is installed.
 
     Parameters
     ----------
@@ -52,33 +51,50 @@ def view_example(
     features : mapping
         The specs, which may be more or fewer than the values.
     recipe : Recipe, optional
-        Of the data set, if it was recorded from audio files. The sample rate is then
-        ``fs`` of the example, or else that of the recipe, as the feature's transform
-        changes it. Without a recipe it is ``fs`` or ``sample_rate`` of the example.
+        Of the data set, if it was recorded from audio files.
     """
-    arrays = {name: v for name, v in example.items() if _can_be_drawn(v)}
-    heard = {}
-    for name in arrays:
-        rate = rate_of(name, example, recipe)
-        axes = features[name].axes if name in features else ()
-        if rate is not None and is_signal(arrays[name], axes):
-            heard[name] = rate
-    players = [
-        _small(f"{name}: {example[name].dtype} {example[name].shape}")
-        + "".join(_player(example[name], rate))
-        for name, rate in list(heard.items())[:MOST_PLAYERS]
-    ]
-    first = [*heard, *(name for name in arrays if name not in heard)][:MOST_DRAWN]
+    heard = list(signals_of(example, features, recipe))
+    names = dict.fromkeys([name for name, _, _ in heard] + [*example])
+    first = [name for name in names if _can_be_drawn(example[name])][:MOST_DRAWN]
     picture = _picture(example, first, features, recipe)
     drawn = first if picture.startswith("<img") else []
     rows = [
-        (name, _short(value if isinstance(value, str) else describe_value(value)))
-        for name, value in example.items()
+        (_short(name), _short(v if isinstance(v, str) else describe_value(v)))
+        for name, v in example.items()
         if name not in drawn
     ]
-    title = escape(_short(title_of(example)))
-    inner = "".join(players) + picture + _table(rows)
-    return f"<div><strong>{title}</strong>{inner}</div>"
+    parts = [f"<strong>{escape(_short(title_of(example)))}</strong>"]
+    for name, signal, rate in heard[:MOST_PLAYERS]:
+        parts += _player(name, signal, rate)
+    parts.append(picture)
+    if rows:
+        parts.append(html_table(("feature", "value"), rows))
+    return f"<div>{''.join(parts)}</div>"
+
+
+def signals_of(
+    example: Mapping[str, Any],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
+) -> Iterator[tuple[str, Array, int]]:
+    """Yields the features that are samples, and their rates; ``signal`` comes first.
+
+    They are real arrays without axes, of shape ``(frames,)`` or ``(channels, frames)``.
+    The rate is ``fs`` of the example, or else that of the recipe, as the feature's
+    transform changes it. Without a recipe it is ``fs`` or ``sample_rate`` of the
+    example.
+    """
+    for name in sorted(example, key=lambda name: (name != "signal", name)):
+        value = example[name]
+        has_axes = name in features and features[name].axes
+        if not isinstance(value, np.ndarray) or value.ndim not in (1, 2) or has_axes:
+            continue
+        channels = 1 if value.ndim == 1 else len(value)
+        is_real = value.dtype.kind in "iuf" or value.dtype.name == "bfloat16"
+        if is_real and channels <= 8 and value.shape[-1] >= SHORT_SIGNAL:
+            rate = _rate_of(name, example, recipe)
+            if rate is not None:
+                yield name, value, rate
 
 
 def _can_be_drawn(value: Any) -> bool:
@@ -127,7 +143,9 @@ def describe_value(value: Any) -> str:
     return text
 
 
-def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int | None:
+def _rate_of(
+    name: str, example: Mapping[str, Any], recipe: Recipe | None
+) -> int | None:
     """Returns the sample rate of a feature in hertz; None if it is not known."""
     rate = None if recipe is None else recipe.audio.sample_rate
     for key in ("fs", "sample_rate"):
@@ -148,14 +166,6 @@ def rate_of(name: str, example: Mapping[str, Any], recipe: Recipe | None) -> int
 
     steps = steps_of(parse_transform(expression))
     return reduce(lambda hz, step: rate_after(step, hz), steps, rate)
-
-
-def is_signal(value: Array, axes: Any) -> bool:
-    """Whether an array is of samples: real, ``(frames,)`` or ``(channels, frames)``."""
-    if axes or value.dtype.kind not in "iuf":
-        return False
-    channels = 1 if value.ndim == 1 else len(value)
-    return value.ndim in (1, 2) and channels <= 8 and value.shape[-1] >= SHORT_SIGNAL
 
 
 def as_float(samples: Any) -> npt.NDArray[np.float64]:
@@ -191,27 +201,23 @@ def encode_sound(samples: Any, rate: int, form: str) -> tuple[bytes, float]:
     return file.getvalue(), gain
 
 
-def _player(signal: Array, rate: int) -> Iterator[str]:
-    samples = signal
-    if signal.ndim == 2 and len(signal) > 2:
-        samples = signal.astype(np.float64).mean(axis=0)
-        if signal.dtype.kind != "f":
-            samples = np.round(samples).astype(signal.dtype)
-    channels = 1 if samples.ndim == 1 else len(samples)
-    frames = samples.shape[-1]
+def _player(name: str, signal: Array, rate: int) -> Iterator[str]:
+    """Yields the elements of HTML that play the beginning of a signal."""
+    channels, frames = (1, *signal.shape)[-2:]
+    notes = [f"{name}: {signal.dtype} {signal.shape}"]
+    samples = as_float(signal)
+    if channels > 2:
+        notes.append(f"the mean of {channels} channels")
+        samples, channels = samples.mean(axis=0), 1
     kept = min(frames, MOST_WAV_BYTES // (2 * channels))
+    if kept < frames:
+        notes.append(f"the first {kept / rate:.3g} s of {frames / rate:.3g} s")
     wav, _ = encode_sound(samples[..., :kept], rate, "WAV")
+    yield _small(", ".join(notes))
     yield (
         '<audio controls style="width:100%" '
         f'src="data:audio/wav;base64,{base64.b64encode(wav).decode()}"></audio>'
     )
-    notes = []
-    if channels == 1 and signal.ndim == 2 and len(signal) > 2:
-        notes.append(f"the mean of {len(signal)} channels")
-    if kept < frames:
-        notes.append(f"the first {kept / rate:.3g} s of {frames / rate:.3g} s")
-    if notes:
-        yield f"<div><small>{', '.join(notes)}</small></div>"
 
 
 def _small(words: str) -> str:
@@ -223,22 +229,6 @@ def _short(text: str) -> str:
     if len(text) <= LONG_TEXT:
         return text
     return f"{text[: LONG_TEXT - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def _table(rows: list[tuple[str, str]]) -> str:
-    if not rows:
-        return ""
-    cell, size = 'style="text-align:left"', 0
-    lines: list[str] = []
-    for name, text in rows:
-        name, text = escape(_short(name)), escape(text)
-        line = f"<tr><th {cell}>{name}</th><td {cell}>{text}</td></tr>"
-        size += len(line.encode())
-        if size > MOST_TABLE_BYTES:
-            lines.append(f"<tr><td>and {len(rows) - len(lines)} more</td></tr>")
-            break
-        lines.append(line)
-    return f"<table>{''.join(lines)}</table>"
 
 
 def title_of(example: Mapping[str, Any]) -> str:

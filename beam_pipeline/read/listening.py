@@ -21,7 +21,7 @@ from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.decode_again import DecodeAgain
-from beam_pipeline.read.example_view import is_signal, rate_of
+from beam_pipeline.read.example_view import signals_of
 from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
 from beam_pipeline.storage import files
 
@@ -152,19 +152,9 @@ def stored_signal(
     example: Mapping[str, Any], metadata: Metadata
 ) -> tuple[Array, int] | None:
     """Returns the samples of an example that are stored, and their rate."""
-    names = sorted(example, key=lambda name: (name != "signal", name))
-    for name in names:
-        value = example[name]
-        spec = metadata.features.get(name)
-        if not isinstance(value, np.ndarray) or not value.size:
-            continue
-        samples = _for_wav(value)
-        if samples is None or not is_signal(value, spec.axes if spec else ()):
-            continue
-        rate = rate_of(name, example, metadata.recipe)
-        if rate is not None:
-            return samples, rate
-    return None
+    signals = signals_of(example, metadata.features, metadata.recipe)
+    found = ((_for_wav(samples), rate) for _, samples, rate in signals)
+    return next(((wav, rate) for wav, rate in found if wav is not None), None)
 
 
 def _for_wav(samples: Array) -> Array | None:

@@ -50,7 +50,7 @@ class Page(HTMLParser):
     @property
     def rows(self):
         """The table, as a dict."""
-        return dict(zip(self.cells["th"], self.cells["td"], strict=True))
+        return dict(zip(self.cells["td"][::2], self.cells["td"][1::2], strict=True))
 
 
 def content_of(url, kind):
