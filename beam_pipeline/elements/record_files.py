@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import frame_record, read_any_records
 
 GZIP_SUFFIX = ".gz"
@@ -48,7 +48,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
     draft = files.draft_path(folder, f"{name}.tmp-{os.getpid()}")
     try:
         with open(draft, "wb") as file:
-            count = _write(GzipWriter(file) if _is_gzip(name) else file, records)
+            count = _write(MemberWriter(file) if _is_gzip(name) else file, records)
         files.move(draft, target)
     except BaseException:
         with suppress(FileNotFoundError):
@@ -61,7 +61,7 @@ def _is_gzip(name: str) -> bool:
     return name.lower().endswith(GZIP_SUFFIX)
 
 
-def _write(file: GzipWriter | BinaryIO, records: Iterable[bytes]) -> int:
+def _write(file: MemberWriter | BinaryIO, records: Iterable[bytes]) -> int:
     count = 0
     for record in records:
         if not isinstance(record, bytes):

@@ -26,7 +26,7 @@ from beam_pipeline.parameters import check_whole
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
-from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX, frame_record
 from beam_pipeline.text import parse_json
 from beam_pipeline.write.blocks import EncodedBlock
@@ -51,7 +51,7 @@ _NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeErro
 class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
     """Beam's sink, with ISA-L instead of zlib for GZIP.
 
-    ``member_bytes`` is the limit of a GZIP member; None: a file is one member.
+    ``member_bytes`` is the limit of a GZIP member.
     """
 
     member_bytes: int | None = None
@@ -66,7 +66,7 @@ class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
         file = FileSystems.create(
             temp_path, self.mime_type, CompressionTypes.UNCOMPRESSED
         )
-        return GzipWriter(file, member_bytes=self.member_bytes)
+        return MemberWriter(file, member_bytes=self.member_bytes)
 
     def write_encoded_record(self, file_handle: Any, value: bytes) -> None:
         file_handle.write(frame_record(value))
@@ -95,7 +95,7 @@ compression_type, triggering_frequency
     member_bytes : int, optional
         Files consist of GZIP members of whole records, up to this many bytes before
         GZIP, or of one record. Each can be inflated without those before it. Default:
-        one member. Planned shards have those of their plan.
+        1 MiB. Planned shards have those of their plan.
     claim : Claim, optional
         The claim on the output. A shard gets its name only while it is held.
     """

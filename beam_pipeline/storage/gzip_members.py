@@ -29,7 +29,7 @@ _DEFLATE_WBITS = -15  # neither a header nor a trailer
 _MEMORY_LEVEL = 9
 # DEFLATE; no name, no time, an unknown system (RFC 1952).
 _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-# A member begins with so many bytes that are stored as they are. See _Member.
+# A member begins with so many bytes that are stored as they are.
 _STORED = 8
 _BLOCK = 1 << 20
 # How much of a file's content is inflated at once, however small its bytes are.
@@ -107,11 +107,30 @@ class Piece(NamedTuple):
     ended: bool
 
 
-class _HashingWriter:
-    """Writes bytes to ``file``, counts them and hashes them."""
+class MemberWriter:
+    """Writes members that are complete, and counts and hashes their bytes.
 
-    def __init__(self, file: BinaryIO):
+    The bytes of a GZIP member depend only on its content: its header holds no time and
+    no name.
+
+    Parameters
+    ----------
+    file : binary file
+        Closed with the writer.
+    compressed : bool
+        Whether members are GZIP, or written as they are.
+    member_bytes : int, optional
+        For :meth:`write`: a member ends before it would become longer than this. What
+        is written at once stays in one member. Default: 1 MiB.
+    """
+
+    def __init__(
+        self, file: BinaryIO, compressed: bool = True, member_bytes: int | None = None
+    ):
         self._file = file
+        self._compressed = compressed
+        self._member_bytes = member_bytes or _BLOCK
+        self._waiting = bytearray()
         self._sha256 = hashlib.sha256()
         self.bytes_written = 0
         self.crc32c = 0  # of the bytes written to ``file``
@@ -120,79 +139,39 @@ class _HashingWriter:
         """Returns the SHA-256 of the bytes written to ``file``, in hexadecimal."""
         return self._sha256.hexdigest()
 
+    def write_member(self, data: bytes | bytearray) -> int:
+        """Writes a member; returns its bytes in the file."""
+        content = compress_member(data) if self._compressed else bytes(data)
+        self._file.write(content)
+        self._sha256.update(content)
+        self.crc32c = google_crc32c.extend(self.crc32c, content)
+        self.bytes_written += len(content)
+        return len(content)
+
+    def write(self, data: bytes) -> int:
+        """Adds ``data`` to a member that is not complete; returns its length."""
+        if self._waiting and len(self._waiting) + len(data) > self._member_bytes:
+            self._end_member()
+        self._waiting += data
+        return len(data)
+
+    def _end_member(self) -> None:
+        self.write_member(self._waiting)
+        self._waiting = bytearray()
+
     def flush(self) -> None:
         """Does nothing, because a flush before the end would change the bytes."""
 
     def close(self) -> None:
-        """Closes ``file``."""
+        """Ends the last member and closes ``file``."""
+        # A file without any bytes would not be GZIP.
+        if self._waiting or (self._compressed and not self.bytes_written):
+            self._end_member()
         self._file.close()
 
-    def _put(self, data: bytes) -> None:
-        if data:
-            self._file.write(data)
-            self._sha256.update(data)
-            self.crc32c = google_crc32c.extend(self.crc32c, data)
-            self.bytes_written += len(data)
 
-
-class MemberWriter(_HashingWriter):
-    """Writes members that are complete, compressed or as they are."""
-
-    def __init__(self, file: BinaryIO, compressed: bool):
-        super().__init__(file)
-        self._compressed = compressed
-
-    def write_member(self, data: bytes) -> int:
-        """Writes a member; returns its bytes in the file."""
-        before = self.bytes_written
-        self._put(compress_member(data) if self._compressed else data)
-        return self.bytes_written - before
-
-    def close(self) -> None:
-        """Closes ``file``."""
-        if self._compressed and not self.bytes_written:
-            self.write_member(b"")  # a file without any bytes would not be GZIP
-        super().close()
-
-
-class GzipWriter(_HashingWriter):
-    """Writes GZIP members whose bytes depend only on their content.
-
-    Their headers hold no time and no name. The writer counts and hashes the bytes that
-    it writes to ``file``. Closing it ends the last member and closes ``file``.
-
-    Parameters
-    ----------
-    file : binary file
-    member_bytes : int, optional
-        A member ends before what is written would make it longer than this. What is
-        written at once stays in one member. Default: the file is one member.
-    """
-
-    def __init__(self, file: BinaryIO, member_bytes: int | None = None):
-        super().__init__(file)
-        self._member_bytes = member_bytes
-        self._member = _Member()
-
-    def write(self, data: bytes) -> int:
-        """Compresses ``data``; returns its length."""
-        if self._member.length and self._is_full(self._member.length + len(data)):
-            self._put(self._member.end())
-            self._member = _Member()
-        self._put(self._member.compress(data))
-        return len(data)
-
-    def _is_full(self, length: int) -> bool:
-        return self._member_bytes is not None and length > self._member_bytes
-
-    def close(self) -> None:
-        """Ends the last member and closes ``file``."""
-        self._put(self._member.end())
-        super().close()
-
-
-class _Member:
-    """Compresses one GZIP member, piece by piece.
+def compress_member(data: bytes | bytearray | memoryview) -> bytes:
+    """Returns ``data`` as one whole GZIP member, whose bytes depend only on it.
 
     The first bytes are stored as they are, and ISA-L compresses the others with these
     as its dictionary. Otherwise the same content would have other bytes at some
@@ -201,59 +180,28 @@ class _Member:
     ``.write_first_byte`` in ``igzip_icf_body_h1_gr_bt.asm`` hashes a register that
     still holds it.
     """
-
-    def __init__(self) -> None:
-        self._head = b""
-        self._deflate: Any = None
-        self._crc = 0
-        self.length = 0
-
-    def compress(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Takes more of the content; returns what can be written of the member."""
-        content = memoryview(data)
-        self._crc = isal_zlib.crc32(content, self._crc)
-        self.length += len(content)
-        if self._deflate is None:
-            missing = _STORED - len(self._head)
-            self._head += content[:missing]
-            if len(self._head) < _STORED:
-                return b""
-            content = content[missing:]
-            begin = self._begin()
-        else:
-            begin = b""
-        compressed: bytes = self._deflate.compress(content)
-        return begin + compressed
-
-    def _begin(self) -> bytes:
-        """Returns the header and the first bytes, as a block that is stored."""
-        self._deflate = isal_zlib.compressobj(
-            GZIP_LEVEL,
-            zlib.DEFLATED,
-            _DEFLATE_WBITS,
-            _MEMORY_LEVEL,
-            zlib.Z_DEFAULT_STRATEGY,
-            self._head,
-        )
-        count = len(self._head)
-        not_the_last = struct.pack("<BHH", 0, count, count ^ 0xFFFF)
-        return _HEADER + not_the_last + self._head
-
-    def end(self) -> bytes:
-        """Returns the rest of the member."""
-        begin = self._begin() if self._deflate is None else b""
-        trailer = struct.pack("<II", self._crc, self.length & 0xFFFFFFFF)
-        return b"".join((begin, self._deflate.flush(), trailer))
+    content = memoryview(data)
+    head = bytes(content[:_STORED])
+    deflate = isal_zlib.compressobj(
+        GZIP_LEVEL,
+        zlib.DEFLATED,
+        _DEFLATE_WBITS,
+        _MEMORY_LEVEL,
+        zlib.Z_DEFAULT_STRATEGY,
+        head,
+    )
+    stored = struct.pack("<BHH", 0, len(head), len(head) ^ 0xFFFF)  # not the last block
+    rest = deflate.compress(content[_STORED:]) + deflate.flush()
+    trailer = struct.pack("<II", isal_zlib.crc32(content), len(content) & 0xFFFFFFFF)
+    return b"".join((_HEADER, stored, head, rest, trailer))
 
 
-def compress_member(data: bytes | bytearray | memoryview) -> bytes:
-    """Returns ``data`` as one whole GZIP member, whose bytes depend only on it."""
-    member = _Member()
-    return member.compress(data) + member.end()
+def inflate_by_member(
+    file: BinaryIO, sha256: hashlib._Hash | None = None
+) -> Iterator[Piece]:
+    """Yields the decompressed content of a GZIP file, in pieces of its members.
 
-
-def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[bytes]:
-    """Yields the decompressed content of a GZIP file with any number of members.
+    A piece has at most 4 MiB, however well it was compressed.
 
     Parameters
     ----------
@@ -264,16 +212,6 @@ def inflate(file: BinaryIO, sha256: hashlib._Hash | None = None) -> Iterator[byt
     ------
     DamagedStream
         The file is not GZIP, has a wrong checksum, or ends early.
-    """
-    return (piece.content for piece in inflate_by_member(file, sha256))
-
-
-def inflate_by_member(
-    file: BinaryIO, sha256: hashlib._Hash | None = None
-) -> Iterator[Piece]:
-    """Yields the decompressed content of a GZIP file, in pieces of its members.
-
-    A piece has at most 4 MiB, however well it was compressed. See :func:`inflate`.
     """
     member, start, position = None, 0, 0
     while block := file.read(_BLOCK):

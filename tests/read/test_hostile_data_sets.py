@@ -245,7 +245,7 @@ from beam_pipeline.dataset.rejects import lost_audio
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.show import some_examples
-from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import masked_crc32c
 
 folder = Path(sys.argv[1])
@@ -264,7 +264,7 @@ def header(length):
 def bomb(start):
     file = io.BytesIO()
     file.close, close = file.flush, file.close
-    writer = GzipWriter(file)
+    writer = MemberWriter(file)
     writer.write(start)
     for _ in range(96):
         writer.write(bytes(4 << 20))

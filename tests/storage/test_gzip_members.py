@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.storage.gzip_members import (
-    GzipWriter,
+    MemberWriter,
     compress_member,
     inflate_member,
 )
@@ -46,7 +46,7 @@ def test_any_content_comes_back(size, content):
 def test_pieces_come_back(pieces, kind):
     file = io.BytesIO()
     file.close, close = lambda: None, file.close
-    writer = GzipWriter(file)
+    writer = MemberWriter(file)
     for piece in pieces:
         assert writer.write(kind(piece)) == len(piece)
     writer.close()

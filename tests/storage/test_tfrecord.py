@@ -12,7 +12,7 @@ from apache_beam.io.tfrecordio import _TFRecordUtil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.storage.gzip_members import GzipWriter
+from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import (
     frame_record,
     masked_crc32c,
@@ -36,7 +36,7 @@ class ReadableWhenClosed(io.BytesIO):
 
 def compress(records):
     """Returns the bytes of a GZIP member with these records."""
-    writer = GzipWriter(ReadableWhenClosed())
+    writer = MemberWriter(ReadableWhenClosed())
     for record in records:
         assert writer.write(frame_record(record)) == len(record) + 16
         writer.flush()  # which changes nothing
