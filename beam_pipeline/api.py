@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.dataset.job_start import started
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, WORK_FOLDER
 from beam_pipeline.dataset.progress import in_notebook, watch_bar
+from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import reused_recipe
 from beam_pipeline.dataset.skip_recorded import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
@@ -25,7 +28,7 @@ from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
 from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.preflight import check_engine, check_transforms
-from beam_pipeline.run.watching import watching
+from beam_pipeline.run.watching import progress_in, watching
 from beam_pipeline.run.worker_processes import check_can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import delete_empty
@@ -110,7 +113,6 @@ def record(
         If the job failed, or clips could not be read because the machine failed; the
         same call continues it.
     """
-    from beam_pipeline.run.claimed_job import claimed_job, nothing_new
     from beam_pipeline.run.local import run_local
 
     input, recipe, run = _asked(input, recipe, options)
@@ -124,17 +126,19 @@ def record(
         check_engine(run.beam_args)
     with (
         _job(input, output, recipe, run) as asked,
-        claimed_job(asked, run, _difference) as job,
+        _claimed(asked, run) as job,
         _watching(watch) as bar,
     ):
         if job is not None and run.has_runner():
-            with watching(job.work_folder, bar):
+            with watching(bar, partial(progress_in, job.work_folder)):
                 counts = run_on_engine(job, run.beam_args)
             if counted is not None:
                 counted(counts)
         elif job is not None:
             run_local(job, run.workers, run.time_limit, bar)
-        nothing = None if job is None else nothing_new(job)
+        nothing = None
+        if job is not None:
+            nothing = nothing_new(job.output, job.work_folder, job.claim, job.recipe)
         if nothing is None:
             folder = files.absolute(os.fspath(output))
             metadata = Metadata.load(folder)
@@ -244,13 +248,12 @@ def write_template(
     ``--template_location`` with the file.
     """
     from beam_pipeline.pipeline.graph import build_pipeline
-    from beam_pipeline.run.claimed_job import claimed_job
 
     input, recipe, run = _asked(input, recipe, options)
     check_engine(run.beam_args)
     with (
         _job(input, output, recipe, run) as asked,
-        claimed_job(asked, run, _difference) as job,
+        _claimed(asked, run) as job,
     ):
         if job is None:
             raise OutputError(
@@ -261,6 +264,25 @@ def write_template(
             pipeline = pipeline_for(run.beam_args)
             build_pipeline(pipeline, job)
             pipeline.run()
+
+
+@contextmanager
+def _claimed(job: Job, run: RunOptions) -> Iterator[Job | None]:
+    """Yields a job as it has to run, while it holds the claim on its output.
+
+    Yields None if the output already holds the data set that the job would record.
+    """
+    with started(
+        job.output.rstrip("/") or "/",
+        job.work_folder,
+        job.inputs,
+        job.recipe,
+        job.skip_recorded,
+        overwrite=run.overwrite,
+        on_engine=run.has_runner(),
+        difference=None if run.is_template() else partial(_difference, job),
+    ) as start:
+        yield None if start is None else replace(job, **start._asdict())
 
 
 def _difference(job: Job) -> str | None:

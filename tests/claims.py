@@ -17,7 +17,7 @@ from beam_pipeline.storage.claim import UNCLAIMED, Owner
 def start(output: str, recipe: Recipe) -> Case:
     """Starts a job without inputs in an output; returns its case."""
     work = files.join(output, "_work")
-    asked = Asked(output, work, job_stamp(output, work, recipe, []), overwrite=False)
+    asked = Asked(output, work, job_stamp(output, work, recipe, []), False)
     found = look_at(output, work)
     case = case_of(found, asked)
     start_job(case, found, asked, UNCLAIMED)

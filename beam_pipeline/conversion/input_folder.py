@@ -28,7 +28,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
     recipe_json,
 )
-from beam_pipeline.dataset.work_folder import WORK_FOLDER, is_claimed
+from beam_pipeline.dataset.work_folder import WORK_FOLDER, has_run
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure
@@ -125,7 +125,7 @@ def describe_folder(
                     option, f"does not apply, because {describing} describes the folder"
                 )
         return _our_folder(folder) if describing == METADATA else _original(folder)
-    if is_claimed(files.join(folder, WORK_FOLDER)):
+    if has_run(files.join(folder, WORK_FOLDER)):
         raise InputError(
             f"{folder} holds an unfinished data set. Give the command that records it "
             "again."

@@ -1,12 +1,22 @@
-"""How a job starts: what it finds in its output, which case that is, what it does then.
+"""How a run starts: what it finds in its output decides what it does there.
 
 ::
 
-    look_at(output)  ->  Found  ->  case_of(found, ...)  ->  Case  ->  start(case, ...)
+    data set                    unfinished run       what the run does
+    --------------------------  -------------------  -------------------------------
+    none                        none                 BEGIN
+    none, but was               none                 REPAIR: `verify --repair` has
+                                                     deleted damaged shards
+    none                        of the same job      CONTINUE
+    none                        of another job       an error; with `overwrite` BEGIN
+    none                        left nothing         BEGIN
+    that of this job            any                  DONE
+    another one                 any                  an error; with `overwrite` REPLACE,
+                                                     or CONTINUE what replaces it
+    files of others             any                  an error
 
-A run writes its job into the work folder. A later run of the same job continues there;
-one of another job is refused. Only the run that holds the claim on the output looks at
-it and starts, see
+A run writes its job into the work folder: its *stamp*. Runs with equal stamps are of
+the same job. Only the run that holds the claim on the output starts, see
 :mod:`beam_pipeline.storage.claim`.
 """
 
@@ -14,21 +24,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import Enum
+from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline.audio.av_library import is_installed
-from beam_pipeline.dataset.job_difference import (
-    job_differences,
-    option_differences,
-)
 from beam_pipeline.dataset.metadata import Metadata, to_text
 from beam_pipeline.dataset.output_folder import (
-    CLAIMS,
     METADATA,
     NEW,
     REJECTED,
@@ -51,7 +57,7 @@ from beam_pipeline.dataset.work_folder import (
     VERDICT_FILE,
     clear_work,
     foreign_file,
-    is_claimed,
+    has_run,
     recorded_metadata,
 )
 from beam_pipeline.dataset.writer_versions import code_of, writer_versions
@@ -61,6 +67,7 @@ from beam_pipeline.errors import (
     OutputError,
     RecipeError,
     StoreError,
+    shown,
 )
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
@@ -68,23 +75,26 @@ from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import (
+    CLAIMS,
     Claim,
     claimed,
     delete_empty,
+    has_claims,
     missing_folders,
 )
 from beam_pipeline.text import parse_json
 
 # In the stamp of a job: the SHA-256 of the metadata of the data set that it replaces.
-REPLACES = "replaces"
+_REPLACES = "replaces"
 
 # In the folder of drafts: the data set that was in the store is deleted.
 _ROOM_MADE = "room-made"
 
 
 class Case(Enum):
-    """What a job does in its output."""
+    """What a run does in its output."""
 
+    DONE = "nothing: the data set of this job is there"
     BEGIN = "what is there, if anything, may go: it is deleted, and the job begins"
     CONTINUE = "an unfinished run of the same job is there: its shards stay"
     REPAIR = "a data set is there that lost damaged shards: the others stay"
@@ -100,25 +110,30 @@ class Found(NamedTuple):
         The files in the output that no run has in work.
     data_set : str or None
         The SHA-256 of ``metadata.json``, if the data set is complete.
-    has_run : bool
-        Whether an unfinished run left its job.
+    difference : str or None
+        How that data set differs from the one that the job would record; None if it
+        does not differ. Empty if nobody has compared them.
     stamp : dict or None
-        The stamp of that job; None if it cannot be read.
+        The stamp of an unfinished run; empty if it cannot be read. None if there is no
+        unfinished run.
     replaces : str or None
         Which data set that run replaces.
     is_useless : bool
         Whether that run left nothing that a later one could continue.
     is_damaged : bool
         Whether a data set waits for shards that were deleted, to be made again.
+    is_switched : bool
+        Whether the data set of that run has just taken its place.
     """
 
     held: list[str]
-    data_set: str | None
-    has_run: bool
-    stamp: dict[str, Any] | None
-    replaces: str | None
-    is_useless: bool
-    is_damaged: bool
+    data_set: str | None = None
+    difference: str | None = ""
+    stamp: dict[str, Any] | None = None
+    replaces: str | None = None
+    is_useless: bool = False
+    is_damaged: bool = False
+    is_switched: bool = False
 
 
 class Asked(NamedTuple):
@@ -129,99 +144,226 @@ class Asked(NamedTuple):
     output, work : str
         The output, and the folder for unfinished files.
     stamp : mapping
-        See :func:`job_stamp`.
+        See :func:`job_stamp`; that of elements has no recipe.
     overwrite : bool
         Whether a data set, or an unfinished run of another job, may be replaced.
-    difference : str, optional
-        How the data set in the output differs from the one that the job would record.
     """
 
     output: str
     work: str
     stamp: Mapping[str, Any]
     overwrite: bool
-    difference: str | None = None
+
+
+class Start(NamedTuple):
+    """What a job needs to know of its start; see :class:`.pipeline.job.Job`."""
+
+    inputs: tuple[Input, ...]
+    claim: Claim
+    replaces: bool
+    repairs: bool
+
+
+@contextmanager
+def started(
+    output: str,
+    work: str,
+    inputs: Sequence[Input],
+    recipe: Recipe,
+    skip_recorded: Sequence[str],
+    *,
+    overwrite: bool,
+    on_engine: bool,
+    difference: Callable[[], str | None] | None,
+) -> Iterator[Start | None]:
+    """Claims the output of a job while the block runs, and starts the job there.
+
+    Yields None if the output already holds the data set that the job would record.
+
+    Parameters
+    ----------
+    output, work : str
+        The output, and the folder for unfinished files.
+    inputs : sequence of Input
+        As the user gave them, rows in memory among them.
+    skip_recorded : sequence of str
+        The data sets whose clips are left out.
+    on_engine : bool
+        Whether workers of an engine may go on after this process.
+    difference : callable, optional
+        Returns how the data set in the output differs from the one that the job would
+        record; None if it does not differ. Default, and with ``overwrite``: a data set
+        there is another one.
+
+    Raises
+    ------
+    OutputError
+        If the output, or the work folder, cannot be used; nothing is changed then.
+    """
+    check_folders(output, work, inputs)
+    placed = tuple(_placed_rows(entry, work) for entry in inputs)
+    stamp = job_stamp(output, work, recipe, placed, skip_recorded)
+    asked = Asked(output, work, stamp, overwrite)
+
+    @cache
+    def difference_to(data_set: str | None) -> str | None:
+        if data_set is None or difference is None or overwrite:
+            return ""
+        return difference()
+
+    def look() -> Found:
+        found = look_at(output, work)
+        return found._replace(difference=difference_to(found.data_set))
+
+    found = look()
+    if found.difference is None and found.stamp is None:
+        yield None
+        return
+    if not has_claims(output):
+        case_of(found, asked)  # may refuse, before anything is written
+    goes_on = partial(has_run, work) if on_engine else bool
+    with claimed(output, goes_on) as claim, _nothing_left(work, claim):
+        is_switched = finish_switch(output, claim)
+        found = look()._replace(is_switched=is_switched)  # another run may have come
+        case = case_of(found, asked)
+        if case is Case.REPAIR:
+            check_recorded_recipe(output, recipe)
+        start(case, found, asked, claim)
+        if case is Case.DONE:
+            yield None
+            return
+        for given, entry in zip(inputs, placed, strict=True):
+            if given is not entry:
+                claim.write(entry.location, files.read_bytes(given.location))
+        continues = case is Case.CONTINUE and found.replaces is not None
+        replaces = case is Case.REPLACE or continues
+        repairs = case in (Case.CONTINUE, Case.REPAIR) and found.is_damaged
+        with _advising_to_continue():
+            yield Start(placed, claim, replaces, repairs and not replaces)
+
+
+@contextmanager
+def started_for_elements(
+    output: str, recorded_by: str, overwrite: bool
+) -> Iterator[Claim]:
+    """Claims an output for elements while the block runs, and starts.
+
+    The source of elements cannot be asked for some of them again, so nothing is
+    continued: if the block fails, all that it has written is deleted. The work folder
+    is empty at the end.
+
+    Raises
+    ------
+    OutputError
+        See :func:`case_of`, and :func:`.claimed`.
+    """
+    work = files.join(output, WORK_FOLDER)
+    _check_can_be_folder(output, "the output")
+    with claimed(output) as claim:
+        finish_switch(output, claim)
+        found = look_at(output, work)
+        asked = Asked(output, work, {"recorded_by": recorded_by}, overwrite)
+        start(case_of(found, asked), found, asked, claim)
+        try:
+            yield claim
+        except BaseException as error:
+            if claim.is_held() and not _store_fails(error, work):
+                if not files.is_local(output) and _made_room(output, work):
+                    delete_data_set(output, list(_held_files(output, work)), claim)
+                clear_work(work, claim)
+            raise
+        clear_work(work, claim)
+
+
+def make_room(output: str, work: str, claim: Claim) -> None:
+    """Deletes the data set in a store that a finished one replaces; only once."""
+    done = files.join(work, DRAFTS, _ROOM_MADE)
+    if not files.is_local(output) and not files.exists(done):
+        delete_data_set(output, list(_held_files(output, work)), claim)
+        claim.write(done, b"")
+
+
+def _made_room(output: str, work: str) -> bool:
+    """Whether what is in the output belongs to the run that failed."""
+    kept = files.exists(files.join(output, METADATA))
+    return not kept or files.exists(files.join(work, DRAFTS, _ROOM_MADE))
+
+
+# The case of a run
 
 
 def look_at(output: str, work: str) -> Found:
     """Returns what an output and a work folder hold."""
     held = list(islice(_held_files(output, work), 100_000))
-    has_run = is_claimed(work)
-    stamp = read_stamp(files.join(work, JOB_FILE)) if has_run else None
-    of_elements = stamp is not None and "recipe" not in stamp
-    has_failed = has_run and files.exists(files.join(work, VERDICT_FILE))
-    return Found(
-        held,
-        data_set_in(output),
-        has_run,
-        stamp,
-        None if stamp is None else stamp.pop(REPLACES, None),
-        # The source of elements cannot be asked for some of them again.
-        (has_failed and not files.is_folder(files.join(work, RECEIPTS))) or of_elements,
-        files.exists(recorded_metadata(output)),
-    )
+    metadata = files.join(output, METADATA)
+    data_set = None
+    if files.exists(metadata):
+        data_set = bytes_sha256(files.read_bytes(metadata))
+    is_damaged = files.exists(recorded_metadata(output))
+    if not has_run(work):
+        return Found(held, data_set, is_damaged=is_damaged)
+    stamp = _read_stamp(files.join(work, JOB_FILE))
+    replaces = stamp.pop(_REPLACES, None)
+    has_failed = files.exists(files.join(work, VERDICT_FILE))
+    is_useless = has_failed and not files.is_folder(files.join(work, RECEIPTS))
+    if stamp and "recipe" not in stamp:
+        is_useless = True  # the source of elements cannot be asked again
+    return Found(held, data_set, "", stamp, replaces, is_useless, is_damaged)
 
 
-def data_set_in(output: str) -> str | None:
-    """Returns the SHA-256 of the metadata of a complete data set; None without one."""
-    path = files.join(output, METADATA)
-    return bytes_sha256(files.read_bytes(path)) if files.exists(path) else None
+def _held_files(output: str, work: str) -> Iterator[str]:
+    """The files in the output that belong to no claim and to no run in work."""
+    if not files.exists(output) and not files.is_folder(output):
+        return
+    own = [f"{WORK_FOLDER}/{name}" for name in (METADATA, CLAIMS, NEW, WHOLE)]
+    if files.join(output, WORK_FOLDER) == work:
+        own = [WORK_FOLDER]
+    for name in files.list_files(output):
+        if not any(name == each or name.startswith(f"{each}/") for each in own):
+            yield name
+
+
+def _read_stamp(job_file: str) -> dict[str, Any]:
+    """Returns the stamp of an unfinished run; an empty one if it cannot be read."""
+    try:
+        stamp = parse_json(files.read_bytes(job_file))
+    except ValueError:  # the machine went down while the file was written
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
 
 
 def case_of(found: Found, asked: Asked) -> Case:
-    """Returns the case of a job, from what it has found.
+    """Returns the case of a run, from what it has found.
 
     Raises
     ------
     OutputError
-        If the output holds what the job must not delete.
+        If the output holds what the run must not delete.
     """
-    is_same = found.has_run and found.stamp == asked.stamp
+    is_same = found.stamp == asked.stamp
+    if found.difference is None or (found.is_switched and is_same):
+        return Case.DONE
     if found.data_set is None:
         if is_same and "recipe" in asked.stamp:
             return Case.CONTINUE
-        if found.is_damaged and not (asked.overwrite or found.has_run):
+        if found.is_damaged and not asked.overwrite and found.stamp is None:
             return Case.REPAIR
-        if found.has_run and not (asked.overwrite or found.is_useless):
-            raise _other_run(found, asked)
+        if found.stamp is not None and not (asked.overwrite or found.is_useless):
+            raise _other_run(found.stamp, asked)
     elif is_same and asked.overwrite and found.replaces == found.data_set:
         return Case.CONTINUE
     may_go = asked.overwrite or (found.data_set is None and found.is_useless)
     foreign = [name for name in found.held if not is_ours(name)]
     if foreign or not (may_go or set(found.held) <= {REJECTED}):
-        raise _other_files(foreign, asked)
+        raise _other_files(foreign, found, asked)
     # A store cannot rename, so there only elements are written elsewhere before.
     waits = files.is_local(asked.output) or "recipe" not in asked.stamp
     keeps = found.data_set is not None and waits
     return Case.REPLACE if keeps else Case.BEGIN
 
 
-def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
-    """Prepares output and work folder for a job, and writes its stamp."""
-    work, stamp = asked.work, dict(asked.stamp)
-    if case in (Case.CONTINUE, Case.REPAIR):
-        # This run makes its own plan, and its own verdict.
-        for name in (PLAN_FILE, VERDICT_FILE):
-            claim.discard(files.join(work, name))
-        if case is Case.CONTINUE:
-            return
-    else:
-        if case is Case.BEGIN:
-            delete_data_set(asked.output, found.held, claim)
-        if found.has_run:
-            clear_work(work, claim)
-        claim.discard_folder(new_folder(asked.output))
-        claim.discard(recorded_metadata(asked.output))
-    if case is Case.REPLACE:
-        stamp[REPLACES] = found.data_set
-    if not files.create(files.join(work, JOB_FILE), to_text(stamp)):
-        raise OutputError(
-            f"Another run has begun to use `work_dir` {work}. Give another one."
-        )
-
-
-def _other_run(found: Found, asked: Asked) -> OutputError:
-    output, old = asked.output, found.stamp or {}
+def _other_run(old: Mapping[str, Any], asked: Asked) -> OutputError:
+    output = asked.output
     if old.get("output", output) != output:
         return OutputError(
             f"`work_dir` {asked.work} holds an unfinished run that writes to "
@@ -241,8 +383,8 @@ def _other_run(found: Found, asked: Asked) -> OutputError:
     )
 
 
-def _other_files(foreign: Sequence[str], asked: Asked) -> OutputError:
-    what = f"a data set, and {asked.difference}" if asked.difference else "a data set"
+def _other_files(foreign: Sequence[str], found: Found, asked: Asked) -> OutputError:
+    what = f"a data set, and {found.difference}" if found.difference else "a data set"
     if foreign:
         what = f"files that do not belong to a data set, for example {foreign[0]}"
     hint = "" if foreign else ", or give `overwrite` to replace it"
@@ -250,24 +392,36 @@ def _other_files(foreign: Sequence[str], asked: Asked) -> OutputError:
     return OutputError(f"{asked.output} holds {what}. Give another {folder}{hint}.")
 
 
-def _held_files(output: str, work: str) -> Iterator[str]:
-    """The files in the output that belong to no claim and to no run in work."""
-    if not files.exists(output) and not files.is_folder(output):
+def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
+    """Prepares output and work folder for a run, and writes its stamp."""
+    output, work, stamp = asked.output, asked.work, dict(asked.stamp)
+    if case is Case.DONE:
+        own = work == files.join(output, WORK_FOLDER)
+        if own and (found.is_switched or found.replaces is None):
+            clear_work(work, claim)
         return
-    own = [WORK_FOLDER] if files.join(output, WORK_FOLDER) == work else []
-    own += [f"{WORK_FOLDER}/{name}" for name in (METADATA, CLAIMS, NEW, WHOLE)]
-    for name in files.list_files(output):
-        if not any(name == each or name.startswith(f"{each}/") for each in own):
-            yield name
+    if case in (Case.CONTINUE, Case.REPAIR):
+        # This run makes its own plan, and its own verdict.
+        for name in (PLAN_FILE, VERDICT_FILE):
+            claim.discard(files.join(work, name))
+        if case is Case.CONTINUE:
+            return
+    else:
+        if case is Case.BEGIN:
+            delete_data_set(output, found.held, claim)
+        if found.stamp is not None:
+            clear_work(work, claim)
+        claim.discard(new_folder(output), is_folder=True)
+        claim.discard(recorded_metadata(output))
+    if case is Case.REPLACE:
+        stamp[_REPLACES] = found.data_set
+    if not files.create(files.join(work, JOB_FILE), to_text(stamp)):
+        raise OutputError(
+            f"Another run has begun to use `work_dir` {work}. Give another one."
+        )
 
 
-def read_stamp(job_file: str) -> dict[str, Any] | None:
-    """Returns the stamp of an unfinished run; None if it cannot be read."""
-    try:
-        stamp = parse_json(files.read_bytes(job_file))
-    except ValueError:  # the machine went down while the file was written
-        return None
-    return stamp if isinstance(stamp, dict) else None
+# The stamp of a job
 
 
 def job_stamp(
@@ -299,15 +453,102 @@ def job_stamp(
     return as_json
 
 
-def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
-    """Checks a work folder that the user chose.
+def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Returns a text for each option of a recipe whose JSON value differs, by name."""
+    return [
+        f"`{name}` was {_value(before)}, here it is {_value(now)}"
+        for name, before, now in _differences(old, new)
+    ]
+
+
+def _differences(
+    old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the name, and both values, where two mappings differ."""
+    old, new = old or {}, new or {}
+    for name in sorted({*old, *new}):
+        before: Any = old.get(name)
+        now: Any = new.get(name)
+        if before == now:
+            continue
+        are_dicts = isinstance(before, dict) and isinstance(now, dict)
+        if are_dicts and before.keys() == now.keys():  # only what differs in them
+            others = [key for key in before if before[key] != now[key]]
+            before, now = ({key: each[key] for key in others} for each in (before, now))
+        yield name, before, now
+
+
+def _value(json: Any) -> str:
+    return "not given" if json is None else shown(json, 200)
+
+
+def job_differences(old: Any, new: Mapping[str, Any]) -> list[str]:
+    """Returns a text for each difference of two jobs, see :func:`job_stamp`.
+
+    ``old`` is what a work folder holds: anything, if the machine went down.
+    """
+    if not isinstance(old, Mapping) or not isinstance(old.get("recipe"), Mapping):
+        return []
+    found = option_differences(old["recipe"], new["recipe"])
+    inputs = [_locations(job["inputs"]) for job in (old, new)]
+    if inputs[0] != inputs[1]:
+        found.append(f"`input` was {inputs[0]}, here it is {inputs[1]}")
+    elif old["inputs"] != new["inputs"]:
+        found.append("the columns of the `input` have changed")
+    skipped = [job.get("skip_recorded") or {} for job in (old, new)]
+    found += option_differences(
+        *({"skip_recorded": list(folders)} for folders in skipped)
+    )
+    found += [
+        f"{name} was {before}, here it is {now}"
+        for name, before, now in _differences(old.get("writer"), new.get("writer"))
+    ]
+    found += [
+        f"the code of {name} has changed"
+        for name, _, _ in _differences(old.get("code"), new.get("code"))
+    ]
+    return found + [
+        f"the data set in {folder} has changed"
+        for folder, _, _ in _differences(*skipped)
+        if all(folder in folders for folders in skipped)
+    ]
+
+
+def _locations(inputs: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(
+        each["split"] + "=" * bool(each["split"]) + each["location"] for each in inputs
+    )
+
+
+# What is checked before
+
+
+def check_folders(output: str, work: str, inputs: Sequence[Input]) -> None:
+    """Checks the output and the work folder that a user chose.
 
     Raises
     ------
     OutputError
-        If the work folder and an input or the output contain each other, or if the
-        work folder holds other files.
+        If the output cannot be a folder, or is inside an input; if the work folder and
+        an input or the output contain each other; or if the work folder holds files of
+        others.
     """
+    if work != files.join(output, WORK_FOLDER):
+        _check_work_folder(work, output, inputs)
+    _check_can_be_folder(output, "`output`")
+    real = os.path.realpath(output)
+    for entry in inputs if files.is_local(output) else ():
+        folder = entry.location
+        if files.is_local(folder):
+            folder = os.path.realpath(folder)
+        if (real + os.sep).startswith(folder.rstrip(os.sep) + os.sep):
+            raise OutputError(
+                f"`output` {output} is inside `input` {entry.location}. Give an "
+                "`output` outside the `input`."
+            )
+
+
+def _check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
     for what, other in [
         ("`output`", output),
         *(("`input`", entry.location) for entry in inputs),
@@ -327,24 +568,9 @@ def check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
         )
 
 
-def check_output(output: str, inputs: Sequence[Input]) -> None:
-    """Raises OutputError if the output cannot be a folder, or is inside an input."""
+def _check_can_be_folder(output: str, what: str) -> None:
     if not files.is_local(output):
         return
-    _check_can_be_folder(output, "`output`")
-    real = os.path.realpath(output)
-    for entry in inputs:
-        folder = entry.location
-        if files.is_local(folder):
-            folder = os.path.realpath(folder)
-        if (real + os.sep).startswith(folder.rstrip(os.sep) + os.sep):
-            raise OutputError(
-                f"`output` {output} is inside `input` {entry.location}. Give an "
-                "`output` outside the `input`."
-            )
-
-
-def _check_can_be_folder(output: str, what: str) -> None:
     if os.path.isfile(output):
         raise OutputError(f"{output} is a file; {what} must be a folder.")
     if os.path.islink(output) and not os.path.exists(output):
@@ -370,8 +596,21 @@ def check_recorded_recipe(output: str, recipe: Recipe) -> None:
         )
 
 
+def _placed_rows(entry: Input, work: str) -> Input:
+    """Returns the input as workers read it: rows in memory become a file."""
+    if not entry.in_memory or entry.table is None:
+        return entry
+    location = files.join(work, ROWS, entry.location.rpartition("/")[2])
+    return replace(
+        entry, location=location, table=replace(entry.table, location=location)
+    )
+
+
+# What happens if the start, or the run, fails
+
+
 @contextmanager
-def nothing_left(work: str, claim: Claim) -> Iterator[None]:
+def _nothing_left(work: str, claim: Claim) -> Iterator[None]:
     """Deletes the files of a run if the block fails before the job has a plan.
 
     It does so only for errors after which no job can still run on an engine.
@@ -386,65 +625,26 @@ def nothing_left(work: str, claim: Claim) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def started_for_elements(
-    output: str, recorded_by: str, overwrite: bool
-) -> Iterator[Claim]:
-    """Claims an output for elements while the block runs, and starts.
-
-    The source of elements cannot be asked for some of them again, so nothing is
-    continued: if the block fails, all that it has written is deleted. The work folder
-    is empty at the end.
-
-    Raises
-    ------
-    OutputError
-        See :func:`case_of`, and :func:`.claimed`.
-    """
-    work = files.join(output, WORK_FOLDER)
-    if files.is_local(output):
-        _check_can_be_folder(output, "the output")
-    with claimed(output) as claim:
-        finish_switch(output, claim)
-        found = look_at(output, work)
-        asked = Asked(output, work, {"recorded_by": recorded_by}, overwrite)
-        start(case_of(found, asked), found, asked, claim)
-        try:
-            yield claim
-        except BaseException as error:
-            if claim.is_held() and not _store_fails(error, work):
-                if not files.is_local(output) and made_room(output, work):
-                    held = list(_held_files(output, work))
-                    delete_data_set(output, held, claim)
-                clear_work(work, claim)
-            raise
-        clear_work(work, claim)
-
-
-def make_room(output: str, work: str, claim: Claim) -> None:
-    """Deletes the data set in a store that a finished one replaces; only once."""
-    done = files.join(work, DRAFTS, _ROOM_MADE)
-    if not files.is_local(output) and not files.exists(done):
-        delete_data_set(output, list(_held_files(output, work)), claim)
-        claim.write(done, b"")
-
-
-def made_room(output: str, work: str) -> bool:
-    """Whether what is in the output belongs to the run that failed."""
-    kept = files.exists(files.join(output, METADATA))
-    return not kept or files.exists(files.join(work, DRAFTS, _ROOM_MADE))
-
-
 def _store_fails(error: BaseException, work: str) -> bool:
     """Whether the work folder is in a store that cannot be used."""
     return isinstance(error, StoreError) and not files.is_local(work)
 
 
 def _is_unused(work: str) -> bool:
-    """Whether a claimed work folder holds nothing that a later run could continue."""
-    if not is_claimed(work):
-        return False
+    """Whether the run in a work folder has left nothing that a later one continues."""
     names = {name.partition("/")[0] for name in files.list_files(work)}
-    return names - {METADATA, CLAIMS} <= {
-        JOB_FILE, VERDICT_FILE, PLANS, PHASES, ROWS, POISON_CLIPS,
+    return has_run(work) and names <= {
+        METADATA, CLAIMS, JOB_FILE, VERDICT_FILE, PLANS, PHASES, ROWS, POISON_CLIPS,
     }  # fmt: skip
+
+
+@contextmanager
+def _advising_to_continue() -> Iterator[None]:
+    """Adds to the error of a store the advice to continue the run."""
+    try:
+        yield
+    except StoreError as error:
+        if len(error.args) > 2:
+            raise
+        advice = "Finished shards are kept: give the same command again to continue."
+        raise StoreError(*error.args, advice) from error

@@ -332,8 +332,7 @@ def write_index(folder: str, shards: Iterable[ShardMembers], name: str = INDEX) 
     header += b" " * (-len(header) % _ALIGNMENT)
     dtype = f"<u{entry_bytes}"
     path, checksum = files.join(folder, name), 0
-    draft = files.draft_of(path)
-    with files.writing(path), open(draft, "wb") as file:
+    with files.replacing(path) as file:
         for piece in chain(
             [_MAGIC, struct.pack("<Q", len(header)), header],
             (array.astype(dtype).tobytes() for array in arrays),
@@ -341,7 +340,6 @@ def write_index(folder: str, shards: Iterable[ShardMembers], name: str = INDEX) 
             checksum = google_crc32c.extend(checksum, piece)
             file.write(piece)
         file.write(struct.pack("<I", checksum))
-    files.move(draft, path)
 
 
 def _narrow(numbers: Integers) -> Integers:

@@ -159,7 +159,7 @@ def finish_switch(output: str, claim: Claim) -> bool:
         for name in sorted(files.list_files(whole), key=METADATA.__eq__):
             claim.check()  # a run that took the output over has moved the file itself
             files.move(files.join(whole, name), files.join(output, name))
-    claim.discard_folder(whole)
+    claim.discard(whole, is_folder=True)
     return True
 
 

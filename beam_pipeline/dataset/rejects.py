@@ -5,14 +5,17 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import warnings
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import REJECTED
+from beam_pipeline.dataset.output_folder import METADATA, REJECTED
+from beam_pipeline.dataset.work_folder import NOTHING_NEW, clear_work
 from beam_pipeline.errors import (
+    DataSetWarning,
     IncompleteRun,
     InputError,
     TooManyRejected,
@@ -21,8 +24,10 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.text import hidden, parse_json, time_text
 
@@ -152,10 +157,8 @@ class LostAudio(NamedTuple):
 
 def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
     """Writes ``rejected.jsonl``: one line for each reject, in the given order."""
-    draft = files.draft_of(path)
-    with files.writing(path), open(draft, "wb") as file:
+    with files.replacing(path) as file:
         file.writelines(map(reject_line, rejects))
-    files.move(draft, path)
 
 
 def read_rejects(folder: str, name: str = REJECTED) -> list[dict[str, Any]]:
@@ -191,3 +194,35 @@ def _is_reject(values: Any) -> bool:
     seconds = values["seconds"]
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return seconds is None or (is_number and seconds >= 0)
+
+
+def nothing_new(
+    output: str, work: str, claim: Claim, recipe: Recipe
+) -> Metadata | None:
+    """Ends a run that had nothing to record beside other data sets: no folder is left.
+
+    Warns if clips were rejected.
+
+    Returns
+    -------
+    Metadata or None
+        Without splits. None if the run had something to record.
+    """
+    if not files.exists(files.join(work, NOTHING_NEW)):
+        return None
+    rejects = read_rejects(work, NOTHING_NEW)
+    if rejects:
+        first = [f"  {each['path']}: {each['reason']}" for each in rejects[:10]]
+        more = [f"  ... and {len(rejects) - 10} more"] if len(rejects) > 10 else []
+        warnings.warn(
+            "\n".join(
+                ["Nothing was recorded. These clips were rejected:", *first, *more]
+            ),
+            DataSetWarning,
+            stacklevel=3,  # of `record`
+        )
+    clear_work(work, claim)
+    if not files.exists(files.join(output, METADATA)):
+        claim.discard(files.join(output, REJECTED))
+    number = len({each["path"] for each in rejects})
+    return Metadata(recipe, {}, (), {}, clips=number, rejected=number)

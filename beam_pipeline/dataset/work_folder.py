@@ -27,7 +27,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -35,7 +35,6 @@ from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA, NEW, REJECTED, without_draft
 from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
@@ -151,8 +150,8 @@ def write_totals(
     files.write_bytes(files.join(work_folder, PLAN_FILE), content)
 
 
-def is_claimed(work_folder: str) -> bool:
-    """Whether a run has claimed this work folder, and with it the output."""
+def has_run(work_folder: str) -> bool:
+    """Whether a work folder has an unfinished run."""
     return files.exists(files.join(work_folder, JOB_FILE))
 
 
@@ -175,7 +174,7 @@ def clear_work(work_folder: str, claim: Claim = UNCLAIMED) -> None:
             if files.is_local(path):  # what a process was writing when it was killed
                 files.delete_drafts(work_folder, f"{name}.tmp-*")
         else:
-            claim.discard_folder(path)
+            claim.discard(path, is_folder=True)
     if files.is_local(work_folder):
         with suppress(OSError):  # it holds other files, or does not exist
             os.rmdir(work_folder)
@@ -273,7 +272,7 @@ def find_run(folder: str) -> str | None:
     """
     folder = files.absolute(folder)
     for work in (folder, files.join(folder, WORK_FOLDER)):
-        if is_claimed(work):
+        if has_run(work):
             return work
     outer = folder.rstrip("/").rpartition("/")[0]
     for output in (folder, outer):
@@ -301,15 +300,4 @@ def _damaged(path: str, problem: object) -> InputError:
     return InputError(
         f"{path} is not a file of a run: {problem}. Delete it, and give the command of "
         "the run again."
-    )
-
-
-def place_rows(entry: Input, work: str) -> Input:
-    """Returns the input as workers read it: rows in memory become a file."""
-    if not entry.in_memory or entry.table is None:
-        return entry
-    name = entry.location.rpartition("/")[2]
-    location = files.join(work, f"{ROWS}/{name}")
-    return replace(
-        entry, location=location, table=replace(entry.table, location=location)
     )

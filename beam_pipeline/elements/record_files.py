@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import BinaryIO
+from contextlib import closing
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
@@ -44,34 +43,18 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
         If a record is not bytes; no file is written then.
     """
     target = files.absolute(os.fspath(path))
-    folder, name = os.path.split(target)
-    draft = files.draft_path(folder, f"{name}.tmp-{os.getpid()}")
-    try:
-        with open(draft, "wb") as file:
-            count = _write(MemberWriter(file) if _is_gzip(name) else file, records)
-        files.move(draft, target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.remove(draft)
-        raise
-    return count
-
-
-def _is_gzip(name: str) -> bool:
-    return name.lower().endswith(GZIP_SUFFIX)
-
-
-def _write(file: MemberWriter | BinaryIO, records: Iterable[bytes]) -> int:
     count = 0
-    for record in records:
-        if not isinstance(record, bytes):
-            raise InputError(
-                f"Record {count} is a {type(record).__name__}, but must be bytes. "
-                "`encode_example` makes bytes of a dict of values."
-            )
-        file.write(frame_record(record))
-        count += 1
-    file.close()
+    with files.replacing(target) as file:
+        is_gzip = target.lower().endswith(GZIP_SUFFIX)
+        with closing(MemberWriter(file) if is_gzip else file) as writer:
+            for record in records:
+                if not isinstance(record, bytes):
+                    raise InputError(
+                        f"Record {count} is a {type(record).__name__}, but must be "
+                        "bytes. `encode_example` makes bytes of a dict of values."
+                    )
+                writer.write(frame_record(record))
+                count += 1
     return count
 
 

@@ -53,7 +53,7 @@ from beam_pipeline.dataset.work_folder import (
     JOB_FILE,
     NOTHING_NEW,
     clear_work,
-    is_claimed,
+    has_run,
     keeping_verdict,
     recorded_metadata,
 )
@@ -100,7 +100,7 @@ def finish_job(
     """
     output, work, claim = job.output, job.work_folder, job.claim
     written, shards = sort_shards(infos)
-    claimed = is_claimed(work)
+    claimed = has_run(work)
     if not claimed and is_finished(output, shards):
         clear_work(work, claim)  # an earlier call ended after that
         return files.join(output, METADATA)

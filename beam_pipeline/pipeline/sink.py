@@ -223,13 +223,13 @@ def read_receipt(
 def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
     """Returns this very shard, without observations; None if no run has finished it.
 
-    The file must still have the bytes that were written, by their checksum.
+    The file must still have the bytes that were written, by their SHA-256.
     """
     info = read_receipt(shard, work_folder)
     if info is None:
         return None
     target = prefix + info.file
-    if files.size(target) != info.bytes or files.crc32c_of(target) != info.crc32c:
+    if files.size(target) < 0 or files.hash_of(target) != (info.bytes, info.sha256):
         return None
     return info._replace(seen=None)
 

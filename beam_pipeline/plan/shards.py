@@ -154,10 +154,9 @@ class ShardInfo(NamedTuple):
     ``seen`` is the state of a :class:`beam_pipeline.write.observations.Observations`,
     ``members`` and ``windows`` are the texts of
     :class:`beam_pipeline.storage.gzip_members.Members` and
-    :class:`beam_pipeline.write.window_rows.WindowRows`. ``crc32c`` is the checksum of
-    the file, which a run that is continued compares; it takes less time than SHA-256.
-    ``clips`` is the row of the clip of each window, packed; it is empty where a clip's
-    windows are together.
+    :class:`beam_pipeline.write.window_rows.WindowRows`. ``clips`` is the
+    row of the clip of each window, packed; it is empty where a clip's windows are
+    together.
     """
 
     shard: Shard
@@ -169,7 +168,6 @@ class ShardInfo(NamedTuple):
     seen: Mapping[str, Any] | None = None
     members: str = ""
     windows: str = ""
-    crc32c: int | None = None
     clips: str = ""
 
     def is_whole(self) -> bool:

@@ -26,7 +26,7 @@ from itertools import chain
 
 import numpy as np
 
-from beam_pipeline.dataset.job_difference import option_differences
+from beam_pipeline.dataset.job_start import option_differences
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, stale_shards
 from beam_pipeline.dataset.side_by_side import as_recorded
@@ -112,7 +112,7 @@ def _input_differences(
     metadata: Metadata,
     listing: Listing,
 ) -> Iterator[str]:
-    recorded_ns = files.modified_ns_of(files.join(output, METADATA))
+    recorded_ns = files.modified_ns(files.join(output, METADATA))
     moved: set[int] = set()
     newer: list[str] = []
     for row in chain.from_iterable(listing.blocks()):
@@ -156,7 +156,7 @@ def _files_of(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Iterat
 def _was_written(path: str, recorded_ns: int) -> bool:
     """Whether a file was written after the data set, and not in the future."""
     try:
-        return recorded_ns < files.modified_ns_of(path) <= time.time_ns()
+        return recorded_ns < files.modified_ns(path) <= time.time_ns()
     except FileNotFoundError:
         return False
 

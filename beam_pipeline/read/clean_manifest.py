@@ -11,7 +11,6 @@ A data set does not know where its inputs are. The caller names them, as for ``r
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -240,8 +239,5 @@ def _write(table: Any, target: str) -> None:
                 "which CSV cannot hold",
                 target,
             )
-    folder, _, name = target.rpartition("/")
-    draft = files.draft_path(folder or "/", f"{name}.tmp-{uuid.uuid4().hex}")
-    with files.writing(target):
-        (pa.csv.write_csv if is_csv else pa.parquet.write_table)(table, draft)
-    files.move(draft, target)
+    with files.replacing(target) as file:
+        (pa.csv.write_csv if is_csv else pa.parquet.write_table)(table, file)

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from beam_pipeline.dataset.element_set import ElementSet, finish_elements, lay_out
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
-from beam_pipeline.run.watching import Watch, reporter, reporting_work
+from beam_pipeline.run.watching import Watch, reporter, watching
 from beam_pipeline.run.worker_processes import can_fork
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.transforms.own_code import by_value
@@ -59,8 +59,10 @@ def run_elements(
     if beam_args:
         from beam_pipeline.pipeline.elements_graph import build_elements_pipeline
 
-        done = partial(count_sources, target.receipts)
-        with temporary_files(), reporting_work(watch, totals, done):
+        def progress() -> tuple[Totals, int, float]:
+            return totals, count_sources(target.receipts), 0.0
+
+        with temporary_files(), watching(watch, progress):
             pipeline = pipeline_for(beam_args)
             build_elements_pipeline(pipeline, job, encoder, blocks)
             run_pipeline(pipeline, target.output, target.work, beam_args, _NOTHING_KEPT)

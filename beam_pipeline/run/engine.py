@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.work_folder import NOTHING_NEW, is_claimed, read_verdict
+from beam_pipeline.dataset.work_folder import NOTHING_NEW, has_run, read_verdict
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
 from beam_pipeline.run.preflight import explain_start
 from beam_pipeline.storage import files
@@ -42,7 +42,7 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
         build_pipeline(pipeline, job)
         with _telling_crashes(), _stopping_prism(pipeline):
             result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
-        if job.shards_folder() != job.output and is_claimed(job.work_folder):
+        if job.shards_folder() != job.output and has_run(job.work_folder):
             state = "DONE, but the data set in the output is that of before"
             raise IncompleteRun(_ENDED.format(state, _KEPT))
         return read_counters(result)

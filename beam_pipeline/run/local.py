@@ -134,7 +134,7 @@ def phase_folder(job: Job) -> Iterator[str]:
         return
     folder = files.join(job.work_folder, PHASES)
     # An interrupted run may have left files here. Finished shards are elsewhere.
-    job.claim.discard_folder(folder)
+    job.claim.discard(folder, is_folder=True)
     delete_all_drafts(job.work_folder)  # the disk may be full
     files.make_folder(folder)
     try:

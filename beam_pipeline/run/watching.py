@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from beam_pipeline.dataset.work_folder import (
+    NOTHING,
     RunProgress,
     Totals,
     find_run,
@@ -24,6 +24,35 @@ from beam_pipeline.marks import WorkerState
 WATCH_S = 2.0  # how often to look at a work folder, perhaps on an object store
 
 Watch = Callable[[int, float], None]
+# Returns what a run has to write, None before this is known, and what it has written.
+Progress = Callable[[], tuple[Totals | None, int, float]]
+
+
+class Reporter:
+    """Reports the progress of a run to a watcher; what is reported never goes back."""
+
+    def __init__(self, watch: Callable[[Totals], Watch], progress: Progress):
+        self._watch = watch
+        self._progress = progress
+        self._report: Watch | None = None
+        self._totals = NOTHING
+        self._most = (0, 0.0)
+
+    def look(self) -> None:
+        """Reports how far the run is now."""
+        # The run deletes its folder at the end: a look may fail, or miss receipts.
+        with suppress(OSError, InputError, StoreError):
+            totals, *done = self._progress()
+            self._most = max(self._most, (int(done[0]), done[1]))
+            if self._report is None and totals is not None:
+                self._report, self._totals = self._watch(totals), totals
+            if self._report is not None:
+                self._report(*self._most)
+
+    def finish(self) -> None:
+        """Reports that all is done."""
+        if self._report is not None and self._totals.examples:
+            self._report(*self._totals)
 
 
 def reporter(
@@ -34,62 +63,38 @@ def reporter(
     """Returns a function that reports the progress of workers on this machine."""
     if watch is None:
         return None
-    report, most = watch(totals), (0, 0.0)
-
-    def look() -> None:
-        nonlocal most
-        done = sum(s.examples for s in states), sum(s.seconds for s in states)
-        most = max(most, (int(done[0]), done[1]))  # a writer may begin again
-        report(*most)
-
-    return look
-
-
-@contextmanager
-def watching(work: str, watch: Callable[..., Any] | None) -> Iterator[None]:
-    """Reports the progress that the work folder shows while the block runs."""
-    if watch is None:
-        yield
-        return
-    started: list[tuple[Totals, Callable[[int, float], Any]]] = []
-    last = 0
-
-    def look() -> None:
-        nonlocal last
-        # The run deletes its folder at the end: a look may fail, or miss receipts.
-        with suppress(OSError, InputError, StoreError):
-            progress = read_progress(work)
-            if progress.totals.examples and progress.examples >= last:
-                last = progress.examples
-                if not started:
-                    started.append((progress.totals, watch(progress.totals)))
-                started[0][1](progress.examples, progress.seconds)
-
-    with repeating(look, WATCH_S):
-        yield
-    for totals, report in started:
-        report(*totals)
+    return Reporter(
+        watch,
+        lambda: (
+            totals,
+            sum(s.examples for s in states),
+            sum(s.seconds for s in states),
+        ),
+    ).look
 
 
 @contextmanager
-def reporting_work(
-    watch: Callable[[Totals], Watch] | None, totals: Totals, done: Callable[[], int]
+def watching(
+    watch: Callable[[Totals], Watch] | None, progress: Progress
 ) -> Iterator[None]:
-    """Reports what ``done`` finds in the work folder while the block runs."""
+    """Reports the progress of a run, again and again, while the block runs."""
     if watch is None:
         yield
         return
-    report = watch(totals)
-    last = 0
-
-    def look() -> None:
-        nonlocal last
-        with suppress(OSError, InputError, StoreError):
-            last = max(last, done())
-            report(last, 0.0)
-
-    with repeating(look, WATCH_S):
+    found = Reporter(watch, progress)
+    with repeating(found.look, WATCH_S):
         yield
+    found.finish()
+
+
+def progress_in(work: str) -> tuple[Totals | None, int, float]:
+    """Returns the progress that a work folder shows."""
+    found = read_progress(work)
+    return (
+        found.totals if found.totals.examples else None,
+        found.examples,
+        found.seconds,
+    )
 
 
 def follow(run_folder: str) -> Iterator[RunProgress]:

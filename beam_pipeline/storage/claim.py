@@ -7,19 +7,20 @@
 
 Claims are numbered, and the highest one counts. A run creates the next number
 exclusively: of several runs at once one succeeds, also on machines that share a disk,
-and in ``gs://`` and ``s3://``. Other file systems of Beam cannot promise that. A run
-may take an output over if the claim before was given up, or if its owner is dead:
+and in ``gs://`` and ``s3://``. Other file systems of Beam cannot promise that. What a
+run may do depends on the state of the claims before, see :class:`State`::
 
-- The owner holds a lock on its claim, where the file system has locks.
-- A process on this machine is looked for, by its number and the time of its start.
-- An owner elsewhere writes a higher number into its claim every :data:`BEAT_S` seconds.
-  It is dead if nothing changes while another run waits :data:`WATCH_S`. No clocks are
-  compared.
+    GIVEN_UP, DEAD    it takes the output over: creates the next number, then deletes
+                      the claims before and their folders
+    HELD              it waits PATIENCE_S, then names the owner in an error
+    UNKNOWN           it watches the claim for WATCH_S. If that changes, the claim is
+                      HELD; else it is DEAD. No clocks are compared
 
-An owner that only slept must not go on. So its workers compare the token before each
-file gets its name, and that name comes by a rename out of the folder of the claim. Who
-takes the output over deletes that folder first; a rename that is late then fails. A
-store cannot rename: a request that was under way may still write one file.
+An owner that only slept must not go on: its claim is *handed over*, because another
+number is higher. So its workers compare number and token before each file gets its
+name, and that name comes by a rename out of the folder of the claim. Who takes the
+output over deletes that folder first; a rename that is late then fails. A store cannot
+rename: a request that was under way may still write one file.
 
 The claim is deleted when nothing is left to continue. In a store it stays as an object
 that says it was given up: a delete there cannot depend on who holds it by then.
@@ -38,6 +39,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from enum import Enum, auto
 from typing import ClassVar
 
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, OutputError
@@ -84,15 +86,16 @@ class Claim:
         """Whether no other run has taken the output over."""
         if not self.token:
             return True
-        if _last_number(self.output) != self.number:
+        if max(_numbers(self.output), default=0) != self.number:
             return False
-        owner = Owner.read(self.path)
+        owner = Owner.parse(_content(self.path))
         return owner is not None and owner.token == self.token
 
     def check(self) -> None:
         """Raises IncompleteRun if another run has taken the output over."""
         if not self.is_held():
-            now = Owner.read(_path_of(self.output, _last_number(self.output)))
+            last = max(_numbers(self.output), default=0)
+            now = Owner.parse(_content(_path_of(self.output, last)))
             raise IncompleteRun(
                 f"This run no longer holds its claim {self.path}: somebody deleted it, "
                 f"or this run did not answer, and another one "
@@ -125,19 +128,18 @@ class Claim:
                 file.write(content)
             files.move(draft, path)
 
-    def discard(self, path: str) -> None:
-        """Deletes a file, unless the claim is lost; one that is gone is no error."""
+    def discard(self, path: str, *, is_folder: bool = False) -> None:
+        """Deletes a file, or a folder and all in it, unless the claim is lost.
+
+        One that is gone is no error.
+        """
         with self._fenced():
             if self._has_folder(path) and os.path.lexists(path):
                 path = self._into_folder(path)
-            files.delete([path])
-
-    def discard_folder(self, path: str) -> None:
-        """Deletes a folder and all in it, unless the claim is lost."""
-        with self._fenced():
-            if self._has_folder(path) and os.path.isdir(path):
-                path = self._into_folder(path)
-            files.delete_below(path)
+            if is_folder:
+                files.delete_below(path)
+            else:
+                files.delete([path])
 
     def delete(self) -> None:
         """Deletes the claim and its folders; in a store only one that is out of date.
@@ -149,7 +151,7 @@ class Claim:
                 files.delete([self.path])
             return
         files.delete_below(self.folder)
-        owner = Owner.read(self.path)
+        owner = Owner.parse(_content(self.path))
         if owner is not None and owner.token == self.token:
             files.delete([self.path])
         claims = os.path.dirname(self.path)
@@ -157,7 +159,7 @@ class Claim:
 
     def end(self) -> None:
         """Deletes the claim if its owner has left the job to an engine."""
-        owner = Owner.read(self.path) if self.token else None
+        owner = Owner.parse(_content(self.path)) if self.token else None
         if owner is not None and owner.is_gone and self.is_held():
             self.delete()
 
@@ -190,6 +192,15 @@ class Claim:
 
 # The claim of a job whose output nobody has claimed, such as a part of a pipeline.
 UNCLAIMED = Claim()
+
+
+class State(Enum):
+    """What a claim shows of its owner."""
+
+    HELD = auto()  # its process lives
+    GIVEN_UP = auto()  # its owner has ended, and has said so
+    DEAD = auto()  # its process, or its machine, has ended
+    UNKNOWN = auto()  # it may be on another machine, or in another container
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,19 +238,19 @@ class Owner:
         """This process, with a new token."""
         process = os.getpid()
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        boot = processes = ""  # not known beside Linux
+        with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        with suppress(OSError):
+            processes = os.readlink("/proc/self/ns/pid")
         return cls(
-            uuid.uuid4().hex, socket.gethostname(), _boot(), _space_of_processes(),
-            process, _start_of(process), since,
+            uuid.uuid4().hex, socket.gethostname(), boot, processes, process,
+            _start_of(process), since,
         )  # fmt: skip
 
     @classmethod
-    def read(cls, path: str) -> Owner | None:
-        """Returns who holds a claim; None if it is gone, or not yet written."""
-        return cls.parse(_content(path))
-
-    @classmethod
     def parse(cls, content: bytes | None) -> Owner | None:
-        """Returns what the file of a claim says; None if it is not whole."""
+        """Returns what the file of a claim says; None if it is gone, or not whole."""
         try:
             return cls(**parse_json(content or b""))
         except (ValueError, TypeError):
@@ -251,6 +262,60 @@ class Owner:
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}, since {self.since}"
+
+
+def _state_of(path: str, content: bytes) -> State:
+    """Returns the state of another run's claim, as far as it shows at once."""
+    owner, here = Owner.parse(content), Owner.here()
+    locked = _is_locked(path)
+    if locked:
+        return State.HELD
+    if owner is None:  # it is being written
+        return State.UNKNOWN
+    if owner.is_gone:
+        return State.GIVEN_UP
+    if owner.boot != here.boot or not here.boot:
+        restarted = owner.host == here.host and owner.boot
+        return State.DEAD if restarted else State.UNKNOWN
+    if locked is False:
+        return State.DEAD
+    if owner.processes != here.processes:
+        return State.UNKNOWN
+    lives = _start_of(owner.process) == owner.started
+    if owner.process == here.process:
+        # It may not have reached the store to give the claim up.
+        lives = any(owner.token == held.claim.token for held in _Held.all)
+    return State.HELD if lives else State.DEAD
+
+
+def _is_free(path: str, content: bytes) -> bool:
+    """Whether an output may be taken over from the owner of a claim.
+
+    An owner that is not known is watched for a while.
+    """
+    state = _state_of(path, content)
+    if state is not State.UNKNOWN:
+        return state is not State.HELD
+    deadline = time.monotonic() + WATCH_S
+    while time.monotonic() < deadline:
+        time.sleep(WATCH_S / 50)
+        now = _content(path)
+        if now != content:
+            owner = Owner.parse(now)
+            return now is None or (owner is not None and owner.is_gone)
+    return True
+
+
+def _is_locked(path: str) -> bool | None:
+    """Whether a process holds the lock of a claim; None: this does not show."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, AttributeError):  # there are no locks here
+        return None
+    return False
 
 
 @contextmanager
@@ -291,7 +356,7 @@ def claimed(
 
 def has_claims(output: str) -> bool:
     """Whether a run holds the claim on an output, or has left it."""
-    return bool(_claims_on(output))
+    return bool(_numbers(output))
 
 
 def missing_folders(folder: str) -> list[str]:
@@ -311,24 +376,29 @@ def delete_empty(folders: list[str]) -> None:
 
 
 def _take(output: str) -> _Held:
+    """Takes an output over from the claims before, if all of them are free."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         before = _claims_on(output)
-        living = [path for path, found in before.items() if not _is_free(path, found)]
+        living = [
+            content
+            for number, content in before.items()
+            if not _is_free(_path_of(output, number), content)
+        ]
         if living:
             if time.monotonic() > deadline:
                 raise OutputError(
                     f"Another run writes into {output}: "
-                    f"{Owner.read(living[-1]) or 'it has just begun'}. Wait until that "
-                    "run ends, or give another `output`."
+                    f"{Owner.parse(living[-1]) or 'it has just begun'}. Wait until "
+                    "that run ends, or give another `output`."
                 )
             time.sleep(0.05)
             continue
-        held = _create(output, max(map(_number_of, before), default=0) + 1)
+        held = _create(output, max(before, default=0) + 1)
         if held is None:
             continue
         now = _claims_on(output)
-        now.pop(held.claim.path, None)
+        now.pop(held.claim.number, None)
         if now.items() <= before.items() and held.claim.is_held():
             held.begin()
             return held
@@ -337,27 +407,55 @@ def _take(output: str) -> _Held:
         held.unlock()
 
 
+def _create(output: str, number: int) -> _Held | None:
+    """Creates the claim with a number; None if another run was faster."""
+    owner = Owner.here()
+    claim = Claim(output, number, owner.token)
+    if not files.is_local(output):
+        is_made = files.create(claim.path, owner.to_bytes())
+        # The client repeats a request whose answer was lost.
+        is_made = is_made or Owner.parse(_content(claim.path)) == owner
+        return _Held(claim, owner, None) if is_made else None
+    lock = None
+    with files.writing(claim.path):
+        try:
+            files.make_folder(claim.folder)
+            lock = os.open(claim.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            with suppress(OSError, AttributeError):  # without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            os.write(lock, owner.to_bytes())
+        except OSError as error:
+            if lock is not None:
+                os.close(lock)
+                os.remove(claim.path)
+            delete_empty([claim.folder])
+            # The other run made it first, or is deleting the folder.
+            if isinstance(error, FileExistsError | FileNotFoundError):
+                return None
+            raise
+    return _Held(claim, owner, lock)
+
+
 class _Held:
     """A claim that this process holds, its lock and its heartbeat."""
 
-    beating: ClassVar[list[_Held]] = []
-    tokens: ClassVar[set[str]] = set()
+    all: ClassVar[list[_Held]] = []
 
     def __init__(self, claim: Claim, owner: Owner, lock: int | None):
         self.claim = claim
         self._owner = owner
         self._lock = lock
-        self.tokens.add(claim.token)
+        self.all.append(self)
 
     def begin(self) -> None:
         """Deletes what runs before have left, and starts the heartbeat."""
         folder, own = os.path.split(self.claim.path)
-        for name in _names(folder):
-            number = int(name.partition("-")[0])
-            if number < self.claim.number and "-" not in name:
-                self.claim.discard(files.join(folder, name))
-            elif name not in (own, os.path.basename(self.claim.folder)):
-                self.claim.discard_folder(files.join(folder, name))
+        for name in _names(self.claim.output):
+            is_folder = "-" in name
+            if name in (own, os.path.basename(self.claim.folder)):
+                continue
+            if is_folder or int(name) < self.claim.number:
+                self.claim.discard(files.join(folder, name), is_folder=is_folder)
         self.beat()
 
     def beat(self) -> None:
@@ -365,11 +463,9 @@ class _Held:
         self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="claim", daemon=True)
         self._heart.start()
-        self.beating.append(self)
 
     def rest(self) -> None:
         """Ends the heartbeat."""
-        self.beating.remove(self)
         self._ended.set()
         self._heart.join()
 
@@ -398,20 +494,20 @@ class _Held:
 
     def unlock(self) -> None:
         """Releases the lock."""
-        self.tokens.discard(self.claim.token)
+        self.all.remove(self)
         if self._lock is not None:
             os.close(self._lock)
 
 
 def beating() -> int:
     """Returns the number of heartbeats in this process, each of which is a thread."""
-    return len(_Held.beating)
+    return len(_Held.all)
 
 
 @contextmanager
 def without_heartbeats() -> Iterator[None]:
     """Lets the heartbeats of this process rest while the block forks it."""
-    resting = list(_Held.beating)
+    resting = list(_Held.all)
     for held in resting:
         held.rest()
     try:
@@ -421,87 +517,13 @@ def without_heartbeats() -> Iterator[None]:
             held.beat()
 
 
-def _create(output: str, number: int) -> _Held | None:
-    """Creates the claim with a number; None if another run was faster."""
-    owner = Owner.here()
-    claim = Claim(output, number, owner.token)
-    if not files.is_local(output):
-        is_made = files.create(claim.path, owner.to_bytes())
-        # The client repeats a request whose answer was lost.
-        is_made = is_made or Owner.read(claim.path) == owner
-        return _Held(claim, owner, None) if is_made else None
-    lock = None
-    with files.writing(claim.path):
-        try:
-            files.make_folder(claim.folder)
-            lock = os.open(claim.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            with suppress(OSError, AttributeError):  # without locks
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(lock, owner.to_bytes())
-        except OSError as error:
-            if lock is not None:
-                os.close(lock)
-                os.remove(claim.path)
-            delete_empty([claim.folder])
-            # The other run made it first, or is deleting the folder.
-            if isinstance(error, FileExistsError | FileNotFoundError):
-                return None
-            raise
-    return _Held(claim, owner, lock)
-
-
-def _is_free(path: str, content: bytes) -> bool:
-    """Whether an output may be taken over from the owner of a claim."""
-    owner, here = Owner.parse(content), Owner.here()
-    locked = _is_locked(path) if files.is_local(path) else None
-    if locked:
-        return False
-    if owner is not None:
-        if owner.is_gone:
-            return True
-        if owner.boot == here.boot != "":
-            if locked is False:
-                return True
-            if owner.processes == here.processes:
-                if owner.process == here.process:
-                    # It may not have reached the store to give the claim up.
-                    return owner.token not in _Held.tokens
-                return _start_of(owner.process) != owner.started
-        elif owner.host == here.host and owner.boot:
-            return True  # the machine was started again
-    return _stands_still(path, content)
-
-
-def _stands_still(path: str, content: bytes) -> bool:
-    """Whether a claim stays the same for a while, or is given up in that time."""
-    deadline = time.monotonic() + WATCH_S
-    while time.monotonic() < deadline:
-        time.sleep(WATCH_S / 50)
-        now = _content(path)
-        if now != content:
-            owner = Owner.parse(now)
-            return now is None or (owner is not None and owner.is_gone)
-    return True
-
-
-def _is_locked(path: str) -> bool | None:
-    """Whether a process holds the lock of a claim; None: this does not show."""
-    try:
-        with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (OSError, AttributeError):  # there are no locks here
-        return None
-    return False
-
-
 def _path_of(output: str, number: int) -> str:
     return files.join(output, WORK_FOLDER, CLAIMS, str(number))
 
 
-def _names(folder: str) -> list[str]:
+def _names(output: str) -> list[str]:
     """The names of the claims, and on this machine of their folders."""
+    folder = files.join(output, WORK_FOLDER, CLAIMS)
     if not files.is_local(folder):
         return list(files.list_files(folder))
     with suppress(FileNotFoundError), files.writing(folder):
@@ -509,21 +531,14 @@ def _names(folder: str) -> list[str]:
     return []
 
 
-def _claims_on(output: str) -> dict[str, bytes]:
-    """Returns the files of all claims, in the order of their numbers."""
-    folder = files.join(output, WORK_FOLDER, CLAIMS)
-    numbers = sorted(int(name) for name in _names(folder) if name.isdecimal())
-    found = {path: _content(path) for path in (_path_of(output, n) for n in numbers)}
-    return {path: content for path, content in found.items() if content is not None}
+def _numbers(output: str) -> list[int]:
+    return sorted(int(name) for name in _names(output) if name.isdecimal())
 
 
-def _number_of(path: str) -> int:
-    return int(path.rpartition("/")[2])
-
-
-def _last_number(output: str) -> int:
-    names = _names(files.join(output, WORK_FOLDER, CLAIMS))
-    return max((int(name) for name in names if name.isdecimal()), default=0)
+def _claims_on(output: str) -> dict[int, bytes]:
+    """Returns the files of all claims by their numbers, in that order."""
+    found = {number: _content(_path_of(output, number)) for number in _numbers(output)}
+    return {number: text for number, text in found.items() if text is not None}
 
 
 def _content(path: str) -> bytes | None:
@@ -531,19 +546,6 @@ def _content(path: str) -> bytes | None:
         return files.read_bytes(path)
     except FileNotFoundError:
         return None
-
-
-def _boot() -> str:
-    """What the start of this machine is called; empty if it is not Linux."""
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-    return ""
-
-
-def _space_of_processes() -> str:
-    with suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")
-    return ""
 
 
 def _start_of(process: int) -> str:

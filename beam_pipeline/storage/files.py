@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
-import google_crc32c
-
 from beam_pipeline.errors import DiskError, InputError, OutputError, is_of_machine
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
@@ -156,9 +154,7 @@ def begin_read(
     if not is_in_store(path):
         return path if is_local(path) else beam_filesystem.open_read(path)
     first = min(max(FIRST_BYTES, expected_bytes), MOST_BEGUN_BYTES)
-    reader = StoreReader(path, first, share)
-    reader.begin()
-    return cast(BinaryIO, reader)
+    return cast(BinaryIO, StoreReader(path, first, share))
 
 
 @contextmanager
@@ -172,21 +168,23 @@ def closing(source: str | BinaryIO) -> Iterator[str | BinaryIO]:
 
 
 def modified_ns(source: str | BinaryIO) -> int:
-    """Returns when a source from :func:`begin_read` was modified; 0 if unknown."""
-    if isinstance(source, str):
-        return os.stat(source).st_mtime_ns
-    return int(getattr(source, "modified_ns", 0))
+    """Returns when a file was last modified; 0 if unknown.
 
-
-def modified_ns_of(path: str) -> int:
-    """Returns when the file at a path was last modified; 0 if unknown.
+    Parameters
+    ----------
+    source : str or binary file
+        The path of the file, or what :func:`begin_read` returned.
 
     Raises
     ------
     FileNotFoundError
-        The file does not exist.
+        There is no file at the path.
     """
-    return modified_ns(path) if is_local(path) else int(_remote(path).modified_ns(path))
+    if not isinstance(source, str):
+        return int(getattr(source, "modified_ns", 0))
+    if is_local(source):
+        return os.stat(source).st_mtime_ns
+    return int(_remote(source).modified_ns(source))
 
 
 def changed_ns(path: str) -> int:
@@ -201,7 +199,7 @@ def changed_ns(path: str) -> int:
         The file does not exist.
     """
     if not is_local(path):
-        return modified_ns_of(path)
+        return modified_ns(path)
     stats = os.stat(path), os.lstat(path)  # a link's target, and the link itself
     return max(max(stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats)
 
@@ -217,11 +215,25 @@ def write_bytes(path: str, content: bytes) -> None:
     if not is_local(path):
         _remote(path).write(path, content)
         return
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """Gives a local file; it becomes the file at the path when the block ends.
+
+    If the block fails, the file is deleted, and the one at the path stays.
+    """
     draft = draft_of(path)
-    with writing(path):
-        with open(draft, "wb") as file:
-            file.write(content)
-        os.replace(draft, path)
+    try:
+        with writing(path), open(draft, "wb") as file:
+            yield file
+        move(draft, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.remove(draft)
+        raise
 
 
 def create(path: str, content: bytes) -> bool:
@@ -234,9 +246,9 @@ def create(path: str, content: bytes) -> bool:
         return bool(_remote(path).create(path, content))
     draft = draft_of(path)
     with writing(path):
-        with open(draft, "wb") as file:
-            file.write(content)
         try:
+            with open(draft, "wb") as file:
+                file.write(content)
             os.link(draft, path)
         except FileExistsError:
             return False
@@ -313,7 +325,7 @@ def draft_path(folder: str, name: str) -> str:
 
 def draft_of(path: str) -> str:
     """Returns a local path for the new content of a file: ``NAME.tmp-...``."""
-    folder, _, name = path.rpartition("/")
+    folder, name = os.path.split(path)
     return draft_path(folder or ".", f"{name}.tmp-{uuid.uuid4().hex}")
 
 
@@ -344,23 +356,6 @@ def move(draft: str, target: str) -> None:
             shutil.copyfile(draft, f"{target}.tmp")
             os.replace(f"{target}.tmp", target)
         os.remove(draft)
-
-
-def concatenate(paths: Iterable[str], draft: str) -> None:
-    """Writes files one after the other into a local file."""
-    with open(draft, "wb") as writer:
-        for path in paths:
-            with open_read(path) as reader:
-                shutil.copyfileobj(reader, writer, 1 << 20)
-
-
-def crc32c_of(path: str) -> int:
-    """Returns the CRC-32C of a file's bytes."""
-    crc = 0
-    with open_read(path) as reader:
-        while block := reader.read(1 << 20):
-            crc = google_crc32c.extend(crc, block)
-    return crc
 
 
 def hash_of(path: str) -> tuple[int, str]:

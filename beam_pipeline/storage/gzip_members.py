@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 from isal import igzip_lib, isal_zlib
@@ -133,7 +132,6 @@ class MemberWriter:
         self._waiting = bytearray()
         self._sha256 = hashlib.sha256()
         self.bytes_written = 0
-        self.crc32c = 0  # of the bytes written to ``file``
 
     def sha256(self) -> str:
         """Returns the SHA-256 of the bytes written to ``file``, in hexadecimal."""
@@ -144,7 +142,6 @@ class MemberWriter:
         content = compress_member(data) if self._compressed else bytes(data)
         self._file.write(content)
         self._sha256.update(content)
-        self.crc32c = google_crc32c.extend(self.crc32c, content)
         self.bytes_written += len(content)
         return len(content)
 

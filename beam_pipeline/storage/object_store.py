@@ -20,13 +20,12 @@ import functools
 import io
 import os
 import re
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from beam_pipeline.errors import InputError, StoreError
 from beam_pipeline.marks import Marks
@@ -50,8 +49,6 @@ _RETRIES: dict[str, Any] = {
 }
 
 _CUT_ANSWER = "list response body"
-_NO_KEY = "audio-tfrecords/no-such-folder"
-
 # The process that started the client, whose threads do not survive a fork.
 _started_in: list[int] = []
 _SPAWN = (
@@ -63,7 +60,7 @@ _METADATA_SERVER = "169.254.169.254"
 _METADATA_SECONDS = 1.0
 
 
-class _Kind(NamedTuple):
+class _Service(NamedTuple):
     """What is particular to the stores of a scheme.
 
     Attributes
@@ -73,8 +70,9 @@ class _Kind(NamedTuple):
     endpoints : tuple
     credentials : str
         Where credentials are looked for, in the words of an error.
-    variables : tuple
-        If any of them is set, the client finds credentials by itself.
+    variables : str
+        How the names of variables begin with which the client finds credentials by
+        itself: a regular expression.
     file : str
         Where the command line of the owner keeps credentials.
     role : tuple
@@ -85,40 +83,27 @@ class _Kind(NamedTuple):
     owner: str
     endpoints: tuple[str, ...]
     credentials: str
-    variables: tuple[str, ...]
+    variables: str
     file: str
     role: tuple[str, str, str, str]
 
 
-_KINDS = {
-    "s3": _Kind(
+_SERVICES = {
+    "s3": _Service(
         "Amazon",
         ("AWS_ENDPOINT_URL",),
         "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
         "~/.aws/credentials, a web identity and the role of the machine",
-        (
-            "AWS_ACCESS_KEY_ID",
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-            "AWS_SKIP_SIGNATURE",
-            "AWS_WEB_IDENTITY_TOKEN_FILE",
-        ),
+        "AWS_(ACCESS_KEY_ID|CONTAINER_CREDENTIALS|SKIP_SIGNATURE|WEB_IDENTITY)",
         "~/.aws/credentials",
         ("PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60"),
     ),
-    "gs": _Kind(
+    "gs": _Service(
         "Google",
         ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
         "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the service "
         "account of the machine",
-        (
-            "GOOGLE_APPLICATION_CREDENTIALS",
-            "GOOGLE_BEARER_TOKEN",
-            "GOOGLE_SERVICE_ACCOUNT",
-            "GOOGLE_SERVICE_ACCOUNT_KEY",
-            "GOOGLE_SERVICE_ACCOUNT_PATH",
-            "GOOGLE_SKIP_SIGNATURE",
-        ),
+        "GOOGLE_(APPLICATION_CREDENTIALS|BEARER_TOKEN|SERVICE_ACCOUNT|SKIP_SIGNATURE)",
         "~/.config/gcloud/application_default_credentials.json",
         (
             "GET",
@@ -134,15 +119,21 @@ _MESSAGE = re.compile(r'message: "([^"]+)"')
 
 def is_in_store(path: str) -> bool:
     """Whether a path has the scheme of a store that this module serves."""
-    return path.partition("://")[0] in _KINDS
+    return path.partition("://")[0] in _SERVICES
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """Returns the scheme, the bucket and the key of an object."""
+    scheme, _, rest = path.partition("://")
+    bucket, _, key = rest.partition("/")
+    return scheme, bucket, key
 
 
 def _split(path: str) -> tuple[Any, str]:
     """Returns the client of a path's bucket, and the object's key."""
     if _started_in and _started_in[0] != os.getpid():
         raise StoreError(path, "the store's client was used before a fork", _SPAWN)
-    scheme, _, rest = path.partition("://")
-    bucket, _, key = rest.partition("/")
+    scheme, bucket, key = _parts(path)
     if not bucket:
         raise InputError(f"{path} names no bucket: write {scheme}://BUCKET/FOLDER.")
     return _client(scheme, bucket), key
@@ -167,27 +158,29 @@ def _client(scheme: str, bucket: str) -> Any:
         if emulator and not os.environ.get("GOOGLE_BASE_URL"):
             address = emulator if "://" in emulator else f"http://{emulator}"
             options["base_url"] = address
-        return GCSStore(bucket, **options, **_access(_KINDS[scheme]))
+        return GCSStore(bucket, **options, **_access(scheme))
     if not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION"):
         options["region"] = "us-east-1"
-    return S3Store(bucket, **{**options, **_access(_KINDS[scheme])})
+    return S3Store(bucket, **{**options, **_access(scheme)})
 
 
-def _access(kind: _Kind) -> dict[str, Any]:
+def _access(scheme: str) -> dict[str, Any]:
     """Returns the credentials that the client does not find by itself.
 
     Requests are unsigned if there are none.
     """
-    if any(os.environ.get(name) for name in kind.variables):
+    service, environment = _SERVICES[scheme], os.environ
+    if any(re.match(service.variables, n) for n, value in environment.items() if value):
         return {}
-    is_amazon = kind is _KINDS["s3"]
-    if not is_amazon and os.environ.get("STORAGE_EMULATOR_HOST"):
+    if scheme == "gs" and environment.get("STORAGE_EMULATOR_HOST"):
         return {"bearer_token": "emulator"}
-    path = (is_amazon and os.environ.get("AWS_SHARED_CREDENTIALS_FILE")) or kind.file
+    path = service.file
+    if scheme == "s3":
+        path = environment.get("AWS_SHARED_CREDENTIALS_FILE") or path
     has_file = os.path.isfile(os.path.expanduser(path))
-    if is_amazon and (has_file or os.environ.get("AWS_PROFILE")):
+    if scheme == "s3" and (has_file or environment.get("AWS_PROFILE")):
         return _boto3_access()
-    if has_file or _machine_has_role(*kind.role):
+    if has_file or _machine_has_role(*service.role):
         return {}
     return {"skip_signature": True}
 
@@ -254,12 +247,13 @@ def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
 
     text = str(error)
     first = text.partition("\n")[0]
-    scheme, _, rest = path.partition("://")
-    bucket, kind = rest.partition("/")[0], _KINDS[scheme]
+    scheme, bucket, _ = _parts(path)
+    service = _SERVICES[scheme]
     if "<Code>NoSuchBucket</Code>" in text:
         return InputError(
             f"{path}: there is no bucket {bucket!r}. Check its name. If the store is "
-            f"not {kind.owner}'s, set {' or '.join(kind.endpoints)} to its address."
+            f"not {service.owner}'s, set {' or '.join(service.endpoints)} to its "
+            "address."
         )
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "there is no such object", path)
@@ -269,7 +263,7 @@ def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
         return StoreError(
             path,
             f"the store refuses access to the bucket {bucket!r}, or to this part of it",
-            f"Credentials are looked for in {kind.credentials}: {found}. They must "
+            f"Credentials are looked for in {service.credentials}: {found}. They must "
             "allow listing, reading and, for an output, writing (without the right to "
             "list, the store also refuses access to missing objects).",
         )
@@ -277,22 +271,8 @@ def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
     return StoreError(path, first + (f" ({message[1]})" if message else ""))
 
 
-@functools.lru_cache(maxsize=64)
-def _require_bucket(scheme: str, bucket: str) -> None:
-    """Raises InputError if a bucket does not exist, which HEAD does not report."""
-    import obstore
-
-    try:
-        with _explained(f"{scheme}://{bucket}"):
-            next(iter(obstore.list(_client(scheme, bucket), prefix=_NO_KEY)), None)
-    except StoreError:
-        return  # reading may be allowed where listing is not
-
-
-@functools.lru_cache(maxsize=1)
-def _pool_of(process: int) -> ThreadPoolExecutor:
-    """Returns this process's pool of threads that wait for answers."""
-    return ThreadPoolExecutor(REQUESTS_AT_ONCE, f"store-{process}")
+# Threads that wait for answers.
+_pool = ThreadPoolExecutor(REQUESTS_AT_ONCE, "store")
 
 
 class Piece(NamedTuple):
@@ -306,7 +286,14 @@ class Piece(NamedTuple):
 
 def _begin(path: str, start: int, stop: int) -> Future[Piece]:
     """Sends a request for a range of bytes without waiting for its answer."""
-    return _pool_of(os.getpid()).submit(_get, path, start, stop)
+    _split(path)  # after a fork, the pool has no threads
+    return _pool.submit(_get, path, start, stop)
+
+
+def _awaited(request: Future[Piece]) -> Piece:
+    """Returns the answer to a request. To wait for it is no work on a clip."""
+    with Marks.waiting():
+        return request.result()
 
 
 def _get(path: str, start: int, stop: int) -> Piece:
@@ -322,13 +309,12 @@ def _get(path: str, start: int, stop: int) -> Piece:
             content, meta = b"", obstore.head(store, key)
             if meta["size"] > 0:
                 raise
-    modified = meta["last_modified"]
-    return Piece(
-        content,
-        meta["size"],
-        meta["e_tag"] or str(modified),
-        int(modified.timestamp() * 1e9),
-    )
+    e_tag = meta["e_tag"] or str(meta["last_modified"])
+    return Piece(content, meta["size"], e_tag, _time_ns(meta))
+
+
+def _time_ns(meta: Any) -> int:
+    return int(meta["last_modified"].timestamp() * 1e9)
 
 
 def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]:
@@ -378,30 +364,22 @@ class StoreReader(io.RawIOBase):
     def __init__(self, path: str, first_bytes: int = FIRST_BYTES, share: float = 1.0):
         super().__init__()
         self._path = path
-        _split(path)  # checks it
-        self._first_bytes = first_bytes
         self._share = share
-        self._opening: Future[Piece] | None = None
-        self._lock = threading.Lock()
-        self._head: bytes | None = None
-        self._size = 0
-        self._modified_ns = 0
+        self._first = _begin(path, 0, first_bytes)
         self._position = 0
         self._block = b""
         self._block_start = 0
         self._step = FIRST_BYTES
         self._ahead: tuple[int, Future[Piece]] | None = None
 
-    def begin(self) -> None:
-        """Sends the first request without waiting for its answer."""
-        if self._opening is None:
-            self._opening = _begin(self._path, 0, self._first_bytes)
+    @functools.cached_property
+    def _head(self) -> Piece:
+        return _awaited(self._first)
 
     @property
     def modified_ns(self) -> int:
         """When the object was last modified, in nanoseconds since 1970."""
-        self._ensure_open()
-        return self._modified_ns
+        return self._head.modified_ns
 
     def readable(self) -> bool:
         return True
@@ -413,14 +391,12 @@ class StoreReader(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._ensure_open()
-        base = (0, self._position, self._size)[whence]
+        base = (0, self._position, self._head.size)[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        self._ensure_open()
-        wanted = min(len(buffer), self._size - self._position)
+        wanted = min(len(buffer), self._head.size - self._position)
         if wanted <= 0:
             return 0
         start, block = self._block_with(self._position, wanted)
@@ -432,23 +408,22 @@ class StoreReader(io.RawIOBase):
 
     def _block_with(self, position: int, wanted: int) -> tuple[int, bytes]:
         """Returns a range that holds the byte at ``position``, and where it starts."""
-        assert self._head is not None
-        if position < len(self._head):
-            return 0, self._head
+        head = self._head.content
+        if position < len(head):
+            return 0, head
         end = self._block_start + len(self._block)
         if self._block_start <= position < end:
             return self._block_start, self._block
-        sequential = position in (len(self._head), end)
+        sequential = position in (len(head), end)
         self._step = min(2 * self._step, MOST_BYTES) if sequential else FIRST_BYTES
-        with Marks.waiting():
-            if self._ahead is not None and self._ahead[0] == position:
-                self._block = self._ahead[1].result().content
-            else:
-                least = position + max(wanted, FIRST_BYTES)
-                most = min(position + self._step, self._expected_end())
-                stop = min(max(least, most), self._size)
-                self._block = _get(self._path, position, stop).content
-        self._block_start = position
+        if self._ahead is not None and self._ahead[0] == position:
+            request = self._ahead[1]
+        else:
+            least = position + max(wanted, FIRST_BYTES)
+            most = min(position + self._step, self._expected_end())
+            stop = min(max(least, most), self._head.size)
+            request = _begin(self._path, position, stop)
+        self._block_start, self._block = position, _awaited(request).content
         self._ahead = None
         end = position + len(self._block)
         if sequential and end < self._expected_end():
@@ -457,24 +432,17 @@ class StoreReader(io.RawIOBase):
         return self._block_start, self._block
 
     def _expected_end(self) -> int:
-        return min(self._size, int(self._share * self._size) + FIRST_BYTES)
-
-    def _ensure_open(self) -> None:
-        with self._lock:
-            if self._head is not None:
-                return
-            with Marks.waiting():
-                if self._opening is None:
-                    first = _get(self._path, 0, self._first_bytes)
-                else:
-                    first = self._opening.result()
-            self._size, self._modified_ns = first.size, first.modified_ns
-            self._head = first.content
+        size = self._head.size
+        return min(size, int(self._share * size) + FIRST_BYTES)
 
 
-def write(path: str, content: bytes) -> None:
-    """Writes a whole object."""
-    _put(path, content)
+def write(path: str, content: bytes | BinaryIO) -> None:
+    """Writes a whole object; a large one in several parts in parallel."""
+    import obstore
+
+    store, key = _split(path)
+    with _explained(path):
+        obstore.put(store, key, content)
 
 
 def create(path: str, content: bytes) -> bool:
@@ -492,42 +460,33 @@ def create(path: str, content: bytes) -> bool:
 
 
 def upload(local_path: str, path: str) -> None:
-    """Uploads a local file; a large one in several parts in parallel."""
+    """Uploads a local file."""
     with open(local_path, "rb") as file:
-        _put(path, file)
+        write(path, file)
 
 
-def _put(path: str, content: Any) -> None:
+def _meta(path: str) -> Any:
     import obstore
 
     store, key = _split(path)
     with _explained(path):
-        obstore.put(store, key, content)
+        return obstore.head(store, key)
 
 
 def size(path: str) -> int:
     """Returns an object's length in bytes, or -1 if it does not exist."""
-    import obstore
-
-    store, key = _split(path)
+    _, key = _split(path)
     if not key or key.endswith("/"):
         return -1
     try:
-        with _explained(path):
-            return int(obstore.head(store, key)["size"])
+        return int(_meta(path)["size"])
     except FileNotFoundError:
-        scheme, _, rest = path.partition("://")
-        _require_bucket(scheme, rest.partition("/")[0])
         return -1
 
 
 def modified_ns(path: str) -> int:
     """Returns when an object was last modified, in nanoseconds since 1970."""
-    import obstore
-
-    store, key = _split(path)
-    with _explained(path):
-        return int(obstore.head(store, key)["last_modified"].timestamp() * 1e9)
+    return _time_ns(_meta(path))
 
 
 def list_files(folder: str) -> Iterator[str]:
@@ -575,16 +534,9 @@ def _entries(store: Any, key: str) -> Iterator[Any]:
 
 
 def delete(paths: Sequence[str]) -> None:
-    """Deletes objects; ignores objects that do not exist."""
+    """Deletes objects of one bucket; ignores objects that do not exist."""
     import obstore
 
-    by_store: dict[int, tuple[Any, list[str]]] = {}
-    for path in paths:
-        store, key = _split(path)
-        by_store.setdefault(id(store), (store, []))[1].append(key)
-    for store, keys in by_store.values():
-        try:
-            with _explained(paths[0]):
-                obstore.delete(store, keys)
-        except FileNotFoundError:
-            continue
+    store, _ = _split(paths[0])
+    with suppress(FileNotFoundError), _explained(paths[0]):
+        obstore.delete(store, [_parts(path)[2] for path in paths])

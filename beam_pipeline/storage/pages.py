@@ -15,10 +15,10 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.hashing import bytes_sha256
@@ -73,8 +73,8 @@ class Page(NamedTuple):
             yield Place(self.name, offset, length)
 
 
-class Pages(Sequence[Any]):
-    """The values of some pages, in order; each is read when it is asked for.
+class Pages:
+    """The values of some pages, in order; each page is read when it is asked for.
 
     Parameters
     ----------
@@ -86,37 +86,38 @@ class Pages(Sequence[Any]):
         self._folder = folder
         self._pages = tuple(pages)
 
-    def __len__(self) -> int:
-        return sum(len(page.lengths) for page in self._pages)
-
     def places(self) -> Iterator[Place]:
         """Yields the places of the values."""
         return (place for page in self._pages for place in page.places())
 
     def __iter__(self) -> Iterator[Any]:
         for page in self._pages:
-            content = memoryview(_read(page.name, self._folder))
+            with _opened(page.name, self._folder) as file:
+                content = memoryview(file.read())
             for _, offset, length in page.places():
                 yield _unpacked(content[offset : offset + length])
 
-    def __getitem__(self, index: Any) -> Any:
-        chosen = list(self.places())[index]
-        if isinstance(chosen, Place):
-            return read_place(chosen, self._folder)
-        return [read_place(place, self._folder) for place in chosen]
 
+def read_place(place: Place, folder: str) -> Any:
+    """Returns the value at a place of a page of this folder.
 
-def _read(name: str, folder: str) -> bytes:
-    """Returns the bytes of a page."""
-    with _naming_a_page_that_is_gone(path := _path(folder, name)):
-        return files.read_bytes(path)
+    Raises
+    ------
+    IncompleteRun
+        If the page is gone.
+    """
+    with _opened(place.page, folder) as file:
+        file.seek(place.offset)
+        return _unpacked(file.read(place.length))
 
 
 @contextmanager
-def _naming_a_page_that_is_gone(path: str) -> Iterator[None]:
-    """Raises IncompleteRun if the block does not find the page."""
+def _opened(name: str, folder: str) -> Iterator[BinaryIO]:
+    """Opens a page; raises IncompleteRun if it is gone."""
+    path = files.join(folder, PAGES, name)
     try:
-        yield
+        with files.open_read(path) as file:
+            yield file
     except FileNotFoundError as error:
         raise IncompleteRun(
             f"{path} was deleted while the run used it, or a run on another machine "
@@ -135,14 +136,17 @@ class PageWriter:
 
     def add(self, value: Any) -> None:
         """Adds a value; writes a page if it is full."""
-        packed = _packed(value)
+        # ISA-L is faster than zlib, but its bytes depend on an address.
+        packed = zlib.compress(stable_bytes(value), _LEVEL)
         self._waiting.append(packed)
         self._bytes += len(packed)
         if self._bytes >= PAGE_BYTES:
             self._write()
 
     def _write(self) -> None:
-        page = _write(self._waiting, self._folder)
+        content = b"".join(self._waiting)
+        page = Page(bytes_sha256(content), tuple(map(len, self._waiting)))
+        files.write_bytes(files.join(self._folder, PAGES, page.name), content)
         self._pages.append(page)
         self._waiting, self._bytes = [], 0
 
@@ -155,35 +159,10 @@ class PageWriter:
 
 def write_page(value: Any, folder: str) -> Page:
     """Writes a page with one value."""
-    return _write([_packed(value)], folder)
-
-
-def read_place(place: Place, folder: str) -> Any:
-    """Returns the value at a place of a page of this folder.
-
-    Raises
-    ------
-    IncompleteRun
-        If the page is gone.
-    """
-    path = _path(folder, place.page)
-    with _naming_a_page_that_is_gone(path), files.open_read(path) as file:
-        file.seek(place.offset)
-        return _unpacked(file.read(place.length))
-
-
-def _write(packed: Sequence[bytes], folder: str) -> Page:
-    content = b"".join(packed)
-    name = bytes_sha256(content)
-    path = _path(folder, name)
-    if files.is_local(path):
-        files.make_folder(files.join(folder, PAGES))
-    files.write_bytes(path, content)
-    return Page(name, tuple(map(len, packed)))
-
-
-def _path(folder: str, name: str) -> str:
-    return files.join(folder, PAGES, name)
+    writer = PageWriter(folder)
+    writer.add(value)
+    (page,) = writer.finish()
+    return page
 
 
 def stable_bytes(value: Any) -> bytes:
@@ -196,11 +175,6 @@ def stable_bytes(value: Any) -> bytes:
     pickler.fast = True
     pickler.dump(value)
     return buffer.getvalue()
-
-
-def _packed(value: Any) -> bytes:
-    # ISA-L is faster than zlib, but its bytes depend on an address.
-    return zlib.compress(stable_bytes(value), _LEVEL)
 
 
 def _unpacked(packed: bytes | memoryview) -> Any:

@@ -23,12 +23,13 @@ def create_parquet(path: str, schema: Any, **options: Any) -> Iterator[Any]:
     """
     import pyarrow.parquet as pq
 
-    draft = files.draft_of(path)
-    with pq.ParquetWriter(
-        draft, schema, compression="zstd", write_page_checksum=True, **options
-    ) as writer:
+    with (
+        files.replacing(path) as file,
+        pq.ParquetWriter(
+            file, schema, compression="zstd", write_page_checksum=True, **options
+        ) as writer,
+    ):
         yield writer
-    files.move(draft, path)
 
 
 @contextmanager

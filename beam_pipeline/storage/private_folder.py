@@ -2,8 +2,7 @@
 
 ::
 
-    audio-tfrecords-USER/run-X/        the temporary files of a process
-    audio-tfrecords-USER/run-X.lock    locked until that process, and its forks, end
+    audio-tfrecords-USER/run-X/    locked until its process, and the forks of it, end
 
 Whoever is killed leaves its folder. The next process that needs one deletes it.
 """
@@ -15,10 +14,8 @@ import os
 import shutil
 import stat
 import tempfile
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
 
 try:
     import fcntl
@@ -63,8 +60,13 @@ def temporary_folder() -> Iterator[str]:
     try:
         yield folder
     finally:
-        _delete(folder, lock)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
         delete_abandoned()
+
+
+# What folder_of_process() has made, by process and place: TMPDIR may change.
+_made: dict[tuple[int, str], str] = {}
 
 
 def folder_of_process() -> str:
@@ -72,59 +74,33 @@ def folder_of_process() -> str:
 
     It stays until another process looks for folders of processes that have ended.
     """
-    own = _OwnFolder.process == os.getpid() and os.path.isdir(_OwnFolder.path)
-    # TMPDIR may have changed.
-    if not own or os.path.dirname(_OwnFolder.path) != private_folder():
-        if _OwnFolder.lock is not None:
-            _OwnFolder.lock.close()  # a fork's copy: the parent keeps its lock
-        _OwnFolder.path, _OwnFolder.lock = _locked_folder()
-        _OwnFolder.process = os.getpid()
-    return _OwnFolder.path
-
-
-class _OwnFolder:
-    """What :func:`folder_of_process` has made."""
-
-    process = 0
-    path = ""
-    lock: IO[str] | None = None  # open, because that holds the lock
+    key = os.getpid(), private_folder()
+    if not os.path.isdir(_made.get(key, "")):
+        _made[key], _ = _locked_folder()  # the lock ends with the process
+    return _made[key]
 
 
 def delete_abandoned() -> None:
     """Deletes the folders of processes that have ended."""
-    if fcntl is None:
-        return
-    for path in glob.glob(os.path.join(glob.escape(private_folder()), "run-*.lock")):
-        with suppress(FileNotFoundError), open(path, "r+") as lock:
-            if _lock(lock):
-                _delete(path.removesuffix(".lock"), lock)
+    for folder in glob.glob(os.path.join(glob.escape(private_folder()), "run-*")):
+        # Without locks, nothing shows who has ended.
+        with suppress(OSError, AttributeError):
+            lock = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
-def _locked_folder() -> tuple[str, IO[str]]:
-    """Makes a folder beside a file that this process has locked."""
+def _locked_folder() -> tuple[str, int]:
+    """Makes a folder that this process has locked, as long as the lock is open."""
     while True:
-        folder = os.path.join(private_folder(), f"run-{uuid.uuid4().hex}")
-        lock = open(f"{folder}.lock", "w")  # noqa: SIM115
-        # Another process may have looked before the file was locked, and deleted it.
-        if _lock(lock) and os.path.exists(lock.name):
-            os.mkdir(folder, 0o700)
+        folder = tempfile.mkdtemp(prefix="run-", dir=private_folder())
+        lock = os.open(folder, os.O_RDONLY)
+        with suppress(OSError, AttributeError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another process may have looked before the folder was locked, and deleted it.
+        if os.path.isdir(folder):
             return folder, lock
-        lock.close()
-
-
-def _lock(file: IO[str]) -> bool:
-    """Locks a file; False if another process has."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _delete(folder: str, lock: IO[str]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(FileNotFoundError):
-        os.remove(lock.name)
-    lock.close()
+        os.close(lock)

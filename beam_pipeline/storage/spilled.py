@@ -12,7 +12,8 @@ import pickle
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar, cast, overload
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast
 
 from beam_pipeline.storage import files
 
@@ -109,37 +110,25 @@ class SortedValues(Sequence[_T]):
         return self._count
 
     def __iter__(self) -> Iterator[_T]:
-        return self._select()
-
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[_T]: ...
-
-    def __getitem__(self, index: int | slice) -> _T | list[_T]:
-        chosen = range(self._count)[index]
-        if isinstance(chosen, int):
-            return next(self._select(f"LIMIT 1 OFFSET {chosen}"))
-        return [self[k] for k in chosen]
-
-    def __eq__(self, other: object) -> bool:
-        """Whether another sequence has the same values in the same order."""
-        if not isinstance(other, Sequence) or len(other) != len(self):
-            return False
-        return all(mine == its for mine, its in zip(self, other, strict=True))
-
-    def _select(self, limit: str = "") -> Iterator[_T]:
         # The index holds only keys, so it is sorted faster than the values would be.
         with _storing():
             self._database.execute(
                 "CREATE INDEX IF NOT EXISTS in_order ON kept (k0, k1, k2)"
             )
         found = self._database.execute(
-            "SELECT value FROM kept INDEXED BY in_order "
-            f"ORDER BY k0, k1, k2, rowid {limit}"
+            "SELECT value FROM kept INDEXED BY in_order ORDER BY k0, k1, k2, rowid"
         )
         return (pickle.loads(value) for (value,) in found)
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(self._count)[index]
+        if isinstance(chosen, int):
+            return next(islice(self, chosen, None))
+        return [self[k] for k in chosen]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another sequence has the same values in the same order."""
+        return isinstance(other, Sequence) and list(self) == list(other)
 
     def close(self) -> None:
         """Frees the memory, and the disk."""

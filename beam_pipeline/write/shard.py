@@ -270,7 +270,6 @@ class ShardDraft:
             self._seen,
             Members.of(self._members).pack(),
             rows.pack(),
-            self._writer.crc32c,
             clips,
         )
 

@@ -99,7 +99,6 @@ def pretend_to_write(job, folder, writers, writer):
             hashlib.sha256(shard.name.encode()).hexdigest(),
             members=Members(sizes, np.ones_like(sizes)).pack(),
             windows=rows.pack(),
-            crc32c=0,
         )
         infos.add(info)
     return WrittenPages(list(infos.finish()), [])

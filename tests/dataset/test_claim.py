@@ -116,7 +116,7 @@ def test_in_a_store_a_claim_stays_that_was_given_up(bucket: str) -> None:
     for number in (1, 2):
         with claimed(output) as claim:
             assert claim.number == number
-        owner = Owner.read(claim.path)
+        owner = Owner.parse(files.read_bytes(claim.path))
         assert owner is not None
         assert owner.is_gone
         assert list(files.list_files(output)) == [f"_work/claims/{number}"]
@@ -251,11 +251,13 @@ def commits(claim: Claim, folder: Path) -> dict[str, Callable[[], None]]:
         "move": lambda: claim.move(str(draft), target),
         "write": lambda: claim.write(target, b"late"),
         "discard": lambda: claim.discard(target),
-        "discard_folder": lambda: claim.discard_folder(f"{claim.output}/train"),
+        "discard a folder": lambda: claim.discard(
+            f"{claim.output}/train", is_folder=True
+        ),
     }
 
 
-@pytest.mark.parametrize("action", ["move", "write", "discard", "discard_folder"])
+@pytest.mark.parametrize("action", ["move", "write", "discard", "discard a folder"])
 @pytest.mark.parametrize("is_late", [False, True])
 def test_who_slept_changes_nothing(
     output: str, tmp_path: Path, action: str, is_late: bool,
@@ -324,9 +326,9 @@ def stamp(**options: Any) -> dict[str, Any]:
     return {"recipe": options, "inputs": [], "writer": {}, "code": {}}
 
 
-NOTHING = Found([], None, False, None, None, False, False)
-RUN = NOTHING._replace(held=["records-00000-of-00002.tfrecord.gz"], has_run=True)
-OLD = NOTHING._replace(held=["metadata.json", "schema.pbtxt"], data_set="old")
+NOTHING = Found([])
+RUN = Found(["records-00000-of-00002.tfrecord.gz"], stamp={})
+OLD = Found(["metadata.json", "schema.pbtxt"], "old")
 MINE, OTHER = stamp(win_len=1), stamp(win_len=2)
 
 
@@ -340,21 +342,26 @@ MINE, OTHER = stamp(win_len=1), stamp(win_len=2)
         (RUN._replace(stamp=MINE, is_useless=True), False, Case.CONTINUE),
         (RUN._replace(stamp=MINE, is_damaged=True), False, Case.CONTINUE),
         (RUN._replace(stamp=OTHER), False, "`win_len` was 2, here it is 1"),
-        (RUN._replace(stamp=None), False, "cannot be read"),
+        (RUN, False, "cannot be read"),
         (RUN._replace(stamp=OTHER), True, Case.BEGIN),
         (RUN._replace(stamp=OTHER, is_useless=True), False, Case.BEGIN),
-        (RUN._replace(has_run=False), False, "holds a data set"),
-        (RUN._replace(has_run=False, is_damaged=True), False, Case.REPAIR),
-        (RUN._replace(has_run=False, is_damaged=True), True, Case.BEGIN),
+        (RUN._replace(stamp=None), False, "holds a data set"),
+        (RUN._replace(stamp=None, is_damaged=True), False, Case.REPAIR),
+        (RUN._replace(stamp=None, is_damaged=True), True, Case.BEGIN),
         (OLD, False, "holds a data set"),
         (OLD, True, Case.REPLACE),
         (OLD._replace(held=["metadata.json", "thesis.txt"]), True, "thesis.txt"),
-        (OLD._replace(has_run=True, stamp=MINE, replaces="old"), True, Case.CONTINUE),
-        (OLD._replace(has_run=True, stamp=MINE, replaces="old"), False, "data set"),
-        (OLD._replace(has_run=True, stamp=OTHER, replaces="old"), True, Case.REPLACE),
-        (OLD._replace(has_run=True, stamp=MINE, replaces="older"), True, Case.REPLACE),
+        (OLD._replace(stamp=MINE, replaces="old"), True, Case.CONTINUE),
+        (OLD._replace(stamp=MINE, replaces="old"), False, "data set"),
+        (OLD._replace(stamp=OTHER, replaces="old"), True, Case.REPLACE),
+        (OLD._replace(stamp=MINE, replaces="older"), True, Case.REPLACE),
         (NOTHING._replace(held=["thesis.txt"]), False, "thesis.txt"),
         (NOTHING._replace(held=["thesis.txt"]), True, "thesis.txt"),
+        (OLD._replace(difference=None), False, Case.DONE),
+        (OLD._replace(difference=None, stamp=OTHER), False, Case.DONE),
+        (OLD._replace(difference="other clips"), False, "other clips"),
+        (OLD._replace(stamp=MINE, is_switched=True), True, Case.DONE),
+        (OLD._replace(stamp=OTHER, is_switched=True), True, Case.REPLACE),
     ],
 )
 def test_what_is_found_decides_what_a_run_does(

@@ -3,6 +3,7 @@
 import os
 import pty
 import threading
+from functools import partial
 
 from beam_pipeline.dataset.progress import make_bar
 from beam_pipeline.dataset.work_folder import RunProgress, Totals
@@ -30,9 +31,9 @@ def test_progress_never_goes_back(monkeypatch):
 
     monkeypatch.setattr(watching, "read_progress", read)
     monkeypatch.setattr(watching, "WATCH_S", 0.001)
-    with watching.watching("work", watch):
+    with watching.watching(watch, partial(watching.progress_in, "work")):
         assert over.wait(30)
-    assert seen == [TOTALS, (0, 0.0), (4, 2.0), (6, 3.0), (6, 3.0)]
+    assert seen == [TOTALS, (0, 0.0), (4, 2.0), (4, 2.0), (6, 3.0), (6, 3.0)]
 
 
 def test_writers_are_summed_and_reported_at_the_end():

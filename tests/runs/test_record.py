@@ -26,7 +26,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.job_start import nothing_left
+from beam_pipeline.dataset.job_start import _nothing_left
 from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
@@ -816,7 +816,7 @@ def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
         record(*places, win_len=500, num_shards=3)
     receipts = sorted((tmp_path / "out" / "_work" / "receipts").iterdir())
     assert receipts
-    with pytest.raises(EngineError), nothing_left(f"{places[1]}/_work", UNCLAIMED):
+    with pytest.raises(EngineError), _nothing_left(f"{places[1]}/_work", UNCLAIMED):
         raise EngineError("nobody answers")
     assert sorted((tmp_path / "out" / "_work" / "receipts").iterdir()) == receipts
 

@@ -11,7 +11,7 @@ import pytest
 from beam_pipeline import Metadata, Recipe, open_records, record
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.job_difference import job_differences, option_differences
+from beam_pipeline.dataset.job_start import job_differences, option_differences
 from beam_pipeline.dataset.side_by_side import as_recorded, reused_recipe
 from beam_pipeline.elements.record_examples import record_examples
 from beam_pipeline.errors import InputError, OutputError, TooManyRejected

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -314,15 +313,18 @@ def test_to_wait_for_a_store_is_no_work_on_a_clip(bucket, monkeypatch):
     state = new_state()
     during = []
 
-    def watched(request):
-        def send(*arguments):
-            if threading.current_thread() is threading.main_thread():
-                during.append(state.mark())
-            return request(*arguments)
+    class Watched:
+        """The answer to a request, which notes what is marked while it is awaited."""
 
-        return send
+        def __init__(self, *arguments):
+            self._request = begin(*arguments)
 
-    monkeypatch.setattr(object_store, "_get", watched(object_store._get))
+        def result(self):
+            during.append(state.mark())
+            return self._request.result()
+
+    begin = object_store._begin
+    monkeypatch.setattr(object_store, "_begin", Watched)
     with Marks.kept_in(state):
         Marks.mark(SourceRow(0, 0, "long", None, None, ""), "decode")
         seen = {state.mark().serial}

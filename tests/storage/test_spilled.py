@@ -33,12 +33,13 @@ def number_of(value):
 def test_values_are_in_the_order_of_their_keys(keys, at, width):
     pairs = [(key[:width], number) for number, key in enumerate(keys)]
     values = SortedValues(first_of, pairs[:at])
-    assert values == sorted(pairs[:at], key=first_of)
+    assert list(values) == sorted(pairs[:at], key=first_of)
     values.extend(iter(pairs[at:]))
     ordered = sorted(pairs, key=first_of)  # stable, as SortedValues
     assert list(values) == list(values) == ordered
     assert [values[k] for k in range(len(values))] == ordered
     assert values[-2:] == ordered[-2:]
+    assert values == ordered
     assert (values == ordered[:-1]) == (not ordered)
 
 
