@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -38,14 +37,8 @@ from beam_pipeline.errors import (
     TooManyRejected,
     WorkerDied,
 )
-from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.pipeline import sink, stages
-from beam_pipeline.pipeline.graph import (
-    finish,
-    plan_shards,
-    write_shards,
-)
+from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.read.already_recorded import (
     DAMAGED_FILE,
@@ -53,43 +46,18 @@ from beam_pipeline.read.already_recorded import (
     OTHER_EXAMPLES,
     OTHER_INPUTS,
 )
-from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.storage.tfrecord import read_any_records
+from tests.data_sets import contents, examples_in, problems_in, rejects_in, shards_in
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
 pytestmark = pytest.mark.runs
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-def examples_of(folder: Path, metadata: Metadata) -> list[dict]:
-    """Every example, shard after shard."""
-    examples = []
-    for split in metadata.splits.values():
-        for shard in split.shards:
-            with (folder / shard.file).open("rb") as file:
-                examples += decode_examples(
-                    list(read_any_records(file)), metadata.features
-                )
-    return examples
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def rejected(folder: Path) -> list[dict]:
-    return [json.loads(s) for s in (folder / "rejected.jsonl").read_text().splitlines()]
 
 
 def expect_complete(
@@ -109,13 +77,11 @@ def expect_complete(
         np.testing.assert_array_equal(example["signal"], samples)
 
 
-def test_a_folder_becomes_a_complete_data_set(tmp_path: Path) -> None:
+def test_a_folder_becomes_a_complete_data_set(out: Path, tmp_path: Path) -> None:
     sounds = write_corpus(tmp_path / "in")
     (tmp_path / "in" / "notes.md").write_text("not a sound")
-    metadata = record(
-        str(tmp_path / "in"), str(tmp_path / "out"), win_len=500, hop=250, num_shards=3
-    )
-    examples = examples_of(tmp_path / "out", metadata)
+    metadata = record(tmp_path / "in", out, win_len=500, hop=250, num_shards=3)
+    examples = examples_in(out)
     expect_complete(examples, sounds, 500, 250)
     names = sorted(sounds)
     for example in examples:
@@ -131,9 +97,9 @@ def test_a_folder_becomes_a_complete_data_set(tmp_path: Path) -> None:
     assert split.seconds == pytest.approx(len(examples) * 500 / RATE)
     sizes = [shard.examples for shard in split.shards]
     assert max(sizes) - min(sizes) <= 1
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
-    assert not (tmp_path / "out" / "_work").exists()
-    manifest = pq.read_table(tmp_path / "out" / "manifest.parquet").to_pylist()
+    assert problems_in(out) == []
+    assert not (out / "_work").exists()
+    manifest = pq.read_table(out / "manifest.parquet").to_pylist()
     assert {row["path"]: row["frames"] for row in manifest} == {
         name: len(samples) for name, samples in sounds.items()
     }
@@ -142,61 +108,51 @@ def test_a_folder_becomes_a_complete_data_set(tmp_path: Path) -> None:
     )
 
 
-def test_elements_per_file_and_num_elems_are_exact(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
-    metadata = record(
-        str(tmp_path / "in"),
-        str(tmp_path / "out"),
-        win_len=500,
-        elements_per_file=4,
-        num_elems=10,
-    )
+def test_elements_per_file_and_num_elems_are_exact(corpus: Path, out: Path) -> None:
+    metadata = record(corpus, out, win_len=500, elements_per_file=4, num_elems=10)
     split = metadata.splits["records"]
     assert [shard.examples for shard in split.shards] == [4, 4, 2]
     assert [shard.file for shard in split.shards] == [
         f"records-0000{k}-of-00003.tfrecord.gz" for k in range(3)
     ]
-    assert len(examples_of(tmp_path / "out", metadata)) == 10
+    assert len(examples_in(out)) == 10
 
 
-def test_listed_order_is_the_order_of_names(tmp_path: Path) -> None:
+def test_listed_order_is_the_order_of_names(out: Path, tmp_path: Path) -> None:
     sounds = write_corpus(tmp_path / "in")
-    metadata = record(
-        str(tmp_path / "in"), str(tmp_path / "out"), win_len=500, order="listed"
-    )
-    places = [
-        (e["filepath"], int(e["win_start_idx"]))
-        for e in examples_of(tmp_path / "out", metadata)
-    ]
+    record(tmp_path / "in", out, win_len=500, order="listed")
+    places = [(e["filepath"], int(e["win_start_idx"])) for e in examples_in(out)]
     assert places == sorted(places)
     assert {name for name, _ in places} == set(sounds)
 
 
-def test_a_seed_changes_the_order_and_nothing_else(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
+def test_a_seed_changes_the_order_and_nothing_else(
+    corpus: Path, tmp_path: Path
+) -> None:
     orders = []
     for seed in (0, 1):
         out = tmp_path / f"out{seed}"
-        metadata = record(str(tmp_path / "in"), str(out), win_len=500, seed=seed)
-        orders.append([e["filepath"] for e in examples_of(out, metadata)])
+        record(corpus, str(out), win_len=500, seed=seed)
+        orders.append([e["filepath"] for e in examples_in(out)])
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1])
 
 
-def test_the_same_bytes_from_any_number_of_workers(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
+def test_the_same_bytes_from_any_number_of_workers(
+    corpus: Path, tmp_path: Path
+) -> None:
     features = {"mel": "log_mel(n_fft=256,hop=64,n_mels=8)", "signal": "identity()"}
     results = []
     for name, workers in (("a", 1), ("b", 2), ("c", 3), ("d", 1)):
         record(
-            str(tmp_path / "in"),
+            corpus,
             str(tmp_path / name),
             win_len=500,
             elements_per_file=7,
             workers=workers,
             features=features,
         )
-        results.append(digests(tmp_path / name))
+        results.append(contents(tmp_path / name))
     assert results[0] == results[1] == results[2] == results[3]
 
 
@@ -219,29 +175,26 @@ def test_the_same_bytes_under_another_hash_seed_and_folder(tmp_path: Path) -> No
             env={**os.environ, "PYTHONHASHSEED": seed},
             cwd=REPOSITORY,
         )
-        results.append(digests(tmp_path / place / "out"))
+        results.append(contents(tmp_path / place / "out"))
     assert results[0] == results[1]
 
 
 def test_the_same_examples_where_steps_are_not_fused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_corpus(tmp_path / "in")
     recipe = Recipe(
         win_len=500, elements_per_file=7, features={"x": "identity()|rms_gain()"},
         keep="energy(above_db=-10.81)", copies=1, augment="noise()",
     )  # fmt: skip
-    source = str(tmp_path / "in")
+    source = corpus
     fused = record(source, str(tmp_path / "fused"), recipe=recipe)
     assert 0 < fused.splits["records"].left_out < 100
 
     expand = beam.ParDo.expand
     breaks = multiprocessing.Value("i", 0)  # the writer may be a process of its own
 
-    broken = (stages.EncodeExamples, sink._WriteShards)
-
     def broken_up(step: beam.ParDo, collection: Any) -> Any:
-        if isinstance(step.fn, broken) or step.label == "Map(select_and_augment)":
+        if step.label in ("SelectAndAugment", "EncodeExamples", "WriteShards"):
             with breaks.get_lock():
                 breaks.value += 1
             collection = collection | f"break {breaks.value}" >> beam.Reshuffle()
@@ -260,30 +213,24 @@ def test_the_same_examples_where_steps_are_not_fused(
             assert list(read_any_records(file)) == wanted
 
 
-def test_a_runner_of_beam_is_taken_as_asked(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
-    record(str(tmp_path / "in"), str(tmp_path / "local"), win_len=500)
+def test_a_runner_of_beam_is_taken_as_asked(corpus: Path, tmp_path: Path) -> None:
+    record(corpus, str(tmp_path / "local"), win_len=500)
     record(
-        str(tmp_path / "in"),
-        str(tmp_path / "beam"),
-        win_len=500,
-        beam_args=["--runner=FnApiRunner"],
+        corpus, str(tmp_path / "beam"), win_len=500, beam_args=["--runner=FnApiRunner"]
     )
-    assert digests(tmp_path / "local") == digests(tmp_path / "beam")
+    assert contents(tmp_path / "local") == contents(tmp_path / "beam")
     with raises(
         OptionError, "options of Beam", ["--temp_location=x"], naming="--runner"
     ):
         record(
-            str(tmp_path / "in"),
-            str(tmp_path / "none"),
-            win_len=500,
-            beam_args=["--temp_location=x"],
+            corpus, str(tmp_path / "none"), win_len=500, beam_args=["--temp_location=x"]
         )
 
 
-def test_a_dead_worker_ends_the_run_and_the_next_one_continues(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
-    places = str(tmp_path / "in"), str(tmp_path / "out")
+def test_a_dead_worker_ends_the_run_and_the_next_one_continues(
+    corpus: Path, out: Path
+) -> None:
+    places = corpus, out
     with raises(WorkerDied, naming="SIGKILL"):
         record(
             *places,
@@ -293,13 +240,12 @@ def test_a_dead_worker_ends_the_run_and_the_next_one_continues(tmp_path: Path) -
             features={"x": "tests.sounds:die"},
         )
 
-    assert not (tmp_path / "out" / "metadata.json").exists()
+    assert not (out / "metadata.json").exists()
 
 
 def test_a_script_with_threads_and_no_main_guard_may_use_workers(
-    tmp_path: Path,
+    corpus: Path, out: Path, tmp_path: Path
 ) -> None:
-    write_corpus(tmp_path / "in")
     script = tmp_path / "script.py"
     script.write_text(
         "import threading\n"
@@ -317,45 +263,44 @@ def test_a_script_with_threads_and_no_main_guard_may_use_workers(
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     assert result.stdout == "once\n"
-    metadata = Metadata.load(str(tmp_path / "out"))
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    Metadata.load(out)
+    assert problems_in(out) == []
 
 
-def test_finished_shards_are_not_written_again(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
-    loud = tmp_path / "in" / "cat" / "cat_9.wav"
+def test_finished_shards_are_not_written_again(corpus: Path, out: Path) -> None:
+    loud = corpus / "cat" / "cat_9.wav"
     soundfile.write(loud, np.full(1000, 0.95), RATE, subtype="PCM_16")
     options = {
         "win_len": 500,
         "elements_per_file": 7,
         "features": {"x": "tests.sounds:fail_on_loud"},
     }
-    places = str(tmp_path / "in"), str(tmp_path / "out")
+    places = corpus, out
     with raises(TooManyRejected, naming=["--max-rejected", "1"]):
         record(*places, **options)
-    assert rejected(tmp_path / "out")[0]["path"] == "cat/cat_9.wav"
-    assert "too loud" in rejected(tmp_path / "out")[0]["reason"]
-    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.gz")}
+    assert rejects_in(out)[0]["path"] == "cat/cat_9.wav"
+    assert "too loud" in rejects_in(out)[0]["reason"]
+    before = {p.name: p.stat().st_mtime_ns for p in out.glob("*.gz")}
     metadata = record(*places, max_rejected=1, **options)
-    after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.gz")}
+    after = {p.name: p.stat().st_mtime_ns for p in out.glob("*.gz")}
     # Only the shards with windows of the loud clip are tried again.
     changed = {name for name in after if before[name] != after[name]}
     assert 1 <= len(changed) <= 2
     split = metadata.splits["records"]
     assert metadata.rejected == 1
     assert split.clips == 12
-    assert split.examples == len(examples_of(tmp_path / "out", metadata))
+    assert split.examples == len(examples_in(out))
     assert split.examples == sum(split.examples_per_class.values())
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    assert problems_in(out) == []
 
 
 @pytest.mark.parametrize("by", ["time", "content"])
 def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
-    tmp_path: Path, by: str
+    out: Path, tmp_path: Path, by: str
 ) -> None:
     sounds = write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
-    places = str(tmp_path / "in"), str(tmp_path / "out")
+    places = tmp_path / "in", out
     options = {"win_len": 500, "elements_per_file": 7, "fingerprint": by == "content"}
     with pytest.raises(TooManyRejected):
         record(*places, **options)
@@ -364,11 +309,13 @@ def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
     sounds["dog/dog_1.wav"] = write_sound(path, len(sounds["dog/dog_1.wav"]), seed=99)
     if by == "content":
         os.utime(path, ns=(time_ns, time_ns))
-    metadata = record(*places, max_rejected=1, **options)
-    expect_complete(examples_of(tmp_path / "out", metadata), sounds, 500, 500)
+    record(*places, max_rejected=1, **options)
+    expect_complete(examples_in(out), sounds, 500, 500)
 
 
-def test_a_clip_that_breaks_in_the_middle_leaves_whole_examples(tmp_path: Path) -> None:
+def test_a_clip_that_breaks_in_the_middle_leaves_whole_examples(
+    out: Path, tmp_path: Path
+) -> None:
     write_corpus(tmp_path / "in", classes=("cat",))
     path = tmp_path / "in" / "cat" / "long.flac"
     noise = np.random.default_rng(0).uniform(-0.5, 0.5, 200_000)
@@ -377,32 +324,26 @@ def test_a_clip_that_breaks_in_the_middle_leaves_whole_examples(tmp_path: Path) 
     broken[len(broken) // 2 : len(broken) // 2 + 30_000] = bytes(30_000)
     path.write_bytes(broken)
     metadata = record(
-        str(tmp_path / "in"),
-        str(tmp_path / "out"),
-        win_len=1000,
-        elements_per_file=50,
-        max_rejected=1,
+        tmp_path / "in", out, win_len=1000, elements_per_file=50, max_rejected=1
     )
-    reasons = rejected(tmp_path / "out")
+    reasons = rejects_in(out)
     assert {line["path"] for line in reasons} == {"cat/long.flac"}
-    examples = examples_of(tmp_path / "out", metadata)
+    examples = examples_in(out)
     assert metadata.splits["records"].examples == len(examples)
     assert metadata.rejected == 1
     for example in examples:
         assert example["signal"].shape == (1000,)
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    assert problems_in(out) == []
 
 
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("picked", ["mix", "keep", 0])
-def test_channels(tmp_path: Path, channels: int, picked: str | int) -> None:
+def test_channels(out: Path, tmp_path: Path, channels: int, picked: str | int) -> None:
     samples = write_sound(tmp_path / "in" / "a" / "x.wav", 3000, channels=channels)
-    metadata = record(
-        str(tmp_path / "in"), str(tmp_path / "out"), win_len=1000, channels=picked
-    )
+    record(tmp_path / "in", out, win_len=1000, channels=picked)
     frames = samples.reshape(3000, channels)
     wanted = {"mix": frames.mean(axis=1), "keep": frames.T, 0: frames[:, 0]}[picked]
-    examples = examples_of(tmp_path / "out", metadata)
+    examples = examples_in(out)
     assert len(examples) == 3
     for example in examples:
         start = int(example["win_start_idx"])
@@ -410,36 +351,14 @@ def test_channels(tmp_path: Path, channels: int, picked: str | int) -> None:
         np.testing.assert_allclose(example["signal"], window, atol=1e-7)
 
 
-def test_int16_is_kept(tmp_path: Path) -> None:
+def test_int16_is_kept(out: Path, tmp_path: Path) -> None:
     write_sound(tmp_path / "in" / "a" / "x.wav", 2000)
     samples, _ = soundfile.read(tmp_path / "in" / "a" / "x.wav", dtype="int16")
-    metadata = record(
-        str(tmp_path / "in"), str(tmp_path / "out"), win_len=1000, dtype="int16"
-    )
-    for example in examples_of(tmp_path / "out", metadata):
+    record(tmp_path / "in", out, win_len=1000, dtype="int16")
+    for example in examples_in(out):
         start = int(example["win_start_idx"])
         assert example["signal"].dtype == np.int16
         np.testing.assert_array_equal(example["signal"], samples[start : start + 1000])
-
-
-def test_features_of_ones_own(tmp_path: Path) -> None:
-    sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=1)
-    features = {
-        "spectrum": "tests.sounds:spectrum",
-        "first": "tests.sounds:first_sample",
-        "signal": "identity()",
-    }
-    metadata = record(
-        str(tmp_path / "in"), str(tmp_path / "out"), win_len=500, features=features
-    )
-    assert metadata.features["spectrum"].dtype == "complex64"
-    for example in examples_of(tmp_path / "out", metadata):
-        start = int(example["win_start_idx"])
-        window = sounds["cat/cat_0.wav"][start : start + 500]
-        np.testing.assert_allclose(
-            example["spectrum"], np.fft.rfft(window), rtol=1e-5, atol=1e-5
-        )
-        assert example["first"] == window[0]
 
 
 def bad_folder(tmp_path: Path, content: str) -> str:
@@ -480,24 +399,26 @@ def bad_folder(tmp_path: Path, content: str) -> str:
     ],
 )
 def test_bad_files_are_named_with_the_reason(
-    tmp_path: Path, content: str, error: str, facts: list
+    out: Path, tmp_path: Path, content: str, error: str, facts: list
 ) -> None:
     folder = bad_folder(tmp_path, content)
     with raises(TooManyRejected, naming=["1", "2", "a/bad"]):
-        record(folder, str(tmp_path / "out"), win_len=1000)
-    assert not (tmp_path / "out" / "metadata.json").exists()
-    metadata = record(folder, str(tmp_path / "out"), win_len=1000, max_rejected="50%")
-    (line,) = rejected(tmp_path / "out")
+        record(folder, out, win_len=1000)
+    assert not (out / "metadata.json").exists()
+    metadata = record(folder, out, win_len=1000, max_rejected="50%")
+    (line,) = rejects_in(out)
     assert line["path"].startswith("a/bad")
     assert (line["error"], line["stage"]) == (error, "probe")
     assert_names(line["reason"], *facts)
     assert metadata.splits["records"].examples == 2
 
 
-def test_truncated_and_not_finite_files_are_taken_if_allowed(tmp_path: Path) -> None:
+def test_truncated_and_not_finite_files_are_taken_if_allowed(
+    out: Path, tmp_path: Path
+) -> None:
     folder = bad_folder(tmp_path, "truncated")
-    metadata = record(folder, str(tmp_path / "out"), win_len=100, allow_truncated=True)
-    frames = {e["filepath"] for e in examples_of(tmp_path / "out", metadata)}
+    record(folder, out, win_len=100, allow_truncated=True)
+    frames = {e["filepath"] for e in examples_in(out)}
     assert frames == {"a/good.wav", "a/bad.wav"}
 
 
@@ -510,15 +431,12 @@ def test_truncated_and_not_finite_files_are_taken_if_allowed(tmp_path: Path) -> 
     ],
 )
 def test_a_transform_that_fails_on_a_clip_names_both(
-    tmp_path: Path, transform: str, facts: object
+    out: Path, tmp_path: Path, transform: str, facts: object
 ) -> None:
     folder = bad_folder(tmp_path, "none")
     with raises(TooManyRejected, naming=["a/good.wav", "feature mine", facts]):
         record(
-            folder,
-            str(tmp_path / "out"),
-            win_len=1000,
-            features={"mine": f"tests.sounds:{transform}"},
+            folder, out, win_len=1000, features={"mine": f"tests.sounds:{transform}"}
         )
 
 
@@ -555,19 +473,19 @@ def test_a_transform_that_fails_on_a_clip_names_both(
     ],
 )
 def test_an_impossible_recipe_fails_before_anything_is_written(
-    tmp_path: Path, options: dict, field: str, value: object, facts: object
+    out: Path, tmp_path: Path, options: dict, field: str, value: object, facts: object
 ) -> None:
     folder = bad_folder(tmp_path, "none")
     with raises(OptionError, field, value, naming=facts):
-        record(folder, str(tmp_path / "out"), **options)
-    assert not (tmp_path / "out").exists()
+        record(folder, out, **options)
+    assert not out.exists()
 
 
-def test_mixed_rates_where_one_is_needed(tmp_path: Path) -> None:
+def test_mixed_rates_where_one_is_needed(out: Path, tmp_path: Path) -> None:
     write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
     write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
     features = {"m": "log_mel(n_fft=256,hop=128,n_mels=8)"}
-    places = str(tmp_path / "in"), str(tmp_path / "out")
+    places = tmp_path / "in", out
     facts = ["8000", "a/1.wav", "16000", "a/2.wav"]
     with raises(RecipeError, "feature m", naming=facts):
         record(*places, win_len=1000, features=features)
@@ -579,22 +497,22 @@ def test_mixed_rates_where_one_is_needed(tmp_path: Path) -> None:
     assert metadata.splits["records"].examples == 9 + 4
 
 
-def test_inputs_that_are_not_there(tmp_path: Path) -> None:
+def test_inputs_that_are_not_there(out: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").touch()
     with raises(InputError, naming=[tmp_path / "empty", "--input"]):
-        record(str(tmp_path / "empty"), str(tmp_path / "out"), win_len=1000)
+        record(str(tmp_path / "empty"), out, win_len=1000)
     with raises(InputError, naming=[tmp_path / "nowhere", "--input"]):
-        record(str(tmp_path / "nowhere"), str(tmp_path / "out"), win_len=1000)
+        record(str(tmp_path / "nowhere"), out, win_len=1000)
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x.wav").write_text("no sound")
     with raises(TooManyRejected, naming=["1", "x.wav"]):
-        record(str(tmp_path / "bad"), str(tmp_path / "out"), win_len=1000)
-    assert (tmp_path / "out" / "rejected.jsonl").exists()
+        record(str(tmp_path / "bad"), out, win_len=1000)
+    assert (out / "rejected.jsonl").exists()
     # Nothing came of it, so that nothing is in the way of another.
     write_corpus(tmp_path / "in", clips=1)
-    record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=500)
-    assert (tmp_path / "out" / "rejected.jsonl").read_text() == ""
+    record(tmp_path / "in", out, win_len=500)
+    assert (out / "rejected.jsonl").read_text() == ""
 
 
 def test_a_run_that_lost_every_clip_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -613,32 +531,31 @@ def test_a_run_that_lost_every_clip_is_in_nobodys_way(tmp_path: Path) -> None:
     record(tmp_path / "in", tmp_path / "other", **options, **work)
 
 
-def test_what_was_there_before_is_not_touched(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
-    places = str(tmp_path / "in"), str(tmp_path / "out")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").write_text("five years of work")
+def test_what_was_there_before_is_not_touched(corpus: Path, out: Path) -> None:
+    places = corpus, out
+    out.mkdir()
+    (out / "thesis.txt").write_text("five years of work")
     for overwrite in (False, True):
         with raises(OutputError, naming="thesis.txt"):
             record(*places, win_len=500, overwrite=overwrite)
-    (tmp_path / "out" / "thesis.txt").unlink()
+    (out / "thesis.txt").unlink()
     record(*places, win_len=500)
-    before = digests(tmp_path / "out")
+    before = contents(out)
     with raises(OutputError, naming=[places[1], "--overwrite"]):
         record(*places, win_len=501)
-    assert digests(tmp_path / "out") == before
+    assert contents(out) == before
     with pytest.raises(RecipeError):
         record(*places, win_len=500, hop=-1, overwrite=True)
-    assert digests(tmp_path / "out") == before
-    metadata = record(*places, win_len=250, elements_per_file=10, overwrite=True)
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    assert contents(out) == before
+    record(*places, win_len=250, elements_per_file=10, overwrite=True)
+    assert problems_in(out) == []
     with raises(OutputError, naming="--input"):
-        record(str(tmp_path / "in"), str(tmp_path / "in" / "out"), win_len=500)
+        record(corpus, str(corpus / "out"), win_len=500)
 
 
 def test_an_unfinished_run_is_not_mixed_with_another(tmp_path: Path) -> None:
     folder = bad_folder(tmp_path, "text")
-    out = str(tmp_path / "out")
+    out = tmp_path / "out"
     with pytest.raises(TooManyRejected):
         record(folder, out, win_len=1000)
     with raises(OutputError, naming=[out, "--overwrite", "--output"]):
@@ -646,21 +563,14 @@ def test_an_unfinished_run_is_not_mixed_with_another(tmp_path: Path) -> None:
     record(folder, out, win_len=500, max_rejected=1, overwrite=True)
 
 
-def test_a_work_dir_elsewhere(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
-    record(str(tmp_path / "in"), str(tmp_path / "a"), win_len=500)
-    record(
-        str(tmp_path / "in"),
-        str(tmp_path / "b"),
-        win_len=500,
-        work_dir=str(tmp_path / "work"),
-    )
-    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+def test_a_work_dir_elsewhere(corpus: Path, tmp_path: Path) -> None:
+    record(corpus, str(tmp_path / "a"), win_len=500)
+    record(corpus, str(tmp_path / "b"), win_len=500, work_dir=str(tmp_path / "work"))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert not (tmp_path / "work").exists()
 
 
-def test_progress_counts_every_window(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
+def test_progress_counts_every_window(corpus: Path, out: Path) -> None:
     told: list[tuple[int, float]] = []
     totals = []
 
@@ -670,8 +580,8 @@ def test_progress_counts_every_window(tmp_path: Path) -> None:
 
     for workers in (1, 2):
         metadata = record(
-            str(tmp_path / "in"),
-            str(tmp_path / f"out{workers}"),
+            corpus,
+            out / str(workers),
             win_len=500,
             elements_per_file=7,
             workers=workers,
@@ -682,19 +592,19 @@ def test_progress_counts_every_window(tmp_path: Path) -> None:
         assert told[-1] == (split.examples, pytest.approx(split.seconds))
 
 
-def test_metadata_hold_no_path_and_name_the_writer(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
-    metadata = record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=500)
-    text = (tmp_path / "out" / "metadata.json").read_text()
+def test_metadata_hold_no_path_and_name_the_writer(
+    corpus: Path, out: Path, tmp_path: Path
+) -> None:
+    metadata = record(corpus, out, win_len=500)
+    text = (out / "metadata.json").read_text()
     assert str(tmp_path) not in text
     assert metadata.writer == writer_versions()
     assert metadata.recipe.sha256() in text
 
 
-def test_a_data_set_repeats_itself(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in")
+def test_a_data_set_repeats_itself(corpus: Path, tmp_path: Path) -> None:
     first = record(
-        str(tmp_path / "in"),
+        corpus,
         str(tmp_path / "a"),
         win_len=500,
         hop=100,
@@ -703,8 +613,8 @@ def test_a_data_set_repeats_itself(tmp_path: Path) -> None:
         max_windows=3,
         seed=5,
     )
-    record(str(tmp_path / "in"), str(tmp_path / "b"), recipe=first.recipe)
-    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    record(corpus, str(tmp_path / "b"), recipe=first.recipe)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 class TestWorkFolder:
@@ -713,10 +623,10 @@ class TestWorkFolder:
     def refused(
         self, tmp_path: Path, work: Path, facts: list, out: str = "out"
     ) -> None:
-        before = digests(tmp_path)
+        before = contents(tmp_path)
         with raises(OutputError, naming=["--work-dir", work, *facts]):
             record(tmp_path / "in", tmp_path / out, win_len=500, work_dir=work)
-        assert digests(tmp_path) == before
+        assert contents(tmp_path) == before
 
     def test_with_other_files_it_is_refused(self, tmp_path: Path) -> None:
         write_corpus(tmp_path / "in", clips=1)
@@ -731,12 +641,10 @@ class TestWorkFolder:
         for work in ("a/out", "a/out/work", "a"):
             self.refused(tmp_path, tmp_path / work, ["--output"], out="a/out")
 
-    def test_an_empty_one_is_used_and_gone(self, tmp_path: Path) -> None:
+    def test_an_empty_one_is_used_and_gone(self, out: Path, tmp_path: Path) -> None:
         write_corpus(tmp_path / "in", clips=1)
         (tmp_path / "work").mkdir()
-        record(
-            tmp_path / "in", tmp_path / "out", win_len=500, work_dir=tmp_path / "work"
-        )
+        record(tmp_path / "in", out, win_len=500, work_dir=tmp_path / "work")
         assert not (tmp_path / "work").exists()
 
     def test_what_others_put_there_meanwhile_stays(self, tmp_path: Path) -> None:
@@ -757,21 +665,23 @@ def test_an_output_inside_an_input_is_refused_through_links(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("wrong", ["sounds", "windows"])
-def test_a_data_set_stays_if_nothing_can_replace_it(tmp_path: Path, wrong: str) -> None:
+def test_a_data_set_stays_if_nothing_can_replace_it(
+    out: Path, tmp_path: Path, wrong: str
+) -> None:
     write_corpus(tmp_path / "in", clips=1)
-    record(tmp_path / "in", tmp_path / "out", win_len=500)
-    before = digests(tmp_path / "out")
+    record(tmp_path / "in", out, win_len=500)
+    before = contents(out)
     if wrong == "sounds":
         for path in (tmp_path / "in").rglob("*.wav"):
             path.write_text("no sound")
     with raises(TooManyRejected, naming="None of 3"):
         record(
             tmp_path / "in",
-            tmp_path / "out",
+            out,
             win_len=500 if wrong == "sounds" else 10**8,
             overwrite=True,
         )
-    after = digests(tmp_path / "out")
+    after = contents(out)
     assert {name: each for name, each in after.items() if "_work" not in name} == before
 
 
@@ -782,7 +692,7 @@ def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
 ) -> None:
     write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
     write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
-    before = digests(tmp_path), sorted(tmp_path.rglob("*"))
+    before = contents(tmp_path), sorted(tmp_path.rglob("*"))
     work_dir = {} if work is None else {"work_dir": tmp_path / work}
     with raises(
         RecipeError, "sample_rate", naming=["8000", "a/1.wav", "16000", "a/2.wav"]
@@ -794,37 +704,35 @@ def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
             beam_args=engine,
             **work_dir,
         )
-    assert (digests(tmp_path), sorted(tmp_path.rglob("*"))) == before
+    assert (contents(tmp_path), sorted(tmp_path.rglob("*"))) == before
 
 
-def test_what_was_there_before_a_refused_run_stays(tmp_path: Path) -> None:
+def test_what_was_there_before_a_refused_run_stays(out: Path, tmp_path: Path) -> None:
     write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
     write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
-    (tmp_path / "out").mkdir()
+    out.mkdir()
     with pytest.raises(RecipeError):
-        record(tmp_path / "in", tmp_path / "out", win_seconds=0.5)
-    assert list((tmp_path / "out").iterdir()) == []
+        record(tmp_path / "in", out, win_seconds=0.5)
+    assert list(out.iterdir()) == []
 
 
 def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
-    tmp_path: Path,
+    corpus: Path, out: Path
 ) -> None:
-    write_corpus(tmp_path / "in")
-    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
-    places = str(tmp_path / "in"), str(tmp_path / "out")
+    (corpus / "cat" / "bad.wav").write_text("no sound")
+    places = corpus, out
     with pytest.raises(TooManyRejected):
         record(*places, win_len=500, num_shards=3)
-    receipts = sorted((tmp_path / "out" / "_work" / "receipts").iterdir())
+    receipts = sorted((out / "_work" / "receipts").iterdir())
     assert receipts
     with pytest.raises(EngineError), _nothing_left(f"{places[1]}/_work", UNCLAIMED):
         raise EngineError("nobody answers")
-    assert sorted((tmp_path / "out" / "_work" / "receipts").iterdir()) == receipts
+    assert sorted((out / "_work" / "receipts").iterdir()) == receipts
 
 
 def test_a_changed_transform_does_not_continue_what_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_corpus(tmp_path / "in")
     (tmp_path / "code").mkdir()
     code = tmp_path / "code" / "gains_of_mine.py"
     code.write_text(
@@ -833,7 +741,7 @@ def test_a_changed_transform_does_not_continue_what_it_was(
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     options = {"win_len": 500, "features": {"x": "gains_of_mine:f"}, "workers": 2}
     options["num_shards"] = 4
-    places = tmp_path / "in", tmp_path / "out"
+    places = corpus, out
     with pytest.raises(WorkerDied):
         record(*places, **options)
     code.write_text("def f(windows):\n    return 3 * windows\n")
@@ -841,19 +749,21 @@ def test_a_changed_transform_does_not_continue_what_it_was(
         record(*places, **options)
 
 
-def test_a_file_that_changes_during_the_run_is_not_recorded(tmp_path: Path) -> None:
+def test_a_file_that_changes_during_the_run_is_not_recorded(
+    out: Path, tmp_path: Path
+) -> None:
     sounds = write_corpus(tmp_path / "in")
     recipe = Recipe(win_len=500, num_shards=3)
-    inputs = tuple(resolve_inputs([str(tmp_path / "in")]))
+    inputs = tuple(resolve_inputs([f"{tmp_path}/in"]))
     job = Job(inputs, f"{tmp_path}/out/", str(tmp_path / "work"), recipe, "100%")
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         once = pipeline | "Once" >> beam.Create([inputs], reshuffle=False)
         work = plan_shards(once, job)
-        changed = work | beam.Map(change_cats, str(tmp_path / "in"))
+        changed = work | beam.Map(change_cats, tmp_path / "in")
         _ = finish(once, write_shards(changed, job), job)
-    metadata = Metadata.load(str(tmp_path / "out"))
+    metadata = Metadata.load(out)
     assert metadata.rejected == 4
-    lines = rejected(tmp_path / "out")
+    lines = rejects_in(out)
     assert {line["path"] for line in lines} == {f"cat/cat_{i}.wav" for i in range(4)}
     assert {line["error"] for line in lines} == {"UnreadableAudio"}
     assert len(sounds) == 12
@@ -865,10 +775,10 @@ def change_cats(work, folder):
     return work
 
 
-def test_empty_names_are_not_the_current_folder(tmp_path: Path) -> None:
+def test_empty_names_are_not_the_current_folder(out: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", clips=1)
     with raises(InputError, naming="--input"):
-        record("", tmp_path / "out", win_len=500)
+        record("", out, win_len=500)
     with raises(InputError, naming="--output"):
         record(tmp_path / "in", "", win_len=500)
 
@@ -878,31 +788,23 @@ def test_empty_names_are_not_the_current_folder(tmp_path: Path) -> None:
     [("overwrite", "no"), ("workers", "2"), ("workers", True), ("sample_rate", 10**11)],
 )
 def test_values_of_a_wrong_kind_are_named(
-    tmp_path: Path, name: str, value: object
+    out: Path, tmp_path: Path, name: str, value: object
 ) -> None:
     with raises(OptionError, name, value):
-        record(tmp_path / "in", tmp_path / "out", win_len=500, **{name: value})
+        record(tmp_path / "in", out, win_len=500, **{name: value})
 
 
-def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
+def test_a_damaged_work_folder_is_no_dead_end(out: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", clips=1)
-    work = tmp_path / "out" / "_work"
+    work = out / "_work"
     work.mkdir(parents=True)
     (work / "job.json").touch()
     with raises(OutputError, naming="--overwrite"):
-        record(tmp_path / "in", tmp_path / "out", win_len=500)
-    record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)
+        record(tmp_path / "in", out, win_len=500)
+    record(tmp_path / "in", out, win_len=500, overwrite=True)
 
 
-ENGINES = [
-    {},
-    {"workers": 2},
-    {"beam_args": ["--runner=FnApiRunner"]},
-]
-
-
-def shards_in(folder: Path) -> set[str]:
-    return {str(p.relative_to(folder)) for p in folder.rglob("*.tfrecord.gz")}
+ENGINES = [{}, {"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
 
 
 def shards_of(metadata: Metadata) -> set[str]:
@@ -929,38 +831,38 @@ class TestShardsOfEarlierPlans:
     """Whatever changed between two runs, the output holds the metadata's shards."""
 
     @pytest.mark.parametrize("engine", ENGINES)
-    def test_after_a_file_is_mended(self, tmp_path: Path, engine: dict) -> None:
-        write_corpus(tmp_path / "in")
-        (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
-        out, options = tmp_path / "out", {"win_len": 500, "elements_per_file": 15}
+    def test_after_a_file_is_mended(
+        self, corpus: Path, out: Path, tmp_path: Path, engine: dict
+    ) -> None:
+        (corpus / "cat" / "bad.wav").write_text("no sound")
+        options = {"win_len": 500, "elements_per_file": 15}
         with pytest.raises(TooManyRejected):
-            record(tmp_path / "in", out, **options, **engine)
-        stale = shards_in(out)
-        write_sound(tmp_path / "in" / "cat" / "bad.wav", 9000)
-        metadata = record(tmp_path / "in", out, **options, **engine)
+            record(corpus, out, **options, **engine)
+        stale = {*shards_in(out)}
+        write_sound(corpus / "cat" / "bad.wav", 9000)
+        metadata = record(corpus, out, **options, **engine)
         assert stale
         assert not stale & shards_of(metadata)
-        assert shards_in(out) == shards_of(metadata)
-        assert list(find_problems(str(out), metadata)) == []
-        record(tmp_path / "in", tmp_path / "fresh", **options)
-        assert digests(out) == digests(tmp_path / "fresh")
+        assert {*shards_in(out)} == shards_of(metadata)
+        assert problems_in(out) == []
+        record(corpus, tmp_path / "fresh", **options)
+        assert contents(out) == contents(tmp_path / "fresh")
 
     @pytest.mark.parametrize("files", ["more", "fewer"])
     def test_after_a_run_was_cut_off(
-        self, tmp_path: Path, files: str, monkeypatch: pytest.MonkeyPatch
+        self, corpus: Path, out: Path, files: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_corpus(tmp_path / "in")
-        out, options = tmp_path / "out", {"win_len": 500, "elements_per_file": 15}
-        run_cut_off(monkeypatch, tmp_path / "in", out, **options)
-        stale = shards_in(out)
+        options = {"win_len": 500, "elements_per_file": 15}
+        run_cut_off(monkeypatch, corpus, out, **options)
+        stale = {*shards_in(out)}
         if files == "more":
-            write_sound(tmp_path / "in" / "owl" / "more.wav", 9000)
+            write_sound(corpus / "owl" / "more.wav", 9000)
         else:
-            shutil.rmtree(tmp_path / "in" / "owl")
-        metadata = record(tmp_path / "in", out, **options)
+            shutil.rmtree(corpus / "owl")
+        metadata = record(corpus, out, **options)
         assert stale
         assert not stale & shards_of(metadata)
-        assert shards_in(out) == shards_of(metadata)
+        assert {*shards_in(out)} == shards_of(metadata)
 
     @pytest.mark.parametrize("work", [None, "work"])
     def test_of_splits_that_vanished_and_nothing_else(
@@ -1003,17 +905,16 @@ class TestShardsOfEarlierPlans:
         assert not (tmp_path / "work").exists()
 
     def test_of_another_output_stay(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_corpus(tmp_path / "in")
         options = {"win_len": 500, "work_dir": tmp_path / "work"}
-        run_cut_off(monkeypatch, tmp_path / "in", tmp_path / "a", **options)
+        run_cut_off(monkeypatch, corpus, tmp_path / "a", **options)
         other = {"win_len": 500, "elements_per_file": 15}
-        run_cut_off(monkeypatch, tmp_path / "in", tmp_path / "b", **other)
-        before = digests(tmp_path)
+        run_cut_off(monkeypatch, corpus, tmp_path / "b", **other)
+        before = contents(tmp_path)
         with raises(OutputError, naming=[tmp_path / "a", "--work-dir", "--overwrite"]):
-            record(tmp_path / "in", tmp_path / "b", **options)
-        assert digests(tmp_path) == before
+            record(corpus, tmp_path / "b", **options)
+        assert contents(tmp_path) == before
 
 
 def times_in(folder: Path) -> dict[str, int]:
@@ -1050,18 +951,18 @@ class TestTheSameCommandAgain:
                           "augment": "random_gain()"}),
         ],
     )  # fmt: skip
-    def test_it_is_complete(self, tmp_path: Path, engine: dict, options: dict) -> None:
-        write_corpus(tmp_path / "in")
-        places, options = (tmp_path / "in", tmp_path / "out"), {**options, **engine}
+    def test_it_is_complete(
+        self, corpus: Path, out: Path, engine: dict, options: dict
+    ) -> None:
+        places, options = (corpus, out), {**options, **engine}
         first = record(*places, win_len=500, **options)
         assert self.again(*places, win_len=500, **options) == first
-        assert not (tmp_path / "out" / "_work").exists()
+        assert not (out / "_work").exists()
 
     def test_the_command_line_says_so(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture
+        self, corpus: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ) -> None:
-        write_corpus(tmp_path / "in")
-        places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+        places = ["--input", str(corpus), "--output", str(out)]
         assert main(["record", *places, "--win-len", "500"]) == 0
         assert "complete before" not in capsys.readouterr().out
         before = times_in(tmp_path)
@@ -1080,20 +981,21 @@ class TestTheSameCommandAgain:
     @pytest.mark.parametrize(
         "change", ["more", "less", "ignored", "time", "older", "length", "link"]
     )
-    def test_other_inputs_are_refused(self, tmp_path: Path, change: str) -> None:
-        write_corpus(tmp_path / "in")
+    def test_other_inputs_are_refused(
+        self, corpus: Path, out: Path, tmp_path: Path, change: str
+    ) -> None:
         write_sound(tmp_path / "spare.wav", 2500, seed=77)
-        spare, clip = tmp_path / "spare.wav", tmp_path / "in" / "owl" / "owl_0.wav"
+        spare, clip = tmp_path / "spare.wav", corpus / "owl" / "owl_0.wav"
         os.utime(spare, ns=(0, 1))
-        places = tmp_path / "in", tmp_path / "out"
+        places = corpus, out
         record(*places, win_len=500, elements_per_file=50)
         self.again(*places, win_len=500, elements_per_file=50)
         if change == "more":
-            shutil.copy(spare, tmp_path / "in" / "owl" / "more.wav")
+            shutil.copy(spare, corpus / "owl" / "more.wav")
         elif change == "less":
             clip.unlink()
         elif change == "ignored":
-            (tmp_path / "in" / "notes.md").touch()
+            (corpus / "notes.md").touch()
         elif change == "time":
             os.utime(clip)
         elif change == "older":
@@ -1113,10 +1015,11 @@ class TestTheSameCommandAgain:
         self.again(*places, win_len=500, elements_per_file=50)
 
     @pytest.mark.parametrize("change", ["rights", "future", "moved", "archived"])
-    def test_the_same_audio_is_complete(self, tmp_path: Path, change: str) -> None:
-        write_corpus(tmp_path / "in")
-        clip = tmp_path / "in" / "owl" / "owl_0.wav"
-        places = tmp_path / "in", tmp_path / "out"
+    def test_the_same_audio_is_complete(
+        self, corpus: Path, out: Path, tmp_path: Path, change: str
+    ) -> None:
+        clip = corpus / "owl" / "owl_0.wav"
+        places = corpus, out
         record(*places, win_len=500)
         if change == "rights":
             clip.chmod(0o600)
@@ -1127,26 +1030,26 @@ class TestTheSameCommandAgain:
             shutil.move(clip, tmp_path / "moved.wav")
             shutil.move(tmp_path / "moved.wav", clip)
         else:
-            shutil.copytree(tmp_path / "in", tmp_path / "archive")
-            places = tmp_path / "archive", tmp_path / "out"
+            shutil.copytree(corpus, tmp_path / "archive")
+            places = tmp_path / "archive", out
         self.again(*places, win_len=500)
 
-    def test_other_audio_of_the_same_names_is_refused(self, tmp_path: Path) -> None:
-        write_corpus(tmp_path / "in")
-        for path in (tmp_path / "in").rglob("*.wav"):
-            other = tmp_path / "other" / path.relative_to(tmp_path / "in")
+    def test_other_audio_of_the_same_names_is_refused(
+        self, corpus: Path, tmp_path: Path
+    ) -> None:
+        for path in corpus.rglob("*.wav"):
+            other = tmp_path / "other" / path.relative_to(corpus)
             write_sound(other, soundfile.info(path).frames, seed=99)
         out = tmp_path / "out"
-        record(tmp_path / "in", out, win_len=500)
+        record(corpus, out, win_len=500)
         self.refused(OTHER_EXAMPLES, tmp_path / "other", out, win_len=500)
 
     def test_a_file_that_was_rejected_and_is_mended_is_refused(
-        self, tmp_path: Path
+        self, corpus: Path, out: Path
     ) -> None:
-        write_corpus(tmp_path / "in")
-        bad = tmp_path / "in" / "cat" / "bad.wav"
+        bad = corpus / "cat" / "bad.wav"
         bad.write_text("no sound")
-        places = tmp_path / "in", tmp_path / "out"
+        places = corpus, out
         record(*places, win_len=500, max_rejected=1)
         self.again(*places, win_len=500, max_rejected=1)
         self.refused("1 of its 13 clips were rejected", *places, win_len=500)
@@ -1154,32 +1057,32 @@ class TestTheSameCommandAgain:
         newer = NEWER_FILE.format(bad)
         self.refused(newer, *places, win_len=500, max_rejected=1)
 
-    def test_a_run_that_was_continued_is_complete(self, tmp_path: Path) -> None:
-        write_corpus(tmp_path / "in")
-        bad = tmp_path / "in" / "cat" / "zzz.wav"
+    def test_a_run_that_was_continued_is_complete(
+        self, corpus: Path, out: Path
+    ) -> None:
+        bad = corpus / "cat" / "zzz.wav"
         bad.write_text("no sound")
-        places = tmp_path / "in", tmp_path / "out"
+        places = corpus, out
         options = {"win_len": 500, "elements_per_file": 40, "order": "listed"}
         options["label_from"] = "none"
-        shutil.move(tmp_path / "in" / "cat", tmp_path / "in" / "zoo")
+        shutil.move(corpus / "cat", corpus / "zoo")
         with pytest.raises(TooManyRejected):
             record(*places, **options)
-        first = times_in(tmp_path / "out")
-        write_sound(tmp_path / "in" / "zoo" / "zzz.wav", 2500)
+        first = times_in(out)
+        write_sound(corpus / "zoo" / "zzz.wav", 2500)
         record(*places, **options)
-        kept = set(first.items()) & set(times_in(tmp_path / "out").items())
+        kept = set(first.items()) & set(times_in(out).items())
         assert any(name.endswith(".gz") for name, _ in kept)
         self.again(*places, **options)
 
     def test_other_code_of_a_transform_is_refused(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, corpus: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_corpus(tmp_path / "in")
         (tmp_path / "code").mkdir()
         code = tmp_path / "code" / "peaks_of_mine.py"
         code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")
         monkeypatch.syspath_prepend(str(tmp_path / "code"))
-        places = tmp_path / "in", tmp_path / "out"
+        places = corpus, out
         options = {"win_len": 500, "features": {"x": "peaks_of_mine:f"}}
         record(*places, **options)
         self.again(*places, **options)
@@ -1187,14 +1090,16 @@ class TestTheSameCommandAgain:
         self.refused(NEWER_FILE.format("peaks_of_mine.py"), *places, **options)
 
     @pytest.mark.parametrize("beside", [False, True])
-    def test_other_events_are_refused(self, tmp_path: Path, beside: bool) -> None:
+    def test_other_events_are_refused(
+        self, out: Path, tmp_path: Path, beside: bool
+    ) -> None:
         sounds = write_corpus(tmp_path / "in", clips=1)
         table = tmp_path / "events.csv"
         rows = [f"{name},0,0.1,x" for name in sounds]
         table.write_text("\n".join(["path,start,end,label", *rows]))
         for name in sounds:
             (tmp_path / "in" / name).with_suffix(".txt").write_text("0\t0.1\tx\n")
-        places = tmp_path / "in", tmp_path / "out"
+        places = tmp_path / "in", out
         options = {"win_len": 500, "events": str(table)}
         if beside:
             options["events"] = "{folder}/{stem}.txt"
@@ -1235,19 +1140,18 @@ class TestTheSameCommandAgain:
         "damage", ["gone", "short", "more", "metadata", "versions"]
     )
     def test_a_damaged_data_set_is_not_complete(
-        self, tmp_path: Path, damage: str
+        self, corpus: Path, out: Path, damage: str
     ) -> None:
-        write_corpus(tmp_path / "in")
-        places = tmp_path / "in", tmp_path / "out"
+        places = corpus, out
         record(*places, win_len=500)
-        shard = tmp_path / "out" / "records-00000-of-00001.tfrecord.gz"
-        path = tmp_path / "out" / "metadata.json"
+        shard = out / "records-00000-of-00001.tfrecord.gz"
+        path = out / "metadata.json"
         if damage == "gone":
             shard.unlink()
         elif damage == "short":
             shard.write_bytes(shard.read_bytes()[:-1])
         elif damage == "more":
-            shutil.copy(shard, tmp_path / "out" / "records-00001-of-00002.tfrecord.gz")
+            shutil.copy(shard, out / "records-00001-of-00002.tfrecord.gz")
         elif damage == "metadata":
             path.write_text("{")
         else:
@@ -1260,18 +1164,17 @@ class TestTheSameCommandAgain:
         self.refused(facts.get(damage, damaged), *places, win_len=500)
 
     def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, corpus: Path, out: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write_corpus(tmp_path / "in")
-        places = tmp_path / "in", tmp_path / "out"
+        places = corpus, out
         with monkeypatch.context() as patch:
             patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda *_: None)
             record(*places, win_len=500)
-        assert (tmp_path / "out" / "_work" / "job.json").exists()
-        before = digests(tmp_path / "out")
+        assert (out / "_work" / "job.json").exists()
+        before = contents(out)
         record(*places, win_len=500)
-        assert not (tmp_path / "out" / "_work").exists()
-        after = digests(tmp_path / "out")
+        assert not (out / "_work").exists()
+        after = contents(out)
         assert after.items() <= before.items()
         assert "metadata.json" in after
 
