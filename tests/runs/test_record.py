@@ -193,8 +193,10 @@ def test_the_same_examples_where_steps_are_not_fused(
     expand = beam.ParDo.expand
     breaks = multiprocessing.Value("i", 0)  # the writer may be a process of its own
 
+    broken = ("SelectAndAugment", "ParDo(EncodeExamples)", "WriteShards")
+
     def broken_up(step: beam.ParDo, collection: Any) -> Any:
-        if step.label in ("SelectAndAugment", "EncodeExamples", "WriteShards"):
+        if step.label in broken:
             with breaks.get_lock():
                 breaks.value += 1
             collection = collection | f"break {breaks.value}" >> beam.Reshuffle()
