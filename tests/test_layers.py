@@ -53,7 +53,7 @@ HOMES = {
     "boto3": "[storage.object_store]",
     "soundfile": "audio.decoder [examples.flac_signal] [read.example_view] "
     "[read.listening]",
-    "av": "[audio.av_decoder] [audio.av_library]",
+    "av": "[audio.av_decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",

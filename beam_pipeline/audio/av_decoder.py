@@ -1,4 +1,4 @@
-"""Decodes one open file forward with ffmpeg.
+"""Decodes one open file forward with ffmpeg, and finds out what it holds.
 
 ffmpeg's log is off unless the program turns it on: PyAV sees to that when it is
 imported.
@@ -15,22 +15,26 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.av_containers import (
-    COMMON,
-    DECLARE_LENGTH,
-    DEMUXERS,
-    check_container,
-)
-from beam_pipeline.audio.av_library import EXTRA, is_installed
-from beam_pipeline.audio.common_containers import check_common
-from beam_pipeline.audio.containers import Condition
+from beam_pipeline.audio.containers import find_data_size
 from beam_pipeline.audio.decoder import UNKNOWN_FRAMES, AudioInfo, ForwardDecoder
-from beam_pipeline.errors import ClipError, Unreadable, UnreadableAudio, read_error
+from beam_pipeline.audio.formats import COMMON, DEMUXERS, EXTRA, is_installed
+from beam_pipeline.audio.integrity import Condition, check_stream
+from beam_pipeline.errors import (
+    ClipError,
+    NonFiniteAudio,
+    TruncatedAudio,
+    UnreadableAudio,
+    read_error,
+)
 
 _Samples = npt.NDArray[np.float32]
 _NOTHING: _Samples = np.empty((0, 1), np.float32)
 
 
+# Containers that declare the length of each stream.
+_DECLARE_LENGTH = frozenset({"mp4", "asf", "wavpack", "tta", "flac", "8svx", "caf"})
+# Encoders count their delay, and decoders of WMA leave out the last block (128 ms).
+LENGTH_TOLERANCE_S = 0.25
 # Of the times of two packets: some containers round to milliseconds. A packet is mostly
 # 20 ms long, or longer.
 MOST_GAP_S = 0.015
@@ -51,14 +55,14 @@ class AvDecoder(ForwardDecoder):
     name
         Name of the file in errors.
     container
-        A key of :data:`.av_containers.DEMUXERS`.
+        A key of :data:`.formats.DEMUXERS`.
     probed
         What a probe found, or what a table lists, which has no format.
 
     Attributes
     ----------
-    broke
-        Whether decoding ended at a packet that is incomplete or cannot be decoded.
+    is_cut
+        Whether decoding ended at a packet that is not complete.
 
     Raises
     ------
@@ -74,23 +78,18 @@ class AvDecoder(ForwardDecoder):
         if not is_installed():
             raise UnreadableAudio(
                 name,
-                f"not readable as audio: its container is {container}, and PyAV is "
-                f"not installed; `pip install '{EXTRA}'` adds it as a decoder"
-                if container in COMMON
-                else (
-                    "not readable as audio: libsndfile does not know its container, "
-                    f"{container}; `pip install '{EXTRA}'` adds a decoder for it"
-                ),
+                f"not readable as audio without PyAV, which decodes {container} files "
+                f"of this kind; `pip install '{EXTRA}'` adds it",
             )
         if probed is not None and not probed.format:
-            damage = condition_of(file, name, container).damage
+            damage = condition_of(file, name).damage
             if damage is not None:
                 raise UnreadableAudio(name, damage)
         self._blocks = self._decode()
         self._container: Any = None
         self._stream: Any = None
         self._first: tuple[int, int] | None = None  # rate and channels
-        self.broke = False
+        self.is_cut = False
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
             try:
@@ -105,7 +104,12 @@ class AvDecoder(ForwardDecoder):
     @property
     def declared_s(self) -> float | None:
         """The seconds that the container declares for the stream; None: it does not."""
-        if self.info.format not in DECLARE_LENGTH or self._stream.duration is None:
+        if self.info.format == "matroska":
+            # The length of its longest stream.
+            length = self._container.duration
+            is_alone = len(self._container.streams) == 1
+            return length / 1e6 if length and is_alone else None
+        if self.info.format not in _DECLARE_LENGTH or self._stream.duration is None:
             return None
         return float(self._stream.duration * self._stream.time_base)
 
@@ -193,7 +197,7 @@ class AvDecoder(ForwardDecoder):
         try:
             for packet in self._container.demux(self._stream):
                 if packet.is_corrupt:
-                    self.broke = True
+                    self.is_cut = True
                     raise UnreadableAudio(
                         self.name, f"the packet after frame {decoded} is not complete"
                     )
@@ -202,12 +206,10 @@ class AvDecoder(ForwardDecoder):
                         self._refuse_change(frame, decoded)
                         end_s = self._refuse_gap(frame, decoded, end_s)
                         decoded += frame.samples
-                        yield _as_floats(frame)
+                        yield self._as_floats(frame)
         except failures as error:
             reason = f"decoding failed after frame {decoded}"
-            raised = _error_of(self.name, reason, error)
-            self.broke = not isinstance(raised, Unreadable)
-            raise raised from error
+            raise _error_of(self.name, reason, error) from error
 
     def _refuse_change(self, frame: Any, decoded: int) -> None:
         found = frame.sample_rate, frame.layout.nb_channels
@@ -235,16 +237,97 @@ class AvDecoder(ForwardDecoder):
             )
         return None if start_s is None else start_s + frame.samples / frame.sample_rate
 
+    def _as_floats(self, frame: Any) -> _Samples:
+        """Returns the samples of a frame, shape (frames, channels), at a scale of 1."""
+        try:
+            values: npt.NDArray[Any] = frame.to_ndarray()
+        except ValueError as error:  # of a type that PyAV does not convert
+            raise UnreadableAudio(
+                self.name, f"not readable as audio: {error}"
+            ) from error
+        channels = frame.layout.nb_channels
+        values = values.T if frame.format.is_planar else values.reshape(-1, channels)
+        if values.dtype == np.uint8:
+            values = values.astype(np.int16) - 128
+            scale = 1 / 128
+        elif values.dtype.kind == "i":
+            scale = -1 / np.iinfo(values.dtype).min
+        else:
+            return values.astype(np.float32, copy=False)
+        return np.multiply(values, np.float32(scale), dtype=np.float32)
 
-def condition_of(file: BinaryIO, name: str, container: str) -> Condition:
-    """Returns what is wrong with a container; raises a ClipError for OSError."""
+
+def condition_of(file: BinaryIO, name: str) -> Condition:
+    """Returns what is wrong with a file; raises a ClipError for OSError.
+
+    What needs no decoder is the same for both libraries.
+    """
     try:
         file_bytes = file.seek(0, os.SEEK_END)
-        if container in COMMON:
-            return check_common(file, file_bytes)
-        return check_container(container, file, file_bytes)
+        condition = check_stream(file, file_bytes)
+        data = find_data_size(file, file_bytes)
     except OSError as error:
         raise read_error(name, "cannot be read", error) from error
+    if condition == Condition() and data is not None and data.declared > data.present:
+        return Condition(
+            cut=f"its header declares {data.declared} bytes of samples, but the file "
+            f"holds only {data.present}"
+        )
+    return condition
+
+
+def probe_with_ffmpeg(
+    file: BinaryIO,
+    container: str,
+    *,
+    name: str,
+    allow_truncated: bool,
+    allow_nonfinite: bool,
+) -> AudioInfo:
+    """Decodes an open file once, as :func:`.probe.probe_audio` does, and counts.
+
+    Raises
+    ------
+    UnreadableAudio, TruncatedAudio, NonFiniteAudio
+        As there. A file ends early if its last packet is not complete, or if it lacks
+        more than 0.25 s of the length that its container declares.
+    """
+    condition = condition_of(file, name)
+    if condition.damage is not None:
+        raise UnreadableAudio(name, condition.damage)
+    with AvDecoder(file, name, container) as decoder:
+        cut = condition.cut
+        try:
+            for block in decoder.blocks():
+                if not (allow_nonfinite or np.isfinite(block).all()):
+                    bad = int(np.argmin(np.isfinite(block).all(axis=1)))
+                    raise NonFiniteAudio(
+                        name,
+                        "has a sample that is NaN or infinite at frame "
+                        f"{decoder.position - len(block) + bad}",
+                    )
+        except UnreadableAudio as error:
+            if not decoder.is_cut:
+                raise
+            cut = cut or error.reason
+        info = replace(decoder.info, frames=decoder.position)
+        cut = cut or _lacks_seconds(info, decoder.declared_s)
+    if cut is not None and not allow_truncated:
+        raise TruncatedAudio(
+            name, f"ends early: {cut}; `allow_truncated` accepts such files"
+        )
+    return info
+
+
+def _lacks_seconds(info: AudioInfo, declared_s: float | None) -> str | None:
+    seconds = info.frames / info.sample_rate_hz
+    # FLAC declares its frames, and half of one is for the rounding of seconds.
+    tolerance_s = LENGTH_TOLERANCE_S
+    if info.format in COMMON:
+        tolerance_s = 0.5 / info.sample_rate_hz
+    if declared_s is None or seconds >= declared_s - tolerance_s:
+        return None
+    return f"it declares {declared_s:g} s of sound, but {seconds:g} s are decoded"
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -259,18 +342,3 @@ def _error_of(name: str, failed: str, error: Exception) -> ClipError:
         text = getattr(error, "strerror", None) or str(error)
         return UnreadableAudio(name, f"{failed}: {text}")
     return read_error(name, failed, error)
-
-
-def _as_floats(frame: Any) -> _Samples:
-    """Returns the samples of a frame, shape (frames, channels), at a scale of 1."""
-    values: npt.NDArray[Any] = frame.to_ndarray()
-    channels = frame.layout.nb_channels
-    values = values.T if frame.format.is_planar else values.reshape(-1, channels)
-    if values.dtype == np.uint8:
-        values = values.astype(np.int16) - 128
-        scale = 1 / 128
-    elif values.dtype.kind == "i":
-        scale = -1 / np.iinfo(values.dtype).min
-    else:
-        return values.astype(np.float32, copy=False)
-    return np.multiply(values, np.float32(scale), dtype=np.float32)

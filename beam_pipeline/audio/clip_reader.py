@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import soxr
 
-from beam_pipeline.audio.av_library import DECODERS
 from beam_pipeline.audio.decoder import (
     SEEK_GAP,
     AudioInfo,
@@ -22,6 +21,7 @@ from beam_pipeline.audio.decoder import (
     Source,
     opened,
 )
+from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.audio.loaded import LoadedDecoder, Loader
 from beam_pipeline.audio.opening import open_decoder
 from beam_pipeline.audio.probe import check_channel

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 import soundfile
 
-from beam_pipeline.audio import flac, mpeg
-from beam_pipeline.audio.callbacks import Callbacks
-from beam_pipeline.audio.condition import check_stream
-from beam_pipeline.audio.containers import Condition
-from beam_pipeline.audio.decoder_noise import call_quietly
+from beam_pipeline.audio.integrity import (
+    FlacHeader,
+    check_stream,
+    find_mpeg,
+    read_flac_header,
+)
 from beam_pipeline.errors import UnreadableAudio, read_error
 from beam_pipeline.marks import Marks
 
@@ -51,6 +52,7 @@ _PCM_FORMATS = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST"}
 _INT16_SCALE = np.float32(1 / 32768)
 _RAW_SAMPLES = 1 << 15
 _BUFFER_BYTES = 1 << 13
+_ENDLESS_BYTES = 1 << 44
 _BLOCK_SAMPLES = 1 << 17  # of all channels; 512 KiB of float32
 
 
@@ -180,24 +182,44 @@ class ForwardDecoder(abc.ABC):
 
 
 class Decoder(ForwardDecoder):
-    """Decodes an open file with libsndfile, forward from its first frame."""
+    """Decodes an open file with libsndfile, forward from its first frame.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary; it stays open.
+    name
+        Name of the file in errors.
+    probed
+        What a probe found, or what a table lists, which has no format.
+    flac_frames
+        How many frames libsndfile believes a FLAC file to have; 0: it decodes to the
+        end. Default: those that were probed, or that the file declares.
+
+    Raises
+    ------
+    UnreadableAudio
+        libsndfile does not open the file, or it is not what was probed or listed.
+    """
 
     def __init__(
-        self, file: BinaryIO, name: str, probed: AudioInfo | None = None
+        self,
+        file: BinaryIO,
+        name: str,
+        probed: AudioInfo | None = None,
+        flac_frames: int | None = None,
     ) -> None:
         super().__init__(name)
         self._callbacks: Callbacks | None = None
-        self._flac: flac.StreamInfo | None = None
-        self._search: flac.BlockSearch | None = None
         self._sound: Any = None
-        self._mpeg: mpeg.MpegStream | None = None
-        self._mpeg = self._call("cannot be read", _find_mpeg, file)
         if probed is not None and not probed.format:
             # From a manifest, which has no formats. No probe has read the file.
-            condition = self._call("cannot be read", _condition_of, file)
-            if condition.damage is not None:
-                raise UnreadableAudio(name, condition.damage)
-        self._sound = self._call("not readable as audio", self._open, file)
+            damage = self._call("cannot be read", _damage_of, file)
+            if damage is not None:
+                raise UnreadableAudio(name, damage)
+        if probed is not None and probed.format == "FLAC":
+            flac_frames = probed.frames if probed.frames < UNKNOWN_FRAMES else 0
+        self._sound = self._call("not readable as audio", self._open, file, flac_frames)
         header = AudioInfo(
             frames=self._sound.frames,
             sample_rate_hz=self._sound.samplerate,
@@ -205,29 +227,46 @@ class Decoder(ForwardDecoder):
             format=self._sound.format,
             subtype=self._sound.subtype,
         )
-        self.info = probed or header
-        if header.format == "FLAC" and self._flac is None:
-            self.close()
-            raise UnreadableAudio(name, "has incomplete FLAC metadata blocks")
-        if not self.info.format:
-            self.info = replace(self.info, format=header.format, subtype=header.subtype)
-            for field in ("sample_rate_hz", "channels", "frames"):
-                found, listed = getattr(header, field), getattr(self.info, field)
-                if found != listed and (field != "frames" or has_exact_length(header)):
-                    self.close()
-                    raise UnreadableAudio(
-                        name,
-                        f"has {field} {found}, but its row in the table says {listed}",
-                    )
-        if replace(header, frames=self.info.frames) != self.info:
-            self.close()
-            raise UnreadableAudio(
-                name,
-                f"changed after its header was read: it was {self.info}, and now it is "
-                f"{header}",
-            )
         self._seeks = finds_frames(header)
         self._raw: np.ndarray | None = None
+        try:
+            self.info = self._checked(probed, header)
+        except UnreadableAudio:
+            self.close()
+            raise
+
+    def _checked(self, probed: AudioInfo | None, header: AudioInfo) -> AudioInfo:
+        """Returns what is known of the file; raises if it is another one."""
+        if probed is None:
+            return header
+        if not probed.format:
+            probed = replace(probed, format=header.format, subtype=header.subtype)
+            for field in ("sample_rate_hz", "channels", "frames"):
+                found, listed = getattr(header, field), getattr(probed, field)
+                if found != listed and (field != "frames" or has_exact_length(header)):
+                    raise UnreadableAudio(
+                        self.name,
+                        f"has {field} {found}, but its row in the table says {listed}",
+                    )
+        if replace(header, frames=probed.frames) != probed:
+            raise UnreadableAudio(
+                self.name,
+                f"changed after its header was read: it was {probed}, and now it is "
+                f"{header}",
+            )
+        return probed
+
+    def _open(self, file: BinaryIO, flac_frames: int | None) -> Any:
+        if not file.seek(0, os.SEEK_END):
+            raise UnreadableAudio(self.name, "not readable as audio: it has 0 bytes")
+        stream, header = find_mpeg(file), read_flac_header(file)
+        file.seek(0)
+        # With a descriptor, libsndfile would hide the errors of reads, or take them for
+        # the end of the file.
+        self._callbacks = Callbacks(file, stream is not None and not stream.declared)
+        if header is not None and flac_frames not in (None, header.frames):
+            self._callbacks.declare(header, flac_frames)
+        return _ForwardSoundFile(self._callbacks)
 
     def read_into(self, out: np.ndarray) -> int:
         """Decodes into C-ordered ``out``; returns fewer frames only at the end.
@@ -236,15 +275,12 @@ class Decoder(ForwardDecoder):
         integers to their full scale. It does not scale floats to integers.
         """
         stop = self.position + len(out)
-        try:
-            frames = self._call(
-                f"decoding failed in frames {self.position} to {stop}"
-                f" of {self.info.frames}",
-                self._decode,
-                out,
-            )
-        finally:
-            self.refuse_change()
+        frames = self._call(
+            f"decoding failed in frames {self.position} to {stop} of "
+            f"{self.info.frames}",
+            self._decode,
+            out,
+        )
         self.position += frames
         Marks.progress()
         return frames
@@ -270,103 +306,37 @@ class Decoder(ForwardDecoder):
     def skip_to(self, frame: int) -> None:
         """Moves forward to ``frame``."""
         if self._seeks and frame - self.position > SEEK_GAP:
-            try:
-                self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
-            finally:
-                self.refuse_change()
+            self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
             self.position = frame
         super().skip_to(frame)
 
-    def holds_frame(self, frame: int) -> bool:
-        """Whether ``frame`` can be decoded; the decoder must not be used afterwards."""
+    def count_from(self, frame: int) -> int:
+        """Returns how many frames follow from ``frame`` on, at most one block.
+
+        Of no frames, and of an error after the last one, the result is 0. The decoder
+        must not be used afterwards.
+        """
         try:
-            return self._call(f"frame {frame} cannot be read", self._read_one, frame)
+            return self._call(f"frame {frame} cannot be read", self._read_rest, frame)
         except UnreadableAudio as error:
             if not isinstance(error.__cause__, DecodingError):
                 raise
-            return False
-        finally:
-            self.refuse_change()
+            return 0
 
-    def _read_one(self, frame: int) -> bool:
+    def _read_rest(self, frame: int) -> int:
         self._sound.seek(frame)
-        return len(self._sound.read(1, out=self.scratch[:1])) == 1
-
-    def refuse_change(self) -> None:
-        """Raises ``UnreadableAudio`` if a FLAC stream changes in the bytes read.
-
-        So it does if a block is missing. Does nothing for other formats.
-        """
-        if self._search is None:
-            return
-        for offset, header in self._search.take():
-            if self._flac is not None:
-                self._call(
-                    "its frame headers cannot be read",
-                    self._check_block,
-                    offset,
-                    header,
-                    self._flac,
-                )
-        for jump in self._search.take_jumps():
-            self._call("its frames cannot be read", self._check_jump, jump)
-
-    def _check_block(
-        self, offset: int, header: flac.BlockHeader, stream: flac.StreamInfo
-    ) -> None:
-        """Raises ``UnreadableAudio`` if the header is real and changes the stream."""
-        assert self._callbacks is not None
-        file = self._callbacks.file
-        position = file.tell()
-        block = flac.lone_block(file, offset, header, stream)
-        if _decodes(block, header.frames):
-            change = flac.find_change(file, stream, _decodes)
-            if change is not None:
-                raise UnreadableAudio(self.name, f"{change}; split it there") from None
-            self._flac = None  # the whole file was searched
-        file.seek(position)
-
-    def _check_jump(self, jump: flac.Jump) -> None:
-        """Raises ``UnreadableAudio`` if a block is missing or out of its order."""
-        assert self._callbacks is not None
-        file = self._callbacks.file
-        position = file.tell()
-        if flac.is_jump(file, jump):
-            raise UnreadableAudio(
-                self.name,
-                f"is damaged: at byte {jump.stop}, FLAC frame {jump.number} follows, "
-                f"where {jump.expected} should",
-            )
-        file.seek(position)
+        return len(self._sound.read(out=self.scratch))
 
     def close(self) -> None:
         """Closes libsndfile's handle; the file object stays open."""
         if self._sound is not None:
             self._sound.close()
 
-    def _open(self, file: BinaryIO) -> Any:
-        if not file.seek(0, os.SEEK_END):
-            raise UnreadableAudio(self.name, "not readable as audio: it has 0 bytes")
-        self._flac = flac.read_stream_info(file)
-        endless = self._mpeg is not None and self._mpeg.declared is None
-        file.seek(0)
-        if self._flac is not None:
-            self._search = flac.BlockSearch(self._flac)
-        # With a descriptor, libsndfile would hide the errors of reads, or take them for
-        # the end of the file.
-        self._callbacks = Callbacks(file, self._search, endless)
-        return _ForwardSoundFile(self._callbacks)
-
     def _call(self, failed: str, function: Callable[..., _T], *args: object) -> _T:
         """Calls a function of libsndfile; ``failed`` begins the reason of an error."""
         failure: BaseException | None = None
         try:
-            if self._mpeg is not None:
-                result, printed = call_quietly(function, *args)
-                if printed is not None:
-                    raise UnreadableAudio(self.name, f"{failed}: {printed}")
-            else:
-                result = function(*args)
+            result = function(*args)
         except (soundfile.SoundFileError, OSError) as error:
             failure = error
         if self._callbacks is not None and self._callbacks.failure is not None:
@@ -384,21 +354,8 @@ class Decoder(ForwardDecoder):
         raise UnreadableAudio(self.name, f"{failed}: {text}") from failure
 
 
-def _condition_of(file: BinaryIO) -> Condition:
-    return check_stream(file, file.seek(0, os.SEEK_END))
-
-
-def _find_mpeg(file: BinaryIO) -> mpeg.MpegStream | None:
-    return mpeg.find_stream(file, file.seek(0, os.SEEK_END))
-
-
-def _decodes(data: bytes, frames: int) -> bool:
-    """Whether the bytes of an audio file decode to this number of frames."""
-    try:
-        with _ForwardSoundFile(io.BytesIO(data)) as sound:
-            return len(sound.read(frames, dtype="int32")) == frames
-    except soundfile.LibsndfileError:
-        return False
+def _damage_of(file: BinaryIO) -> str | None:
+    return check_stream(file, file.seek(0, os.SEEK_END)).damage
 
 
 class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
@@ -411,3 +368,67 @@ class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]
 
     def seekable(self) -> bool:
         return False
+
+
+class Callbacks:
+    """Wraps a file object for libsndfile: complete reads, and no exceptions.
+
+    cffi prints an exception in a callback and continues as if it had returned 0. So the
+    first exception is stored in ``failure``, and the caller raises it.
+
+    An ``endless`` file seems to be very long. libsndfile estimates the length of an MP3
+    without a header from its size and the bitrate of its first frame, and decodes no
+    further; of a file whose bitrate varies, it would lose up to half.
+    """
+
+    def __init__(self, file: BinaryIO, endless: bool = False) -> None:
+        self.file = file
+        self.failure: BaseException | None = None
+        self._endless = endless
+        self._is_beyond = False  # where the file has no bytes
+        self._declared = 0, b""
+        self._position = file.tell()
+
+    def declare(self, header: FlacHeader, frames: int) -> None:
+        """Makes a FLAC file declare this number of frames; 0: unknown."""
+        self._declared = header.at, header.with_frames(frames)
+
+    def readinto(self, buffer: Any) -> int:
+        count = len(buffer)
+        if self._is_beyond:  # libmpg123 looks for a tag before the end
+            count = min(count, _ENDLESS_BYTES - self._position)
+            buffer[:count] = bytes(count)
+            self._position += count
+            return count
+        if self.failure is not None:
+            return 0
+        try:
+            data = self.file.read(count)
+            # A raw file may return fewer bytes than it has; libsndfile would take that
+            # as the end.
+            while 0 < len(data) < count and (more := self.file.read(count - len(data))):
+                data += more
+            buffer[: len(data)] = data
+        except BaseException as error:
+            self.failure = error
+            return 0
+        at, declared = self._declared
+        for offset, byte in enumerate(declared, at - self._position):
+            if 0 <= offset < len(data):
+                buffer[offset : offset + 1] = bytes([byte])
+        self._position += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._is_beyond = self._endless and whence == os.SEEK_END
+        if self._is_beyond:
+            self._position = _ENDLESS_BYTES + offset
+        elif self.failure is None:
+            try:
+                self._position = self.file.seek(offset, whence)
+            except BaseException as error:
+                self.failure = error
+        return self.tell()
+
+    def tell(self) -> int:
+        return self._position if self.failure is None else -1

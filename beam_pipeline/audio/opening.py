@@ -1,7 +1,6 @@
 """Chooses the decoder of a file by its content, and by what the recipe prefers.
 
-By default, libsndfile decodes all that it opens. ffmpeg is asked only for containers
-that it has been tested with, and only if libsndfile does not open the file. A recipe
+By default, libsndfile decodes all that it reads right, and ffmpeg the rest. A recipe
 may prefer ffmpeg, or allow only one of them. Never does what is installed decide.
 """
 
@@ -10,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from beam_pipeline.audio.av_containers import COMMON, DEMUXERS, find_container
 from beam_pipeline.audio.av_decoder import AvDecoder
-from beam_pipeline.audio.av_library import DECODERS, PYAV, SOUNDFILE, is_installed
-from beam_pipeline.audio.common_containers import find_common
-from beam_pipeline.audio.decoder import (
-    AudioInfo,
-    Decoder,
-    DecodingError,
-    ForwardDecoder,
+from beam_pipeline.audio.decoder import AudioInfo, Decoder, ForwardDecoder
+from beam_pipeline.audio.formats import (
+    COMMON,
+    DECODERS,
+    DEMUXERS,
+    MISREAD,
+    PYAV,
+    SOUNDFILE,
+    find_common,
+    find_foreign,
+    is_installed,
 )
 from beam_pipeline.errors import UnreadableAudio, read_error
 
@@ -40,14 +42,20 @@ def ffmpeg_container(
     Raises
     ------
     UnreadableAudio
-        The file cannot be read, or only ffmpeg may be used, and it has not been tested
-        with this container.
+        The file cannot be read; only ffmpeg may be used, and it has not been tested
+        with this container; or only libsndfile may be used, and it would read noise.
     """
+    foreign = _found(find_foreign, file, name)
     if PYAV not in decoders:
+        if foreign in MISREAD:
+            raise UnreadableAudio(
+                name,
+                f"libsndfile reads {MISREAD[foreign]} wrongly; add pyav to `decoder`",
+            )
         return None
     if decoders[0] == SOUNDFILE:
-        return foreign_container(file, name)
-    container = _find_any(file, name)
+        return foreign
+    container = foreign or _found(find_common, file, name)
     if SOUNDFILE not in decoders:
         if container is None:
             raise UnreadableAudio(
@@ -61,36 +69,9 @@ def ffmpeg_container(
     try:
         AvDecoder(file, name, container).close()
     except UnreadableAudio:
-        if container in COMMON:
+        if foreign is None and container in COMMON:
             return None
     return container
-
-
-def foreign_container(file: BinaryIO, name: str) -> str | None:
-    """Returns the container of a file that only ffmpeg may open; None: of any other.
-
-    Parameters
-    ----------
-    file
-        Open, seekable and binary. The position changes.
-    name
-        Name of the file in errors.
-
-    Raises
-    ------
-    UnreadableAudio
-        The file cannot be read.
-    """
-    container = _find_container(file, name)
-    if container is None:
-        return None
-    try:
-        Decoder(file, name).close()
-    except UnreadableAudio as error:
-        if not isinstance(error.__cause__, DecodingError):
-            raise
-        return container
-    return None
 
 
 def open_decoder(
@@ -113,27 +94,25 @@ def open_decoder(
     UnreadableAudio
         No decoder opens the file, or it is not what was probed or listed.
     """
-    if probed is not None and probed.format:
+    if probed is None or not probed.format:
+        container = ffmpeg_container(file, name, decoders)
+    else:
         container = probed.format if probed.format in DEMUXERS else None
-        if container is not None and _find_any(file, name) != container:
+        if container not in (
+            None,
+            _found(find_foreign, file, name),
+            _found(find_common, file, name),
+        ):
             raise UnreadableAudio(
                 name, f"changed after its header was read: it was {probed}"
             )
-    else:
-        container = ffmpeg_container(file, name, decoders)
     if container is None:
         return Decoder(file, name, probed)
     return AvDecoder(file, name, container, probed)
 
 
-def _find_any(file: BinaryIO, name: str) -> str | None:
-    return _find_container(file, name) or _find_container(file, name, find_common)
-
-
-def _find_container(
-    file: BinaryIO,
-    name: str,
-    find: Callable[[BinaryIO], str | None] = find_container,
+def _found(
+    find: Callable[[BinaryIO], str | None], file: BinaryIO, name: str
 ) -> str | None:
     try:
         return find(file)

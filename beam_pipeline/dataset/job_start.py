@@ -32,7 +32,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from beam_pipeline.audio.av_library import is_installed
+from beam_pipeline.audio.formats import is_installed
 from beam_pipeline.dataset.metadata import Metadata, to_text
 from beam_pipeline.dataset.output_folder import (
     METADATA,

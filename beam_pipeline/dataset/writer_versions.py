@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from beam_pipeline.audio.av_library import LIBRARY, library_versions
+from beam_pipeline.audio.formats import LIBRARY, library_versions
 from beam_pipeline.dataset.metadata import DISTRIBUTION
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.recipe.recipe import Recipe

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_pipeline.audio.file_names import is_audio_name, is_hidden
+from beam_pipeline.audio.formats import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.column_types import (
     FLOAT32,

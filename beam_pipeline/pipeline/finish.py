@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 
-from beam_pipeline.audio.av_containers import DEMUXERS
+from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.manifest import (
     ManifestPart,

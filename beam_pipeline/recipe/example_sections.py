@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from beam_pipeline.audio.av_library import DECODERS
+from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.errors import RecipeError, did_you_mean
 from beam_pipeline.parameters import (
     Bytes,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from beam_pipeline.audio.file_names import is_audio_name
+from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.storage import files

@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -11,17 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, open_records, record
-from beam_pipeline.audio import av_library
-from beam_pipeline.audio.av_containers import check_container, find_container
+from beam_pipeline.audio import formats
 from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.containers import Condition
 from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.opening import foreign_container, open_decoder
+from beam_pipeline.audio.formats import find_foreign
+from beam_pipeline.audio.opening import open_decoder
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
@@ -207,30 +208,20 @@ def test_blocks_of_any_size_give_the_same(made, name, block, start):
         np.testing.assert_array_equal(reader.read(start, stop).T, whole[start:stop])
 
 
-def test_single_frames_can_be_read(made):
-    whole = read(made["aac.m4a"])[:2000]
-    info = probe(made["aac.m4a"])
-    with open_decoder(io.BytesIO(made["aac.m4a"]), "clip", info) as decoder:
-        one = np.empty((1, 2), np.float32)
-        for frame in whole:
-            decoder.fill(one)
-            np.testing.assert_array_equal(one[0], frame)
-        assert decoder.position == 2000
-        decoder.skip_to(info.frames)
-        assert decoder.read_into(one) == 0
-        with raises(UnreadableAudio, naming=info.frames):
-            decoder.fill(one)
+# What declares a length: others seem to be shorter files.
+DECLARED = sorted(set(NAMES) - {"live.webm", "adts.aac", "amr.amr"})
 
 
 @each
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.9])
 def test_cut_files_are_rejected_or_read_as_far_as_they_go(made, name, share):
     whole = read(made[name])
-    samples = made[name].partition(b"APETAGEX")[0]  # a tag may be cut
-    data = samples[: int(share * len(samples))]
-    with raises(ClipError, naming=[]) as caught:
-        probe(data)
-    assert caught.type in (TruncatedAudio, UnreadableAudio)
+    data = made[name][: int(share * len(made[name]))]
+    kept = None
+    with suppress(TruncatedAudio, UnreadableAudio):
+        kept = probe(data).frames
+    if name in DECLARED and kept is not None:  # a quarter of a second may be missing
+        assert kept >= len(whole) - RATE // 4
     try:
         found = read(data, 1000, allow_truncated=True)
     except (UnreadableAudio, EmptyAudio):
@@ -240,11 +231,12 @@ def test_cut_files_are_rejected_or_read_as_far_as_they_go(made, name, share):
     np.testing.assert_array_equal(found[:same], whole[:same])
 
 
-@pytest.mark.parametrize("name", ["fast.m4a", "opus.webm", "wma.wma", "adts.aac"])
-def test_a_lost_byte_at_the_end_is_named_with_what_declares_it(made, name):
-    with raises(TruncatedAudio, naming=["allow_truncated", "byte"]):
-        probe(made[name][:-1])
-    assert len(read(made[name][:-1], allow_truncated=True)) > 10_000
+@pytest.mark.parametrize("name", ["fast.m4a", "opus.webm", "wma.wma", "wavpack.wv"])
+def test_cut_files_of_a_declared_length_name_both_lengths(name):
+    form, codec, kind, channels, options = KINDS[name]
+    data = encoded(form, codec, kind, channels, options, frames=4 * RATE)
+    with raises(TruncatedAudio, naming="allow_truncated"):
+        probe(data[: len(data) // 2])
 
 
 @pytest.mark.parametrize(("more", "accepted"), [(3999, True), (4001, False)])
@@ -260,25 +252,9 @@ def test_blocks_that_are_missing_are_found_by_the_declared_length(made, more, ac
     assert found == probe(data)
 
 
-@pytest.mark.parametrize("name", ["opus.webm", "wma.wma"])
-@pytest.mark.parametrize("how", ["zeros", "lost"])
-def test_a_hole_in_the_middle_is_rejected_also_as_truncated(name, how):
-    form, codec, kind, channels, options = KINDS[name]
-    options = {**options, "cluster_time_limit": "500"} if form == "webm" else options
-    data = bytearray(encoded(form, codec, kind, channels, options, frames=4 * RATE))
-    middle = len(data) // 2
-    data[middle : middle + 6000] = bytes(6000) if how == "zeros" else b""
-    with raises(ClipError, naming="clip"):
-        probe(bytes(data))
-    with suppress(UnreadableAudio):
-        found = probe(bytes(data), allow_truncated=True)
-        assert found.frames < 2.2 * RATE  # it ends where the hole begins
-
-
 @pytest.mark.parametrize(
     "magic",
-    [b"\0\0\0\x18ftypM4A ", b"\x1a\x45\xdf\xa3", b"TTA1", b"wvpk", b"#!AMR\n",
-     b"#!AMR-WB\n", b"\0\0\0\x08wide",
+    [b"\0\0\0\x18ftypM4A ", b"\x1a\x45\xdf\xa3", b"TTA1", b"wvpk", b"\0\0\0\x08wide",
      bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c"),
      bytes.fromhex("fff1508000ffffff")],
 )  # fmt: skip
@@ -352,18 +328,79 @@ def test_a_change_of_rate_is_rejected():
         probe(data + other)
 
 
-def test_what_libsndfile_opens_stays_its_own(made):
-    import soundfile
-
+def test_what_libsndfile_reads_right_stays_its_own(made):
     for kind in ("WAV", "FLAC", "OGG", "MP3", "CAF"):
         file = io.BytesIO()
         soundfile.write(file, noise(4000, 1), RATE, format=kind)
-        assert foreign_container(file, "clip") is None
         assert probe(file.getvalue()).format == kind
         broken = file.getvalue()[:4] + b"\xff" * 40 + file.getvalue()[44:]
-        assert find_container(io.BytesIO(broken)) is None
+        assert find_foreign(io.BytesIO(broken)) is None
     for name, data in made.items():
-        assert find_container(io.BytesIO(data)) == CONTAINERS[name.split(".")[-1]]
+        assert find_foreign(io.BytesIO(data)) == CONTAINERS[name.split(".")[-1]]
+
+
+def flac_of_12_bits(samples):
+    """FLAC of one channel and 12 bits, uncompressed: shape (n,), from -2048 to 2047."""
+
+    def crc(data, polynomial, bits):
+        value = 0
+        for byte in data:
+            value ^= byte << bits - 8
+            for _ in range(8):
+                value = value << 1 ^ (polynomial if value >> bits - 1 else 0)
+        return value.to_bytes(bits // 8, "big")
+
+    packed = RATE << 44 | 11 << 36 | len(samples)
+    info = bytes.fromhex("10001000") + bytes(6) + packed.to_bytes(8, "big") + bytes(16)
+    out = b"fLaC\x80\0\0\x22" + info
+    for number in range(len(samples) // 4096):
+        header = bytes([0xFF, 0xF8, 0xC0, 0x04, number])
+        header += crc(header, 0x107, 8)
+        pairs = (samples[4096 * number :][:4096] & 0xFFF).reshape(-1, 2).tolist()
+        body = b"".join((a << 12 | b).to_bytes(3, "big") for a, b in pairs)
+        frame = header + b"\x02" + body
+        out += frame + crc(frame, 0x18005, 16)
+    return out
+
+
+def svx(planes):
+    """8SVX of two channels, which follow each other."""
+    body = planes.astype(np.int8).tobytes()
+    about = struct.pack(">IIIHBBI", planes.shape[1], 0, 0, RATE, 1, 0, 65536)
+    chunks = [(b"VHDR", about), (b"CHAN", b"\0\0\0\6"), (b"BODY", body)]
+    form = b"8SVX" + b"".join(k + struct.pack(">I", len(b)) + b for k, b in chunks)
+    return b"FORM" + struct.pack(">I", len(form)) + form
+
+
+def misread():
+    """Files that libsndfile refuses or reads as noise: name -> data, samples."""
+    rng = np.random.default_rng(0)
+    levels = rng.integers(-2048, 2048, 3 * 4096)
+    planes = rng.integers(-128, 128, (2, 5000))
+    sound = np.sin(np.arange(8 * 4096 + 100) * 0.1)[:, None] / 2
+    caf = io.BytesIO()
+    soundfile.write(caf, sound, RATE, "ALAC_20", format="CAF")
+    ogg = encoded("ogg", "flac", "s16", 2, {})
+    return {
+        "flac": (flac_of_12_bits(levels), levels[:, None] / 2048),
+        "8svx": (svx(planes), planes.T / 128),
+        "caf": (caf.getvalue(), sound),
+        "ogg": (ogg, np.rint(noise(12_345, 2) * 32768) / 32768),
+    }
+
+
+@pytest.mark.parametrize("name", ["flac", "8svx", "caf", "ogg"])
+def test_what_libsndfile_misreads_is_decoded_by_ffmpeg(name, monkeypatch):
+    data, samples = misread()[name]
+    for decoders in (("soundfile", "pyav"), ("pyav", "soundfile"), ("pyav",)):
+        info = probe(data, decoders=decoders)
+        assert (info.format, info.frames) == (name, len(samples))
+    np.testing.assert_allclose(read(data), samples, atol=4e-5)
+    with raises(UnreadableAudio, naming="not" if name in ("flac", "ogg") else "pyav"):
+        probe(data, decoders=("soundfile",))
+    monkeypatch.setitem(sys.modules, "av", None)
+    with raises(UnreadableAudio, naming="pip install 'audio-tfrecords[formats]'"):
+        probe(data)
 
 
 def test_tags_around_the_sound_are_no_damage(made):
@@ -407,7 +444,7 @@ class Failing(io.BytesIO):
         return super().read(size)
 
 
-@pytest.mark.parametrize("reads", range(0, 12, 2))
+@pytest.mark.parametrize("reads", range(0, 5, 2))
 def test_what_the_store_raises_is_not_a_damaged_file(made, reads):
     data = encoded(*KINDS["fast.m4a"], frames=200_000)
     for allowed in (False, True):
@@ -444,12 +481,6 @@ def test_ffmpeg_prints_nothing_also_after_a_fork(made, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_chains_of_nothing():
-    for container in ("mp4", "matroska", "asf", "adts", "amr", "wavpack", "tta"):
-        condition = check_container(container, io.BytesIO(b""), 0)
-        assert container == "mp4" or condition == Condition()
-
-
 def test_versions_of_ffmpeg_count_only_if_it_is_used():
     more = writer_versions(ffmpeg=True)
     assert set(more) - set(writer_versions()) == {"av", "libavcodec", "libavformat"}
@@ -458,8 +489,6 @@ def test_versions_of_ffmpeg_count_only_if_it_is_used():
 
 @pytest.fixture(scope="module")
 def folder(made, tmp_path_factory):
-    import soundfile
-
     root = tmp_path_factory.mktemp("sounds")
     for name in ("aac.m4a", "opus.webm", "wma.wma"):
         (root / "a").mkdir(exist_ok=True)
@@ -505,7 +534,7 @@ def test_parts_of_files(folder, tmp_path):
 @pytest.mark.runs
 def test_without_pyav_nothing_else_changes(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
-    assert not av_library.is_installed()
+    assert not formats.is_installed()
     output = tmp_path / "out"
     record(str(folder / "a"), str(output), win_len=1000, max_rejected=3)
     assert Metadata.load(output).writer == writer_versions()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,13 +110,24 @@ def test_a_cut_file_is_found(name, decoders, made):
         assert 0 < cut.frames < 12_345
 
 
-@pytest.mark.parametrize("name", ["flac", "ogg", "mp3"])
+@pytest.mark.parametrize("name", ["flac", "mp3"])
 def test_damage_is_found(name, made):
     data = bytearray(made[name])
     middle = len(data) // 2
     data[middle : middle + 600] = b"\x55" * 600
     with raises(UnreadableAudio):
         probe(bytes(data), PYAV)
+
+
+def test_a_type_of_samples_that_pyav_does_not_convert_is_a_reject():
+    data = bytearray(2000 * 8 + 44)
+    data[:44] = struct.pack(
+        "<4sI4s4sIHHIIHH4sI", b"RIFF", 16_036, b"WAVE", b"fmt ", 16, 1, 1, RATE,
+        8 * RATE, 8, 64, b"data", 16_000,
+    )  # fmt: skip
+    for decoders in (PYAV, EITHER, ("soundfile", "pyav")):
+        with raises(UnreadableAudio, path="clip"):
+            probe(bytes(data), decoders)
 
 
 def test_a_file_without_sound():

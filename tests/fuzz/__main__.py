@@ -16,9 +16,9 @@ from tests.fuzz.oracle import judge
 
 COLUMNS = (
     *("cases", "rejected", "broke", "right", "inside", "unknown"),
-    *("differs", "noise", "error", "crash", "hang"),
+    *("differs", "error", "crash", "hang"),
 )
-BAD = ("differs", "noise", "error", "crash", "hang")
+BAD = ("differs", "error", "crash", "hang")
 
 
 class Table:
@@ -39,12 +39,9 @@ class Table:
                     verdict, about = judge(case, outcome)
                 counts = self._counts[case.original.kind]
                 counts.update(["cases", verdict])
-                if outcome.stderr and verdict not in BAD:
-                    counts["noise"] += 1
-                if verdict in BAD or outcome.stderr or verbose:
+                if verdict in BAD or verbose:
                     what = f"{case.original.kind}, {case.mutation}"
-                    noise = outcome.stderr[:200]
-                    print(f"{number}: {what}: {verdict}: {about} {noise}", flush=True)
+                    print(f"{number}: {what}: {verdict}: {about}", flush=True)
             self.peak_bytes = max(self.peak_bytes, child.peak_bytes)
 
     def bad(self) -> int:

@@ -105,9 +105,9 @@ def repeat(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def frames_of(data: bytes) -> list[int]:
-    """Returns the offsets of what look like frames, pages or chunks, and the end."""
-    for sync in (b"OggS\0", data[:2] if data[:1] == b"\xff" else b"\xff\xf8"):
-        if data.count(sync) > 3:
+    """Returns the offsets of Ogg pages or MP3 frames, and the end."""
+    for sync in (b"OggS\0", data[:2]):
+        if data.count(sync) > 3 and sync[:1] in b"O\xff":
             offsets = [0]
             while (at := data.find(sync, offsets[-1] + 1)) >= 0:
                 offsets.append(at)

@@ -10,8 +10,7 @@ import numpy as np
 import soundfile
 
 RATE = 16000
-# Format, subtype, and how far another decoder may differ. SDS holds 16 bits in 21, of
-# which libsndfile gives all as floats.
+# Format, subtype, and how far another decoder may differ.
 KINDS = (
     ("WAV", "PCM_16", 0.0),
     ("WAV", "PCM_24", 0.0),
@@ -26,7 +25,6 @@ KINDS = (
     ("AIFF", "FLOAT", 0.0),
     ("AU", "PCM_16", 0.0),
     ("CAF", "PCM_16", 0.0),
-    ("CAF", "ALAC_16", 0.0),
     ("NIST", "PCM_16", 0.0),
     ("FLAC", "PCM_16", 0.0),
     ("FLAC", "PCM_24", 0.0),
@@ -36,24 +34,20 @@ KINDS = (
     ("AVR", "PCM_16", 0.0),
     ("HTK", "PCM_16", 0.0),
     ("SVX", "PCM_16", 0.0),
-    ("MAT4", "PCM_16", 0.0),
-    ("MAT5", "PCM_16", 0.0),
     ("MPC2K", "PCM_16", 0.0),
     ("PAF", "PCM_16", 0.0),
     ("PVF", "PCM_16", 0.0),
-    ("SDS", "PCM_16", 4e-5),
     ("IRCAM", "PCM_16", 0.0),
-    ("VOC", "PCM_16", 0.0),
     ("WVE", "ALAW", 0.0),
     ("XI", "DPCM_16", 0.0),
 )
 # ffmpeg does not stop at their declared end.
-LONGER = ("AU", "AVR", "NIST", "FLAC", "W64", "VOC", "SVX", "WAV")
+LONGER = ("AU", "AVR", "NIST", "FLAC", "W64", "SVX", "WAV")
 # Their headers declare no length: they are read to the end of the file.
 UNSIZED = ("PAF", "PVF", "IRCAM", "XI")
 # Their frames have a checksum, so damage in them must be found.
-CHECKED = ("FLAC", "OGG", "SDS")
-_MONO = {"HTK", "SDS", "WVE", "XI", "SVX"}
+CHECKED = ("FLAC", "OGG")
+_MONO = {"HTK", "WVE", "XI", "SVX"}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.audio.file_names import is_audio_name
+from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.labels import Labeler
 from beam_pipeline.inputs.listing import list_sources, survey

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_pipeline.audio.av_library import DECODERS
+from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.errors import RecipeError, UnknownOption
 from beam_pipeline.parameters import parse_bytes
 from beam_pipeline.recipe.example_sections import (

@@ -1,0 +1,320 @@
+"""Finds what decoders do not tell of a file: a missing end, and what follows the end.
+
+For all formats, the frames that a header declares are compared with those that are
+decoded, in :mod:`.probe`. This module reads what that rule needs and people meet:
+
+- MP3: whether frames follow each other without a gap, and as many as the encoder's
+  header declares. Without that header, libsndfile estimates the length.
+- Ogg: whether the last page is marked as the last one of the first stream.
+- FLAC: the header's number of frames, which may be wrong, and a second stream.
+- WAV: whether the bits of a sample fit the bytes of a frame.
+
+It does not decode.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from beam_pipeline.audio.containers import after_id3, read_at, wave_problem
+
+_CHUNK = 1 << 20
+
+# MP3
+_LARGEST_FRAME = 2881
+_RATES_HZ = {
+    3: (44100, 48000, 32000),
+    2: (22050, 24000, 16000),
+    0: (11025, 12000, 8000),
+}
+# Thousands of bits a second, by (MPEG 1, layer).
+_KILOBITS = {
+    (True, 1): (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
+    (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
+    (True, 3): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (False, 1): (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
+    (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+    (False, 3): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+
+# Ogg
+_OGG_MAGIC = b"OggS\0"
+_OGG_LAST = 0x04  # flag of a page
+_LARGEST_PAGE = 27 + 255 + 255 * 255
+
+# FLAC: the header of a stream begins with its metadata block of 34 bytes.
+_FLAC_STREAM = re.compile(rb"fLaC[\0\x80]\0\0\x22")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is wrong with a file, as ends of "The file ..."; or ``None``.
+
+    A file that is only ``cut`` is good up to its end.
+    """
+
+    damage: str | None = None
+    cut: str | None = None
+
+
+def check_stream(file: BinaryIO, file_bytes: int) -> Condition:
+    """Walks over an MP3 file, and reads the ends of an Ogg file and a WAV header.
+
+    Other files are in a good condition.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary. The position changes.
+    file_bytes
+        Size of the file.
+    """
+    stream = find_mpeg(file)
+    if stream is not None:
+        return _check_mpeg(file, stream)
+    if read_at(file, 0, 5) == _OGG_MAGIC:
+        return _check_ogg(file, file_bytes)
+    return Condition(wave_problem(file, file_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class MpegStream:
+    """Where the frames of an MP3 file are, between its tags, and how they look.
+
+    ``lengths`` has a frame's length for each third byte of a header; 0 if that byte
+    cannot be of this stream. The numbers that the encoder's header declares are None
+    without one.
+    """
+
+    start: int
+    stop: int
+    second: int  # byte of all headers, with the bit of the checksum set
+    mono: bool
+    lengths: tuple[int, ...]
+    declared: int | None = None  # frames
+    declared_bytes: int | None = None
+
+    def frame_length(self, data: bytes, at: int) -> int:
+        """Returns the length of the frame that begins at ``at``; 0 if none does."""
+        if data[at] != 0xFF or data[at + 1] | 1 != self.second:
+            return 0
+        if (data[at + 3] >> 6 == 3) != self.mono:
+            return 0
+        return self.lengths[data[at + 2]]
+
+
+def find_mpeg(file: BinaryIO) -> MpegStream | None:
+    """Returns where the frames of an MP3 file are; ``None`` for other formats.
+
+    It knows layers I to III of MPEG 1, 2 and 2.5.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary. The position changes.
+    """
+    start = after_id3(file)
+    head = read_at(file, start, 256)
+    if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
+        return None
+    version, layer, rate = head[1] >> 3 & 3, 4 - (head[1] >> 1 & 3), head[2] >> 2 & 3
+    if version == 1 or layer == 4 or rate == 3:
+        return None
+    mono = head[3] >> 6 == 3
+    # Bytes before the encoder's header, which is where the sound of a frame would be.
+    side = (17 if mono else 32) if version == 3 else (9 if mono else 17)
+    frames, count_bytes = _encoders_header(head, 4 + side) if layer == 3 else (0, 0)
+    return MpegStream(
+        start=start,
+        stop=_before_tags(file, start, file.seek(0, os.SEEK_END)),
+        second=head[1] | 1,
+        mono=mono,
+        lengths=_frame_lengths(version, layer, rate),
+        declared=frames or None,
+        declared_bytes=count_bytes or None,
+    )
+
+
+def _frame_lengths(version: int, layer: int, rate: int) -> tuple[int, ...]:
+    """Returns the length of a frame for each third byte of its header."""
+    hz = _RATES_HZ[version][rate]
+    kilobits = _KILOBITS[version == 3, layer]
+    lengths = [0] * 256
+    for byte in range(256):
+        code, padding = byte >> 4, byte >> 1 & 1
+        if byte >> 2 & 3 != rate or not 1 <= code <= len(kilobits):
+            continue
+        bits = kilobits[code - 1] * 1000
+        if layer == 1:
+            lengths[byte] = (12 * bits // hz + padding) * 4
+        else:
+            half = layer == 3 and version != 3
+            lengths[byte] = (72 if half else 144) * bits // hz + padding
+    return tuple(lengths)
+
+
+def _before_tags(file: BinaryIO, start: int, stop: int) -> int:
+    """Returns where the tags at the end of the file begin: ID3, APE and Lyrics3."""
+    while True:
+        tail_start = max(start, stop - 160)
+        tail = read_at(file, tail_start, stop - tail_start)
+        size = 0
+        if tail[-128:-125] == b"TAG":
+            size = 128
+        elif tail[-32:-24] == b"APETAGEX" and len(tail) >= 32:
+            size = int.from_bytes(tail[-20:-16], "little")
+            size += 32 if tail[-9] & 0x80 else 0  # a header, too
+        elif tail[-9:] == b"LYRICS200" and tail[-15:-9].isdigit():
+            size = int(tail[-15:-9]) + 15
+        if not 0 < size <= stop - start:
+            return stop
+        stop -= size
+
+
+def _encoders_header(head: bytes, at: int) -> tuple[int, int]:
+    """Returns the frames and the bytes that the encoder's header declares, or 0."""
+    for place in (at, at + 2):  # some encoders leave room for a checksum
+        if head[place : place + 4] in (b"Xing", b"Info"):
+            flags = head[place + 7]
+            numbers = place + 8
+            frames = int.from_bytes(head[numbers : numbers + 4], "big")
+            numbers += 4 * (flags & 1)
+            count = int.from_bytes(head[numbers : numbers + 4], "big")
+            # The header is a frame, too.
+            return frames * (flags & 1), count * (flags >> 1 & 1)
+    if head[36:40] == b"VBRI":
+        return int.from_bytes(head[50:54], "big"), int.from_bytes(head[46:50], "big")
+    return 0, 0
+
+
+def _check_mpeg(file: BinaryIO, stream: MpegStream) -> Condition:
+    """Compares the frames of an MP3 file with what its header declares."""
+    count, at = _count_frames(file, stream)
+    declared = stream.declared
+    count -= declared is not None  # the first one is the header
+    rest = read_at(file, at, min(stream.stop - at, _LARGEST_FRAME + 1))
+    is_complete = declared is not None and count >= declared
+    if declared is not None and count == declared - 1:
+        # Some encoders count their header as a frame.
+        is_complete = stream.declared_bytes == at - stream.start
+    is_padding = len(rest) <= _LARGEST_FRAME and not any(rest)
+    length = stream.frame_length(rest, 0) if len(rest) >= 4 else 0
+    is_begun = length > len(rest) or (len(rest) < 4 and rest[:1] == b"\xff")
+    if rest and not (is_complete or is_padding or is_begun):
+        return Condition(
+            f"is damaged: no MP3 frame begins at byte {at}, where one ends"
+        )
+    if declared is not None and count > declared:
+        return Condition(
+            f"holds {count} MP3 frames, but its header declares {declared}; if other "
+            "MP3 files follow the first, split the file",
+        )
+    if declared is not None and not is_complete:
+        return Condition(
+            cut=f"its header declares {declared} MP3 frames, but the file holds only "
+            f"{count}",
+        )
+    if is_begun and not is_complete:
+        whole = f" of {length}" if length else ""
+        return Condition(
+            cut=f"its last MP3 frame, number {count + 1}, has only {len(rest)}{whole} "
+            "bytes"
+        )
+    return Condition()
+
+
+def _count_frames(file: BinaryIO, stream: MpegStream) -> tuple[int, int]:
+    """Returns how many whole frames follow each other, and where the last one ends."""
+    count, start = 0, stream.start
+    while start < stream.stop:
+        data = read_at(file, start, min(_CHUNK, stream.stop - start))
+        at = 0
+        while at + 4 <= len(data):
+            length = stream.frame_length(data, at)
+            if not length or at + length > len(data):
+                break
+            count, at = count + 1, at + length
+        if not at:
+            break
+        start += at
+    return count, start
+
+
+def _check_ogg(file: BinaryIO, file_bytes: int) -> Condition:
+    """Finds the last page, and checks that it ends one of the streams at the start.
+
+    Bytes after it do not matter, if they are fewer than a page may have.
+    """
+    serials, at = set(), 0
+    while (page := read_at(file, at, 27 + 255))[:6] == _OGG_MAGIC + b"\2":
+        serials.add(page[14:18])
+        at += 27 + page[26] + sum(page[27 : 27 + page[26]])
+    start = max(0, file_bytes - 2 * _LARGEST_PAGE)
+    tail = read_at(file, start, file_bytes - start)
+    offset = tail.rfind(_OGG_MAGIC)
+    last = tail[offset:] if offset >= 0 else b""
+    if len(last) >= 27 and last[14:18] not in serials:
+        return Condition(
+            "holds several Ogg streams in sequence, but only the first would be read; "
+            f"the last page, at byte {start + offset}, is of another one; split the "
+            "file"
+        )
+    body = 27 + last[26] if len(last) > 26 else 1
+    is_whole = len(last) >= body + sum(last[27:body]) > 27
+    if not (is_whole and last[5] & _OGG_LAST):
+        return Condition(
+            cut="no Ogg page is marked as the last; the file ends at byte "
+            f"{file_bytes}, and its last page begins at byte {start + offset}"
+        )
+    return Condition()
+
+
+@dataclass(frozen=True, slots=True)
+class FlacHeader:
+    """The numbers in the header of a FLAC file, and the offset of their 8 bytes."""
+
+    at: int
+    packed: int
+
+    @property
+    def frames(self) -> int:
+        """The declared number of frames; 0: unknown."""
+        return self.packed & (1 << 36) - 1
+
+    @property
+    def bits(self) -> int:
+        """The bits of a sample."""
+        return (self.packed >> 36 & 31) + 1
+
+    def with_frames(self, frames: int) -> bytes:
+        """Returns the 8 bytes with another number of frames."""
+        return (self.packed >> 36 << 36 | frames).to_bytes(8, "big")
+
+
+def read_flac_header(file: BinaryIO) -> FlacHeader | None:
+    """Returns the header of a FLAC file; ``None`` for other formats.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary. The position changes.
+    """
+    start = after_id3(file)
+    head = read_at(file, start, 26)
+    if len(head) < 26 or not _FLAC_STREAM.match(head):
+        return None
+    return FlacHeader(start + 18, int.from_bytes(head[18:], "big"))
+
+
+def find_second_flac(file: BinaryIO, header: FlacHeader) -> int | None:
+    """Returns where a second FLAC stream begins in a file; None if there is none."""
+    start = header.at
+    while len(data := read_at(file, start, _CHUNK)) >= 8:
+        found = _FLAC_STREAM.search(data)
+        if found is not None:
+            return start + found.start()
+        start += len(data) - 7
+    return None
