@@ -6,7 +6,9 @@ audio (:mod:`.fingerprint`). Read :mod:`.clip_reader` first.
 
 ::
 
-    containers -> decoder -----> opening -> probe           what a file holds
-    av_containers -> av_decoder ---^  |
-                                      +---> clip_reader     its samples, by range
+    containers -> integrity -> formats -> decoder -----> opening -> probe    what it holds
+                                       -> av_decoder --^          -> clip_reader  samples
+
+:mod:`.loaded` reads files by a function of the user, and :mod:`.retrying` reads again
+what the machine failed to read.
 """
