@@ -27,9 +27,10 @@ from beam_pipeline.read.parse import (
 )
 from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.read.streams import (
+    file_parts,
     first_record,
-    read_files,
-    read_mixed_files,
+    read_in_order,
+    read_mixed,
 )
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
@@ -200,8 +201,8 @@ def _read(
     paths: Sequence[str], shuffle: bool | int, seed: int, deterministic: bool
 ) -> tf.data.Dataset:
     if not shuffle and deterministic:
-        return read_files(paths)
-    dataset = read_mixed_files(paths, deterministic, seed if shuffle else None)
+        return read_in_order(file_parts(paths))
+    dataset = read_mixed(file_parts(paths), deterministic, seed if shuffle else None)
     if shuffle:
         _, record = first_record(paths)
         fitting = max(SHUFFLE_BYTES // max(len(record), 1), 1)

@@ -10,29 +10,22 @@ Each record is a ``tf.train.Example``. Each feature is one ``bytes`` value: a se
 TensorProto, which :mod:`beam_pipeline.examples.tensor_proto` decodes. A complex feature
 ``k`` is stored as two, ``k_real`` and ``k_imag``.
 
-Unlike the library's own reader, :func:`read_original` reads files in sorted order and
-several at once, shuffles, rejoins every complex feature, keeps the dtype of each, reads
-all digits of the batch size, and keeps the last batch if it is smaller. Only it imports
-TensorFlow.
+:func:`.replay` reads it. Unlike the library's own reader, it reads files in sorted
+order, shuffles, rejoins every complex feature, keeps the dtype of each, reads all
+digits of the batch size, and keeps the last batch if it is smaller.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 SPEC_FILE = "TF_RECORD_FEATURES_SPEC.json"
 BATCHED_FILE = "batched"
@@ -40,10 +33,6 @@ SUFFIX = ".tfrecord"
 
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 _REAL, _IMAG = "_real", "_imag"
-
-
-_TEXT_BYTES = 64
-_PREFETCHED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,128 +240,34 @@ def _wrong(where: str, name: str, problem: str, value: Any) -> InputError:
     )
 
 
-def read_original(
-    folder: str,
-    *,
-    shuffle: bool | int = False,
-    seed: int = 0,
-) -> tf.data.Dataset:
-    """Reads a folder that ``record_dataset`` of tf_dataset wrote.
-
-    Elements are dicts of tensors with the dtypes and shapes in
-    ``TF_RECORD_FEATURES_SPEC.json``. The number of elements is not known before they
-    are read.
-
-    Parameters
-    ----------
-    folder : str
-        The folder, on this machine or in an object store.
-    shuffle : bool or int
-        True: shuffles in another order in every pass, with a buffer of 128 MiB, filled
-        from up to 16 files by turns. An int: with a buffer of this many elements.
-        False: file by file in the sorted order of their names, which are random.
-    seed : int
-        Seed of the shuffled order, together with ``tf.random.set_seed``.
-
-    Returns
-    -------
-    tf.data.Dataset
-        If the recorded data set had batches, elements are batches of the same size,
-        formed anew after shuffling. The last batch holds the remaining elements. The
-        library's reader dropped them. For batches of static shape, call
-        ``.unbatch().batch(size, drop_remainder=True)``.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or damaged, or the first record contradicts the
-        description.
-    OptionError
-        If ``shuffle`` is negative.
-    """
-    import tensorflow as tf
-
-    from beam_pipeline.read.parse import PARSING_THREADS
-    from beam_pipeline.read.streams import (
-        LEAST_RECORD_BYTES,
-        read_files_in_order,
-        read_mixed_files,
-    )
-
-    if shuffle < 0:
-        raise OptionError("shuffle", "must be True, False or a buffer size", shuffle)
-    specs = original_specs(folder)
-    paths = original_files(folder)
-    batch_size = original_batch_size(folder)
-    sizes = [files.size(path) for path in paths]
-    check_first_record(paths, sizes, specs)
-
-    if shuffle:
-        room = SHUFFLE_BYTES // max(element_bytes(specs), 1)
-        room = max(room, batch_size or 1) if shuffle is True else shuffle
-        # The buffer takes memory even where there are no records to fill it.
-        room = min(room, sum(sizes) // LEAST_RECORD_BYTES + 1)
-        records = read_mixed_files(paths, True, seed)
-        records = records.shuffle(room, seed, reshuffle_each_iteration=True)
-    else:
-        records = read_files_in_order(paths, sizes)
-    elements = records.map(
-        make_original_parser(specs),
-        num_parallel_calls=min(usable_cores(), PARSING_THREADS),
-        deterministic=True,
-    )
-    if batch_size is not None:
-        elements = elements.batch(batch_size)
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    # A strategy of tf.distribute must not shard by files, which may be few.
-    policy = tf.data.experimental.AutoShardPolicy
-    options.experimental_distribute.auto_shard_policy = policy.DATA
-    return elements.prefetch(2 if batch_size else _PREFETCHED).with_options(options)
-
-
-def element_bytes(specs: Mapping[str, OriginalSpec]) -> int:
-    """Returns the approximate size of an element in bytes."""
-    size = 0
-    for spec in specs.values():
-        item = (
-            _TEXT_BYTES if spec.dtype == "string" else numpy_dtype(spec.dtype).itemsize
-        )
-        size += item * math.prod(length or 1 for length in spec.shape)
-    return size
-
-
-def check_first_record(
-    paths: Sequence[str], sizes: Sequence[int], specs: Mapping[str, OriginalSpec]
-) -> None:
+def check_first_record(paths: Sequence[str], specs: Mapping[str, OriginalSpec]) -> None:
     """Raises :class:`InputError` if the first record does not have these features."""
     import tensorflow as tf
 
-    path = next((p for p, size in zip(paths, sizes, strict=True) if size), None)
+    path = next((path for path in paths if files.size(path)), None)
     if path is None:
         return
-    stored = {part for spec in specs.values() for part in spec.stored}
+    parts = {part: spec for spec in specs.values() for part in spec.stored}
     try:
         records = list(tf.data.TFRecordDataset(path).take(1).as_numpy_iterator())
         # A file that ends inside a header has no record, and TensorFlow no error.
         values = tf.io.parse_single_example(
             records[0] if records else b"\0",
-            {part: tf.io.FixedLenFeature((), tf.string, "") for part in stored},
+            {part: tf.io.FixedLenFeature((), tf.string, "") for part in parts},
         )
     except tf.errors.OpError as error:
         raise InputError(
             f"{path} does not begin with an uncompressed record of tf_dataset: "
             f"{error.message} Restore the file, or move it to another folder."
         ) from error
-    for spec in specs.values():
-        for part in spec.stored:
-            problem = _contradiction(spec, values[part].numpy())
-            if problem:
-                raise InputError(
-                    f"{path}: the first record contradicts entry {part!r} of "
-                    f"{SPEC_FILE}: {problem}. Put the {SPEC_FILE} that was written "
-                    "with the records beside them."
-                )
+    for part, spec in parts.items():
+        problem = _contradiction(spec, values[part].numpy())
+        if problem:
+            raise InputError(
+                f"{path}: the first record contradicts entry {part!r} of {SPEC_FILE}: "
+                f"{problem}. Put the {SPEC_FILE} that was written with the records "
+                "beside them."
+            )
 
 
 def _contradiction(spec: OriginalSpec, data: bytes) -> str:

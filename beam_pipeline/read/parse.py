@@ -197,10 +197,15 @@ def check_missing(spec: FeatureSpec, value: Any) -> None:
         raise OptionError("missing", f"{spec.name} is {spec.dtype}", value)
 
 
-def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any], Any]:
+def make_parser(
+    parsing: Parsing,
+    scales: Mapping[str, Scale],
+    read: Callable[..., Any] | None = None,
+) -> Callable[[Any], Any]:
     """Returns a function from serialised examples to elements.
 
-    It takes a batch of them if ``parsing.is_fixed``, otherwise a single one.
+    It takes a batch of them if ``parsing.is_fixed``, otherwise a single one. ``read``
+    gives the components of a record of another writer by name.
 
     Raises
     ------
@@ -215,7 +220,9 @@ def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any]
                 f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
                 "have this dtype. Leave the feature out of `features`."
             ) from error
-    read = _batch_parser(parsing) if parsing.is_fixed else make_element_parser(parsing)
+    if read is None:
+        make_read = _batch_parser if parsing.is_fixed else make_element_parser
+        read = make_read(parsing)
 
     def parse(serialised: Any) -> Any:
         example = read(serialised)
@@ -225,7 +232,10 @@ def make_parser(parsing: Parsing, scales: Mapping[str, Scale]) -> Callable[[Any]
         if parsing.as_tuple:
             return tuple(example[name] for name in parsing.as_tuple)
         if parsing.structure is not None:
-            return restore_structure(parsing.structure, example)
+            return rebuild(
+                parsing.structure,
+                lambda leaf: None if leaf.kind == "none" else example[leaf.feature],
+            )
         example = {name: example[name] for name in parsing.components}
         if parsing.num_classes and NUM_CLASSES not in example:
             number = tf.constant(parsing.num_classes, tf.int64)
@@ -302,34 +312,28 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
         for leaf in parsing.leaves
         if leaf.kind in ("ragged", "sparse") and leaf.feature in specs
     }
+    # Shapes first: the arrays need them.
     shapes = {spec.shape_in for spec in specs.values()}
-    helpers = set(shapes)
-    for name, leaf in parts.items():
-        helpers |= {row_splits(name, i) for i in range(leaf.ragged_rank)}
-        if leaf.kind == "sparse":
-            helpers |= {indices(name), dense_shape(name)}
+    ordered = sorted(specs, key=lambda name: name not in shapes)
 
     def parse(serialised: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
         if steps:
             found, lists = tf.io.parse_single_sequence_example(
                 serialised, stored, steps
             )
-            found.update(lists)
+            found = {**found, **lists}
         else:
             found = tf.io.parse_single_example(serialised, stored)
         values: dict[str, Any] = {}
-        # Shapes first: the arrays need them.
-        for name in sorted(specs, key=lambda name: name not in shapes):
+        for name in ordered:
             if name in encoded:
                 values[name] = found[name]
                 continue
             shape = values.get(specs[name].shape_in or "")
             values[name] = _restore(specs[name], found[name], shape, name in missing)
         return {
-            name: _composite(parts[name], values) if name in parts else value
-            for name, value in values.items()
-            if name not in helpers
+            **values,
+            **{name: _composite(leaf, values) for name, leaf in parts.items()},
         }
 
     return parse
@@ -340,13 +344,10 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> A
     if spec.encoding in (TENSOR, FLAC, *IMAGES):
         return _decode(spec, stored)
     values = stored.values if isinstance(stored, tf.SparseTensor) else stored
-    values = (
-        decode_bytes(spec, values)
-        if spec.encoding in (*ARRAYS, INT8)
-        else tf.cast(values, spec.dtype)
-        if spec.encoding != BYTES_LIST
-        else values
-    )
+    if spec.encoding in (*ARRAYS, INT8):
+        values = decode_bytes(spec, values)
+    elif spec.encoding != BYTES_LIST:
+        values = tf.cast(values, spec.dtype)
     if spec.optional and spec.shape == ():
         return values if has_default else tf.reshape(values, (-1,))
     if shape is None:
@@ -403,11 +404,12 @@ def _composite(leaf: Leaf, values: Mapping[str, Any]) -> Any:
     """Returns a ragged or sparse tensor from its parts."""
     name = leaf.feature
     if leaf.kind == "sparse":
-        shape = tf.ensure_shape(
-            values[dense_shape(name)], None if leaf.shape is None else [len(leaf.shape)]
-        )
-        made = tf.SparseTensor(values[indices(name)], values[name], shape)
-        return _with_static_shape(made, leaf)
+        rank = None if leaf.shape is None else [len(leaf.shape)]
+        shape = tf.ensure_shape(values[dense_shape(name)], rank)
+        sparse = tf.SparseTensor(values[indices(name)], values[name], shape)
+        if leaf.shape is not None:
+            sparse.set_shape(leaf.shape)
+        return sparse
     ragged = values[name]
     for axis in reversed(range(leaf.ragged_rank)):
         splits = tf.cast(values[row_splits(name, axis)], leaf.splits_dtype)
@@ -422,19 +424,3 @@ def _composite(leaf: Leaf, values: Mapping[str, Any]) -> Any:
                 validate=False,
             )
     return ragged
-
-
-def _with_static_shape(sparse: Any, leaf: Leaf) -> Any:
-    """Returns a sparse tensor whose static shape is known."""
-    if leaf.shape is not None:
-        sparse.set_shape(leaf.shape)
-    return sparse
-
-
-def restore_structure(structure: Structure | None, values: Mapping[str, Any]) -> Any:
-    """Returns the element of these components; a dict of them without a structure."""
-    if structure is None:
-        return dict(values)
-    return rebuild(
-        structure, lambda leaf: None if leaf.kind == "none" else values[leaf.feature]
-    )

@@ -15,22 +15,29 @@ from typing import Any, TypeGuard
 import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.dataset.metadata import ShardEntry, no_data_set, open_metadata
+from beam_pipeline.dataset.metadata import (
+    Metadata,
+    ShardEntry,
+    no_data_set,
+    open_metadata,
+)
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.spec import TENSOR, FeatureSpec
 from beam_pipeline.read.choices import (
     Split,
-    check_name,
     check_values,
     choose_splits,
     cut_pieces,
 )
 from beam_pipeline.read.original_records import (
+    check_first_record,
     find_original,
+    make_original_parser,
     original_batch_size,
-    read_original,
+    original_files,
+    original_specs,
 )
 from beam_pipeline.read.parse import (
     PARSED_TOGETHER,
@@ -41,11 +48,14 @@ from beam_pipeline.read.parse import (
 from beam_pipeline.read.scales import choose_scales, choose_statistics
 from beam_pipeline.read.sizes import SHUFFLE_BYTES, memory_bytes
 from beam_pipeline.read.streams import (
+    LEAST_RECORD_BYTES,
+    FilePart,
     read_in_order,
     read_mixed,
 )
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
+from beam_pipeline.storage.tfrecord import is_compressed
 
 _STAT_THREADS = 32
 
@@ -154,48 +164,62 @@ def replay(
     OptionError
         If another argument has a wrong value.
     """
-    if is_original(records):
-        folder = files.absolute(os.fspath(records))
-        check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
-        dataset = read_original(folder, shuffle=shuffle, seed=seed)
-        if batch_size is not None and original_batch_size(folder) is not None:
-            dataset = dataset.unbatch()
-        given = (split, shard, normalize, statistics, encoded, missing)
-        return _choose_original(
-            dataset, features, as_supervised, batch_size, drop_remainder, repeat, given
-        )
-    data = open_data_sets(records, read_metadata)
-    folder, metadata = data.folders[0], data.metadata
-    if batch_size is None and metadata.elements is not None:
-        batch_size = metadata.elements.batch_size
-        drop_remainder = drop_remainder or metadata.elements.drop_remainder
     check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
-    choice = choose_splits(metadata, split)
-    parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-    scaled_by = choose_statistics(metadata, choice.splits, statistics)
-    scales = choose_scales(metadata, parsing.specs, normalize, scaled_by)
-    pieces = cut_pieces(choice.pieces(metadata), *(shard or (0, 1)))
-    check_files(folder, [piece.shard for piece in pieces])
+    if is_original(records):
+        if any((split, shard, normalize, statistics, encoded, missing)):
+            raise OptionError(
+                "split, shard, normalize, statistics, encoded, missing",
+                "do not apply to a folder that tf_dataset wrote; rewrite it with "
+                "`audio-tfrecords convert` first",
+            )
+        metadata, parts, read = _open_original(files.absolute(os.fspath(records)))
+        batch_size = batch_size or original_batch_size(os.fspath(records))
+        parsing = choose_parsing(metadata, features, as_supervised, (), None)
+        parse = make_parser(parsing, {}, read)
+        total, most = None, sum(files.size(part.path) for part in parts)
+        most = most // LEAST_RECORD_BYTES + 1
+    else:
+        data = open_data_sets(records, read_metadata)
+        folder, metadata = data.folders[0], data.metadata
+        if batch_size is None and metadata.elements is not None:
+            batch_size = metadata.elements.batch_size
+            drop_remainder = drop_remainder or metadata.elements.drop_remainder
+        choice = choose_splits(metadata, split)
+        parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
+        scaled_by = choose_statistics(metadata, choice.splits, statistics)
+        scales = choose_scales(metadata, parsing.specs, normalize, scaled_by)
+        parse = make_parser(parsing, scales)
+        pieces = cut_pieces(choice.pieces(metadata), *(shard or (0, 1)))
+        check_files(folder, [piece.shard for piece in pieces])
+        parts = [
+            FilePart(
+                files.join(folder, piece.shard.file),
+                is_compressed(piece.shard.file),
+                piece.skip,
+                piece.take,
+            )
+            for piece in pieces
+        ]
+        total = most = sum(piece.take for piece in pieces)
 
-    total = sum(piece.take for piece in pieces)
     size = memory_bytes(metadata, metadata.features.values())
     if shuffle:
         room = max(SHUFFLE_BYTES // size, batch_size or 1)
-        room = min(room if shuffle is True else int(shuffle), max(total, 1))
-        examples = read_mixed(folder, pieces, deterministic, seed)
+        # The buffer takes memory even where there are no examples to fill it.
+        room = min(room if shuffle is True else int(shuffle), max(most, 1))
+        examples = read_mixed(parts, deterministic, seed)
         examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
     elif deterministic:
-        examples = read_in_order(folder, pieces, size)
+        examples = read_in_order(parts, size)
     else:
-        examples = read_mixed(folder, pieces, deterministic)
-    examples = examples.apply(tf.data.experimental.assert_cardinality(total))
-
+        examples = read_mixed(parts, deterministic)
+    if total is not None:
+        examples = examples.apply(tf.data.experimental.assert_cardinality(total))
     batches = parse_dataset(
-        examples, parsing, make_parser(parsing, scales),
-        batch_size=batch_size, drop_remainder=drop_remainder,
-        deterministic=deterministic,
+        examples, parsing, parse, batch_size=batch_size,
+        drop_remainder=drop_remainder, deterministic=deterministic,
     )  # fmt: skip
-    if batch_size is None:
+    if batch_size is None and total is not None:
         batches = batches.apply(tf.data.experimental.assert_cardinality(total))
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
@@ -211,6 +235,19 @@ def is_original(records: Folders) -> TypeGuard[files.PathLike]:
         return False
     folder = files.absolute(os.fspath(records))
     return find_original(folder) and not files.exists(files.join(folder, METADATA))
+
+
+def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
+    """Returns what tf_dataset's folder holds, its files, and how a record is read."""
+    original, paths = original_specs(folder), original_files(folder)
+    check_first_record(paths, original)
+    features = {
+        name: FeatureSpec(name, spec.dtype, spec.shape, TENSOR)
+        for name, spec in original.items()
+    }
+    parts = [FilePart(path, is_compressed=False) for path in paths]
+    read = make_original_parser(original)
+    return Metadata(None, features, (), {}), parts, read
 
 
 def read_metadata(folder: str) -> bytes:
@@ -280,41 +317,6 @@ def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Opti
         chosen = policy.FILE
     options.experimental_distribute.auto_shard_policy = chosen
     return options
-
-
-def _choose_original(
-    dataset: tf.data.Dataset,
-    features: Sequence[str] | None,
-    as_supervised: Sequence[str] | bool | None,
-    batch_size: int | None,
-    drop_remainder: bool,
-    repeat: bool | int,
-    not_for_it: Sequence[Any],
-) -> tf.data.Dataset:
-    """Returns what is asked for of a folder that tf_dataset wrote."""
-    if any(value not in (None, False, ()) for value in not_for_it):
-        raise OptionError(
-            "split, shard, normalize, statistics, encoded, missing",
-            "do not apply to a folder that tf_dataset wrote; rewrite it with "
-            "`audio-tfrecords convert` first",
-        )
-    if isinstance(as_supervised, bool):
-        raise OptionError(
-            "as_supervised",
-            "must name two features or more of a folder that tf_dataset wrote, of "
-            + ", ".join(dataset.element_spec),
-            as_supervised,
-        )
-    names = tuple(as_supervised or features or dataset.element_spec)
-    for name in names:
-        check_name("feature", name, dataset.element_spec)
-    if batch_size is not None:
-        dataset = dataset.batch(batch_size, drop_remainder)
-    if as_supervised is not None:
-        dataset = dataset.map(lambda element: tuple(element[name] for name in names))
-    elif features is not None:
-        dataset = dataset.map(lambda element: {name: element[name] for name in names})
-    return dataset.repeat(None if repeat is True else repeat) if repeat else dataset
 
 
 def replay_dataset(

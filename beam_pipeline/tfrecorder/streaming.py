@@ -26,9 +26,10 @@ from beam_pipeline.read.parse import PARSING_THREADS, decode_raw
 from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
 from beam_pipeline.read.streams import (
     MIXED_SHARDS,
+    file_parts,
     first_record,
-    read_files,
-    read_mixed_files,
+    read_in_order,
+    read_mixed,
 )
 from beam_pipeline.storage import files
 
@@ -54,11 +55,11 @@ def stream(
     parse = make_parser(specs, _stored_kinds(specs, path, record))
 
     if shuffled_files is None:
-        dataset = read_files(paths)
+        dataset = read_in_order(file_parts(paths))
     else:
         room = max(SHUFFLE_BYTES // max(len(record), 1), shuffled_files)
         mixed = min(shuffled_files, MIXED_SHARDS)
-        dataset = read_mixed_files(paths, True, seed, mixed).shuffle(
+        dataset = read_mixed(file_parts(paths), True, seed, mixed).shuffle(
             room, seed, reshuffle_each_iteration=True
         )
     return dataset.map(
