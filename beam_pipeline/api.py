@@ -29,7 +29,7 @@ from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_file
 from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.preflight import check_engine, check_transforms
 from beam_pipeline.run.watching import progress_in, watching
-from beam_pipeline.run.worker_processes import check_can_start
+from beam_pipeline.run.workers import check_can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import delete_empty
 from beam_pipeline.storage.files import PathLike

@@ -12,8 +12,7 @@ because the same functions compute them. Read :mod:`.clips` first;
 ``docs/in-your-own-pipeline.md`` shows a whole pipeline.
 """
 
-from beam_pipeline.dofns.clips import CutWindows, Probe
-from beam_pipeline.dofns.step import REJECTS
+from beam_pipeline.dofns.clips import REJECTS, CutWindows, Probe
 from beam_pipeline.dofns.transform import Transform
 
 __all__ = ["REJECTS", "CutWindows", "Probe", "Transform"]

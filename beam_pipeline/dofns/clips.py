@@ -1,4 +1,4 @@
-"""Files to windows: :class:`Probe` and :class:`CutWindows`."""
+"""Files to windows: :class:`Probe` and :class:`CutWindows`; what all steps share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,51 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+import apache_beam as beam
+from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.retrying import retry
-from beam_pipeline.dofns.step import REJECTS, Step
-from beam_pipeline.errors import ClipError, InputError
+from beam_pipeline.errors import ClipError, InputError, Unreadable
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
+from beam_pipeline.parameters import check_choice
+from beam_pipeline.pipeline.sink import COUNTERS
+from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import read_windows
+from beam_pipeline.write.process_settings import OneThread
+
+REJECTS = "rejects"
+ON_ERROR = ("reject", "raise")
+
+
+class Step(beam.DoFn):  # type: ignore[misc]
+    """A step whose errors are rejects, or raised."""
+
+    def __init__(self, on_error: str):
+        super().__init__()
+        check_choice("on_error", on_error, ON_ERROR)
+        self._on_error = on_error
+
+    def setup(self) -> None:
+        OneThread.begin()
+
+    def teardown(self) -> None:
+        OneThread.end()
+
+    def reject(self, stage: str, error: ClipError, reason: str) -> dict[str, str]:
+        """Returns the reject of an error, or raises the error.
+
+        That of the machine is raised in any case, so that the runner tries again.
+        """
+        if self._on_error == "raise" or isinstance(error, Unreadable):
+            raise error
+        name = type(error).__name__
+        Metrics.counter(COUNTERS, f"rejected_{name}").inc()
+        return {"path": error.path, "stage": stage, "error": name, "reason": reason}
 
 
 class _ClipStep(Step):
@@ -25,7 +59,7 @@ class _ClipStep(Step):
 
     def __init__(self, on_error: str, root: str, recipe: Recipe):
         super().__init__(on_error)
-        self._inputs = _inputs_at(root)
+        self._inputs = (Input(FOLDER, root, root),)
         self._recipe = recipe
 
     def setup(self) -> None:
@@ -35,6 +69,20 @@ class _ClipStep(Step):
     def teardown(self) -> None:
         del self._prober  # it has caches, which cannot be pickled
         super().teardown()
+
+    def clip_of(
+        self, values: Mapping[str, Any], info: AudioInfo | None = None
+    ) -> Clip | TaggedOutput:
+        """Returns the clip of an element, or the reject of its file.
+
+        With ``info``, its file is not opened.
+        """
+        row = SourceRow(0, 0, values["filepath"], None)
+        try:
+            return retry(lambda: self._prober.clip(row, info), row.filepath)
+        except ClipError as error:
+            reject = self.reject("probe", error, error.reason)
+            return TaggedOutput(REJECTS, reject)
 
 
 class Probe(_ClipStep):
@@ -86,11 +134,9 @@ class Probe(_ClipStep):
 
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)
-        try:
-            row = _row_of(values)
-            clip = retry(lambda: self._prober.clip(row), row.filepath)
-        except ClipError as error:
-            yield TaggedOutput(REJECTS, self.reject("probe", error, error.reason))
+        clip = self.clip_of(values)
+        if isinstance(clip, TaggedOutput):
+            yield clip
             return
         yield {
             **values,
@@ -179,11 +225,9 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
 
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)
-        try:
-            row, probed = _row_of(values), _probed(values)
-            clip = retry(lambda: self._prober.clip(row, probed), row.filepath)
-        except ClipError as error:
-            yield TaggedOutput(REJECTS, self.reject("probe", error, error.reason))
+        clip = self.clip_of(values, _probed(values))
+        if isinstance(clip, TaggedOutput):
+            yield clip
             return
         done = 0
         try:
@@ -204,10 +248,6 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
             yield TaggedOutput(REJECTS, self.reject("decode", error, reason))
 
 
-def _inputs_at(root: str) -> tuple[Input, ...]:
-    return (Input(FOLDER, root, root),)
-
-
 def _values_of(element: Any) -> dict[str, Any]:
     """The keys of an element, with its path as text."""
     values = element if isinstance(element, Mapping) else {"filepath": element}
@@ -218,10 +258,6 @@ def _values_of(element: Any) -> dict[str, Any]:
             f"{reprlib.repr(element)}."
         )
     return {**values, "filepath": os.fspath(path)}
-
-
-def _row_of(values: Mapping[str, Any]) -> SourceRow:
-    return SourceRow(0, 0, values["filepath"], None)
 
 
 def _probed(values: Mapping[str, Any]) -> AudioInfo | None:

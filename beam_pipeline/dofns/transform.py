@@ -13,7 +13,7 @@ import numpy.typing as npt
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipeline.dofns.step import REJECTS, Step
+from beam_pipeline.dofns.clips import REJECTS, Step
 from beam_pipeline.errors import (
     InputError,
     OptionError,

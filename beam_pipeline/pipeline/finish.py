@@ -64,7 +64,7 @@ from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.plan.clips import Reject, reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
-from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
+from beam_pipeline.plan.summary import PlanSummary, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
@@ -290,37 +290,35 @@ def assemble_metadata(
     late = (reject for reject in rejects if reject.shard is not None)
     for _, parts in groupby(late, key=attrgetter("row")):
         for number, reject in enumerate(parts):
-            clips[_tally_key(reject)] -= number == 0
-            windows[_tally_key(reject)] -= reject.examples
+            key = reject.split or "", reject.label or "", reject.sample_rate_hz
+            clips[key] -= number == 0
+            windows[key] -= reject.examples
     for of_split in observed.values():
         windows.subtract(of_split.left_out)
     splits = {}
     for split in summary.layouts:
         shards = [info for info in infos if info.shard.split == split]
-        counted = list(windows.items())
+        seen = observed[split]
+        counted = of_clips = [(key, n) for key, n in windows.items() if key[0] == split]
         if recipe.events.source is not None:  # classes belong to windows, not clips
-            labelled = observed[split].classes if split in observed else {}
-            counted = [((split, *key), n) for key, n in labelled.items()]
-        by_class = split_by_class(example_format, counted)
+            counted = [((split, *key), n) for key, n in seen.classes.items()]
         win_len = example_format.win_len
-        if win_len is not None:
-            frames = [(key, n * win_len) for key, n in windows.items()]
-            labelled_frames = [(key, n * win_len) for key, n in counted]
+        if win_len is None:
+            frames = labelled_frames = list(seen.frames.items())
         else:
-            seen = observed[split].frames if split in observed else {}
-            frames = labelled_frames = list(seen.items())
+            frames, labelled_frames = (
+                [(key, n * win_len) for key, n in some] for some in (of_clips, counted)
+            )
+        by_class = split_by_class(example_format, counted)
         frames_of = split_by_class(example_format, labelled_frames)
         splits[split] = SplitEntry(
             sum(info.examples for info in shards),
             sum(n for key, n in clips.items() if key[0] == split),
             seconds_of(frames, split),
             sum(info.left_out for info in shards),
-            {
-                label: sum(n for key, n in some if key[0] == split)
-                for label, some in by_class.items()
-            },
+            {label: sum(n for _, n in some) for label, some in by_class.items()},
             {label: seconds_of(some, split) for label, some in frames_of.items()},
-            observed[split].to_json() if split in observed else {},
+            seen.to_json(),
             tuple(shard_entry(info) for info in shards),
         )
     return Metadata(
@@ -436,7 +434,3 @@ def is_finished(output: str, infos: Sequence[ShardInfo]) -> bool:
     return {(entry.file, entry.sha256) for entry in entries} == {
         (info.file, info.sha256) for info in infos
     }
-
-
-def _tally_key(reject: Reject) -> TallyKey:
-    return reject.split or "", reject.label or "", reject.sample_rate_hz

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
@@ -30,11 +31,12 @@ from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.corpus import CorpusCount, format_of
-from beam_pipeline.plan.poison_clips import read_poison_clips
-from beam_pipeline.plan.prober import BlockProber
+from beam_pipeline.plan.poison_clips import PROBE, read_poison_clips
+from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import Buckets, PlacedClips, ShardWork, cut_tasks
 from beam_pipeline.plan.shards import lay_out
 from beam_pipeline.plan.splits import (
@@ -60,6 +62,7 @@ from beam_pipeline.storage.pages import (
 PLAN = "plan"
 # A page of clips has so many of them, some 300 kB, or what a bundle of a runner has.
 CLIPS_IN_PAGE = 1 << 14
+REMOTE_PROBE_THREADS = 32
 
 Probed = tuple[Sequence[Clip], Sequence[Reject]]
 Blocks = Callable[[], Iterable[Probed]]
@@ -79,8 +82,12 @@ class ClipPages:
 
     def __init__(self, job: Job, folder: str):
         poison_clips = read_poison_clips(job.work_folder)
-        self._prober = BlockProber(job.inputs, job.recipe, poison_clips)
+        self._prober = Prober(job.inputs, job.recipe, poison_clips)
         self._job, self._folder = job, folder
+        # Reading headers from an object store is waiting, which threads can share.
+        self._pool: ThreadPoolExecutor | None = None
+        if not all(files.is_local(entry.location) for entry in job.inputs):
+            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
         self.clear()
 
     def clear(self) -> None:
@@ -91,10 +98,24 @@ class ClipPages:
     def add(self, rows: Iterable[SourceRow]) -> Probed:
         """Adds a block of rows; returns its clips and its rejects."""
         with keeping_verdict(self._job.work_folder):
-            clips, rejects = self._prober.probe(rows)
+            found = self._probe(list(rows))
+        clips = [each for each in found if isinstance(each, Clip)]
+        rejects = [each for each in found if isinstance(each, Reject)]
         self._clips += clips
         self._rejects += rejects
         return clips, rejects
+
+    def _probe(self, rows: Sequence[SourceRow]) -> list[Clip | Reject | None]:
+        if self._pool is None or Marks.one_thread() or not rows:
+            return list(map(self._probe_row, rows))
+        with Marks.of_several(rows[0], PROBE):
+            return list(self._pool.map(self._probe_row, rows))
+
+    def _probe_row(self, row: SourceRow) -> Clip | Reject | None:
+        if row.recorded is None:
+            return self._prober.probe(row)
+        self._prober.check_unchanged(row)
+        return None
 
     def is_full(self) -> bool:
         """Whether what waits is enough for a page."""
@@ -108,7 +129,8 @@ class ClipPages:
 
     def close(self) -> None:
         """Ends the threads that read headers."""
-        self._prober.close()
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def make_plan(

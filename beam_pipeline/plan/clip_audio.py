@@ -31,11 +31,11 @@ from beam_pipeline.errors import (
 from beam_pipeline.examples.feature_steps import measuring_step
 from beam_pipeline.examples.features import resolve_transforms
 from beam_pipeline.examples.trial import run_on_windows
-from beam_pipeline.examples.windows import WindowPlan, slice_windows, window_blocks
+from beam_pipeline.examples.windows import slice_windows, window_blocks
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.clips import Clip, window_frames
 from beam_pipeline.plan.segments import Segment, locate_examples
 from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
@@ -273,75 +273,71 @@ def opened_clip(
         yield decoder
 
 
-@dataclass(frozen=True)
-class FeatureMeasures:
-    """The steps of a recipe's features that measure whole clips.
+def measuring_steps(recipe: Recipe) -> dict[str, tuple[Transform, Any]]:
+    """Returns the steps of a recipe's features that measure whole clips.
 
-    ``steps`` has, by feature name, the transform before such a step, and the step.
+    Returns
+    -------
+    dict
+        By feature name, the transform before such a step, and the step.
+
+    Raises
+    ------
+    RecipeError
+        If a transform cannot be made, or has two such steps.
+    """
+    transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
+    found = {}
+    for name, transform in transforms.items():
+        at = measuring_step(transform, name)
+        if at is not None:
+            steps = steps_of(transform)
+            found[name] = chain_of(steps[:at]), steps[at]
+    return found
+
+
+def measure_features(
+    clip: Clip,
+    steps: Mapping[str, tuple[Transform, Any]],
+    inputs: Sequence[Input],
+    recipe: Recipe,
+) -> Clip:
+    """Returns the clip with the measure of each feature; decodes it for each.
+
+    The examples of the clip are still its windows, without copies. ``steps`` are those
+    of :func:`measuring_steps`.
+
+    Raises
+    ------
+    ClipError
+        If decoding or a transform fails.
     """
 
-    recipe: Recipe
-    steps: Mapping[str, tuple[Transform, Any]]
-
-    @classmethod
-    def of(cls, recipe: Recipe) -> FeatureMeasures:
-        """Returns those of a recipe.
-
-        Raises
-        ------
-        RecipeError
-            If a transform cannot be made, or has two such steps.
-        """
-        transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
-        found = {}
-        for name, transform in transforms.items():
-            at = measuring_step(transform, name)
-            if at is not None:
-                steps = steps_of(transform)
-                found[name] = chain_of(steps[:at]), steps[at]
-        return cls(recipe, found)
-
-    def __bool__(self) -> bool:
-        return bool(self.steps)
-
-    def measure(self, clip: Clip, inputs: Sequence[Input]) -> Clip:
-        """Returns the clip with the measure of each feature; decodes it for each.
-
-        The examples of the clip are still its windows, without copies.
-
-        Raises
-        ------
-        ClipError
-            If decoding or a transform fails.
-        """
-        measured = tuple(
-            (name, step.measure(self._features(name, before, clip, inputs)))
-            for name, (before, step) in self.steps.items()
-        )
-        return clip._replace(measured=measured)
-
-    def _features(
-        self, name: str, before: Transform, clip: Clip, inputs: Sequence[Input]
-    ) -> Iterator[npt.NDArray[Any]]:
-        rate = clip.sample_rate_hz
-        run = partial(apply_transform, before, sample_rate_hz=rate)
-        for starts, windows in self._windows(clip, inputs):
+    def features(name: str, before: Transform) -> Iterator[npt.NDArray[Any]]:
+        run = partial(apply_transform, before, sample_rate_hz=clip.sample_rate_hz)
+        for starts, windows in _windows(clip, inputs, recipe):
             yield run_on_windows(
                 run, (windows,), f"feature {name}", starts, clip.filepath
             )
 
-    def _windows(
-        self, clip: Clip, inputs: Sequence[Input]
-    ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-        """Yields some starts, and the windows from there, in blocks."""
-        # A clip without a split has no copies yet: its examples are its windows.
-        segment = Segment(clip._replace(split=""), 0, clip.examples, 0)
-        starts, _ = locate_examples(segment, self.recipe)
-        plan = WindowPlan.of(self.recipe.windows, clip.sample_rate_hz, clip.frames)
-        length, audio = plan.length, self.recipe.audio
-        with opened_clip(clip, inputs, audio) as decoder:
-            reader = step_clip(decoder, clip, audio)
-            for block in window_blocks(starts, length, _BLOCK_FRAMES):
-                first, stop = int(block[0]), int(block[-1]) + length
-                frames = reader.read(first, min(stop, clip.frames))
-                yield block, slice_windows(frames, first, block, length)
+    measured = tuple(
+        (name, step.measure(features(name, before)))
+        for name, (before, step) in steps.items()
+    )
+    return clip._replace(measured=measured)
+
+
+def _windows(
+    clip: Clip, inputs: Sequence[Input], recipe: Recipe
+) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+    """Yields some starts, and the windows from there, in blocks."""
+    # A clip without a split has no copies yet: its examples are its windows.
+    segment = Segment(clip._replace(split=""), 0, clip.examples, 0)
+    starts, _ = locate_examples(segment, recipe)
+    length, audio = window_frames(clip, recipe.windows), recipe.audio
+    with opened_clip(clip, inputs, audio) as decoder:
+        reader = step_clip(decoder, clip, audio)
+        for block in window_blocks(starts, length, _BLOCK_FRAMES):
+            first, stop = int(block[0]), int(block[-1]) + length
+            frames = reader.read(first, min(stop, clip.frames))
+            yield block, slice_windows(frames, first, block, length)

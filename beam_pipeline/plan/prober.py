@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import BinaryIO
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
@@ -33,12 +32,13 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
 from beam_pipeline.plan.clip_audio import (
-    FeatureMeasures,
     check_clip,
     find_loader,
     find_passages,
     fingerprint_clip,
     measure_clip,
+    measure_features,
+    measuring_steps,
 )
 from beam_pipeline.plan.clips import Clip, Reject, examples_of
 from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
@@ -50,7 +50,6 @@ from beam_pipeline.transforms.base import seconds_to_frames
 
 # How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005
-REMOTE_PROBE_THREADS = 32
 
 
 class Prober:
@@ -72,8 +71,7 @@ class Prober:
         self._events = EventTable.of(recipe.events)
         self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
         self._plans = WindowPlans(recipe.windows)
-        self._hashes = FileHashes()
-        self._measures = FeatureMeasures.of(recipe)
+        self._measures = measuring_steps(recipe)
 
     def probe(self, row: SourceRow) -> Clip | Reject:
         """Returns the clip of a row, or a reject with the reason.
@@ -181,7 +179,7 @@ class Prober:
         )
         if audio.hash_files:
             path = locate(self._inputs, row.source, row.filepath)
-            clip = clip._replace(sha256=self._hashes.of(path, row.filepath))
+            clip = clip._replace(sha256=hash_file(path, row.filepath))
         if windows:  # a clip that is left out needs nothing else
             part = _part_of(row, info.frames, info.sample_rate_hz)
             clip = self._decoded(clip, plan, part, whole=may_break(info))
@@ -213,7 +211,7 @@ class Prober:
             placed = cover_passages(passages, clip.frames, plan)
             clip = clip._replace(placed=placed, examples=len(placed.starts))
         if clip.examples and self._measures:
-            clip = self._measures.measure(clip, self._inputs)
+            clip = measure_features(clip, self._measures, self._inputs, self._recipe)
         if clip.examples and audio.fingerprint:
             clip = fingerprint_clip(clip, *part, self._inputs, audio)
         return clip
@@ -282,48 +280,6 @@ class Prober:
             return info, files.modified_ns(source)
 
 
-class BlockProber:
-    """Makes clips of blocks of rows; it must be closed."""
-
-    def __init__(
-        self,
-        inputs: Sequence[Input],
-        recipe: Recipe,
-        poison_clips: PoisonClips = NO_POISON_CLIPS,
-    ):
-        self._prober = Prober(inputs, recipe, poison_clips)
-        # Reading headers from an object store is waiting, which threads can share.
-        self._pool: ThreadPoolExecutor | None = None
-        if not all(files.is_local(entry.location) for entry in inputs):
-            self._pool = ThreadPoolExecutor(REMOTE_PROBE_THREADS)
-
-    def probe(self, rows: Iterable[SourceRow]) -> tuple[list[Clip], list[Reject]]:
-        """Returns the clips and the rejects of some rows; see :meth:`Prober.probe`.
-
-        Rows of recorded clips give neither; see :meth:`Prober.check_unchanged`.
-        """
-        rows = list(rows)
-        if self._pool is None or Marks.one_thread() or not rows:
-            return self._probe(rows, map)
-        with Marks.of_several(rows[0], PROBE):
-            return self._probe(rows, self._pool.map)
-
-    def _probe(
-        self, rows: Sequence[SourceRow], over: Callable[..., Iterable[Any]]
-    ) -> tuple[list[Clip], list[Reject]]:
-        for _ in over(self._prober.check_unchanged, [r for r in rows if r.recorded]):
-            pass
-        new = [row for row in rows if row.recorded is None]
-        found = list(over(self._prober.probe, new))
-        rejects = [each for each in found if isinstance(each, Reject)]
-        return [each for each in found if isinstance(each, Clip)], rejects
-
-    def close(self) -> None:
-        """Ends the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-
-
 def _seconds_of(row: SourceRow, of_file: float | None) -> float | None:
     """Returns the seconds of a row's part of its file; None if they are not known."""
     if of_file is None:
@@ -363,45 +319,31 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
 
 
 _BLOCK_BYTES = 1 << 20
-# Rows of one file are mostly close to each other.
-_MOST_KNOWN = 1024
 
 
-class FileHashes:
-    """The SHA-256 of files, as ``sha256sum`` prints it.
+def hash_file(path: str, name: str) -> str:
+    """Returns the SHA-256 of a file, as ``sha256sum`` prints it.
 
     Those of the last files are known, so parts of a file cost nothing.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file in errors.
+
+    Raises
+    ------
+    UnreadableAudio
+        The file cannot be read.
     """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int], str] = OrderedDict()
-
-    def of(self, path: str, name: str) -> str:
-        """Returns the SHA-256 of a file, in hexadecimal.
-
-        Parameters
-        ----------
-        name : str
-            Name of the file in errors.
-
-        Raises
-        ------
-        UnreadableAudio
-            The file cannot be read.
-        """
-        try:
-            key = path, files.changed_ns(path)
-            found = self._known.get(key)
-            if found is None:
-                found = self._known[key] = _sha256(path)
-        except OSError as error:
-            raise read_error(name, "cannot be hashed", error) from error
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
-        return found
+    try:
+        return _sha256(path, files.changed_ns(path))
+    except OSError as error:
+        raise read_error(name, "cannot be hashed", error) from error
 
 
-def _sha256(path: str) -> str:
+@lru_cache(maxsize=1024)  # rows of one file are mostly close to each other
+def _sha256(path: str, _changed_ns: int) -> str:
     digest = hashlib.sha256()
     with files.open_read(path) as file:
         while block := file.read(_BLOCK_BYTES):

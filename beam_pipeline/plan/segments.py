@@ -38,7 +38,7 @@ from beam_pipeline.examples.windows import (
 )
 from beam_pipeline.hashing import bytes_sha256, clip_key
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clips import Clip, copies_in, example_numbers
+from beam_pipeline.plan.clips import Clip, copies_in, example_numbers, window_frames
 from beam_pipeline.plan.shards import Shard, ShardLayout
 from beam_pipeline.recipe.example_sections import LISTED, Shards
 from beam_pipeline.recipe.recipe import Recipe
@@ -154,21 +154,23 @@ def cut_segments(
     placed: PlacedClips, layout: ShardLayout
 ) -> Iterator[tuple[Shard, Segment]]:
     """Cuts clips at the bounds of the shards, and drops examples beyond the total."""
-    index = placed.first_window
+    index = until = placed.first_window
     stop = index + sum(clip.examples for clip in placed.clips)
-    places = layout.places(index, min(stop, layout.total))
+    runs = layout.runs(index, min(stop, layout.total))
     low = high = 0  # no shard yet
     for clip in placed.clips:
         end = min(index + clip.examples, layout.total)
-        first, at = 0, index
+        at = index
         while at < end:
-            position, _, until = places.of(at)
+            if at >= until:
+                until, shift = next(runs)
+            position = at + shift
             if not low <= position < high:
                 k = layout.shard_at(position)
                 shard, low, high = layout.shard(k), layout.bound(k), layout.bound(k + 1)
             count = min(end - at, until - at, high - position)
-            yield shard, Segment(clip, first, count, position - low)
-            first, at = first + count, at + count
+            yield shard, Segment(clip, at - index, count, position - low)
+            at += count
         index += clip.examples
 
 
@@ -219,7 +221,7 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     if not clip.events:
         return segment
     starts, _ = locate_examples(segment, recipe)
-    length_s = WindowPlan.of(recipe.windows, rate, clip.frames).length / rate
+    length_s = window_frames(clip, recipe.windows) / rate
     events = near(clip.events, (clip.start + starts) / rate, length_s)
     return segment._replace(clip=clip._replace(events=events))
 
@@ -251,9 +253,7 @@ def count_events(
         How many frames of the clip are in the windows of the others.
     """
     rule, rate = example_format.features.events, clip.sample_rate_hz
-    if rule is None:
-        plan = WindowPlan.of(recipe.windows, rate, clip.frames)
-        return {}, 0, count_audio(clip, examples, plan, recipe)
+    assert rule is not None
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
     length = example_format.window_frames(clip.frames)
     windows = clip.events, (clip.start + starts) / rate, length / rate

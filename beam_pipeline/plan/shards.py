@@ -16,7 +16,7 @@ from its number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -38,55 +38,6 @@ STRIPS_IN_SHARD = 16
 # A clip that is decoded from its start, wherever one begins to read, has at most one
 # strip more than this.
 STRIPS_OF_CLIP = 8
-
-
-class Strips(NamedTuple):
-    """How the examples of a split are cut into strips.
-
-    Attributes
-    ----------
-    total : int
-        The examples of the split.
-    size : int
-        The examples of a strip. Those after the last whole strip are the rest.
-    seed : int
-    name : str
-        Another one gives the strips another order.
-    """
-
-    total: int
-    size: int
-    seed: int
-    name: str
-
-    def places(self, first: int, stop: int) -> StripPlaces:
-        """Returns where the examples ``first .. stop - 1`` of the clips' order go."""
-        count = self.total // self.size
-        low = first // self.size
-        order = Permutation(count, self.seed, name=f"strips of {self.name}")
-        numbers = np.arange(low, max(low, min(-(-stop // self.size), count)))
-        positions = order.position_of(numbers) * self.size
-        return StripPlaces(self, low, positions.tolist())
-
-
-class StripPlaces(NamedTuple):
-    """The positions of some strips, from strip ``low`` on."""
-
-    strips: Strips
-    low: int
-    positions: list[int]
-
-    def of(self, index: int) -> tuple[int, int, int]:
-        """Returns (position, begin, end) of an example.
-
-        The examples ``begin .. end - 1`` follow each other in the mixed order.
-        """
-        size = self.strips.size
-        begin = index - index % size
-        if begin + size > self.strips.total:
-            return index, begin, self.strips.total
-        position = self.positions[begin // size - self.low] + index - begin
-        return position, begin, begin + size
 
 
 def strip_examples(
@@ -260,31 +211,30 @@ class ShardLayout:
             mix_seed=mix_seed,
         )
 
-    def places(self, first: int, stop: int) -> Places:
-        """Returns where the examples ``first .. stop - 1`` of the clips' order go."""
-        if not self.strip:
-            return InOrder(self.total)
-        strips = Strips(self.total, self.strip, self.seed, self.split)
-        return strips.places(first, stop)
+    def runs(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yields where the examples ``first .. stop - 1`` of the clips' order go.
+
+        Yields
+        ------
+        end, shift : int
+            The examples from the run before up to ``end - 1`` follow each other in the
+            shards, too: their positions are their numbers plus the shift.
+        """
+        if self.strip:
+            strips = self.total // self.strip
+            low, high = first // self.strip, min(-(-stop // self.strip), strips)
+            order = Permutation(strips, self.seed, name=f"strips of {self.split}")
+            places = order.position_of(np.arange(low, max(low, high)))
+            for strip, place in enumerate(places.tolist(), low):
+                yield (strip + 1) * self.strip, (place - strip) * self.strip
+        yield self.total, 0
 
     def begin_of_segment(self, index: int) -> int:
         """Returns the first of the examples that go together with one, to its shard."""
-        position, begin, _ = self.places(index, index + 1).of(index)
-        in_shard = position - self.bound(self.shard_at(position))
-        return max(begin, index - in_shard)
-
-
-class InOrder(NamedTuple):
-    """The places of examples that keep the order of the clips."""
-
-    total: int
-
-    def of(self, index: int) -> tuple[int, int, int]:
-        """Returns the position of an example, and those of all."""
-        return index, 0, self.total
-
-
-Places = InOrder | StripPlaces
+        _, shift = next(self.runs(index, index + 1))
+        position = index + shift
+        begin = index - index % self.strip if self.strip else 0
+        return max(begin, self.bound(self.shard_at(position)) - shift)
 
 
 def lay_out(

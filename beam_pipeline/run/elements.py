@@ -14,8 +14,7 @@ from beam_pipeline.dataset.element_set import ElementSet, finish_elements, lay_o
 from beam_pipeline.dataset.work_folder import Totals
 from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
 from beam_pipeline.run.watching import Watch, reporter, watching
-from beam_pipeline.run.worker_processes import can_fork
-from beam_pipeline.run.workers import Workers
+from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
 from beam_pipeline.write.element_blocks import (
     BlockEncoder,

@@ -54,8 +54,7 @@ from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.engine import original
 from beam_pipeline.run.forecast import Plan, forecast
 from beam_pipeline.run.watching import Watch, reporter
-from beam_pipeline.run.worker_processes import can_start
-from beam_pipeline.run.workers import Workers
+from beam_pipeline.run.workers import Workers, can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Page, Pages, PageWriter
 from beam_pipeline.storage.private_folder import temporary_folder
@@ -96,8 +95,14 @@ def run_local(
         if summary.listing.clips >= MANY_CLIPS:
             give_back_memory()
         writers = writers_for(summary, workers)
-        written = write_planned(
-            job, folder, writers, processes, totals_of(summary), watch
+        totals = totals_of(summary)
+        written = processes.run(
+            partial(write_phase, job, folder, writers),
+            writers,
+            job,
+            holds=partial(_holds, folder, writers),
+            look=reporter(watch, totals, processes.states(writers)),
+            apart=in_ipython(),
         )
         infos = Pages(folder, [page for by in written for page in by.infos])
         rejects = Pages(folder, [page for by in written for page in by.rejects])
@@ -189,25 +194,6 @@ def writers_for(summary: PlanSummary, workers: int | None) -> int:
         if not can_start():
             workers = 1
     return max(1, min(workers, shards))
-
-
-def write_planned(
-    job: Job,
-    folder: str,
-    writers: int,
-    processes: Workers,
-    totals: Totals,
-    watch: Callable[[Totals], Watch] | None,
-) -> list[WrittenPages]:
-    """Writes the shards of the plan; returns what each writer has written."""
-    return processes.run(
-        partial(write_phase, job, folder, writers),
-        writers,
-        job,
-        holds=partial(_holds, folder, writers),
-        look=reporter(watch, totals, processes.states(writers)),
-        apart=in_ipython(),
-    )
 
 
 def in_ipython() -> bool:

@@ -1,4 +1,4 @@
-"""Runs work in processes of this machine, until all of it is done.
+"""Processes of this machine: how they run work until all of it is done.
 
 ::
 
@@ -14,16 +14,31 @@ A poison clip goes into the work folder, where the next process finds it.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from beam_pipeline.dataset.work_folder import delete_drafts_of
-from beam_pipeline.errors import ClipCrash, ClipTimeout, WorkerDied
+from beam_pipeline.errors import (
+    AudioTFRecordsError,
+    ClipCrash,
+    ClipTimeout,
+    OptionError,
+    WorkerDied,
+)
 from beam_pipeline.inputs.sources import locate
 from beam_pipeline.marks import Mark, Marks, WorkerState, new_state
 from beam_pipeline.pipeline.job import Job
@@ -36,14 +51,7 @@ from beam_pipeline.plan.poison_clips import (
     write_poison_clip,
 )
 from beam_pipeline.run.watching import repeating
-from beam_pipeline.run.worker_processes import (
-    FROM_OUTSIDE,
-    Answer,
-    WorkerProcess,
-    can_fork,
-    can_start,
-    check_can_start,
-)
+from beam_pipeline.storage.claim import beating, without_heartbeats
 
 _T = TypeVar("_T")
 
@@ -64,14 +72,216 @@ MOST_BETWEEN_S = 1.0
 
 _LOG = logging.getLogger(__name__)
 
+# Their threads are not in threading's count.
+THREADED = {"jax", "tensorflow", "obstore"}
+
+# Signals that somebody else sends, and not what the process is working on.
+FROM_OUTSIDE = {"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"}
+
+# How long a process may take to end after its answer. Threads of a step may hold it.
+LAST_SECONDS = 5.0
+
+_PR_SET_PDEATHSIG = 1  # from Linux' prctl.h
+
+
+def can_fork() -> bool:
+    """Whether new processes are forks of this one.
+
+    A fork takes milliseconds and a new interpreter seconds, but only a process without
+    threads, those of libraries included, can fork safely.
+    """
+    # Heartbeats rest while a process is forked.
+    alone = sys.platform == "linux" and threading.active_count() - beating() <= 1
+    return alone and sys.modules.keys().isdisjoint(THREADED) and can_start()
+
+
+def can_start() -> bool:
+    """Whether this process may start others; Python forbids it to daemonic ones."""
+    return not multiprocessing.current_process().daemon
+
+
+def check_can_start(workers: int | None, time_limit: float | None) -> None:
+    """Checks the options of a run that need other processes.
+
+    Raises
+    ------
+    OptionError
+        If this process cannot start any.
+    """
+    values = {"workers": None if workers == 1 else workers, "time_limit": time_limit}
+    for name, value in values.items():
+        if value is not None and not can_start():
+            raise OptionError(
+                name,
+                "needs other processes, which a daemonic process, such as a worker of "
+                "multiprocessing.Pool, must not start; leave it out, or call from a "
+                "process that is not daemonic",
+                value,
+            )
+
+
+class WorkerProcess:
+    """A process that calls ``work`` with its number, sends what it returns, and ends.
+
+    ``state`` holds its marks and counts.
+    """
+
+    def __init__(
+        self, work: Callable[[int], Any], number: int, name: str, state: WorkerState
+    ) -> None:
+        context: Any = multiprocessing.get_context("fork" if can_fork() else "spawn")
+        # A value, or the error to raise.
+        self.answer: tuple[Any, BaseException | None] | None = None
+        self.state = state
+        self._name = name
+        self._pipe, theirs = context.Pipe()
+        self._readable = True
+        self._process = context.Process(
+            target=_main, args=(work, number, name, state, theirs), name=name
+        )
+        self._process.daemon = True
+        with _hidden_main(), _frozen_memory(), without_heartbeats():
+            self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    @property
+    def ends(self) -> list[Any]:
+        """What becomes readable when the process answers or dies."""
+        return [self._process.sentinel, *([self._pipe] if self._readable else [])]
+
+    def has_ended(self) -> bool:
+        """Whether the process has answered or died."""
+        alive = self._process.is_alive()
+        if self._readable and self._pipe.poll():
+            self._readable = False
+            with suppress(EOFError, OSError):  # it died, or a step closed its files
+                self.answer = self._pipe.recv()
+        return self.answer is not None or not alive
+
+    def exit_text(self) -> str:
+        """How the process ended: ``SIGSEGV`` or ``exit status 1``."""
+        code = self._process.exitcode
+        return signal.Signals(-code).name if code < 0 else f"exit status {code}"
+
+    def exit_error(self) -> str:
+        """The message for a process that ended without an answer."""
+        how = self.exit_text()
+        if how == "SIGKILL":
+            return (
+                f"A worker process ({self._name}) was killed from outside ({how}): by "
+                "the system, because memory was short, or by somebody. If memory was "
+                "short, try fewer `workers`."
+            )
+        if how in FROM_OUTSIDE:
+            return f"A worker process ({self._name}) was ended from outside ({how})."
+        kind = "signal " if how.startswith("SIG") else ""
+        return f"A worker process ended early ({self._name}, {kind}{how})."
+
+    def join(self) -> None:
+        """Waits until the process, which has answered, is gone."""
+        self._process.join(LAST_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the process, if it still runs."""
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._readable = False
+        self._pipe.close()
+
+
+def _main(
+    work: Callable[[int], Any],
+    number: int,
+    name: str,
+    state: WorkerState,
+    pipe: Connection,
+) -> None:
+    """What the process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
+    value = error = None
+    with Marks.kept_in(state):
+        try:
+            value = work(number)
+        except AudioTFRecordsError as raised:
+            error = raised
+        except BaseException as raised:  # the parent raises it
+            error = _failure(raised, name, state)
+    pipe.send((value, error))
+
+
+def _failure(error: BaseException, name: str, state: WorkerState) -> WorkerDied:
+    """Returns the error for an exception that is none of this package."""
+    first = error
+    while first.__cause__ is not None:  # runners wrap errors
+        first = first.__cause__
+    lines = str(first).strip().splitlines() or [""]
+    mark = state.mark()
+    doing = "" if mark is None else f" at {mark}"
+    reason = f"{name}, {type(first).__name__}: {lines[-1]}"
+    return WorkerDied(f"A worker failed{doing} ({reason}).", traceback.format_exc())
+
+
+def _die_with_parent() -> None:
+    """Ends this process when its parent ends, however that happens."""
+    parent: Any = multiprocessing.parent_process()
+    if sys.platform == "linux":
+        # Also in a step that never returns to Python, where no thread would run.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent.pid:
+            os._exit(1)
+        return
+    threading.Thread(target=_exit_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _exit_after(sentinel: Any) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+@contextmanager
+def _frozen_memory() -> Iterator[None]:
+    """Exempts the objects of now from garbage collection in processes forked here.
+
+    A collection writes to each object, and so would copy the memory they share.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Keeps a new interpreter from running the caller's script a second time.
+
+    Workers need nothing from it: transforms are in modules, or come by value.
+    """
+    main = vars(sys.modules["__main__"])
+    hidden = {name: main.get(name) for name in ("__file__", "__spec__")}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update({n: v for n, v in hidden.items() if v or n == "__spec__"})
+
 
 @dataclass
 class _Clock:
-    """How long a mark has stayed the same."""
+    """How long a mark has stayed the same, and whether the worker was killed for it."""
 
     mark: Mark | None
     age_s: float = 0.0
     told_at_s: float = PATIENCE_S
+    has_killed: bool = False
 
 
 class ClipWatch:
@@ -107,7 +317,6 @@ class ClipWatch:
         self._exits_at = Counter[Cause]()
         self._one_thread: set[int] = set()
         self._clocks: dict[int, _Clock] = {}
-        self._killed_at: dict[int, Mark] = {}
         self._looked = time.monotonic()
 
     def begin(self, number: int) -> None:
@@ -135,9 +344,9 @@ class ClipWatch:
                     "%s has taken %.0f s; the time limit is %g s",
                     mark, clock.age_s, self._limit_s,
                 )  # fmt: skip
-            late = clock.age_s > self._limit_s and number not in self._killed_at
+            late = clock.age_s > self._limit_s and not clock.has_killed
             if late and not worker.has_ended():
-                self._killed_at[number] = mark
+                clock.has_killed = True
                 worker.kill()
 
     def after_exit(self, number: int, worker: WorkerProcess, advice: str) -> None:
@@ -149,7 +358,8 @@ class ClipWatch:
             If no clip was the cause.
         """
         mark = self._states[number].mark()
-        killed_at = self._killed_at.pop(number, None)
+        clock = self._clocks.pop(number, None)
+        killed_at = clock.mark if clock is not None and clock.has_killed else None
         if (job := self._job) is not None:
             delete_drafts_of(worker.pid, job.work_folder)
         self._exits += 1
@@ -317,7 +527,7 @@ class Workers:
                     del self._running[number]
                     if worker.answer is not None:
                         self._answered.append(worker)
-                        answers[number] = _value_of(worker.answer, advice)
+                        answers[number] = _value_of(*worker.answer, advice)
                         continue
                     worker.kill()
                     watch.after_exit(number, worker, advice)
@@ -338,8 +548,8 @@ def _wait_for_any(workers: Sequence[WorkerProcess]) -> None:
         time.sleep(LOOK_S)  # a step has closed the files of its process
 
 
-def _value_of(answer: Answer, advice: str) -> Any:
-    value, error = answer
+def _value_of(value: Any, error: BaseException | None, advice: str) -> Any:
+    """Returns the answer of a worker, or raises its error."""
     if isinstance(error, WorkerDied):
         message, *details = error.args
         raise WorkerDied(f"{message} {advice}", *details) from (

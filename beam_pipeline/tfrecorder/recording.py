@@ -44,7 +44,7 @@ from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.elements import run_elements
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import Watch
-from beam_pipeline.run.worker_processes import can_fork
+from beam_pipeline.run.workers import can_fork
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.example import (
     Example,

@@ -126,6 +126,13 @@ def run(command, kind, table, folder):
 
         return call
 
+    def ending(name, function):
+        def call(*args, **kwargs):
+            ends[name] = time.perf_counter()
+            return function(*args, **kwargs)
+
+        return call
+
     started = time.perf_counter()
     if command == "plan":
         summary, rejects = plan(table, **options)
@@ -134,7 +141,7 @@ def run(command, kind, table, folder):
     else:
         local.plan_here = timed("planned", local.plan_here)
         local.write_phase = pretend_to_write
-        local.write_planned = timed("written", local.write_planned)
+        local.finish_job = ending("written", local.finish_job)
         clips = record(table, Path(folder, "records"), **options, workers=2).clips
     ends["seconds"] = time.perf_counter()
     return {

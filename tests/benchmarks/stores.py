@@ -11,6 +11,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,9 @@ def clips_by_ours(folder):
     from beam_pipeline.examples.format import Corpus, ExampleFormat
     from beam_pipeline.inputs.listing import list_sources
     from beam_pipeline.inputs.sources import resolve_inputs
-    from beam_pipeline.plan.prober import BlockProber
+    from beam_pipeline.pipeline.planner import REMOTE_PROBE_THREADS
+    from beam_pipeline.plan.clips import Clip
+    from beam_pipeline.plan.prober import Prober
     from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
     from beam_pipeline.plan.shards import Shard
     from beam_pipeline.recipe.recipe import Recipe
@@ -84,10 +87,11 @@ def clips_by_ours(folder):
 
     recipe = Recipe(win_len=RATE)
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
-    prober = BlockProber(inputs, recipe)
-    clips, rejects = prober.probe(list_sources(inputs, recipe))
-    prober.close()
-    assert not rejects
+    with ThreadPoolExecutor(REMOTE_PROBE_THREADS) as pool:
+        clips = list(
+            pool.map(Prober(inputs, recipe).probe, list_sources(inputs, recipe))
+        )
+    assert all(isinstance(clip, Clip) for clip in clips)
     example_format = ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
     segments = [Segment(clip, 0, 1, at) for at, clip in enumerate(clips)]
     task = ShardTask.of(Shard("s", "records", 0, CLIPS), segments, "")

@@ -477,7 +477,6 @@ def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
     for how in real:
         monkeypatch.setattr(Claim, how, fall_asleep(how))
     monkeypatch.setattr("beam_pipeline.run.workers.can_fork", lambda: False)
-    monkeypatch.setattr("beam_pipeline.run.worker_processes.can_fork", lambda: False)
     with raises(IncompleteRun, naming=[out, "again"]):
         record(sounds / "in", out, win_len=500, workers=1)
     assert verify(out) == []

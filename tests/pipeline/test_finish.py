@@ -43,7 +43,8 @@ from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import assert_names, names, raises
 
 RATE = 8000
-NOTHING_SEEN = Observations(DataStatistics({})).state()
+NOTHING_SEEN = Observations(DataStatistics({}))
+SEEN = dict.fromkeys(("train", "eval"), NOTHING_SEEN)
 RECIPE = Recipe(win_len=100, elements_per_file=4)
 FOLDER = Input("folder", "/sounds", "/sounds")
 
@@ -132,7 +133,7 @@ def manifest_of(summary, rejects=()):
 def write_receipts(infos, work):
     """Receipts in the work folder, each with observations of its examples."""
     for info in infos:
-        seen = {**NOTHING_SEEN, "examples": info.examples}
+        seen = {**NOTHING_SEEN.state(), "examples": info.examples}
         receipt = {**info._asdict(), "shard": info.shard._asdict(), "seen": seen}
         path = Path(receipt_path(info.shard.name, str(work)))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -271,7 +272,7 @@ def test_counts_without_losses():
         train=10,
         eval=4,
     )
-    metadata = assemble_metadata(summary, infos_of(summary), [early(9)], {}, RECIPE)
+    metadata = assemble_metadata(summary, infos_of(summary), [early(9)], SEEN, RECIPE)
     assert (metadata.clips, metadata.rejected, metadata.ignored) == (20, 1, 3)
     assert metadata.classes == ("a", "b")
     train, evaluation = metadata.splits["train"], metadata.splits["eval"]
@@ -299,7 +300,7 @@ def test_counts_with_windows_lost_in_several_shards():
         early(5),
     ]
     infos = infos_of(summary, {first: 2, second: 1, third: 1})
-    metadata = assemble_metadata(summary, infos, rejects, {}, RECIPE)
+    metadata = assemble_metadata(summary, infos, rejects, SEEN, RECIPE)
     train = metadata.splits["train"]
     assert (train.examples, train.clips) == (6, 1)
     assert train.examples_per_class == {"a": 3, "b": 3}
@@ -309,7 +310,7 @@ def test_counts_with_windows_lost_in_several_shards():
 
 def test_a_data_set_without_classes_counts_none():
     summary = summary_of(tally(("train", "", RATE, 3, 10)), labels=(), train=10)
-    metadata = assemble_metadata(summary, infos_of(summary), [], {}, RECIPE)
+    metadata = assemble_metadata(summary, infos_of(summary), [], SEEN, RECIPE)
     assert metadata.splits["train"].examples_per_class == {}
     assert metadata.classes == ()
 
