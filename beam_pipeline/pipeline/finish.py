@@ -253,17 +253,17 @@ def check_clips(
         clips += part.clips
         windows += part.windows
     planned = sum(layout.total for layout in summary.layouts.values())
-    _check_equal("clips", clips, summary.listing.clips, work_folder)
-    _check_equal("windows of clips", windows, planned, work_folder)
-
-
-def _check_equal(what: str, found: int, expected: int, work_folder: str) -> None:
-    if found != expected:
-        raise IncompleteRun(
-            f"At the end of the run there are {found} {what} instead of {expected}. "
-            f"Files of {work_folder} were deleted during the run, or the runner lost "
-            "or repeated work. Give the same command again to continue."
-        )
+    for what, found, expected in (
+        ("clips", clips, summary.listing.clips),
+        ("windows of clips", windows, planned),
+    ):
+        if found != expected:
+            raise IncompleteRun(
+                f"At the end of the run there are {found} {what} instead of "
+                f"{expected}. Files of {work_folder} were deleted during the run, or "
+                "the runner lost or repeated work. Give the same command again to "
+                "continue."
+            )
 
 
 def assemble_metadata(

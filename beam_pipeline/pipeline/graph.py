@@ -81,16 +81,15 @@ def plan_shards(once: beam.PCollection, job: Job) -> beam.PCollection:
 
 def write_shards(work: beam.PCollection, job: Job) -> Written:
     """Decodes, cuts, transforms, encodes and writes: one worker writes one shard."""
-    skip = SkipFinished(job.shards_folder(), job.work_folder, job.repairs)
-    decode = DecodeAudio(job.inputs, job.recipe, job.work_folder)
+    skip = beam.ParDo(SkipFinished(job))
     encode = beam.ParDo(EncodeExamples())
     checked = (
         work
-        | "SkipFinished" >> beam.ParDo(skip).with_outputs(FINISHED, main="work")
+        | "SkipFinished" >> skip.with_outputs(FINISHED, main="work")
     )                                               # ShardWork; ShardInfo
     encoded = (
         checked.work
-        | "DecodeAudio" >> beam.ParDo(decode)       # FrameBlock
+        | "DecodeAudio" >> beam.ParDo(DecodeAudio(job))  # FrameBlock
         | "CutWindows" >> step(cut_windows, FrameBlock, WindowBlock)
         | "SelectAndAugment" >> step(select_and_augment, WindowBlock, WindowBlock)
         | "ApplyTransforms" >> step(apply_transforms, WindowBlock, FeatureBlock)

@@ -40,10 +40,6 @@ class Job:
     claim: Claim = UNCLAIMED
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def splits_are_decided(self) -> bool:
-        """Whether each clip's split follows from its group, and no group is moved."""
-        return self.recipe.splits.are_decided()
-
     def shards_folder(self) -> str:
         """Where the files of the data set are written; ends in a separator.
 

@@ -223,25 +223,20 @@ def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
     or if a split has no example, the sums of what splits hold decide.
     """
     recipe = job.recipe
-    shares = recipe.splits.hashed_shares() or {}
-    if job.splits_are_decided():
-        return recipe.splits.moves, _in_buckets((c for c, _ in blocks()), recipe)
+
+    def clips() -> Iterator[Sequence[Clip]]:
+        return (some for some, _ in blocks())
+
+    if recipe.splits.are_decided():
+        return recipe.splits.moves, Buckets(recipe.shards, clips())
     if not is_balanced(recipe):
-        buckets = _in_buckets((clips for clips, _ in blocks()), recipe)
-        if all(buckets.examples[split] for split in shares):
+        buckets = Buckets(recipe.shards, clips())
+        if all(buckets.examples[s] for s in recipe.splits.hashed_shares() or ()):
             return None, buckets
         buckets.close()
-    moves = choose_moves(tally_groups((clips for clips, _ in blocks()), recipe), recipe)
-    return moves, _in_buckets(
-        (assign_splits(clips, moves, recipe) for clips, _ in blocks()), recipe
-    )
-
-
-def _in_buckets(blocks: Iterable[Iterable[Clip]], recipe: Recipe) -> Buckets:
-    buckets = Buckets(recipe.shards)
-    for clips in blocks:
-        buckets.add(clips)
-    return buckets
+    moves = choose_moves(tally_groups(clips(), recipe), recipe)
+    assigned = (assign_splits(some, moves, recipe) for some in clips())
+    return moves, Buckets(recipe.shards, assigned)
 
 
 def publish(plan: PublishedPlan, folder: str) -> PublishedPlan:

@@ -27,7 +27,7 @@ from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.storage.gzip_members import MemberWriter
-from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX, frame_record
+from beam_pipeline.storage.tfrecord import frame_record
 from beam_pipeline.text import parse_json
 from beam_pipeline.write.blocks import EncodedBlock
 from beam_pipeline.write.shard import ShardDraft
@@ -79,10 +79,10 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
     times faster. GZIP files hold no time and no name.
 
     With ``work_folder`` the elements are the :class:`EncodedBlock` of shards. A shard
-    must come in one bundle, block after block, up to its last one, which has an end; so
-    the steps that make its blocks must be fused with this one. The shard then becomes
-    the file ``prefix + shard.name + suffix``. The output is one :class:`ShardInfo` for
-    each shard. A bundle that ends within a shard, or holds its blocks in another order,
+    must come in one bundle, block after block, up to its last position; so the steps
+    that make its blocks must be fused with this one. The shard then becomes the file
+    ``prefix + shard.name + suffix``. The output is one :class:`ShardInfo` for each
+    shard. A bundle that ends within a shard, or holds its blocks in another order,
     raises IncompleteRun.
 
     Parameters
@@ -235,28 +235,24 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
 
 
 def read_recorded_shards(output: str) -> dict[str, ShardEntry]:
-    """Returns the shards of a data set that is repaired, by file."""
+    """Returns the shards of a data set that is repaired, by name."""
     path = recorded_metadata(output)
     metadata = Metadata.parse(files.read_bytes(path), path)
-    return {entry.file: entry for entry in metadata.shards()}
+    return {entry.file.partition(".")[0]: entry for entry in metadata.shards()}
 
 
 def find_recorded(
     shard: Shard, output: str, recorded: Mapping[str, ShardEntry]
 ) -> ShardInfo | None:
     """Returns a shard of a data set that is repaired; None if it must be made again."""
-    for suffix in (SUFFIX, PLAIN_SUFFIX):
-        entry = recorded.get(shard.name + suffix)
-        if entry is None:
-            continue
-        try:
-            found = files.hash_of(output + entry.file)
-        except FileNotFoundError:
-            return None
-        if found != (entry.bytes, entry.sha256):
-            return None
-        missing = shard.examples - entry.examples
-        return ShardInfo(
-            shard, entry.file, entry.examples, entry.bytes, entry.sha256, missing
-        )
-    return None
+    entry = recorded.get(shard.name)
+    try:
+        found = entry and files.hash_of(output + entry.file)
+    except FileNotFoundError:
+        found = None
+    if entry is None or found != (entry.bytes, entry.sha256):
+        return None
+    missing = shard.examples - entry.examples
+    return ShardInfo(
+        shard, entry.file, entry.examples, entry.bytes, entry.sha256, missing
+    )

@@ -21,7 +21,6 @@ from beam_pipeline.dataset.work_folder import (
 )
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.job import Job
@@ -41,17 +40,16 @@ from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import ShardInfo
-from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.write.blocks import (
+    BlockEncoder,
     EncodedBlock,
     FeatureBlock,
     FrameBlock,
     decode_audio,
 )
 from beam_pipeline.write.process_settings import OneThread, keep_freed_memory
-from beam_pipeline.write.shard import ShardEncoder
 
 REJECTS = "rejects"
 LISTING = "listing"
@@ -176,24 +174,21 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     with the recorded bytes.
     """
 
-    prefix: str
-    work_folder: str
-    repairs: bool = False
+    job: Job
 
     def setup(self) -> None:
-        self._poison_clips = read_poison_clips(self.work_folder)
-        if self.repairs:
-            self._recorded = read_recorded_shards(self.prefix)
+        self._poison_clips = read_poison_clips(self.job.work_folder)
+        if self.job.repairs:
+            self._recorded = read_recorded_shards(self.job.output)
 
     def process(self, work: ShardWork) -> Iterator[Any]:
-        shard = work.task.shard
-        if self.repairs:
-            info = find_recorded(shard, self.prefix, self._recorded)
-            yield work if info is None else TaggedOutput(FINISHED, info)
-            return
-        info = find_finished(shard, self.prefix, self.work_folder)
-        if info is not None and self._poison_clips.among(work):
-            files.delete([receipt_path(shard.name, self.work_folder)])
+        shard, job = work.task.shard, self.job
+        if job.repairs:
+            info = find_recorded(shard, job.output, self._recorded)
+        else:
+            info = find_finished(shard, job.shards_folder(), job.work_folder)
+        if info is not None and not job.repairs and self._poison_clips.among(work):
+            files.delete([receipt_path(shard.name, job.work_folder)])
             info = None
         if info is None:
             yield work
@@ -208,12 +203,10 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
 class DecodeAudio(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`decode_audio`: ShardWork -> FrameBlock, in order."""
 
-    inputs: tuple[Input, ...]
-    recipe: Recipe
-    work_folder: str
+    job: Job
 
     def setup(self) -> None:
-        self._poison_clips = read_poison_clips(self.work_folder)
+        self._poison_clips = read_poison_clips(self.job.work_folder)
         keep_freed_memory()
         OneThread.begin()
 
@@ -221,7 +214,8 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
         OneThread.end()
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock]:
-        yield from decode_audio(work, self.inputs, self.recipe, self._poison_clips)
+        job = self.job
+        yield from decode_audio(work, job.inputs, job.recipe, self._poison_clips)
 
 
 def step(function: Callable[[Any], Any], given: type, made: type) -> Any:
@@ -232,10 +226,10 @@ def step(function: Callable[[Any], Any], given: type, made: type) -> Any:
 @with_input_types(FeatureBlock)
 @with_output_types(EncodedBlock, rejects=Reject)
 class EncodeExamples(beam.DoFn):  # type: ignore[misc]
-    """Calls :class:`ShardEncoder`: FeatureBlock -> EncodedBlock; side output Reject."""
+    """Calls :class:`BlockEncoder`: FeatureBlock -> EncodedBlock; side output Reject."""
 
-    def start_bundle(self) -> None:
-        self._encoder = ShardEncoder()
+    def setup(self) -> None:
+        self._encoder = BlockEncoder()
 
     def process(self, block: FeatureBlock) -> Iterator[Any]:
         encoded = self._encoder.encode(block)

@@ -164,19 +164,22 @@ def fingerprint_clip(
     them. So ``first`` and ``stop`` are frames at the native rate.
     """
     channel = audio.channels if clip.channel is None else clip.channel
-    native = replace(
-        audio,
-        sample_rate=None,
-        channels=channel if isinstance(channel, int) else "keep",
+    is_one = isinstance(channel, int)
+    audio = replace(audio, channels=channel if is_one else "keep")
+    chunks = map(np.atleast_2d, _native_chunks(clip, first, stop, inputs, audio))
+    content, sketch = fingerprint_audio(
+        chunks, clip.native_rate_hz, 1 if is_one else clip.channels
     )
-    channels = 1 if isinstance(channel, int) else clip.channels
-    with opened_clip(clip, inputs, native) as decoder:
-        chunks = (
-            np.atleast_2d(decoder.read(at, min(at + CHUNK_FRAMES, stop)))
-            for at in range(first, stop, CHUNK_FRAMES)
-        )
-        content, sketch = fingerprint_audio(chunks, clip.native_rate_hz, channels)
     return clip._replace(content=content, sketch=sketch)
+
+
+def _native_chunks(
+    clip: Clip, first: int, stop: int, inputs: Sequence[Input], audio: Audio
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Yields the frames ``first .. stop - 1`` of a clip's file, at its own rate."""
+    with opened_clip(clip, inputs, replace(audio, sample_rate=None)) as decoder:
+        for at in range(first, stop, CHUNK_FRAMES):
+            yield decoder.read(at, min(at + CHUNK_FRAMES, stop))
 
 
 def find_passages(
@@ -254,10 +257,8 @@ def check_clip(
     """
     first = max(0, first - _AROUND_FRAMES)
     stop = min(stop + _AROUND_FRAMES, clip.native_frames)
-    native = replace(audio, sample_rate=None)
-    with opened_clip(clip, inputs, native) as decoder:
-        for at in range(first, stop, CHUNK_FRAMES):
-            decoder.read(at, min(at + CHUNK_FRAMES, stop))
+    for _ in _native_chunks(clip, first, stop, inputs, audio):
+        pass
 
 
 @contextlib.contextmanager

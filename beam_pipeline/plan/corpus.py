@@ -55,9 +55,7 @@ class CorpusCount:
                 self._short[rate] = count + 1, min(first, name)
 
     def _name(self, kind: tuple[str, int | str], name: str) -> None:
-        first = self._named.get(kind)
-        if first is None or name < first:
-            self._named[kind] = name
+        self._named[kind] = min(name, self._named.get(kind, name))
 
     def corpus(self) -> Corpus:
         """Returns the counts; they do not depend on the order of clips."""

@@ -83,18 +83,26 @@ def bucket_of(clip: Clip, shards: Shards) -> int:
 class Buckets:
     """Clips on disk, which come back in their order, split by split.
 
+    Parameters
+    ----------
+    shards : Shards
+    blocks : iterable of iterables of Clip
+        The first clips, in any order; :meth:`add` adds more.
+
     Attributes
     ----------
     examples : Counter
         The number of examples of each split that has clips.
     """
 
-    def __init__(self, shards: Shards):
+    def __init__(self, shards: Shards, blocks: Iterable[Iterable[Clip]] = ()):
         self.examples = Counter[str]()
         self._shards = shards
         self._waiting: dict[BucketKey, list[Clip]] = {}
         self._held = 0
         self._kept = SortedValues[tuple[BucketKey, Batch[Clip]]](itemgetter(0))
+        for clips in blocks:
+            self.add(clips)
 
     def add(self, clips: Iterable[Clip]) -> None:
         """Adds clips, in any order."""

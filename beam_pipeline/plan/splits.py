@@ -283,17 +283,8 @@ class Search:
             self._add(group, source, -1)
         sizes = [sum(x * x for _, x, _ in group) for group in self._groups]
         for group in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
-            costs = [self._cost_in(group, target) for target in self._splits]
-            self._split[group] = min(self._splits, key=costs.__getitem__)
             self._add(group, self._split[group], 1)
-
-    def _cost_in(self, group: int, target: int) -> int:
-        """Returns by how much the cost rises if a group is added to a split."""
-        return sum(
-            x * (2 * self._e[row][target] + x)
-            - self._penalty[row] * (self._held[row][target] == 0)
-            for row, x, _ in self._groups[group]
-        )
+            self._move(group, self._best(group)[1])
 
     def _add(self, group: int, target: int, times: int) -> None:
         for row, x, examples in self._groups[group]:

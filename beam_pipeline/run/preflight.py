@@ -28,6 +28,7 @@ from beam_pipeline.inputs.listing import list_sources
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, check_copies
+from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.private_folder import temporary_folder
@@ -40,7 +41,6 @@ ANSWER_S = 10.0
 FIRST_ROWS = 20
 
 _ADDRESS = re.compile(r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\d+)/?")
-_BEAM_OPTIONS = "options of Beam"
 _CANNOT_FETCH = "Unable to fetch remote"
 
 # Runner -> the options with an address of its engine, the option with a job server that
@@ -98,37 +98,30 @@ def check_engine(beam_args: Sequence[str]) -> None:
     values, unknown = _parse(words)  # again: the runner may define options
     name = type(runner).__name__
     if name == REFUSED_RUNNER:
-        raise OptionError(
-            _BEAM_OPTIONS,
-            f"this runner cannot run the job: {WHY_REFUSED}. Use DirectRunner, or "
-            "leave `--runner` out",
-            f"--runner={name}",
-        )
+        problem = f"this runner cannot run the job: {WHY_REFUSED}. Use DirectRunner, or"
+        raise _wrong(f"{problem} leave `--runner` out", f"--runner={name}")
     endpoint = options.view_as(PortableOptions).job_endpoint
-    more: Iterable[str] = ()
-    judged = True
+    of_server: list[str] = []
+    is_judged = not any(values.get(option) for option in _UBER_JARS)
     if name in _NEED_JOB_SERVER and endpoint not in (None, "", "embed"):
-        more = _ask_job_server(endpoint)
+        of_server = _ask_job_server(endpoint)
     elif name == "PortableRunner" and not endpoint:
-        raise OptionError(
-            _BEAM_OPTIONS, "--job_endpoint=HOST:PORT is missing", f"--runner={name}"
-        )
+        raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
     else:
         check_addresses(name, values)
-        judged = name not in _START_JOB_SERVER
-    if any(values.get(option) for option in _UBER_JARS):
-        judged = False
-    _refuse_unknown(unknown, more, judged)
+        is_judged &= name not in _START_JOB_SERVER
+    _refuse_unknown(unknown, of_server, is_judged)
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         problems = " ".join(line.strip().rstrip(".") + "." for line in errors)
-        raise OptionError(
-            _BEAM_OPTIONS,
-            f"{name} needs other values: {problems} Write options as --NAME=VALUE",
-            " ".join(words),
-        )
+        problem = f"{name} needs other values: {problems} Write options as --NAME=VALUE"
+        raise _wrong(problem, " ".join(words))
     # Listing the inputs may need options of Beam's file systems.
     FileSystems.set_options(options)
+
+
+def _wrong(problem: str, value: str) -> OptionError:
+    return OptionError("options of Beam", problem, value)
 
 
 def _make_runner(name: str) -> Any:
@@ -144,7 +137,7 @@ def _make_runner(name: str) -> Any:
             known = StandardOptions.KNOWN_RUNNER_NAMES
             problem = f"Beam does not have this runner{_did_you_mean(name, known)}; "
             problem += f"give one of {', '.join(known)}, or a class as MODULE.CLASS"
-        raise OptionError(_BEAM_OPTIONS, problem, f"--runner={name}") from error
+        raise _wrong(problem, f"--runner={name}") from error
 
 
 def _parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -153,9 +146,7 @@ def _parse(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     try:
         values, unknown = parser.parse_known_args(list(words))
     except argparse.ArgumentError as error:
-        raise OptionError(
-            _BEAM_OPTIONS, f"wrong value: {error}", " ".join(words)
-        ) from error
+        raise _wrong(f"wrong value: {error}", " ".join(words)) from error
     return vars(values), unknown
 
 
@@ -175,29 +166,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_unknown(unknown: Sequence[str], more: Iterable[str], judged: bool) -> None:
+def _refuse_unknown(
+    unknown: Sequence[str], of_server: Sequence[str], is_judged: bool
+) -> None:
     """Raises OptionError for a word that is neither an option nor the value of one.
 
-    ``more`` are options of a job server. If not ``judged``, an unknown option is only
-    logged.
+    ``of_server`` are options of a job server. If not ``is_judged``, an unknown option
+    is only logged.
     """
-    of_server = set(more)
-    known = [*_parser()._option_string_actions, *of_server]
     value_may_follow = False
     for word in unknown:
         name, equals, _ = word.partition("=")
-        if name in of_server:
-            value_may_follow = not equals
-            continue
-        if not word.startswith("-") and value_may_follow:
+        is_option = word.startswith("-")
+        if not is_option and value_may_follow:
             value_may_follow = False
             continue
-        hint = _did_you_mean(name, known)
-        if judged or not word.startswith("-"):
-            raise OptionError(
-                _BEAM_OPTIONS, f"the runner does not know this option{hint}", name
-            )
         value_may_follow = not equals
+        if name in of_server:
+            continue
+        hint = _did_you_mean(name, [*_parser()._option_string_actions, *of_server])
+        if is_judged or not is_option:
+            raise _wrong(f"the runner does not know this option{hint}", name)
         _LOG.warning("Beam has no option %s%s; the job server may know it.", name, hint)
 
 
@@ -285,6 +274,9 @@ def check_transforms(
     RecipeError
         If a transform fails.
     """
+    from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.run.workers import Workers
+
     check_label_column(recipe, inputs)
     shares = recipe.splits.hashed_shares()
     named = [entry.split for entry in inputs if entry.split]
@@ -296,7 +288,10 @@ def check_transforms(
     if not first:
         locations = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {locations}. Check `input`.")
-    clip = _first_clip(first, recipe, inputs, time_limit)
+    # In a process of its own: a bad one must not end the run.
+    with temporary_folder() as work, Workers(time_limit) as processes:
+        job = Job(tuple(inputs), "", work, recipe)
+        clip = processes.call(partial(_first_clip, first, job), job, "probe")
     if clip is None:
         return
     labels = set() if clip.label is None else {clip.label}
@@ -314,24 +309,8 @@ def check_transforms(
     ExampleFormat.of(corpus, recipe, inputs[0].columns)
 
 
-def _first_clip(
-    rows: Sequence[SourceRow],
-    recipe: Recipe,
-    inputs: Sequence[Input],
-    time_limit: float | None,
-) -> Clip | None:
-    """Returns the first clip that a decoder opens; a bad one must not end the run."""
-    from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.run.workers import Workers
-
-    with temporary_folder() as work:
-        job = Job(tuple(inputs), "", work, recipe)
-        with Workers(time_limit) as processes:
-            return processes.call(partial(_probe_first, rows, job), job, "probe")
-
-
-def _probe_first(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
-    from beam_pipeline.plan.poison_clips import read_poison_clips
+def _first_clip(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
+    """Returns the first clip that a decoder opens."""
     from beam_pipeline.plan.prober import Prober
 
     prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))

@@ -144,17 +144,10 @@ class FeatureBlock(Block):
 
 @dataclass(frozen=True, slots=True)
 class EncodedBlock(Block):
-    """Serialised examples.
-
-    Attributes
-    ----------
-    seen : mapping or None
-        Only of the last block of a shard: the state of the observations of all its
-        examples.
-    """
+    """Serialised examples, and the features that they hold; None if they are lost."""
 
     records: Sequence[bytes] = ()
-    seen: Mapping[str, Any] | None = None
+    features: FeatureBlock | None = None
 
     @property
     def positions(self) -> range:
@@ -415,8 +408,10 @@ def encode_examples(
 ) -> EncodedBlock:
     """Serialises a block's examples; lost if an encoding cannot hold their values."""
     slot, rows, clip = block.slot, block.rows, block.slot.clip
-    if not len(block.windows):
+    if block.reject is not None:
         return EncodedBlock(slot, rows, reject=block.reject)
+    if not len(block.windows):
+        return EncodedBlock(slot, rows, features=block)
     Marks.mark(clip, ENCODE)
     starts = block.starts
     columns = {
@@ -438,4 +433,21 @@ def encode_examples(
     except InputError as error:
         problem = TransformError(clip.filepath, str(error))
         return _lost(EncodedBlock, block, ENCODE, problem)
-    return EncodedBlock(slot, rows, records)
+    return EncodedBlock(slot, rows, records, block)
+
+
+class BlockEncoder:
+    """Calls :func:`encode_examples` with what all blocks of one format share."""
+
+    def __init__(self) -> None:
+        self._format: ExampleFormat | None = None
+
+    def encode(self, block: FeatureBlock) -> EncodedBlock:
+        """Serialises a block's examples."""
+        example_format = block.slot.example_format
+        if example_format is not self._format:
+            specs, classes = example_format.features.specs, example_format.classes
+            self._format = example_format
+            self._encoder = ExampleEncoder(specs.values())
+            self._targets = {label: i for i, label in enumerate(classes)}
+        return encode_examples(block, self._encoder, self._targets)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.write.blocks import FeatureBlock, timed
@@ -56,6 +57,13 @@ class Observations:
     classes: Counter[tuple[str, int]] = field(default_factory=Counter)
     frames: Counter[TallyKey] = field(default_factory=Counter)
     levels: Counter[tuple[str]] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, example_format: ExampleFormat) -> Observations:
+        """Returns empty observations of the features of a format."""
+        features = example_format.features
+        specs = [features.specs[name] for name in features.transforms]
+        return cls(DataStatistics.of(specs))
 
     def add(self, block: FeatureBlock) -> None:
         """Adds the examples of a block."""

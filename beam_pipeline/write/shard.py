@@ -2,30 +2,27 @@
 
 ::
 
-    blocks in order     0   1   2   3   4   5   end
+    blocks in order     0   1   2   3   4   5
     ShardDraft          file of members, or of records if the shard is mixed
     mixed_order         4   0   5   2   1   3
     the mixed shard     |  4 0  |  5 2  |  1 3  |
 
-A shard is one task: one worker makes all its blocks, in the order of its positions. The
-last block carries what all of them were; only then is the file a shard. Examples of a
-mixed shard change places when it is complete.
+A shard is one task: one worker makes all its blocks, in the order of its positions, and
+observes them. Only with the last block is the file a shard. Examples of a mixed shard
+change places when it is complete.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Permutation
@@ -42,53 +39,15 @@ from beam_pipeline.storage.gzip_members import (
 )
 from beam_pipeline.storage.tfrecord import frame_parts, frame_record, is_compressed
 from beam_pipeline.write.blocks import (
+    BlockEncoder,
     EncodedBlock,
-    FeatureBlock,
     apply_transforms,
     cut_windows,
     decode_audio,
-    encode_examples,
     select_and_augment,
 )
 from beam_pipeline.write.observations import Observations
-from beam_pipeline.write.statistics import DataStatistics
 from beam_pipeline.write.window_rows import WindowRows, join_rows
-
-
-class ShardEncoder:
-    """Serialises the blocks of shards, and observes them.
-
-    The last block of a shard carries the observations of all blocks. Whether they are
-    of all examples of the shard is for :class:`ShardDraft` to check.
-    """
-
-    def __init__(self) -> None:
-        self._format: ExampleFormat | None = None
-
-    def encode(self, block: FeatureBlock) -> EncodedBlock:
-        """Serialises a block's examples."""
-        slot = block.slot
-        if slot.example_format is not self._format:
-            self._prepare(slot.example_format)
-        if slot.position == 0:
-            self._begin(slot.example_format)
-        encoded = encode_examples(block, self._encoder, self._targets)
-        if encoded.reject is None:
-            self._observed.add(block)
-        if encoded.positions.stop < slot.shard.examples:
-            return encoded
-        return replace(encoded, seen=self._observed.state())
-
-    def _prepare(self, example_format: ExampleFormat) -> None:
-        self._format = example_format
-        self._encoder = ExampleEncoder(example_format.features.specs.values())
-        self._targets = {label: i for i, label in enumerate(example_format.classes)}
-        self._begin(example_format)
-
-    def _begin(self, example_format: ExampleFormat) -> None:
-        features = example_format.features
-        specs = [features.specs[name] for name in features.transforms]
-        self._observed = Observations(DataStatistics.of(specs))
 
 
 def encode_shard(
@@ -101,7 +60,7 @@ def encode_shard(
 
     See :func:`beam_pipeline.pipeline.graph.write_shards`.
     """
-    encoder = ShardEncoder()
+    encoder = BlockEncoder()
     for frames in decode_audio(work, inputs, recipe, poison_clips):
         windows = select_and_augment(cut_windows(frames))
         yield encoder.encode(apply_transforms(windows))
@@ -163,12 +122,12 @@ class ShardDraft:
         self._members: list[tuple[int, int]] = []  # bytes, records
         # Of the member that is not complete: its number, its records, and how many.
         self._number, self._parts, self._count = 0, list[bytes](), 0
-        self._seen: Mapping[str, Any] | None = None
+        self._observed: Observations | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether the last block of the shard has come."""
-        return self._seen is not None
+        return self._position == self.shard.examples
 
     def write(self, block: EncodedBlock) -> None:
         """Writes the records of the next positions.
@@ -176,7 +135,7 @@ class ShardDraft:
         Raises
         ------
         IncompleteRun
-            If other positions are next, or other examples were observed.
+            If other positions are next.
         """
         slot = block.slot
         if slot.shard != self.shard or slot.position != self._position:
@@ -185,6 +144,10 @@ class ShardDraft:
                 f"first {self._position} positions of shard {self.shard.name}"
             )
         self._position = block.positions.stop
+        if self._observed is None:
+            self._observed = Observations.of(slot.example_format)
+        if block.features is not None:
+            self._observed.add(block.features)
         if block.reject is None:
             self._left_out += slot.examples - len(block.records)
         self._examples += len(block.records)
@@ -194,22 +157,10 @@ class ShardDraft:
         else:
             for position, record in zip(_kept(block), block.records, strict=True):
                 self._put(position, frame_parts(record))
-        if block.seen is not None:
-            self._check_seen(block.seen)
-            self._seen = block.seen
-
-    def _check_seen(self, seen: Mapping[str, Any]) -> None:
-        observed = seen["examples"], sum(n for _, n in seen["left_out"])
-        if observed != (self._examples, self._left_out):
-            raise self._broken(
-                f"gave {self._examples} examples of shard {self.shard.name}, and left "
-                f"out {self._left_out}, but observed {observed[0]} and {observed[1]} "
-                "of them together"
-            )
 
     def check_complete(self) -> None:
         """Raises IncompleteRun if blocks are missing, when no more can come."""
-        if not self.is_complete or self._position != self.shard.examples:
+        if not self.is_complete:
             raise self._broken(
                 f"ended a bundle after {self._position} of {self.shard.examples} "
                 f"positions of shard {self.shard.name}"
@@ -249,7 +200,7 @@ class ShardDraft:
             The name that the shard will have.
         """
         self.check_complete()
-        assert self._seen is not None
+        assert self._observed is not None
         rows, clips = join_rows(self._rows), ""
         if self._planned is not None:
             order = mixed_order(self.shard)
@@ -267,7 +218,7 @@ class ShardDraft:
             self._writer.bytes_written,
             self._writer.sha256(),
             self._left_out,
-            self._seen,
+            self._observed.state(),
             Members.of(self._members).pack(),
             rows.pack(),
             clips,

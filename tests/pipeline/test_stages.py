@@ -218,6 +218,8 @@ def test_finished_shards_step_aside(tmp_path):
     clips = [Clip(k, 0, f"a/{k}.wav", "a", "records", *sizes) for k in range(3)]
     work = [work_of([c], None, name=f"records-{c.row}") for c in clips]
 
+    job = Job((), prefix, folder, Recipe(win_len=9))
+
     def write(source):
         blocks = source | beam.FlatMap(blocks_of)
         infos = blocks | WriteToTFRecord(
@@ -230,7 +232,7 @@ def test_finished_shards_step_aside(tmp_path):
     changed = ShardWork(ShardTask.of(*work[1].task, "another recipe"), None)
 
     def build(source):
-        skipped = source | beam.ParDo(SkipFinished(prefix, folder)).with_outputs(
+        skipped = source | beam.ParDo(SkipFinished(job)).with_outputs(
             FINISHED, main="work"
         )
         info = find_finished(work[0].task.shard, prefix, folder)
@@ -266,7 +268,7 @@ def encode(source, inputs, recipe):
     """The steps from tasks to records."""
     return (
         source
-        | beam.ParDo(DecodeAudio(inputs, recipe, "no-folder"))
+        | beam.ParDo(DecodeAudio(Job(inputs, "", "no-folder", recipe)))
         | step(cut_windows, FrameBlock, WindowBlock)
         | step(select_and_augment, WindowBlock, WindowBlock)
         | step(apply_transforms, WindowBlock, FeatureBlock)
@@ -313,7 +315,7 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
     wanted = [(at, *slot) for at, slot in enumerate(places)]
 
     def build(source):
-        blocks = source | beam.ParDo(DecodeAudio(inputs, recipe, "no-folder"))
+        blocks = source | beam.ParDo(DecodeAudio(Job(inputs, "", "no-folder", recipe)))
         return [(blocks | beam.FlatMap(spell_out), wanted)]
 
     run([work], build)
@@ -361,19 +363,19 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
     def build(source):
         encoded = encode(source, inputs, recipe)
         places = encoded.records | beam.Map(
-            lambda b: (b.positions, len(b.records), b.seen and b.seen["examples"])
+            lambda b: (b.positions, len(b.records), b.features is not None)
         )
         rejects = encoded[REJECTS] | beam.Map(
             lambda r: (r.row, r.filepath, r.stage, r.shard, r.examples, r.label)
         )
         blocks = [
-            (range(lost), 0, None),
-            (range(lost, lost + 2), 2, 2),
+            (range(lost), 0, False),
+            (range(lost, lost + 2), 2, True),
         ]
         reject = (0, "a/long.wav", "decode", work.task.shard.name, lost, "a")
         return [(places, 2 * blocks), (rejects, 2 * [reject])]
 
-    run([work, work], build)  # each is of one shard
+    run([work, work], build)
 
 
 def test_what_cannot_be_transformed_keeps_its_places(tmp_path):

@@ -21,7 +21,7 @@ from beam_pipeline.storage.tfrecord import (
 from beam_pipeline.write.shard import ShardDraft, mixed_order
 from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import raises
-from tests.shards import blocks_of, record_at, seen_of
+from tests.shards import blocks_of, record_at
 
 
 def write(blocks, path):
@@ -66,7 +66,6 @@ def test_bytes_do_not_depend_on_how_blocks_are_cut(tmp_path_factory, data):
     in_lost = sum(len(block.positions) for block in blocks if block.reject)
     assert info.left_out == examples - len(kept) - in_lost
     assert info.is_whole() == (in_lost == 0)
-    assert info.seen == seen_of(len(kept), info.left_out)
     assert WindowRows.unpack(info.windows).starts.tolist() == list(order)
     if seed is None:
         assert info.clips == ""
@@ -102,10 +101,6 @@ def others(blocks):
     return [replace(b, slot=replace(b.slot, shard=other)) for b in blocks]
 
 
-def seeing(blocks, *counts):
-    return [*blocks[:-1], replace(blocks[-1], seen=seen_of(*counts))]
-
-
 @pytest.mark.parametrize(
     ("changed", "facts"),
     [
@@ -115,15 +110,11 @@ def seeing(blocks, *counts):
         (lambda b: [b[0], b[2], b[1]], ["position 8", "first 4"]),
         (lambda b: [b[0], *others(b)[1:]], ["other", "first 4"]),
         (lambda b: b[:-1], ["8 of 12"]),
-        (lambda b: [*b[:-1], replace(b[-1], seen=None)], ["12 of 12"]),
-        (lambda b: seeing(b, 7, 1), ["8 examples", "observed 7 and 1"]),
-        (lambda b: seeing(b, 4), ["8 examples", "observed 4 and 0"]),
-        (lambda b: [replace(b[0], seen=seen_of(4))], ["4 of 12"]),
+        (lambda b: [*b, b[-1]], ["position 8", "first 12"]),
     ],
     ids=[
         "first is missing", "gap", "repeated", "other order", "two shards mixed",
-        "last is missing", "no end", "others left out", "encoded apart",
-        "end too early",
+        "last is missing", "beyond the end",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mix_seed", [None, 3])
