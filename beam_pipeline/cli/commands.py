@@ -303,8 +303,8 @@ def _repair(args: argparse.Namespace) -> int:
 
 
 def run_index(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
+    from beam_pipeline.dataset.member_index import index_data_set
     from beam_pipeline.dataset.metadata import Metadata
-    from beam_pipeline.read.index_members import index_data_set
 
     no_beam_args("index", beam_args)
     members = index_data_set(args.records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from beam_pipeline.dataset.member_index import ShardMembers, write_index
+from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Metadata, file_entries
 from beam_pipeline.dataset.output_folder import INDEX, METADATA, SCHEMA
 from beam_pipeline.dataset.schema import schema_text
@@ -41,7 +41,7 @@ def complete_data_set(
     """
     schema = schema_text(metadata.features, metadata.classes)
     files.write_bytes(files.join(output, SCHEMA), schema)
-    write_index(output, map(ShardMembers.of, shards))
+    write_index(output, map(ShardIndex.of, shards))
     metadata = replace(metadata, files=file_entries(output, beside))
     path = files.join(output, METADATA)
     files.write_bytes(path, metadata.to_text())

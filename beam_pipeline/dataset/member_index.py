@@ -11,9 +11,9 @@ members, as they are. The file is::
     arrays                    uint32 or uint64
     CRC-32C of all before     uint32
 
-All numbers are little-endian. For each shard, the header says where two arrays start,
-in entries: the offset of each member in the shard; and the number of its first example
-in the shard, unless all members but the last hold the same number of examples.
+All numbers are little-endian. Shard after shard, there are two arrays, each with an
+entry for each member and one more: where each member begins in the file, and the number
+of its first example in the shard; at last, the file's bytes, and its examples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.metadata import ShardEntry
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
@@ -44,11 +45,15 @@ if TYPE_CHECKING:
 
 INDEX_VERSION = 1
 
+# Reading an example inflates its whole member. Larger members are not indexed, unless
+# they hold a single example.
+MOST_MEMBER_BYTES = 16 << 20
+
 _MAGIC = b"ATFRMEM1"
 _ALIGNMENT = 8
 _CHECKSUM = 4
 _ENTRY_BYTES = (4, 8)
-_OF_SHARD = ("file", "examples", "bytes", "sha256")
+_THREADS = 4
 
 Integers = npt.NDArray[Any]
 
@@ -62,63 +67,17 @@ class _Shard:
     bytes: int
     sha256: str
     members: int
-    per_member: int | None
-    offsets: int
-    firsts: int | None = None
 
 
 @dataclass(frozen=True)
 class _Header:
     entry_bytes: int
-    entries: int
     shards: tuple[_Shard, ...]
 
 
-class ShardMembers(NamedTuple):
-    """A written shard and its members.
-
-    Attributes
-    ----------
-    file : str
-        Relative to the folder of the data set.
-    examples, bytes, sha256
-        Of the whole shard, as in the metadata.
-    offsets : numpy.ndarray, shape (members,), integer
-        Where each member begins in the file. Members without examples are left out.
-    counts : numpy.ndarray, shape (members,), integer
-        The examples of each member.
-    """
-
-    file: str
-    examples: int
-    bytes: int
-    sha256: str
-    offsets: Integers
-    counts: Integers
-
-    @classmethod
-    def of(cls, info: ShardInfo) -> ShardMembers:
-        """Returns the members of a shard that a worker has written."""
-        sizes, counts = Members.unpack(info.members)
-        offsets = np.cumsum(sizes) - sizes
-        held = counts > 0
-        return cls(
-            info.file,
-            info.examples,
-            info.bytes,
-            info.sha256,
-            offsets[held],
-            counts[held],
-        )
-
-
 class Span(NamedTuple):
-    """The bytes of one member of a shard, and its examples ``first .. first + n - 1``.
+    """The bytes of a member, and its examples ``first .. first + examples - 1``."""
 
-    ``number`` counts the members of the shard.
-    """
-
-    number: int
     offset: int
     size: int
     first: int
@@ -127,17 +86,18 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """The members of one shard.
+    """The members of one shard; those without examples are left out.
 
     Attributes
     ----------
-    file, examples, bytes, sha256
-        Of the shard, as in the metadata.
-    offsets : numpy.ndarray, shape (members,)
-    per_member : int or None
-        The examples of each member but the last; None if they differ.
-    firsts : numpy.ndarray, shape (members,), or None
-        The first example of each member; None if ``per_member`` is given.
+    file : str
+        Relative to the folder of the data set.
+    examples, bytes, sha256
+        Of the whole shard, as in the metadata.
+    offsets : numpy.ndarray, shape (members + 1,), integer
+        Where each member begins in the file, and the file's bytes.
+    firsts : numpy.ndarray, shape (members + 1,), integer
+        The first example of each member, and the shard's examples.
     """
 
     file: str
@@ -145,99 +105,92 @@ class ShardIndex:
     bytes: int
     sha256: str
     offsets: Integers
-    per_member: int | None
-    firsts: Integers | None
+    firsts: Integers
 
-    def member_of(self, positions: Integers) -> Integers:
+    @classmethod
+    def make(
+        cls, shard: ShardInfo | ShardEntry, offsets: Integers, counts: Integers
+    ) -> ShardIndex:
+        """Returns the index of a shard, whose members hold ``counts`` examples each."""
+        held = counts > 0
+        return cls(
+            shard.file,
+            shard.examples,
+            shard.bytes,
+            shard.sha256,
+            np.append(offsets[held], shard.bytes).astype(np.int64),
+            np.append(0, np.cumsum(counts[held])).astype(np.int64),
+        )
+
+    @classmethod
+    def of(cls, info: ShardInfo) -> ShardIndex:
+        """Returns the members of a shard that a worker has written."""
+        sizes, counts = Members.unpack(info.members)
+        offsets = np.cumsum(sizes) - sizes
+        return cls.make(info, offsets, counts)
+
+    def member_of(self, positions: Any) -> Any:
         """Returns the number of the member that holds each position of the shard."""
-        if self.per_member is not None:
-            return positions // self.per_member
-        assert self.firsts is not None
+        # Of the same type, or numpy would convert the whole array.
+        positions = self.firsts.dtype.type(positions)
         return np.searchsorted(self.firsts, positions, "right") - 1
 
     def span(self, member: int) -> Span:
         """Returns where a member is."""
-        offset, last = int(self.offsets[member]), member + 1 == len(self.offsets)
-        end = self.bytes if last else int(self.offsets[member + 1])
-        if self.per_member is not None:
-            first = member * self.per_member
-            stop = self.examples if last else first + self.per_member
-        else:
-            assert self.firsts is not None
-            first = int(self.firsts[member])
-            stop = self.examples if last else int(self.firsts[member + 1])
-        return Span(member, offset, end - offset, first, stop - first)
+        offset, end = self.offsets[member : member + 2].tolist()
+        first, stop = self.firsts[member : member + 2].tolist()
+        return Span(offset, end - offset, first, stop - first)
 
     def check(self) -> None:
         """Raises ValueError unless the members are in the shard, in their order."""
-        count, offsets = len(self.offsets), self.offsets
-        if not _ascends(offsets) or (count and int(offsets[-1]) >= self.bytes):
-            raise ValueError(
-                f"the offsets of the members of the shard {self.file} do not increase "
-                f"up to its {self.bytes} bytes"
-            )
-        if self.per_member is not None:
-            most = count * self.per_member
-            fits = most - self.per_member < self.examples <= most
-            fits = fits and self.per_member <= self.examples
-        else:
-            firsts = self.firsts
-            assert firsts is not None
-            fits = count > 0 and int(firsts[0]) == 0 and _ascends(firsts)
-            fits = fits and int(firsts[-1]) < self.examples
-        if not fits and (count or self.examples):
-            raise ValueError(
-                f"the members of the shard {self.file} do not have its "
-                f"{self.examples} examples"
-            )
+        for name, array, end, least in (
+            ("offsets", self.offsets, self.bytes, int(self.offsets[0])),
+            ("first examples", self.firsts, self.examples, 0),
+        ):
+            ascends = bool((array[1:] > array[:-1]).all())
+            if not ascends or int(array[0]) != least or int(array[-1]) != end:
+                raise ValueError(
+                    f"the {name} of the members of the shard {self.file} do not "
+                    f"increase up to its {self.bytes} bytes and {self.examples} "
+                    "examples"
+                )
 
 
-def _ascends(numbers: Integers) -> bool:
-    return bool((numbers[1:] > numbers[:-1]).all())
+def load_index(folder: str) -> dict[str, ShardIndex]:
+    """Reads the index of a data set; returns its shards by file.
 
+    Their arrays are mapped from the file, or in memory if the file is not local.
 
-@dataclass(frozen=True)
-class MemberIndex:
-    """The index of a data set: its shards by file.
-
-    Its arrays are mapped from the file, or in memory if the file is not local.
+    Raises
+    ------
+    FileNotFoundError
+        If it has none.
+    InputError
+        If the file is damaged.
     """
-
-    shards: dict[str, ShardIndex]
-
-    @classmethod
-    def load(cls, folder: str, name: str = INDEX) -> MemberIndex:
-        """Reads the index of a data set.
-
-        Raises
-        ------
-        FileNotFoundError
-            If it has none.
-        InputError
-            If the file is damaged.
-        """
-        path = files.join(folder, name)
-        content: Any
-        if files.is_local(path):
-            # An empty file cannot be mapped.
-            content = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else b""
-        else:
-            content = np.frombuffer(files.read_bytes(path), np.uint8)
-        try:
-            return cls({shard.file: shard for shard in _parse(content)})
-        except ValueError as error:
-            raise damaged(folder, error, name) from error
+    path = files.join(folder, INDEX)
+    content: Any
+    if files.is_local(path):
+        # An empty file cannot be mapped.
+        content = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else []
+        content = np.asarray(content, np.uint8)  # slices of the subclass are slow
+    else:
+        content = np.frombuffer(files.read_bytes(path), np.uint8)
+    try:
+        return {shard.file: shard for shard in _parse(content)}
+    except ValueError as error:
+        raise damaged(folder, error) from error
 
 
-def damaged(folder: str, problem: ValueError, name: str = INDEX) -> InputError:
+def damaged(folder: str, problem: ValueError) -> InputError:
     """Returns the error for an index that is damaged, or of other shards."""
     return InputError(
-        f"{files.join(folder, name)} is not an index of members: {problem}. Delete "
+        f"{files.join(folder, INDEX)} is not an index of members: {problem}. Delete "
         f"it, and make it again with `audio-tfrecords index {folder}`."
     )
 
 
-def _parse(content: Any) -> Iterable[ShardIndex]:
+def _parse(content: Any) -> Iterator[ShardIndex]:
     start, end = len(_MAGIC) + 8, len(content) - _CHECKSUM
     if bytes(content[: len(_MAGIC)]) != _MAGIC:
         raise ValueError("it does not begin with ATFRMEM1")
@@ -249,27 +202,21 @@ def _parse(content: Any) -> Iterable[ShardIndex]:
     if length > end - start:
         raise ValueError(f"its header has {length} bytes, but the file is shorter")
     header = _parse_header(bytes(content[start : start + length]))
-    dtype = np.dtype(f"<u{header.entry_bytes}")
+    entries = sum(2 * (shard.members + 1) for shard in header.shards)
     body = content[start + length : end]
-    if len(body) != header.entries * dtype.itemsize:
+    if len(body) != entries * header.entry_bytes:
         raise ValueError(
             f"its arrays have {len(body)} bytes instead of "
-            f"{header.entries * dtype.itemsize}"
+            f"{entries * header.entry_bytes}"
         )
-    entries = body.view(dtype) if len(body) else np.zeros(0, dtype)
+    dtype, at = np.dtype(f"<u{header.entry_bytes}"), 0
     for shard in header.shards:
-        firsts = None
-        if shard.per_member is None:
-            firsts = _slice(entries, shard.firsts or 0, shard.members)
+        stop = at + 2 * (shard.members + 1) * dtype.itemsize
+        offsets, firsts = body[at:stop].view(dtype).reshape(2, -1)
         yield ShardIndex(
-            shard.file,
-            shard.examples,
-            shard.bytes,
-            shard.sha256,
-            _slice(entries, shard.offsets, shard.members),
-            shard.per_member,
-            firsts,
+            shard.file, shard.examples, shard.bytes, shard.sha256, offsets, firsts
         )
+        at = stop
 
 
 def _number(content: Any) -> int:
@@ -284,58 +231,34 @@ def _parse_header(text: bytes) -> _Header:
     header: _Header = typed(_Header, values, "its header")
     if header.entry_bytes not in _ENTRY_BYTES:
         raise ValueError(f"its entries have {header.entry_bytes} bytes")
-    for shard in header.shards:
-        if shard.firsts is None if shard.per_member is None else shard.per_member < 1:
-            raise ValueError(
-                f"the shard {shard.file} has per_member {shard.per_member}, and firsts "
-                f"{shard.firsts}"
-            )
     return header
 
 
-def _slice(entries: Integers, start: int, count: int) -> Integers:
-    found = entries[start : start + count]
-    if len(found) != count:
-        raise ValueError("a shard has more members than the arrays have entries")
-    return found
-
-
-def write_index(folder: str, shards: Iterable[ShardMembers], name: str = INDEX) -> None:
+def write_index(folder: str, shards: Iterable[ShardIndex]) -> None:
     """Writes an index of some shards; the same shards give the same bytes."""
-    listed, arrays, entries = [], list[Integers](), 0
+    listed, arrays = [], list[Integers]()
     for shard in shards:
-        members, per_member = len(shard.offsets), _common_count(shard.counts)
-        described: dict[str, Any] = {
-            **{name: getattr(shard, name) for name in _OF_SHARD},
-            "members": members,
-            "per_member": per_member,
-            "offsets": entries,
-        }
-        of_shard = [shard.offsets]
-        if per_member is None:
-            described["firsts"] = entries + members
-            counts = np.asarray(shard.counts, np.int64)
-            of_shard.append(np.cumsum(counts) - counts)
-        arrays += map(_narrow, of_shard)
-        entries += members * len(of_shard)
-        listed.append(described)
-    most = max((int(array[-1]) for array in arrays if len(array)), default=0)
+        members = len(shard.offsets) - 1
+        described = _Shard(
+            shard.file, shard.examples, shard.bytes, shard.sha256, members
+        )
+        listed.append(vars(described))
+        arrays += map(_narrow, (shard.offsets, shard.firsts))
+    most = max((int(array[-1]) for array in arrays), default=0)
     entry_bytes = 4 if most < 1 << 32 else 8
     header = json.dumps(
         {
             "format_version": INDEX_VERSION,
             "entry_bytes": entry_bytes,
-            "entries": entries,
             "shards": listed,
         }
     ).encode()
     header += b" " * (-len(header) % _ALIGNMENT)
-    dtype = f"<u{entry_bytes}"
-    path, checksum = files.join(folder, name), 0
+    path, checksum = files.join(folder, INDEX), 0
     with files.replacing(path) as file:
         for piece in chain(
             [_MAGIC, struct.pack("<Q", len(header)), header],
-            (array.astype(dtype).tobytes() for array in arrays),
+            (array.astype(f"<u{entry_bytes}").tobytes() for array in arrays),
         ):
             checksum = google_crc32c.extend(checksum, piece)
             file.write(piece)
@@ -344,20 +267,58 @@ def write_index(folder: str, shards: Iterable[ShardMembers], name: str = INDEX) 
 
 def _narrow(numbers: Integers) -> Integers:
     """Returns ascending numbers in 32 bits if these hold them, to save memory."""
-    fits = not len(numbers) or int(numbers[-1]) < 1 << 32
-    return np.asarray(numbers, np.uint32 if fits else np.uint64)
+    return np.asarray(numbers, np.uint32 if int(numbers[-1]) < 1 << 32 else np.uint64)
 
 
-def _common_count(counts: Integers) -> int | None:
-    """Returns the number of examples of every member but the last; None: they differ.
+def index_data_set(folder: str) -> int:
+    """Writes ``members.index`` for a data set; returns the number of its members.
 
-    The last member may hold fewer.
+    Raises
+    ------
+    InputError
+        If there is no data set; if a shard is missing, damaged or not the one in the
+        metadata; or if its members do not allow reading at random. Nothing is written.
     """
-    if not len(counts):
-        return 1
-    first = int(counts[0])
-    equal = bool(np.all(counts[:-1] == first)) and counts[-1] <= first
-    return first if equal else None
+    root = files.absolute(folder)
+    metadata = Metadata.load(root)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        shards = list(pool.map(lambda e: _read_members(root, e), metadata.shards()))
+    write_index(root, shards)
+    return sum(len(shard.offsets) - 1 for shard in shards)
+
+
+def _read_members(root: str, entry: ShardEntry) -> ShardIndex:
+    """Reads a shard of a data set to its end and returns its members."""
+    path = files.join(root, entry.file)
+    try:
+        found = scan_shard(path)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}. Record the data set again."
+        ) from error
+    if found.sha256 != entry.sha256:
+        raise InputError(
+            f"{path} is not the shard in the metadata: its SHA-256 differs. To check "
+            f"every shard, run `audio-tfrecords verify {root}`."
+        )
+    for member in found.members:
+        problem = None
+        if not member.is_whole:
+            problem = "a record continues in the next GZIP member"
+        elif member.records > 1 and member.size > MOST_MEMBER_BYTES:
+            problem = (
+                f"its GZIP member at byte {member.offset} holds {member.records} "
+                f"examples of {member.size >> 20} MiB together, which would be "
+                "inflated for each of them"
+            )
+        if problem is not None:
+            raise InputError(
+                f"{path} cannot be read at random: {problem}. Rewrite the data set: "
+                f"`audio-tfrecords convert {root} NEW_FOLDER`."
+            )
+    offsets = np.array([member.offset for member in found.members], np.int64)
+    counts = np.array([member.records for member in found.members], np.int64)
+    return ShardIndex.make(entry, offsets, counts)
 
 
 class ScannedShard(NamedTuple):
@@ -370,18 +331,6 @@ class ScannedShard(NamedTuple):
     def examples(self) -> int:
         """The number of its records."""
         return sum(member.records for member in self.members)
-
-    def indexed(self, entry: ShardEntry) -> ShardMembers:
-        """Returns its members as the index lists them."""
-        held = [member for member in self.members if member.records]
-        return ShardMembers(
-            entry.file,
-            entry.examples,
-            entry.bytes,
-            entry.sha256,
-            np.array([member.offset for member in held], np.int64),
-            np.array([member.records for member in held], np.int64),
-        )
 
 
 def scan_shard(

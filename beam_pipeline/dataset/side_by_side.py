@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardIndex
+from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.windows import CLIP
@@ -79,14 +79,14 @@ class DataSets:
         found: dict[str, ShardIndex] = {}
         for folder in self.folders:
             try:
-                index = MemberIndex.load(folder)
+                index = load_index(folder)
             except FileNotFoundError as error:
                 raise InputError(
                     f"{folder} has no {INDEX}, so its examples cannot be read at "
                     f"random. Run `audio-tfrecords index {folder}`. `replay` reads the "
                     "data set without it."
                 ) from error
-            for name, shard in index.shards.items():
+            for name, shard in index.items():
                 file = self.file(folder, name)
                 found[file] = replace(shard, file=file)
         return found

@@ -13,7 +13,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -127,53 +128,32 @@ class ExamplePlaces:
             shard = int(shard_of[start])
             yield self._in_shard(shard, ascending[start:stop], order[start:stop])
 
-    def find_one(self, number: int) -> tuple[ShardIndex, int, Span]:
-        """Returns the shard of an example, its position there, and its member."""
+    def find_one(self, number: int) -> tuple[ShardIndex, Span]:
+        """Returns the shard of an example, and its member."""
         k = bisect.bisect_right(self._ends, number)
         shard = self.shards[k]
         first = self._ends[k] - shard.examples
-        position = number - first
-        if shard.per_member is not None:
-            member = position // shard.per_member
-        else:
-            member = int(shard.member_of(np.array([position]))[0])
-        return shard, position, shard.span(member)
+        return shard, shard.span(int(shard.member_of(number - first)))
 
     def _in_shard(self, number: int, examples: Integers, places: Integers) -> Wanted:
-        shard = self.shards[number]
-        first = int(self.firsts[number])
+        shard, first = self.shards[number], int(self.firsts[number])
         positions = examples - first
-        member_of = np.asarray(shard.member_of(positions), np.int64)
-        is_new = np.concatenate([[True], member_of[1:] != member_of[:-1]])
-        cuts = np.flatnonzero(is_new)
+        member_of = shard.member_of(positions)
+        cuts = np.flatnonzero(np.diff(member_of, prepend=-1))
         members = member_of[cuts]
-        starts, stops = _edges(shard.offsets, members, shard.bytes)
-        if shard.per_member is not None:
-            firsts = members * shard.per_member
-            ends = np.minimum(firsts + shard.per_member, shard.examples)
-        else:
-            assert shard.firsts is not None
-            firsts, ends = _edges(shard.firsts, members, shard.examples)
+        firsts, stops = shard.firsts[members], shard.firsts[members + 1]
         return Wanted(
             shard,
             first,
             members.tolist(),
-            starts.tolist(),
-            stops.tolist(),
+            shard.offsets[members].tolist(),
+            shard.offsets[members + 1].tolist(),
             firsts.tolist(),
-            (ends - firsts).tolist(),
+            (stops - firsts).tolist(),
             [*cuts.tolist(), len(positions)],
             positions.tolist(),
             places.tolist(),
         )
-
-
-def _edges(array: Any, members: Integers, end: int) -> tuple[Integers, Integers]:
-    """Returns where members begin in an array of beginnings, and where they end."""
-    starts = array[members].astype(np.int64)
-    after = np.minimum(members + 1, len(array) - 1)
-    stops = np.where(members + 1 == len(array), end, array[after].astype(np.int64))
-    return starts, stops
 
 
 def load_places(data: DataSets, entries: Sequence[ShardEntry]) -> ExamplePlaces:
@@ -185,24 +165,23 @@ def load_places(data: DataSets, entries: Sequence[ShardEntry]) -> ExamplePlaces:
         If there is no index, it is damaged, or it does not fit the shards in the
         metadata.
     """
-    remedy = f"Run `audio-tfrecords index {data.name}`."
     index = data.members()
-    path = f"{INDEX} of {data.name}"
     found = []
     for entry in entries:
         shard = index.get(entry.file)
-        if shard is None:
-            raise InputError(
-                f"{path} does not fit the data set: it lacks the shard {entry.file}. "
-                f"{remedy}"
-            )
+        problem = "" if shard else f"it lacks the shard {entry.file}"
         for what in ("examples", "bytes", "sha256"):
-            ours, theirs = getattr(shard, what), getattr(entry, what)
-            if ours != theirs:
-                raise InputError(
-                    f"{path} does not fit the data set: for the shard {entry.file}, it "
-                    f"has {what} {ours}, but {METADATA} has {theirs}. {remedy}"
+            ours, theirs = getattr(shard, what, None), getattr(entry, what)
+            if shard and ours != theirs:
+                problem = (
+                    f"for the shard {entry.file}, it has {what} {ours}, but {METADATA} "
+                    f"has {theirs}"
                 )
+        if shard is None or problem:
+            raise InputError(
+                f"{INDEX} of {data.name} does not fit the data set: {problem}. Run "
+                f"`audio-tfrecords index {data.name}`."
+            )
         try:
             shard.check()
         except ValueError as error:
@@ -289,31 +268,18 @@ class MemberReader:
         self, wanted: Wanted, members: Sequence[tuple[int, memoryview]]
     ) -> Iterator[Found]:
         """Yields the records of members of one example, inflated together."""
-        found: list[tuple[int, int, int]] = []
         content, at = b"", 0
         if len(members) > 1:
-            try:
-                pieces = [piece for _, piece in members]
-                length = sum(map(_length, pieces))
-                content = inflate_members(b"".join(pieces), length)
-                for k, piece in members:
-                    start, stop = record_data(content, at)
-                    if stop + _FOOTER - at != _length(piece):
-                        raise ValueError(_DIFFERS)
-                    found.append((k, start, stop))
-                    at = stop + _FOOTER
-            except ValueError:
-                found = []  # one by one, the damaged one is found
-        if found and at == len(content):
-            for k, start, stop in found:
-                offset, first = wanted.starts[k], wanted.first
-                for i in range(wanted.bounds[k], wanted.bounds[k + 1]):
-                    number = first + wanted.positions[i]
-                    yield wanted.places[i], number, content, start, stop, offset
-            return
+            pieces = [piece for _, piece in members]
+            with suppress(ValueError):  # one by one, the damaged one is found
+                content = inflate_members(b"".join(pieces), sum(map(_length, pieces)))
         for k, piece in members:
-            content = self._content(wanted, k, piece)
-            yield from self._records(wanted, k, content, (0, len(content)))
+            if content:
+                start, at = at, at + _length(piece)
+                yield from self._records(wanted, k, content, (start, at))
+            else:
+                alone = self._content(wanted, k, piece)
+                yield from self._records(wanted, k, alone, (0, len(alone)))
 
     def read_alone(
         self, shard: ShardIndex, span: Span, number: int

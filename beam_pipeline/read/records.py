@@ -602,7 +602,7 @@ class SplitSource:
 
     def one(self, number: int) -> Stored:
         """Returns the stored values of one example; faster than :meth:`walk`."""
-        shard, _, span = self.places.find_one(number)
+        shard, span = self.places.find_one(number)
         if span.examples > 1:  # neighbours stay inflated
             (wanted,) = self._wanted(np.array([number]))
             ((_, stored),) = self.stored(wanted)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from beam_pipeline.dataset.member_index import MemberIndex, scan_shard
+from beam_pipeline.dataset.member_index import load_index, scan_shard
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import (
     INDEX,
@@ -484,13 +484,13 @@ class _ShardCheck:
         Reading from the beginning ends at the first of them.
         """
         try:
-            index = MemberIndex.load(self._root).shards[self._shard.file]
+            index = load_index(self._root)[self._shard.file]
             index.check()
         except (FileNotFoundError, InputError, KeyError, ValueError):
             return
         size = files.size(files.join(self._root, self._shard.file))
         places, reader = ExamplePlaces([index]), MemberReader([self._root])
-        for number in range(len(index.offsets)):
+        for number in range(len(index.offsets) - 1):
             span = index.span(number)
             stop = span.first + span.examples
             first, last = self._first + span.first, self._first + stop - 1

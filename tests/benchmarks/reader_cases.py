@@ -159,7 +159,8 @@ def write_index_of(output, source, count):
     """Write the metadata and the index of many examples, one a member."""
     import numpy as np
 
-    from beam_pipeline.dataset.member_index import ShardMembers, write_index
+    from beam_pipeline.dataset.member_index import ShardIndex, write_index
+    from beam_pipeline.dataset.metadata import ShardEntry
 
     described = json.loads(Path(source, "metadata.json").read_text())
     ((name, split),) = described["splits"].items()
@@ -172,7 +173,9 @@ def write_index_of(output, source, count):
         sha256 = hashlib.sha256(file.encode()).hexdigest()
         size = examples * EXAMPLE_BYTES
         ones = np.ones(examples, np.int64)
-        shards.append(ShardMembers(file, examples, size, sha256, offsets, ones))
+        shards.append(
+            ShardIndex.make(ShardEntry(file, examples, size, sha256), offsets, ones)
+        )
     split["examples"] = count
     split["shards"] = [
         {

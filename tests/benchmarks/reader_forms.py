@@ -94,7 +94,7 @@ def rewrite(folder, *, one_member):
     """Write the shards of a data set anew: one GZIP member, or one for each example."""
     import hashlib
 
-    from beam_pipeline.read.index_members import index_data_set
+    from beam_pipeline.dataset.member_index import index_data_set
     from beam_pipeline.storage.gzip_members import compress_member
     from beam_pipeline.storage.tfrecord import frame_record, read_any_records
 

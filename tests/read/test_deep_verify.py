@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import open_records, record, record_examples
+from beam_pipeline.dataset.member_index import index_data_set
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, VerificationError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
-from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.verify import verify
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises

@@ -243,7 +243,7 @@ from beam_pipeline import open_records, verify
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.read.index_members import index_data_set
+from beam_pipeline.dataset.member_index import index_data_set
 from beam_pipeline.read.show import some_examples
 from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import masked_crc32c

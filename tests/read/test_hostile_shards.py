@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardMembers, write_index
+from beam_pipeline.dataset.member_index import ShardIndex, load_index, write_index
+from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read import members
@@ -42,9 +43,9 @@ def stating(member, length):
 
 def replace_member(folder, number, member):
     """Puts other bytes in the place of a member of the only shard."""
-    index = MemberIndex.load(folder)
-    (shard,) = index.shards.values()
-    spans = [shard.span(k) for k in range(len(shard.offsets))]
+    index = load_index(folder)
+    (shard,) = index.values()
+    spans = [shard.span(k) for k in range(len(shard.offsets) - 1)]
     path = Path(folder, shard.file)
     content = path.read_bytes()
     members = [content[s.offset : s.offset + s.size] for s in spans]
@@ -58,7 +59,7 @@ def replace_member(folder, number, member):
     counts = np.array([span.examples for span in spans])
     offsets = np.cumsum(sizes) - sizes
     given = (shard.file, shard.examples, int(sizes.sum()), shard.sha256)
-    write_index(folder, [ShardMembers(*given, offsets, counts)])
+    write_index(folder, [ShardIndex.make(ShardEntry(*given), offsets, counts)])
     return path, int(offsets[number])
 
 

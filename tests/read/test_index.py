@@ -12,12 +12,14 @@ import pytest
 from beam_pipeline import convert, open_records, record, record_examples
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.member_index import (
-    MemberIndex,
-    ShardMembers,
+    MOST_MEMBER_BYTES,
+    ShardIndex,
+    index_data_set,
+    load_index,
     write_index,
 )
+from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.index_members import MOST_MEMBER_BYTES, index_data_set
 from beam_pipeline.storage.gzip_members import compress_member
 from beam_pipeline.storage.tfrecord import frame_record
 from tests.raising import assert_names, raises
@@ -89,12 +91,15 @@ def test_every_position_is_in_its_member(tmp_path, counts, base):
     offsets = np.array([base + 10 * i for i in range(len(counts))], np.int64)
     size, n = base + 10 * len(counts) + 5, sum(counts)
     shards = [
-        ShardMembers("a", n, size, "0" * 64, offsets, np.array(counts, np.int64)),
-        ShardMembers("b", 0, 20, "1" * 64, offsets[:0], offsets[:0]),
+        ShardIndex.make(
+            ShardEntry("a", n, size, "0" * 64), offsets, np.array(counts, np.int64)
+        ),
+        ShardIndex.make(ShardEntry("b", 0, 20, "1" * 64), offsets[:0], offsets[:0]),
     ]
     write_index(str(tmp_path), shards)
     jsonschema.Draft202012Validator(SCHEMA).validate(header_of(tmp_path))
-    index = MemberIndex.load(str(tmp_path)).shards["a"]
+    index = load_index(str(tmp_path))["a"]
+    index.check()
     owners = np.repeat(np.arange(len(counts)), counts)
     assert index.member_of(np.arange(n)).tolist() == owners.tolist()
     for member, count in enumerate(counts):
@@ -136,8 +141,8 @@ def damaged(path, change):
     elif change == "bytes":
         size = header["shards"][0]["bytes"]
         content = content.replace(b'"bytes": %d' % size, b'"bytes": %d' % (size + 1))
-    elif change == "per_member":
-        content = content.replace(b'"per_member": 1,', b'"per_member": 2,')
+    elif change == "members":
+        content = content.replace(b'"members": 1}', b'"members": 2}')
     path.write_bytes(content if change in ("empty", "bit") else sealed(content))
 
 
@@ -150,7 +155,7 @@ CHANGES = {
     "version": "format version",
     "sha256": "a/a-00000-of-00003",
     "file": "a/a-00000-of-00003",
-    "per_member": "a/a-00000-of-00003",
+    "members": "arrays",
     "examples": "has examples 2, but metadata.json has 1",
     "bytes": "has bytes",
 }
@@ -217,24 +222,16 @@ def shard_field(name, value):
     [
         *(
             (shard_field(name, value), name)
-            for name in ("examples", "bytes", "members", "per_member", "offsets")
+            for name in ("examples", "bytes", "members")
             for value in ("16", -1, 1.0, True, [[]])
         ),
-        (shard_field("per_member", 0), "per_member"),
-        (shard_field("per_member", 10**30), "per_member"),
-        (shard_field("per_member", None), "firsts"),
-        (shard_field("members", 0), "3 examples"),
-        (shard_field("members", 10**9), "more members"),
-        (shard_field("offsets", 10**9), "more members"),
+        (shard_field("members", 2), "bytes instead of"),
+        (shard_field("members", 10**9), "bytes instead of"),
         (shard_field("file", 7), "file"),
         (shard_field("sha256", None), "sha256"),
         (lambda header: header["shards"].__setitem__(0, "a"), "shards[0]"),
-        (lambda header: header["shards"][0].update(
-            per_member=None, members=0, firsts=0), "3 examples"),
-        (lambda header: header["shards"][0].pop("per_member"), "per_member"),
+        (lambda header: header["shards"][0].pop("members"), "members"),
         (lambda header: header.update(shards={}), "shards"),
-        (lambda header: header.update(entries="3"), "entries"),
-        (lambda header: header.update(entries=10**9), "bytes instead of"),
         (lambda header: header.update(entry_bytes=5), "5 bytes"),
         (lambda header: header.update(entry_bytes="4"), "entry_bytes"),
         (lambda header: header.update(format_version=[[]]), "format version"),
@@ -264,29 +261,25 @@ def test_a_header_that_is_no_object_is_refused(tmp_path, header):
 
 
 @pytest.mark.parametrize(
-    "offsets", [[0, 20, 10], [0, 10, 10], [0, 1 << 31, 3 << 30], [0, 1, 1 << 20]]
-)
+    ("place", "values"),
+    [
+        *((0, offsets) for offsets in ([0, 20, 10], [0, 10, 10], [0, 1, 1 << 20],
+                                       [0, 1 << 31, 3 << 30])),
+        (3, [7]),  # the file's bytes
+        *((4, firsts) for firsts in ([0, 2, 1], [1, 2, 3], [0, 1, 4])),
+        (7, [4]),  # the shard's examples
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("gzip", [True, False])
-def test_offsets_that_are_not_in_the_shard_are_refused(tmp_path, offsets, gzip):
+def test_arrays_that_are_not_of_the_shard_are_refused(tmp_path, place, values, gzip):
     make(tmp_path, *numbers(3), {"a": [3]}, gzip=gzip)
-    crafted(tmp_path, arrays=np.array(offsets, "<u4").tobytes())
     path = tmp_path / "members.index"
-    facts = [path, "offsets", "a/a-00000-of-00001", "audio-tfrecords index"]
+    arrays = np.frombuffer(path.read_bytes()[-4 - 8 * 4 : -4], "<u4").copy()
+    arrays[place : place + len(values)] = values
+    crafted(tmp_path, arrays=arrays.tobytes())
+    name = "offsets" if place < 4 else "first examples"
+    facts = [path, name, "3 examples", "a/a-00000-of-00001", "audio-tfrecords index"]
     with raises(InputError, naming=facts):
-        open_records(tmp_path)
-
-
-@pytest.mark.parametrize("firsts", [[0, 2, 1], [1, 2, 3], [0, 1, 4]])
-def test_first_examples_that_are_not_in_the_shard_are_refused(tmp_path, firsts):
-    make(tmp_path, *numbers(3), {"a": [3]})
-    offsets = np.frombuffer((tmp_path / "members.index").read_bytes()[-16:-4], "<u4")
-    shard = {"per_member": None, "firsts": 3}
-    crafted(
-        tmp_path,
-        lambda header: header.update(entries=6) or header["shards"][0].update(shard),
-        arrays=np.array([*offsets, *firsts], "<u4").tobytes(),
-    )
-    with raises(InputError, naming=[tmp_path / "members.index", "3 examples"]):
         open_records(tmp_path)
 
 

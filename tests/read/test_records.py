@@ -16,13 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.dataset.member_index import MemberIndex, ShardMembers, write_index
+from beam_pipeline.dataset.member_index import (
+    ShardIndex,
+    index_data_set,
+    load_index,
+    write_index,
+)
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read import members
 from beam_pipeline.read.example import Example
-from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import raises
@@ -223,7 +227,9 @@ def test_an_index_whose_counts_are_wrong(plain_folder, counts):
     (entry,) = metadata.splits["test"].shards
     offsets = np.arange(len(counts)) * 10
     given_ = (entry.file, entry.examples, entry.bytes, entry.sha256)
-    write_index(plain_folder, [ShardMembers(*given_, offsets, np.array(counts))])
+    write_index(
+        plain_folder, [ShardIndex.make(ShardEntry(*given_), offsets, np.array(counts))]
+    )
     if sum(counts) != 4:  # too many members
         with pytest.raises(InputError, match="the members of the shard test/test-00"):
             open_records(plain_folder, "test")
@@ -446,7 +452,11 @@ def test_a_million_examples_open_at_once(tmp_path, uneven):
         if uneven:
             counts = np.tile([1, 3], each // 4)
         offsets = np.arange(len(counts)) * (each * 1000 // len(counts))
-        members.append(ShardMembers(file, each, each * 1000, "0" * 64, offsets, counts))
+        members.append(
+            ShardIndex.make(
+                ShardEntry(file, each, each * 1000, "0" * 64), offsets, counts
+            )
+        )
     split = SplitEntry(shards * each, 1, 1.0, shards=tuple(entries))
     metadata = Metadata(Recipe(win_len=1), {"number": NUMBER}, (), {"train": split})
     Path(tmp_path, "metadata.json").write_text(json.dumps(metadata.to_json()))
@@ -461,10 +471,9 @@ def test_a_million_examples_open_at_once(tmp_path, uneven):
     wanted = np.array([999_999, 0, 123_456])
     for found in places.find(wanted):
         (place,) = found.places
-        shard, position, span = places.find_one(int(wanted[place]))
-        assert (shard, [position]) == (found.shard, found.positions)
+        shard, span = places.find_one(int(wanted[place]))
+        assert shard == found.shard
         assert span == (
-            found.members[0],
             found.starts[0],
             found.stops[0] - found.starts[0],
             found.firsts[0],
@@ -506,13 +515,13 @@ def test_a_member_of_several_examples_is_inflated_once(tmp_path, monkeypatch):
 
 def test_members_of_several_records_without_gzip(tmp_path):
     folder = numbered(tmp_path, None)
-    index = MemberIndex.load(folder)
+    index = load_index(folder)
     members = []
-    for shard in index.shards.values():
-        offsets = np.array(shard.offsets[::3])
+    for shard in index.values():
+        offsets = np.array(shard.offsets[:-1:3])
         counts = np.minimum(3, shard.examples - 3 * np.arange(len(offsets)))
         given_ = (shard.file, shard.examples, shard.bytes, shard.sha256)
-        members.append(ShardMembers(*given_, offsets, counts))
+        members.append(ShardIndex.make(ShardEntry(*given_), offsets, counts))
     write_index(folder, members)
     records = open_records(folder, "train")
     for number, example in enumerate(records):

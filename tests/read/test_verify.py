@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record, record_examples, verify
+from beam_pipeline.dataset.member_index import index_data_set
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
 from beam_pipeline.errors import OptionError, VerificationError
 from beam_pipeline.read.audit import audit
-from beam_pipeline.read.index_members import index_data_set
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.table import window_table
 from beam_pipeline.read.window_summary import summarise_windows
