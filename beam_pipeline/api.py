@@ -70,7 +70,7 @@ def record(
     output : path
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
-        :mod:`beam_pipeline.read.already_recorded` lists what is compared.
+        :mod:`beam_pipeline.read.decode_again` lists what is compared.
     recipe : Recipe, Metadata or path, optional
         Options to start from; keywords override them. A path is that of a YAML file or
         of a data set. The metadata of a data set bring its classes, too, so that
@@ -287,7 +287,7 @@ def _claimed(job: Job, run: RunOptions) -> Iterator[Job | None]:
 
 def _difference(job: Job) -> str | None:
     """Returns how the data set in an output differs from the one of a job."""
-    from beam_pipeline.read.already_recorded import difference_to_recorded
+    from beam_pipeline.read.decode_again import difference_to_recorded
 
     return difference_to_recorded(
         files.absolute(job.output),

@@ -52,7 +52,7 @@ HOMES = {
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
     "soundfile": "audio.decoder [examples.flac_signal] [read.example_view] "
-    "[read.listening]",
+    "[read.show]",
     "av": "[audio.av_decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",

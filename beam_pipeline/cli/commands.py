@@ -170,7 +170,7 @@ def run_show(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         raise OptionError("input", "needs `save_wav`")
     picture = None if args.plot is None else picture_path(args.plot)
     if heard:
-        from beam_pipeline.read.listening import wav_folder
+        from beam_pipeline.read.show import wav_folder
 
         wav_folder(args.save_wav)
     metadata = Metadata.load(args.records)
@@ -207,7 +207,7 @@ def _save_sounds(
     """Saves the sounds of examples."""
     from beam_pipeline.dataset.side_by_side import open_data_sets
     from beam_pipeline.inputs.in_memory import resolved
-    from beam_pipeline.read.listening import Sounds, save_wav
+    from beam_pipeline.read.show import Sounds, save_wav
 
     with contextlib.ExitStack() as stack:
         inputs: Sequence[Input] = ()

@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -32,7 +33,6 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.read.similarity import joined, near_sketches
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import open_parquet
-from beam_pipeline.text import html_line, html_table
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
 # Kind of finding -> what its clips have in common.
@@ -60,9 +60,8 @@ NO_VALUE = -1  # the number of a clip that has nothing to be compared
 
 _OF_CLIP = ("split", "path", "start_s", "end_s", "class")
 
-# How much is shown: as text, of each kind and of each split of a finding; as HTML.
-FINDINGS_SHOWN, CLIPS_SHOWN = 20, 3
-_FINDINGS_IN_HTML, _CLIPS_IN_HTML = 10, 4
+# How many findings of each kind are shown, and clips of each split of a finding.
+FINDINGS_SHOWN, _FINDINGS_IN_HTML, CLIPS_SHOWN = 20, 3, 3
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,44 +170,27 @@ class Audit:
     def __repr__(self) -> str:
         return f"<Audit of {'; '.join(str(self).splitlines())}>"
 
-    def describe(self) -> str:
+    def describe(self, findings: int = FINDINGS_SHOWN) -> str:
         """Returns the counts, then some findings of each kind and of their clips."""
         lines = [str(self)]
         for kind, title in KINDS.items():
-            for finding in islice(self.of_kind(kind), FINDINGS_SHOWN):
+            for finding in islice(self.of_kind(kind), findings):
                 lines += ["", *_describe_finding(finding)]
-            more = self.count(kind) - FINDINGS_SHOWN
+            more = self.count(kind) - findings
             if more > 0:
                 lines += ["", f"... and {more:,} more of {title}; --json prints all"]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        parts = [
-            html_line(self._title()),
-            html_table(("in common", "findings"), [*self.summary().items()]),
-        ]
-        first = [
-            (
-                title_of(finding),
-                ", ".join(clip["path"] for clip in finding["clips"][:_CLIPS_IN_HTML]),
-                len(finding["clips"]),
-            )
-            for finding in islice(self, _FINDINGS_IN_HTML)
-        ]
-        if first:
-            parts.append(html_table(("finding", "first clips", "clips"), first))
-        return "".join(parts)
-
-
-def title_of(finding: Mapping[str, Any]) -> str:
-    """Returns what the clips of a finding have in common, and where they are."""
-    splits = finding["clips"][0]["split"]
-    where = "across splits" if finding["across"] else f"within {splits}"
-    return f"{KINDS[finding['kind']]} {where}"
+        return f"<pre>{escape(self.describe(_FINDINGS_IN_HTML))}</pre>"
 
 
 def _describe_finding(finding: Mapping[str, Any]) -> Iterator[str]:
-    yield title_of(finding) + (f": {finding['detail']}" if finding["detail"] else "")
+    where = "across splits"
+    if not finding["across"]:
+        where = f"within {finding['clips'][0]['split']}"
+    detail = f": {finding['detail']}" if finding["detail"] else ""
+    yield f"{KINDS[finding['kind']]} {where}{detail}"
     counts: Counter[str] = Counter()
     for clip in finding["clips"]:
         split = clip["split"]

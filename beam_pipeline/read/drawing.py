@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.values import CLIP_FEATURES
 
 Array = npt.NDArray[Any]
+# Descriptions of the axes of an array, as far as they are known.
+Axes = Sequence[Mapping[str, Any]]
 
 PLOTS_ACROSS = 3
 # Longest class or file name above a panel.
@@ -27,29 +29,8 @@ TITLE_LENGTH = 24
 LAYERS_SHOWN = 8
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One drawing of a feature.
-
-    Attributes
-    ----------
-    title : str
-    layers : numpy.ndarray
-        Shape (layers, entries): a line each; (1, ...): an image. A layer is one channel
-        of the feature.
-    axes : sequence of mapping
-        Descriptions of the axes of a layer, as far as they are known.
-    names : sequence of str
-        What the lines are called, if there are several.
-    is_picture : bool
-        Whether the values are pixels, from the top down.
-    """
-
-    title: str
-    layers: Array
-    axes: Sequence[Mapping[str, Any]]
-    names: Sequence[str] = ()
-    is_picture: bool = False
+# A title, and what draws a feature into axes of matplotlib.
+Panel = tuple[str, Callable[[Any], None]]
 
 
 def picture_path(text: str) -> str:
@@ -148,8 +129,9 @@ def draw_examples(
     axes = figure.subplots(down * len(examples), across, squeeze=False)
     for number, panels in enumerate(arranged):
         grid = axes[number * down : (number + 1) * down].ravel()
-        for cell, panel in zip(grid, panels, strict=False):
-            _draw(cell, panel)
+        for cell, (title, draw) in zip(grid, panels, strict=False):
+            cell.set_title(title)
+            draw(cell)
         for cell in grid[len(panels) :]:
             cell.set_axis_off()
     return figure, list(left_out)
@@ -178,12 +160,12 @@ def _arrange(
     axes_of = {n: features[n].axes if n in features else () for n in arrays}
     channels = _channels(arrays, axes_of, win_len) if keeps else None
     what = _title_of(example)
-    panels, left_out = [], []
+    panels: list[Panel] = []
+    left_out: list[str] = []
     for name, array in arrays.items():
         axes = axes_of[name]
         if is_image(array) and not axes:
-            title = f"{name}: {what}" if what else name
-            panels.append(Panel(title, array[None], (), is_picture=True))
+            panels.append((name, partial(_draw_picture, array)))
             continue
         inner = len(axes) or array.ndim - (array.shape[:1] == (channels,))
         dtype = features[name].dtype if name in features else str(array.dtype)
@@ -204,18 +186,13 @@ def _arrange(
         names = [f"{noun} {k}" for k in range(len(shown))]
         if inner == 1:
             few = f", {len(shown)} of {count} {noun}s" if count > len(shown) else ""
-            drawn = [(f"{name}{few}", shown, names)]
-        elif count == 1:
-            drawn = [(name, shown, [])]
-        else:
-            drawn = [
-                (f"{name}, {names[k]}", shown[k : k + 1], []) for k in range(len(shown))
-            ]
-        panels += [
-            Panel(f"{title}: {what}" if what else title, some, axes, of_lines)
-            for title, some, of_lines in drawn
-        ]
-    return panels, left_out
+            panels.append((f"{name}{few}", partial(_draw_lines, shown, axes, names)))
+            continue
+        for label, layer in zip(names, shown, strict=True):
+            title = f"{name}, {label}" if count > 1 else name
+            panels.append((title, partial(_draw_image, layer, axes)))
+    titled = [(f"{title}: {what}" if what else title, draw) for title, draw in panels]
+    return titled, left_out
 
 
 def _not_drawn(array: Array, dtype: str, inner: int, noun: str) -> str | None:
@@ -268,40 +245,40 @@ def _title_of(example: Mapping[str, Any]) -> str:
     return found
 
 
-def _draw(axes: Any, panel: Panel) -> None:
-    axes.set_title(panel.title)
-    if panel.layers.ndim == 2:
-        described = panel.axes[0] if panel.axes else {"name": "entry"}
-        x = _values_of(described, panel.layers.shape[1])
-        axes.plot(x, panel.layers.T, linewidth=0.6)
-        axes.set_xlabel(_label_of(described))
-        if len(panel.names) > 1:
-            lines = axes.get_lines()
-            axes.legend(lines, panel.names, loc="upper right", fontsize="small")
-        return
-    (picture,) = panel.layers
-    if panel.is_picture:
-        pixels = picture[..., 0] if picture.shape[2:] == (1,) else picture
-        axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
-    elif panel.axes and "labels" in panel.axes[-1]:
-        # A line for each column, with its own axis because its meaning differs.
-        axes.set_xlabel(_label_of(panel.axes[0]))
-        x = _values_of(panel.axes[0], len(picture))
-        for number, label in enumerate(panel.axes[-1]["labels"]):
+def _draw_picture(pixels: Array, axes: Any) -> None:
+    """Draws pixels, from the top down."""
+    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
+
+
+def _draw_lines(lines: Array, described: Axes, names: Sequence[str], axes: Any) -> None:
+    """Draws lines, which have names if they are several."""
+    along = described[0] if described else {"name": "entry"}
+    axes.plot(_values_of(along, lines.shape[1]), lines.T, linewidth=0.6)
+    axes.set_xlabel(_label_of(along))
+    if len(names) > 1:
+        axes.legend(axes.get_lines(), names, loc="upper right", fontsize="small")
+
+
+def _draw_image(image: Array, described: Axes, axes: Any) -> None:
+    """Draws a spectrum over time, or a line for each column that has a label."""
+    if described and "labels" in described[-1]:
+        # Each line has an axis of its own, because its meaning differs.
+        axes.set_xlabel(_label_of(described[0]))
+        x = _values_of(described[0], len(image))
+        for number, label in enumerate(described[-1]["labels"]):
             beside = axes if number == 0 else axes.twinx()
-            beside.plot(x, picture[:, number], f"C{number}", linewidth=0.6)
+            beside.plot(x, image[:, number], f"C{number}", linewidth=0.6)
             beside.set_ylabel(label, color=f"C{number}")
-    else:
-        axes.imshow(picture.T, origin="lower", aspect="auto", interpolation="nearest")
-        sides = (axes.xaxis, axes.yaxis)
-        for axis, described, size in zip(
-            sides, panel.axes, picture.shape, strict=False
-        ):
-            values = _values_of(described, size)
-            texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
-            ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
-            axis.set_label_text(_label_of(described))
-            axis.set_ticks(ticks, [texts[tick] for tick in ticks])
+        return
+    axes.imshow(image.T, origin="lower", aspect="auto", interpolation="nearest")
+    sides = zip((axes.xaxis, axes.yaxis), described, image.shape, strict=False)
+    for axis, along, size in sides:
+        values = _values_of(along, size)
+        texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
+        ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
+        axis.set_label_text(_label_of(along))
+        axis.set_ticks(ticks, [texts[tick] for tick in ticks])
 
 
 def _label_of(described: Mapping[str, Any]) -> str:

@@ -119,13 +119,5 @@ def _tell_jax() -> None:
             [(tree.DictKey(name), example[name]) for name in sorted(example)],
             tuple(sorted(example)),
         ),
-        _dict_of,
-        lambda example: (
-            [example[name] for name in sorted(example)],
-            tuple(sorted(example)),
-        ),
+        lambda names, values: dict(zip(names, values, strict=True)),
     )
-
-
-def _dict_of(names: Sequence[str], values: Any) -> dict[str, Any]:
-    return dict(zip(names, values, strict=True))

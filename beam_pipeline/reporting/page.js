@@ -371,7 +371,7 @@ class Card {
     const values = Object.entries(sample.values);
     if (values.length) {
       this.node.append(element("dl", {}, values.map(([name, value]) => [element("dt", {}, name),
-        element("dd", {}, Array.isArray(value) ? value.flat(9).map(brief).join(", ") : brief(value))])));
+        element("dd", {}, value)])));
     }
   }
 

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import importlib.resources
 import json
-import math
 import operator
 import os
 from collections import Counter
@@ -24,7 +23,8 @@ from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.audit import audit
-from beam_pipeline.read.listening import Sounds
+from beam_pipeline.read.example_view import describe_value
+from beam_pipeline.read.show import Sounds
 from beam_pipeline.read.table import examples_of, window_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
@@ -265,16 +265,14 @@ def _order(
     asked = [sample for sample in samples if ASKED_FOR in sample.why]
     first = [*asked, *of_problems, *(sample for sample in samples if sample.why)]
     order = {id(sample): sample for sample in first}
-    by_class: dict[str, list[Sample]] = {}
+    turns: Counter[str] = Counter()
+    others = []
     for sample in samples:
         if id(sample) not in order:
-            by_class.setdefault(sample.label, []).append(sample)
-    rounds = max(map(len, by_class.values()), default=0)
-    for k in range(rounds):
-        for label in sorted(by_class):
-            if k < len(by_class[label]):
-                order[id(by_class[label][k])] = by_class[label][k]
-    return list(order.values())[:clips]
+            turns[sample.label] += 1
+            others.append((turns[sample.label], sample.label, sample))
+    others.sort(key=operator.itemgetter(0, 1))
+    return [*order.values(), *(sample for *_, sample in others)][:clips]
 
 
 def _describe(
@@ -309,25 +307,12 @@ def _finite(value: float) -> float | None:
 
 def _small_values(
     values: Mapping[str, Any], metadata: Metadata
-) -> Iterator[tuple[str, Any]]:
-    """Yields the values that fit in a line."""
-    for name in sorted(metadata.features):
-        value = values.get(name)
-        if value is None or name in _SHOWN_ELSEWHERE:
-            continue
-        array = np.asarray(value)
-        if array.size <= _VALUES_SHOWN:
-            yield name, _in_json(array.tolist())
-
-
-def _in_json(value: Any) -> Any:
-    """Returns a value with what JSON has no word for as text, such as ``nan``."""
-    if isinstance(value, list):
-        return [_in_json(each) for each in value]
-    if value is None or isinstance(value, int | str):
-        return value
-    known = isinstance(value, float) and math.isfinite(value)
-    return value if known else str(value)
+) -> Iterator[tuple[str, str]]:
+    """Yields the values that fit in a line, as text."""
+    for name in sorted({*values} & {*metadata.features} - {*_SHOWN_ELSEWHERE}):
+        value = values[name]
+        if np.size(value) <= _VALUES_SHOWN:
+            yield name, value if isinstance(value, str) else describe_value(value)
 
 
 def _picture(values: Mapping[str, Any], metadata: Metadata) -> dict[str, Any] | None:

@@ -18,8 +18,8 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import codes_of
 from beam_pipeline.read.example_view import as_float, encode_sound
-from beam_pipeline.read.listening import Sounds
 from beam_pipeline.read.records import open_records
+from beam_pipeline.read.show import Sounds
 
 # Examples that are measured for each one that is shown.
 _MEASURED_FOR_EACH = 5

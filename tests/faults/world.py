@@ -32,7 +32,7 @@ _MARK = "AUDIO_TFRECORDS_FAULT"
 _FORKS: Any = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     ["beam_pipeline.cli.main", "beam_pipeline.api", "beam_pipeline.run.local",
-     "beam_pipeline.read.already_recorded", "beam_pipeline.audio.decoder",
+     "beam_pipeline.read.decode_again", "beam_pipeline.audio.decoder",
      "beam_pipeline.read.audit"]
 )  # fmt: skip
 

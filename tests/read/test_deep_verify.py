@@ -21,12 +21,12 @@ from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.read.verify import verify
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises
+from tests.read.conftest import WIN_LEN
 from tests.read.members import seal, write_shard
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
 
-WIN_LEN = 500
 TARGETS = "tests.read.test_deep_verify:fails_if_called"
 
 
@@ -40,39 +40,6 @@ def fails_if_called(windows: np.ndarray) -> np.ndarray:
 fails_if_called.armed = False  # type: ignore[attr-defined]
 
 
-@pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sounds")
-    write_corpus(folder)
-    write_sound(folder / "cat" / "short.wav", 100)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def whole(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set with splits, copies, windows left out, a cut and a reject."""
-    folder = tmp_path_factory.mktemp("whole") / "out"
-    record(
-        str(sounds), str(folder), win_len=WIN_LEN, elements_per_file=12, num_elems=40,
-        splits="train=.5,test=.5", copies=1, augment="random_gain()",
-        keep="energy(above_db=-10.9)", max_rejected=1, member_bytes=8000,
-        features={"signal": "identity()", "mel": "log_mel(n_fft=256,n_mels=8)"},
-    )  # fmt: skip
-    metadata = Metadata.load(folder)
-    assert all(split.left_out for split in metadata.splits.values())
-    assert metadata.rejected == 1
-    return folder
-
-
-@pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "out"))
-
-
-def shards_of(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.tfrecord.gz"))
-
-
 def rewrite_shard(
     folder: Path, change: Callable[[list[bytes]], list[bytes]]
 ) -> tuple[str, str]:
@@ -80,7 +47,7 @@ def rewrite_shard(
 
     Returns the file and the split.
     """
-    path = shards_of(folder / "train")[0]
+    path = min(folder.glob("train/*.tfrecord.gz"))
     with open(path, "rb") as file:
         records = change(list(read_any_records(file)))
     name = f"train/{path.name}"
@@ -209,7 +176,7 @@ def test_verifying_runs_no_code(
 
 
 def test_a_damaged_example_is_named_by_file_byte_and_number(folder: Path) -> None:
-    (path, *_) = shards_of(folder / "train")
+    path = min(folder.glob("train/*.tfrecord.gz"))
     places = open_records(folder, "train")._source.places
     whole = path.read_bytes()
     content, expected = bytearray(whole), []

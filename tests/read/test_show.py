@@ -14,8 +14,10 @@ import soundfile
 
 from beam_pipeline import record
 from beam_pipeline.cli.main import main
+from beam_pipeline.errors import InputError
+from beam_pipeline.read.drawing import picture_path
 from beam_pipeline.read.show import some_examples
-from tests.raising import assert_names
+from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
@@ -158,58 +160,35 @@ def test_the_first_of_many_channels_are_drawn(draw: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("name", "found"),
     [
-        ("x.txt", "{folder}/x.txt"),
-        ("gone/x.png", "{folder}/gone"),
-        ("file.png/x.png", "{folder}/file.png"),
-        ("out.png", "{folder}/out.png"),
+        ("noext", "noext.png"), ("a.", "a.png"), ("x.svg", "x.svg"), ("X.PNG", "X.PNG"),
+        ("x.txt", None), ("gone/x.png", None), ("file.png/x.png", None),
+        ("folder.png", None),
     ],
-)
-def test_wrong_picture_names_are_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, problem: str
+)  # fmt: skip
+def test_names_of_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, found: str | None
 ) -> None:
-    write_sound(tmp_path / "in" / "cat" / "x.wav", WIN_LEN)
-    out = tmp_path / "out.png"
-    record(str(tmp_path / "in"), str(out), win_len=WIN_LEN)
-    (tmp_path / "file.png").write_bytes(b"")
-    capsys.readouterr()
-    assert main(["show", str(out), "--plot", str(tmp_path / name)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    assert line.startswith(f"audio-tfrecords: --plot {tmp_path / name}")
-    assert problem.format(folder=tmp_path) in line
-
-
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [("noext", "noext.png"), ("a.", "a.png"), ("x.svg", "x.svg"), ("X.PNG", "X.PNG")],
-)
-def test_the_picture_has_the_printed_name(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    written: str,
-) -> None:
-    write_sound(tmp_path / "in" / "cat" / "x.wav", WIN_LEN)
-    record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=WIN_LEN)
     monkeypatch.chdir(tmp_path)
-    before = set(tmp_path.iterdir())
-    assert main(["show", "out", "--plot", name]) == 0
-    assert f"drawn: {written}" in capsys.readouterr().out.splitlines()
-    assert {path.name for path in set(tmp_path.iterdir()) - before} == {written}
+    (tmp_path / "file.png").write_bytes(b"")
+    (tmp_path / "folder.png").mkdir()
+    if found is not None:
+        assert picture_path(name) == found
+        return
+    with raises(InputError, naming=[f"--plot {name}", name.partition("/")[0]]):
+        picture_path(name)
 
 
-def test_a_picture_that_cannot_be_written_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_pictures_that_cannot_be_written(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_sound(tmp_path / "in" / "cat" / "x.wav", WIN_LEN)
-    record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=WIN_LEN)
+    assert main(["show", str(whole), "--plot", "gone/x.png"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""  # nothing is read before
+    assert_names(said.err, "audio-tfrecords: --plot gone/x.png")
     name = "x" * 300 + ".png"
-    capsys.readouterr()
-    assert main(["show", str(tmp_path / "out"), "--plot", str(tmp_path / name)]) == 2
+    assert main(["show", str(whole), "--plot", str(tmp_path / name)]) == 2
     assert_names(capsys.readouterr().err, name, os.strerror(errno.ENAMETOOLONG))
 
 

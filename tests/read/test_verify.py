@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import open_records, record, record_examples, verify
+from beam_pipeline import open_records, record_examples, verify
 from beam_pipeline.dataset.member_index import index_data_set
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
@@ -24,7 +24,6 @@ from beam_pipeline.read.window_summary import summarise_windows
 from beam_pipeline.reporting.page import report
 from tests.raising import assert_names, raises
 from tests.read.members import seal
-from tests.sounds import write_corpus, write_sound
 
 pytestmark = pytest.mark.runs
 
@@ -33,27 +32,8 @@ KINDS = ["metadata.json", "schema.pbtxt", "manifest.parquet", "windows.parquet",
          "members.index", "rejected.jsonl", "shard"]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sounds = tmp_path_factory.mktemp("sounds")
-    write_corpus(sounds)
-    write_sound(sounds / "cat" / "short.wav", 100)
-    folder = tmp_path_factory.mktemp("whole") / "out"
-    record(
-        str(sounds), str(folder), win_len=500, elements_per_file=12, max_rejected=1,
-        splits="train=.5,test=.5", keep="energy(above_db=-10.9)",
-    )  # fmt: skip
-    return folder
-
-
-@pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "out"))
-
-
 def file_of(folder: Path, kind: str) -> Path:
-    shards = sorted(folder.rglob("*.tfrecord.gz"))
-    return shards[0] if kind == "shard" else folder / kind
+    return min(folder.rglob("*.tfrecord.gz")) if kind == "shard" else folder / kind
 
 
 def problems(folder: Path) -> str:
@@ -113,18 +93,15 @@ def test_files_that_are_not_there(folder: Path, kind: str, how: str) -> None:
     assert_names("\n".join(verify(folder)), *facts)
 
 
-def test_the_remedies_are_named(folder: Path) -> None:
-    first, second, *_ = sorted(folder.rglob("*.tfrecord.gz"))
-    content = second.read_bytes()
-    first.write_bytes(content)
+def test_the_remedies_are_named(folder: Path, shards: list[Path]) -> None:
+    first, second, *_ = shards
+    whole = first.read_bytes()
+    first.write_bytes(second.read_bytes())
     (folder / "members.index").unlink()
     lines = "\n".join(verify(folder))
     assert_names(lines, f"it is {second.relative_to(folder)}")
     assert_names(lines, "members.index: is missing", "audio-tfrecords index")
-
-
-def test_the_index_comes_back(folder: Path) -> None:
-    (folder / "members.index").unlink()
+    first.write_bytes(whole)
     index_data_set(str(folder))
     assert verify(folder) == []
 

@@ -1,6 +1,5 @@
 """What is run in a notebook, in a kernel of its own."""
 
-import json
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -131,16 +130,15 @@ def test_what_a_notebook_shows(tmp_path):
     texts = Tags(metadata._repr_html_()).texts
     assert {"records", "8", "2 classes: <cat>, dog", "signal", "500"} <= {*texts}
     planned = plan(tmp_path / "in", **options)
-    assert planned == (planned.summary, planned.rejects)
+    assert tuple(planned) == (planned.summary, planned.rejects)
     assert len(repr(planned)) < 200 > len(repr(planned.summary))
     texts = Tags(planned._repr_html_()).texts
     assert {"records", "8", "dog/2.wav"} <= {*texts}
     found = audit(tmp_path / "out")
-    texts = Tags(found._repr_html_()).texts
-    pairs = {"<cat>/0.wav, dog/1.wav", "dog/1.wav, <cat>/0.wav"}
-    assert {"same group", "same audio across splits"} & {*texts}
-    assert pairs & {*texts}
-    assert len(json.dumps(texts)) < 2000
+    (text,) = Tags(found._repr_html_()).texts
+    assert "same audio: 1 across splits" in text or "1 within one split" in text
+    assert "<cat>/0.wav" in text
+    assert len(text) < 2000
 
 
 def test_a_terminal_is_no_notebook(monkeypatch):

@@ -40,7 +40,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.read.already_recorded import (
+from beam_pipeline.read.decode_again import (
     DAMAGED_FILE,
     NEWER_FILE,
     OTHER_EXAMPLES,
