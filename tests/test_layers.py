@@ -47,7 +47,7 @@ HOMES = {
     "read.streams read.parse "
     "[read.original_records] elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
-    "[examples.feature_description] [read.batches] [read.show]",
+    "[examples.spec] [read.batches] [read.show]",
     "fastavro": "[inputs.avro]",
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",

@@ -6,8 +6,9 @@ audio (:mod:`.fingerprint`). Read :mod:`.clip_reader` first.
 
 ::
 
-    containers -> integrity -> formats -> decoder -----> opening -> probe    what it holds
-                                       -> av_decoder --^          -> clip_reader  samples
+    containers -> integrity -> formats -> decoder, av_decoder -> opening
+                                                                    |
+        probe: what a file holds       clip_reader: its samples  <--+
 
 :mod:`.loaded` reads files by a function of the user, and :mod:`.retrying` reads again
 what the machine failed to read.

@@ -13,8 +13,8 @@ from beam_pipeline.conversion.originals import decode_originals
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.slicing import is_sequence_example, keep_features
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.wire import is_sequence_example, keep_features
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.read.original_records import OriginalSpec
 from beam_pipeline.write.element_blocks import Encoded

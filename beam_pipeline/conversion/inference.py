@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from beam_pipeline.conversion.input_files import InputFile, read_source
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.decoding import arrow_columns
-from beam_pipeline.examples.slicing import is_sequence_example
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
@@ -35,6 +34,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
+from beam_pipeline.examples.wire import is_sequence_example
 from beam_pipeline.write.element_blocks import Seen
 
 # These many examples of each split decide the features, or as many as have these bytes.

@@ -20,8 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.feature_description import describe_features
-from beam_pipeline.examples.spec import TEXTS, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import (
+    TEXTS,
+    FeatureSpec,
+    describe_features,
+    numpy_dtype,
+)
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe

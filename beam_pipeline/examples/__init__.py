@@ -9,5 +9,5 @@ share it.
     windows -> augmentation -> features, event_targets -> encoding
 
 :mod:`.trial` runs user-defined steps, and :mod:`.format` says what examples share.
-:mod:`.protobuf` is the wire format, and :mod:`.tensor_proto` that of single tensors.
+:mod:`.wire` is the wire format, and :mod:`.tensor_proto` that of single tensors.
 """

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.feature_steps import Origins
-from beam_pipeline.examples.random_keys import CopyKeys, copy_numbers
+from beam_pipeline.examples.feature_steps import CopyKeys, Origins, copy_numbers
 from beam_pipeline.examples.sound_folders import load_step
 from beam_pipeline.examples.trial import (
     run_on_windows,
@@ -134,7 +133,7 @@ class WindowSteps:
     ) -> FloatArray:
         """Returns windows after every augmentation, in the order of the recipe.
 
-        :mod:`.random_keys` says what the random values depend on.
+        :mod:`.feature_steps` says what the random values depend on.
 
         Parameters
         ----------

@@ -1,56 +1,30 @@
-"""Converts serialised ``tf.train.Example`` messages to numpy, without TensorFlow.
+"""Converts examples of any writer to columns, without TensorFlow.
 
-The inverse of :mod:`.encoding`. tfx-bsl parses the records in C++.
+tfx-bsl parses the records in C++. Of others' files, it is seven times as fast as
+:mod:`.record_parser`, which is three times as fast for ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from beam_pipeline.examples.compact import unpack_int8
-from beam_pipeline.examples.flac_signal import decode_flac
+from beam_pipeline.errors import AudioTFRecordsError
+from beam_pipeline.examples.record_parser import EntryParser
 from beam_pipeline.examples.spec import (
     ARRAYS,
-    BYTES,
     BYTES_LIST,
-    FLAC,
     FLOAT_LIST,
-    INT8,
     INT64_LIST,
-    JPEG,
-    PNG,
-    TENSOR,
     FeatureSpec,
     numpy_dtype,
 )
 from beam_pipeline.recipe.values import ENCODINGS
 
 _STEPS = "##steps##"  # tfx-bsl's column for the lists of a SequenceExample
-
-
-def decode_examples(
-    records: Sequence[bytes], specs: Mapping[str, FeatureSpec]
-) -> list[dict[str, Any]]:
-    """Returns examples as dicts of numpy arrays and texts.
-
-    A feature that a record lacks, and may lack, is left out of its dict.
-
-    Raises
-    ------
-    ValueError
-        If a record is not a ``tf.train.Example``, lacks a feature, or holds a feature
-        with another type or shape than its spec has.
-    """
-    if not records:
-        return []
-    sequences = any(spec.sequence for spec in specs.values())
-    columns = arrow_columns(records, sequences)
-    _check_columns(columns, specs)
-    return [_example(columns, specs, i) for i in range(len(records))]
 
 
 def decode_columns(
@@ -75,7 +49,8 @@ def decode_columns(
     Raises
     ------
     ValueError
-        See :func:`decode_examples`.
+        If a record lacks a feature, or holds one with another type or shape than its
+        spec has.
     """
     _check_columns(columns, specs)
     made: dict[str, Any] = {}
@@ -87,12 +62,39 @@ def decode_columns(
         try:
             values = _stacked(spec, column)
             if values is None:
-                examples = (_example(columns, {name: spec}, i) for i in range(count))
-                values = [example.get(name) for example in examples]
-        except ValueError as error:
+                shapes = columns[spec.shape_in] if spec.shape_in else [None] * count
+                pairs = zip(column, shapes, strict=True)
+                entry = EntryParser(spec)
+                values = [_single(entry, value, shape) for value, shape in pairs]
+        except (ValueError, AudioTFRecordsError) as error:
             raise ValueError(f"feature {name}: {error}") from error
         made[name] = values
     return made
+
+
+def _single(entry: EntryParser, value: Any, shape: Any) -> Any:
+    """Returns the value of one example; None if it lacks the feature."""
+    if not value.is_valid:
+        return None
+    spec = entry.spec
+    if spec.sequence:
+        return entry.stacked(
+            [_stored(entry, step.values) for step in value.values or ()]
+        )
+    if shape is not None:
+        shape = shape.values.to_numpy(zero_copy_only=False)
+    return entry.single(_stored(entry, value.values), shape)
+
+
+def _stored(entry: EntryParser, values: Any) -> Any:
+    """Returns the stored form of a list of values; see :class:`.EntryParser`."""
+    spec = entry.spec
+    if spec.encoding not in (FLOAT_LIST, INT64_LIST):
+        return entry.of_texts(values.to_pylist())
+    numbers = _numbers(spec, values)
+    return (
+        int(numbers[0]) if spec.encoding == INT64_LIST and spec.shape == () else numbers
+    )
 
 
 def _stacked(spec: FeatureSpec, column: Any) -> Any:
@@ -114,7 +116,10 @@ def _stacked(spec: FeatureSpec, column: Any) -> Any:
         texts = values.to_pylist()
         if np.any(lengths != 1) or len({len(text) for text in texts}) > 1:
             return None
-        flat = _from_bytes(spec, b"".join(texts))
+        # bfloat16 and its kin have no order of bytes to choose.
+        stored = numpy_dtype(spec.stored_dtype)
+        little = stored if stored.kind == "V" else stored.newbyteorder("<")
+        flat = np.frombuffer(b"".join(texts), little).astype(numpy_dtype(spec.dtype))
     else:
         _check_lengths(spec, set(np.unique(lengths).tolist()))
         if lengths.min() != lengths.max():
@@ -185,34 +190,6 @@ def arrow_columns(records: Sequence[bytes], sequences: bool) -> dict[str, Any]:
     return columns
 
 
-def _example(
-    columns: Mapping[str, Any], specs: Mapping[str, FeatureSpec], i: int
-) -> dict[str, Any]:
-    example = {}
-    for name, spec in specs.items():
-        column = columns.get(name)
-        if column is None or not column[i].is_valid:
-            continue
-        shape = None
-        if spec.shape_in is not None:
-            shape = columns[spec.shape_in][i].values.to_numpy(zero_copy_only=False)
-        if spec.sequence:
-            steps = column[i].values or ()
-            values = [_DECODERS[spec.encoding](spec, step.values) for step in steps]
-            sizes = [-1 if n is None else n for n in (spec.shape or (None,))[1:]]
-            example[name] = (
-                np.stack([np.reshape(v, sizes) for v in values])
-                if values
-                else np.zeros((0, *(max(n, 0) for n in sizes)), numpy_dtype(spec.dtype))
-            )
-            continue
-        found = _DECODERS[spec.encoding](spec, column[i].values)
-        if isinstance(found, np.ndarray) and spec.encoding not in _SHAPED:
-            found = spec.restore_shape(found, shape)[()]
-        example[name] = found
-    return example
-
-
 def _numbers(spec: FeatureSpec, values: Any) -> Any:
     found = values.to_numpy(zero_copy_only=False)
     numbers = found.astype(spec.dtype, copy=False)
@@ -222,60 +199,6 @@ def _numbers(spec: FeatureSpec, values: Any) -> Any:
     return numbers
 
 
-def _texts(spec: FeatureSpec, values: Any) -> Any:
-    texts = values.to_pylist()
-    texts = np.array(texts, object) if spec.dtype == BYTES else _as_texts(texts)
-    if spec.shape == ():
-        (text,) = texts
-        return text
-    return texts
-
-
-def _as_texts(values: Sequence[bytes]) -> Any:
-    texts = [value.decode(errors="backslashreplace") for value in values]
-    return np.array(texts, object)
-
-
-def _raw(spec: FeatureSpec, values: Any) -> Any:
-    if len(values) != 1:
-        raise ValueError(f"has {len(values)} values instead of the bytes of one array")
-    return _from_bytes(spec, values[0].as_py())
-
-
-def _from_bytes(spec: FeatureSpec, value: bytes) -> Any:
-    stored = numpy_dtype(spec.stored_dtype)
-    # bfloat16 and its kin have no order of bytes to choose.
-    little = stored if stored.kind == "V" else stored.newbyteorder("<")
-    return np.frombuffer(value, little).astype(numpy_dtype(spec.dtype))
-
-
-def _int8(spec: FeatureSpec, values: Any) -> Any:
-    (value,) = values.to_pylist()
-    return unpack_int8(value)
-
-
-def _flac(spec: FeatureSpec, values: Any) -> Any:
-    (value,) = values.to_pylist()
-    return decode_flac(value, spec.dtype, spec.shape or ())
-
-
-def _tensor(spec: FeatureSpec, values: Any) -> Any:
-    from beam_pipeline.examples.tensor_proto import decode_tensor
-
-    (value,) = values.to_pylist()
-    found = decode_tensor(value, spec.dtype)
-    if spec.dtype == "string":
-        found = _as_texts(found.ravel().tolist()).reshape(found.shape)
-    return found[()]
-
-
-def _image(spec: FeatureSpec, values: Any) -> Any:
-    from beam_pipeline.examples.images import decode_image
-
-    (value,) = values.to_pylist()
-    return decode_image(value, spec.encoding, spec.dtype, spec.shape or ())
-
-
 # The ends of the type names of tfx-bsl's columns; some versions say large_binary.
 _ARROW_TYPES = {
     **dict.fromkeys(ENCODINGS, "binary"),
@@ -283,15 +206,3 @@ _ARROW_TYPES = {
     INT64_LIST: "int64",
 }
 _STACKED = (FLOAT_LIST, INT64_LIST, *ARRAYS)
-_SHAPED = (TENSOR, PNG, JPEG, FLAC)
-_DECODERS: Mapping[str, Callable[[FeatureSpec, Any], Any]] = {
-    FLOAT_LIST: _numbers,
-    INT64_LIST: _numbers,
-    BYTES_LIST: _texts,
-    **dict.fromkeys(ARRAYS, _raw),
-    INT8: _int8,
-    FLAC: _flac,
-    TENSOR: _tensor,
-    PNG: _image,
-    JPEG: _image,
-}

@@ -26,7 +26,6 @@ import numpy.typing as npt
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.compact import pack_int8, round_to_half
 from beam_pipeline.examples.flac_signal import encode_flac
-from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
@@ -42,6 +41,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
+from beam_pipeline.examples.wire import varint
 from beam_pipeline.recipe.values import ENCODINGS
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 

@@ -1,12 +1,19 @@
 """Features: the values in an example, and how transforms make them from windows.
 
 The encoder, the decoder and the reader share one spec, which is in the metadata.
+
+Features of whole clips have sizes that depend on the length of the clip. A transform
+runs on silence of two lengths, and the sizes that differ are None in the spec::
+
+    signal     (65536,)    and (165539,)      ->  (None,)
+    log_mel    (253, 64)   and (643, 64)      ->  (None, 64)
+    lufs       ()          and ()             ->  ()
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,18 +21,22 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.chosen_encoding import with_encoding
-from beam_pipeline.examples.clip_shapes import MORE_FRAMES, fits_shape, of_any_length
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.feature_steps import Origins, check_copies
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     DESCRIPTIONS,
+    FLAC,
     FLOAT_LIST,
+    IMAGES,
     INT64_LIST,
+    TENSOR,
     FeatureSpec,
     dtype_name,
     encoding_for,
+    encoding_problem,
+    merge_shapes,
+    needs_shape,
 )
 from beam_pipeline.examples.trial import (
     run_on_windows,
@@ -393,3 +404,101 @@ def _axes_of(
         for axis, size in zip(described, last, strict=True)
     )
     return described if fits else ()
+
+
+def with_encoding(
+    spec: FeatureSpec,
+    features: Features,
+    transform: Transform,
+    sample_rate_hz: int | None,
+) -> FeatureSpec:
+    """Returns the spec with the encoding that the recipe names for it, if any.
+
+    Parameters
+    ----------
+    sample_rate_hz : int or None
+        That of the windows; None if clips have different rates.
+
+    Raises
+    ------
+    RecipeError
+        If the encoding cannot hold the feature.
+    """
+    encoding = features.encodings.get(spec.name, spec.encoding)
+    if encoding == FLAC:
+        rate = the_sample_rate(sample_rate_hz, TRANSFORM, f"{spec.name}={FLAC}")
+        for step in steps_of(transform):
+            rate = rate_after(step, rate)
+        spec = replace(spec, rate_hz=rate)
+    problem = encoding_problem(spec, encoding)
+    if problem is not None:
+        raise RecipeError(f"encodings: {spec.name}", problem, encoding)
+    chosen = replace(spec, encoding=encoding)
+    check_holds_shape(chosen)
+    return chosen
+
+
+# By how many frames one length is longer: more than any hop, and odd.
+MORE_FRAMES = 100_003
+
+_Axis = Mapping[str, Any]
+
+
+def of_any_length(short: FeatureSpec, long: FeatureSpec) -> FeatureSpec:
+    """Returns the spec of a feature of clips of any length, from two lengths.
+
+    Raises
+    ------
+    RecipeError
+        If the type or the number of axes depends on the length.
+    """
+    assert short.shape is not None
+    assert long.shape is not None
+    if short.dtype != long.dtype or len(short.shape) != len(long.shape):
+        raise RecipeError(
+            TRANSFORM.field,
+            f"returns {short.dtype} {short.shape} for a short clip, but {long.dtype} "
+            f"{long.shape} for a long one; the type and the number of axes must be the "
+            "same for all clips",
+            short.name,
+        )
+    shape = merge_shapes(short.shape, long.shape)
+    return replace(
+        short,
+        shape=shape,
+        encoding=encoding_for(short.dtype, shape),
+        axes=_merge_axes(short.axes, long.axes),
+    )
+
+
+def check_holds_shape(spec: FeatureSpec) -> None:
+    """Raises RecipeError if examples would not show the shape of their arrays."""
+    if needs_shape(spec.shape) and spec.encoding not in (TENSOR, FLAC, *IMAGES):
+        raise RecipeError(
+            f"encodings: {spec.name}",
+            f"must be tensor, because several sizes of its shape {spec.shape} depend "
+            "on the length of the clip",
+            spec.encoding,
+        )
+
+
+def fits_shape(found: tuple[int, ...], spec: FeatureSpec) -> bool:
+    """Whether an array has the shape of a spec, and some values."""
+    known = spec.shape or ()
+    return (
+        len(found) == len(known)
+        and 0 not in found
+        and all(meant in (None, size) for meant, size in zip(known, found, strict=True))
+    )
+
+
+def _merge_axes(short: tuple[_Axis, ...], long: tuple[_Axis, ...]) -> tuple[_Axis, ...]:
+    """Returns the axes, with null for a size that differs; none if more differs."""
+    merged = []
+    for one, other in zip(short, long, strict=False):
+        if one != other:
+            one, other = {**one, "size": None}, {**other, "size": None}
+        merged.append(one)
+        if one != other:
+            return ()
+    return tuple(merged) if len(short) == len(long) else ()

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.examples.protobuf import (
+from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.examples.wire import (
     BYTES,
     FIXED32,
     FIXED64,
@@ -29,7 +30,6 @@ from beam_pipeline.examples.protobuf import (
     read_varint,
     varint,
 )
-from beam_pipeline.examples.spec import numpy_dtype
 from beam_pipeline.storage.gzip_members import too_long
 
 _SHAPE, _CONTENT, _STRINGS = 2, 4, 8

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.event_windows import NO_EVENT, PlacedWindows
 from beam_pipeline.examples.windows import (
+    NO_EVENT,
     TOO_LONG,
     TOO_SHORT,
+    PlacedWindows,
     WindowPlan,
     too_short_or_long,
 )

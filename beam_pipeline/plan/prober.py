@@ -18,11 +18,12 @@ from beam_pipeline.errors import (
     UnusableEntry,
     read_error,
 )
-from beam_pipeline.examples.event_windows import cover_passages, place_windows
 from beam_pipeline.examples.windows import (
     WindowPlan,
     WindowPlans,
     count_windows,
+    cover_passages,
+    place_windows,
     too_short_or_long,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable, clip_events

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.feature_description import describe_features
 from beam_pipeline.examples.flac_signal import decode_flac
 from beam_pipeline.examples.spec import (
     ARRAYS,
@@ -28,6 +27,7 @@ from beam_pipeline.examples.spec import (
     PNG,
     TENSOR,
     FeatureSpec,
+    describe_features,
     numpy_dtype,
 )
 from beam_pipeline.examples.structure import (

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from beam_pipeline import Metadata, record_examples, replay
 from beam_pipeline.elements.values import STORED_DTYPES, as_array, cast
 from beam_pipeline.errors import InputError, OptionError, OutputError
-from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_any_records
+from tests.data_sets import decode_examples
 
 FIRST = 256  # these many examples decide the features
 

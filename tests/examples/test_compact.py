@@ -13,10 +13,11 @@ from hypothesis.extra import numpy as hnp
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.compact import pack_int8, round_to_half, unpack_int8
-from beam_pipeline.examples.decoding import decode_columns, decode_examples
+from beam_pipeline.examples.decoding import decode_columns
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import BFLOAT16, FLOAT16, INT8, FeatureSpec
+from tests.data_sets import decode_examples
 from tests.raising import raises
 
 COMPACT = (FLOAT16, BFLOAT16, INT8)

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.feature_steps import Origins, measuring_step
+from beam_pipeline.examples.feature_steps import (
+    CopyKeys,
+    Origins,
+    copy_numbers,
+    measuring_step,
+)
 from beam_pipeline.examples.features import FeatureSet
-from beam_pipeline.examples.random_keys import CopyKeys, copy_numbers
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity, chain_of
 from beam_pipeline.transforms.cepstral import Cmvn

@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.decoding import (
-    arrow_columns,
-    decode_columns,
-    decode_examples,
-)
+from beam_pipeline.examples.decoding import arrow_columns, decode_columns
 from beam_pipeline.examples.encoding import (
     ExampleEncoder,
     example_bytes,
@@ -44,6 +40,7 @@ from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import Analytic, Normalize, PeakGain
 from beam_pipeline.transforms.steps import parse_transform
+from tests.data_sets import decode_examples
 from tests.raising import assert_names, raises
 
 RATE = 8000
@@ -196,25 +193,6 @@ def test_decode_is_the_inverse_of_encode(drawn):
                 assert example[name] == value
             else:
                 expect_same(example[name], np.asarray(value, spec.dtype))
-
-
-@settings(max_examples=100, deadline=None)
-@given(example_columns())
-def test_columns_hold_what_examples_hold(drawn):
-    count, specs, columns = drawn
-    records = ExampleEncoder(specs.values()).encode(count, columns)
-    if not records:
-        return
-    found = decode_columns(arrow_columns(records, sequences=False), count, specs)
-    assert list(found) == list(specs)
-    for i, example in enumerate(decode_examples(records, specs)):
-        for name, spec in specs.items():
-            value = found[name][i]
-            if spec.encoding == BYTES_LIST:
-                assert value.shape == ()
-                assert value[()].decode() == example[name]
-            else:
-                expect_same(np.asarray(value), np.asarray(example[name]))
 
 
 def columns_of(records, **specs):

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.examples.encoding import ExampleEncoder, pack_varints
-from beam_pipeline.examples.entry_values import unpack_varints
-from beam_pipeline.examples.protobuf import varint
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
     ExampleMaker,
     RecordParser,
+    unpack_varints,
 )
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -22,6 +21,7 @@ from beam_pipeline.examples.spec import (
     RAW,
     FeatureSpec,
 )
+from beam_pipeline.examples.wire import varint
 
 SPECS = [
     FeatureSpec("a", "string", (), BYTES_LIST),

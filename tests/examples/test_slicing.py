@@ -5,8 +5,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.examples.protobuf import varint
-from beam_pipeline.examples.slicing import is_sequence_example, keep_features
+from beam_pipeline.examples.wire import is_sequence_example, keep_features, varint
 from tests.raising import raises
 
 NAMES = ["", "a", "b", "ab", "é", "label/x"]

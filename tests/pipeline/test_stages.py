@@ -11,7 +11,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.typehints.decorators import TypeCheckError
 
-from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import (
     ROWS_PER_BLOCK,
@@ -48,6 +47,7 @@ from beam_pipeline.write.blocks import (
     cut_windows,
     select_and_augment,
 )
+from tests.data_sets import decode_examples
 from tests.raising import raises
 from tests.shards import blocks_of
 from tests.sounds import RATE, write_sound

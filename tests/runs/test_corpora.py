@@ -14,9 +14,9 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, record, replay
-from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_any_records
+from tests.data_sets import decode_examples
 
 pytestmark = pytest.mark.runs
 

@@ -19,7 +19,7 @@ from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.event_windows import PlacedWindows, place_windows
+from beam_pipeline.examples.windows import PlacedWindows, place_windows
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises

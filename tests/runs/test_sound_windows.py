@@ -20,8 +20,7 @@ from beam_pipeline import open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.event_windows import cover_passages
-from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.examples.windows import WindowPlan, cover_passages
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 

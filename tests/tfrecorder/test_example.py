@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import ExampleError, InputError, OptionError
-from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.tfrecorder import Example, array_feature, feature, tfrecordable
 from beam_pipeline.tfrecorder.example import encoder_of
+from tests.data_sets import decode_examples
 
 Field = Example.Field
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import ExampleError, InputError, OptionError
-from beam_pipeline.examples.decoding import decode_examples
 from beam_pipeline.tfrecorder import (
     Example,
     IgnoreExampleException,
@@ -17,6 +16,7 @@ from beam_pipeline.tfrecorder import (
     feature,
 )
 from beam_pipeline.tfrecorder.recording import RowEncoder, check_class, examples_of
+from tests.data_sets import decode_examples
 
 
 class Data(np.ndarray):

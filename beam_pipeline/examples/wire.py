@@ -1,0 +1,139 @@
+"""The wire format of protobuf, and features taken out of examples without decoding.
+
+An example is a map of features on the wire, an entry for each::
+
+    Example            1: Features
+    SequenceExample    1: Features, the context    2: FeatureLists
+    Features           1: entry, for each feature
+    FeatureLists       1: entry, for each feature
+    entry              1: key                      2: value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+# The wire types: how long the value of a field is.
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_WIDTHS = {FIXED64: 8, FIXED32: 4}
+
+# An integer for VARINT, or the bytes of any other wire type.
+FieldValue = int | memoryview
+
+
+def varint(value: int) -> bytes:
+    """Returns a protobuf variable-length integer."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_fields(data: bytes | memoryview) -> Iterator[tuple[int, FieldValue]]:
+    """Yields the number and the value of each field of a message.
+
+    Raises
+    ------
+    ValueError
+        If the data are not a message, or end inside a field.
+    """
+    view, at = memoryview(data), 0
+    while at < len(view):
+        tag, at = read_varint(view, at)
+        wire = tag & 7
+        if wire == VARINT:
+            number, at = read_varint(view, at)
+            yield tag >> 3, number
+            continue
+        if wire == BYTES:
+            width, at = read_varint(view, at)
+        elif wire in _WIDTHS:
+            width = _WIDTHS[wire]
+        else:
+            raise ValueError(f"not a protobuf message: wire type {wire}")
+        if at + width > len(view):
+            raise ValueError("the protobuf message ends early")
+        yield tag >> 3, view[at : at + width]
+        at += width
+
+
+def read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    """Returns the integer at a position, unsigned of 64 bits, and the position after.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(view):
+            raise ValueError("the protobuf message ends early")
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+    raise ValueError("not a protobuf message: a number has more than 10 bytes")
+
+
+_FEATURES, _FEATURE_LISTS = 1, 2
+_ENTRY, _KEY = 1, 1
+
+
+def keep_features(record: bytes, names: Collection[bytes]) -> bytes:
+    """Returns an example with only the features that have these names.
+
+    Parameters
+    ----------
+    record : bytes
+        A serialised ``tf.train.Example`` or ``tf.train.SequenceExample``.
+    names : collection of bytes
+        The names, as UTF-8. The record may lack them.
+
+    Raises
+    ------
+    ValueError
+        If the record is no such message.
+    """
+    kept: list[bytes] = []
+    for field, value in read_fields(record):
+        if field not in (_FEATURES, _FEATURE_LISTS):
+            continue
+        entries = []
+        for number, found in read_fields(_message(value)):
+            if number == _ENTRY and _key_of(entry := _message(found)) in names:
+                entries += [b"\x0a", varint(len(entry)), bytes(entry)]
+        body = b"".join(entries)
+        kept += [bytes((field << 3 | 2,)), varint(len(body)), body]
+    return b"".join(kept)
+
+
+def is_sequence_example(record: bytes) -> bool:
+    """Whether a record is a ``SequenceExample``, because it has lists of features.
+
+    Raises
+    ------
+    ValueError
+        If the record is no message of protobuf.
+    """
+    return any(field == _FEATURE_LISTS for field, _ in read_fields(record))
+
+
+def _key_of(entry: memoryview) -> bytes:
+    """Returns the key of an entry; the last one counts, and none is the empty key."""
+    key = b""
+    for field, value in read_fields(entry):
+        if field == _KEY:
+            key = bytes(_message(value))
+    return key
+
+
+def _message(value: int | memoryview) -> memoryview:
+    if isinstance(value, int):
+        raise ValueError("not an example: a number is in the place of a message")
+    return value
