@@ -12,7 +12,6 @@ The values of arrays of numbers are those that were read, without a copy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -162,20 +161,22 @@ def _column(values: Any, spec: FeatureSpec, field: Any) -> Any:
     depth, kind = 0, field.type
     while pa.types.is_list(kind):
         depth, kind = depth + 1, kind.value_type
-    if depth == 0 and spec.is_text:
-        return pa.array([_as(kind, text) for text in values], kind)
-    arrays = [None if value is None else _real(np.asarray(value)) for value in values]
+    is_binary = pa.types.is_binary(kind)
+    return pa.array([_nested(value, depth, is_binary) for value in values], field.type)
+
+
+def _nested(value: Any, depth: int, is_binary: bool) -> Any:
+    """Returns a value, or an array of ``depth`` axes as lists of arrays of one axis."""
+    if value is None:
+        return None
+    if isinstance(value, str | bytes):
+        return value.encode() if is_binary and isinstance(value, str) else value
+    array = _real(np.asarray(value))
     if depth == 0:
-        return pa.array([None if one is None else one.item() for one in arrays], kind)
-    return _nested(arrays, depth, kind)
-
-
-def _as(kind: Any, item: Any) -> Any:
-    """Returns a text as bytes, if its column holds bytes."""
-    import pyarrow as pa
-
-    is_text = pa.types.is_binary(kind) and isinstance(item, str)
-    return item.encode() if is_text else item
+        return array.item()
+    if depth == 1 and array.dtype != object:
+        return array
+    return [_nested(row, depth - 1, is_binary) for row in array]
 
 
 def _real(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -185,32 +186,3 @@ def _real(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         parts: npt.NDArray[Any] = np.ascontiguousarray(values).view(real)
         return parts.reshape(*values.shape, 2)
     return values.astype(np.float32) if values.dtype.kind == "V" else values
-
-
-def _nested(arrays: Sequence[npt.NDArray[Any] | None], depth: int, kind: Any) -> Any:
-    """Returns arrays of ``depth`` axes as lists of lists, of which some are null."""
-    import pyarrow as pa
-
-    there = [array for array in arrays if array is not None]
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        texts = [_as(kind, item) for array in there for item in array.reshape(-1)]
-        made = pa.array(texts, kind)
-    else:
-        parts = [array.reshape(-1) for array in there]
-        made = pa.array(np.concatenate(parts) if parts else [], kind)
-    for axis in range(depth - 1, 0, -1):
-        sizes = [
-            np.full(math.prod(array.shape[:axis]), array.shape[axis]) for array in there
-        ]
-        lengths = np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
-        made = pa.ListArray.from_arrays(_offsets(lengths), made)
-    lengths = np.array([0 if array is None else len(array) for array in arrays])
-    missing = pa.array([array is None for array in arrays], pa.bool_())
-    return pa.ListArray.from_arrays(_offsets(lengths), made, mask=missing)
-
-
-def _offsets(lengths: npt.NDArray[Any]) -> Any:
-    import pyarrow as pa
-
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return pa.array(np.concatenate([[0], ends]), pa.int32())
