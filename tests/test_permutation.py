@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.permutation import Permutation
-from beam_pipeline.read.orders import MixedStretches
+from beam_pipeline.permutation import MixedStretches, Permutation
 
 
 def is_permutation(values, n):

@@ -17,27 +17,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.permutation import Integers
+from beam_pipeline.permutation import Integers, MixedStretches, Permutation
 from beam_pipeline.read.choices import check_number, check_values
-from beam_pipeline.read.mixup import Mixup, check_mixup
-from beam_pipeline.read.orders import (
-    POOLED,
-    MixedStretches,
-    Order,
-    Shuffle,
-    check_shuffle,
-    make_order,
-    stretch_length,
-)
+from beam_pipeline.read.mixup import Mixup, check_alpha
 from beam_pipeline.read.scales import choose_scales, normalise
 from beam_pipeline.read.sizes import (
     READ_AHEAD_BYTES,
+    SHUFFLE_BYTES,
     example_bytes,
     memory_bytes,
     usable_cores,
@@ -51,6 +43,11 @@ if TYPE_CHECKING:
 # The order of so many examples is computed at once.
 PLANNED = 8192
 
+# With "shards", a stretch is 4 MiB, and a pool of them 128 MiB.
+STRETCH_BYTES = 4 << 20
+POOLED = SHUFFLE_BYTES // STRETCH_BYTES
+
+Shuffle = Literal["global", "shards", False]
 Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
@@ -156,9 +153,15 @@ class Share:
             found |= {"stretch": stretch_length(self._size), "stretches": POOLED}
         return found
 
-    def order(self, epoch: int) -> Order:
-        total = len(self._records)
-        return make_order(total, self._shuffle, self._seed, epoch, self._size)
+    def order(self, epoch: int) -> Permutation | MixedStretches | None:
+        """Returns the order of an epoch; None: that on disk."""
+        total, seed = len(self._records), self._seed
+        if self._shuffle == "global":
+            return Permutation(total, seed, epoch)
+        if self._shuffle == "shards":
+            length = stretch_length(self._size)
+            return MixedStretches(total, length, POOLED, seed, epoch)
+        return None
 
     def read(self, indices: Integers) -> Batch:
         return normalise(self._records.read(indices), self._scales)
@@ -212,7 +215,8 @@ class Reading:
         if not 0 <= start <= start + count <= len(self._planned):
             end = self._share.first + self._share.examples
             stop = min(first + max(PLANNED, count), end)
-            self._planned = self._order.at(np.arange(first, stop))
+            positions = np.arange(first, stop)
+            self._planned = self._order.at(positions) if self._order else positions
             self._planned_at, start = first, 0
         return self._planned[start : start + count]
 
@@ -235,6 +239,11 @@ class Reading:
         numbers, part_of = np.unique(stretches, return_inverse=True)
         parts = {n: part for parts in self._pools.values() for n, part in parts.items()}
         return Rows([parts[number] for number in numbers.tolist()], part_of, row_of)
+
+
+def stretch_length(size: int) -> int:
+    """Returns the examples in a stretch, for examples of ``size`` bytes."""
+    return max(STRETCH_BYTES // max(size, 1), 1)
 
 
 class Inline:
@@ -285,7 +294,9 @@ class BatchIteration(ABC):
     ):
         self._batch_size = check_number("batch_size", batch_size, 1)
         check_values(batch_size, drop_remainder, False, False, shard, normalize)
-        self._shuffle = check_shuffle(shuffle)
+        if not (shuffle is False or shuffle is None or shuffle in ("global", "shards")):
+            raise OptionError("shuffle", "must be 'global', 'shards' or False", shuffle)
+        self._shuffle: Shuffle = shuffle or False
         self._seed = check_number("seed", seed, None)
         self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
         self._drop_remainder = drop_remainder
@@ -537,11 +548,10 @@ class Batches(BatchIteration):
                 "repeat", "must be True or False; iterate again for more", repeat
             )
         self._repeat = repeat
-        alpha = check_mixup(mixup)
-        classes = len(records.metadata.classes)
-        self._mixup = None if alpha is None else Mixup(alpha, self._seed, classes)
-        self.features = dict(records.features)
-        if self._mixup is not None:
+        self._mixup, self.features = None, dict(records.features)
+        if mixup is not None:
+            classes = len(records.metadata.classes)
+            self._mixup = Mixup(check_alpha(mixup), self._seed, classes)
             self.features = self._mixup.features(self.features)
         self._share = Share(records, self._shuffle, self._seed, self._shard, normalize)
         # The positions of an epoch end here.

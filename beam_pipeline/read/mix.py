@@ -25,13 +25,13 @@ from beam_pipeline.read.batches import (
     Reading,
     Rows,
     Share,
+    Shuffle,
     State,
     Submit,
     Task,
     gather,
 )
 from beam_pipeline.read.choices import Split, check_number
-from beam_pipeline.read.orders import Shuffle
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.storage import files
 

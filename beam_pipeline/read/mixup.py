@@ -95,16 +95,14 @@ class Mixup(NamedTuple):
         return np.asarray(hot, np.float32)
 
 
-def check_mixup(alpha: Any) -> float | None:
-    """Returns the parameter of ``mixup``; None if nothing is to be mixed.
+def check_alpha(alpha: Any) -> float:
+    """Returns the parameter of ``mixup``.
 
     Raises
     ------
     OptionError
         If it is not a positive number.
     """
-    if alpha is None:
-        return None
     if not is_real(alpha) or not 0 < alpha <= 1000:
         raise OptionError("mixup", "must be a number above 0, at most 1000", alpha)
     return float(alpha)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.member_index import ShardIndex
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
@@ -39,11 +39,7 @@ from beam_pipeline.read.choices import (
     choose_splits,
 )
 from beam_pipeline.read.example import Example
-from beam_pipeline.read.members import (
-    MemberReader,
-    Wanted,
-    load_places,
-)
+from beam_pipeline.read.members import Found, MemberReader, load_places
 from beam_pipeline.read.scales import choose_statistics
 from beam_pipeline.read.sizes import most_record_bytes
 from beam_pipeline.read.sources import Given, Source, make_source
@@ -57,8 +53,7 @@ from beam_pipeline.storage import files
 if TYPE_CHECKING:
     import pyarrow
 
-    from beam_pipeline.read.batches import Batches
-    from beam_pipeline.read.orders import Shuffle
+    from beam_pipeline.read.batches import Batches, Shuffle
     from beam_pipeline.read.torch import TorchBatches
 
 # Iterating reads about so many bytes, and at most so many examples, at once.
@@ -126,6 +121,9 @@ class Records(Sequence[Example]):
     metadata : Metadata
     classes : tuple of str
         ``classes[target]`` is the class of an example.
+    class_names : list of str
+        The same, under the name that Keras has for it.
+    num_classes : int
     split : str, with ``+`` between several
     folder : str
     statistics : tuple of str
@@ -137,35 +135,12 @@ class Records(Sequence[Example]):
         self._source = source
         self._numbers = numbers
         self.statistics = tuple(statistics)
-
-    @property
-    def features(self) -> Mapping[str, FeatureSpec]:
-        return self._source.features
-
-    @property
-    def metadata(self) -> Metadata:
-        return self._source.metadata
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._source.metadata.classes
-
-    @property
-    def class_names(self) -> list[str]:
-        """The classes as a list, under the name that Keras has for them."""
-        return self.metadata.class_names
-
-    @property
-    def num_classes(self) -> int:
-        return len(self._source.metadata.classes)
-
-    @property
-    def split(self) -> str:
-        return self._source.split
-
-    @property
-    def folder(self) -> str:
-        return self._source.folder
+        self.features: Mapping[str, FeatureSpec] = source.features
+        self.metadata = source.metadata
+        self.classes = source.metadata.classes
+        self.class_names = source.metadata.class_names
+        self.num_classes = len(self.classes)
+        self.split, self.folder = source.split, source.data.name
 
     @property
     def numbers(self) -> Integers:
@@ -270,7 +245,8 @@ class Records(Sequence[Example]):
         is_slice = isinstance(indices, slice)
         numbers = self[indices].numbers if is_slice else self._chosen(indices)
         batch = BatchMaker(self._source.parser, self.features, len(numbers))
-        self._source.walk(numbers, batch.put)
+        for place, stored in self._source.stored(numbers):
+            batch.put(place, stored)
         return batch.finish()
 
     def table(self) -> Any:
@@ -501,11 +477,8 @@ class Records(Sequence[Example]):
     def _examples(self, numbers: Integers, new: Callable[[], Any]) -> list[Any]:
         made: list[Any] = [None] * len(numbers)
         make = self._source.maker.make
-
-        def use(place: int, stored: Stored) -> None:
+        for place, stored in self._source.stored(numbers):
             made[place] = make(stored, new)
-
-        self._source.walk(numbers, use)
         return made
 
     def _view(self, numbers: range | Integers) -> Records:
@@ -594,52 +567,52 @@ class SplitSource:
         table = read_window_table(self.data, self.splits, sources=True)
         return examples_of(table)
 
-    def walk(self, numbers: Integers, use: Callable[[int, Stored], None]) -> None:
-        """Calls ``use(place, stored)`` for each example, in the order on disk."""
-        for wanted in self._wanted(numbers):
-            for place, stored in self.stored(wanted):
-                use(place, stored)
+    def stored(self, numbers: Integers) -> Iterator[tuple[int, Stored]]:
+        """Yields (place, stored values) of examples, in the order on disk."""
+        parse = self.parser.stored
+        for shard, found in self._found(numbers):
+            place, number, data, start, stop, offset = found
+            try:
+                stored = parse(data, start, stop)
+            except ValueError as error:
+                raise self._damaged(shard, offset, number, error) from error
+            yield place, stored
 
     def one(self, number: int) -> Stored:
-        """Returns the stored values of one example; faster than :meth:`walk`."""
+        """Returns the stored values of one example; faster than :meth:`stored`."""
         shard, span = self.places.find_one(number)
         if span.examples > 1:  # neighbours stay inflated
-            (wanted,) = self._wanted(np.array([number]))
-            ((_, stored),) = self.stored(wanted)
+            ((_, stored),) = self.stored(np.array([number]))
             return stored
         self.reader.check_data_set(shard)
         data, start, stop = self.reader.read_alone(shard, span, number)
         try:
             return self.parser.stored(data, start, stop)
         except ValueError as error:
-            path = files.join(self.folder, shard.file)
-            raise DamagedRecord(path, span.offset, number, str(error)) from error
+            raise self._damaged(shard, span.offset, number, error) from error
 
-    def _wanted(self, numbers: Integers) -> Iterator[Wanted]:
-        """Yields what to read, after a test that no process rewrote the data set."""
-        for place, wanted in enumerate(self.places.find(numbers)):
-            if place == 0:
+    def _damaged(
+        self, shard: ShardIndex, offset: int, number: int, error: ValueError
+    ) -> DamagedRecord:
+        path = files.join(self.folder, shard.file)
+        return DamagedRecord(path, offset, number, str(error))
+
+    def _found(self, numbers: Integers) -> Iterator[tuple[ShardIndex, Found]]:
+        """Yields records, after a test that no process rewrote the data set."""
+        is_checked = False
+        for wanted in self.places.find(numbers):
+            if not is_checked:
                 self.reader.check_data_set(wanted.shard)
-            yield wanted
-
-    def stored(self, wanted: Wanted) -> Iterator[tuple[int, Stored]]:
-        """Yields (place, stored values) of the wanted examples of a shard."""
-        parse = self.parser.stored
-        for place, example, data, start, stop, offset in self.reader.read(wanted):
-            try:
-                stored = parse(data, start, stop)
-            except ValueError as error:
-                path = files.join(self.folder, wanted.shard.file)
-                raise DamagedRecord(path, offset, example, str(error)) from error
-            yield place, stored
+                is_checked = True
+            for found in self.reader.read(wanted):
+                yield wanted.shard, found
 
     def serialised(self, numbers: Integers) -> list[bytes]:
         """Returns the records of some examples, in the order asked for."""
-        found: list[Any] = [None] * len(numbers)
-        for wanted in self._wanted(numbers):
-            for place, _, data, start, stop, _ in self.reader.read(wanted):
-                found[place] = data[start:stop]
-        return found
+        records: list[Any] = [None] * len(numbers)
+        for _, (place, _, data, start, stop, _) in self._found(numbers):
+            records[place] = data[start:stop]
+        return records
 
     def fingerprint(self, numbers: Integers | None) -> str:
         """Returns a hash of the shards and of some examples; None: of all of them."""

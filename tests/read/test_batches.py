@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.read import batches as read_batches
-from beam_pipeline.read import orders
 from beam_pipeline.read.batches import Batches
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords
@@ -27,8 +26,7 @@ SHUFFLES = (False, "global", "shards")
 def small_stretches(monkeypatch):
     """Stretches of 5 examples, 3 of them in a pool."""
     monkeypatch.setattr(read_batches, "stretch_length", lambda size: 5)
-    monkeypatch.setattr(orders, "stretch_length", lambda size: 5)
-    monkeypatch.setattr(orders, "POOLED", 3)
+    monkeypatch.setattr(read_batches, "POOLED", 3)
 
 
 def numbers(batches):
