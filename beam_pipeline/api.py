@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.job_start import started
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import METADATA, WORK_FOLDER
+from beam_pipeline.dataset.output_folder import WORK_FOLDER
 from beam_pipeline.dataset.progress import in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
-from beam_pipeline.dataset.side_by_side import reused_recipe
+from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.dataset.skip_recorded import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.errors import InputError, OptionError, OutputError
@@ -24,7 +24,6 @@ from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
 from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.preflight import check_engine, check_transforms
@@ -171,20 +170,7 @@ def _asked(
 ) -> tuple[Source, Recipe, RunOptions]:
     """Returns the input without classes of its own, the recipe, and how to run it."""
     input, given = with_labels(input, options)
-    return input, *split_options(_given_recipe(recipe, given), given)
-
-
-def _given_recipe(
-    recipe: Recipe | Metadata | PathLike | None, given: Mapping[str, Any]
-) -> Recipe | None:
-    if isinstance(recipe, str | os.PathLike):
-        folder = files.absolute(os.fspath(recipe))
-        if not files.exists(files.join(folder, METADATA)):
-            return Recipe(**read_recipe(os.fspath(recipe)))
-        recipe = Metadata.load(folder)
-    if isinstance(recipe, Metadata):
-        return reused_recipe(recipe, given.get("label_from"))
-    return recipe
+    return input, *split_options(given_recipe(recipe), given)
 
 
 def _skipped(

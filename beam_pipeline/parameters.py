@@ -20,6 +20,7 @@ Each check raises :class:`.RecipeError` with the name and the value found.
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import math
 import re
@@ -33,6 +34,8 @@ from beam_pipeline.errors import RecipeError, did_you_mean
 if TYPE_CHECKING:
     from typing import Self
 
+_ATTRIBUTES = "\nAttributes\n----------\n"
+
 
 @dataclass(frozen=True)
 class ValueType:
@@ -41,10 +44,6 @@ class ValueType:
     def parse(self, text: str) -> Any:
         """Returns what a text stands for; the text itself if it stands for nothing."""
         return text
-
-    def from_file(self, value: Any) -> Any:
-        """Returns a value of YAML, in which some types may be text."""
-        return self.parse(value) if isinstance(value, str) else value
 
     def json(self, name: str, given: Any) -> Any:
         """Returns the JSON of a value that Python or the command line gives.
@@ -85,10 +84,7 @@ class WholeNumber(ValueType):
     words: tuple[str, ...] = ()
 
     def parse(self, text: str) -> Any:
-        return int(text) if re.fullmatch("[+-]?[0-9]+", text) else text
-
-    def from_file(self, value: Any) -> Any:
-        return super().from_file(value) if self.words else value
+        return int(text) if re.fullmatch("[+-]?[0-9]{1,4000}", text) else text
 
     def value(self, name: str, json: Any) -> Any:
         if isinstance(json, str) and json in self.words:
@@ -112,9 +108,6 @@ class Bytes(WholeNumber):
     def parse(self, text: str) -> Any:
         size = _bytes(text)
         return text if size is None else size
-
-    def from_file(self, value: Any) -> Any:
-        return ValueType.from_file(self, value)
 
 
 @dataclass(frozen=True)
@@ -144,9 +137,6 @@ class Number(ValueType):
             return float(text)
         except ValueError:
             return text
-
-    def from_file(self, value: Any) -> Any:
-        return value
 
     def json(self, name: str, given: Any) -> Any:
         is_number = isinstance(given, Real) and not isinstance(given, bool)
@@ -273,8 +263,7 @@ class Declared:
             is_default = each.default is not MISSING and given is each.default
             if values is None or is_default:
                 continue
-            name = each.metadata.get("name") or each.name
-            held = values.value(name, values.json(name, given))
+            held = values.value(each.name, values.json(each.name, given))
             object.__setattr__(self, each.name, held)
         self.check()
 
@@ -298,6 +287,22 @@ def check_order(step: Any, low: str, high: str, *, may_be_equal: bool = False) -
         return
     above = "not be below" if may_be_equal else "be above"
     raise RecipeError(high, f"must {above} {low} ({least:g})", most)
+
+
+def attribute_texts(cls: type) -> dict[str, str]:
+    """Returns what the docstrings of a class and its bases say of each attribute.
+
+    They have a section ``Attributes``, with a line for each name and indented text.
+    """
+    texts: dict[str, list[str]] = {}
+    for base in cls.__mro__:
+        _, _, section = inspect.cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
+        words: list[str] = []
+        for line in section.partition("\n----")[0].splitlines():
+            if line and not line.startswith(" "):
+                words = texts.setdefault(line.partition(" ")[0], [])
+            words += line.split() if line.startswith(" ") else []
+    return {name: " ".join(words) for name, words in texts.items()}
 
 
 def parse_bytes(text: str, option: str = "shard_bytes") -> int:

@@ -51,8 +51,7 @@ HOMES = {
     "fastavro": "[inputs.avro]",
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
-    "soundfile": "audio.decoder [examples.flac_signal] [read.example_view] "
-    "[read.show]",
+    "soundfile": "audio.decoder [examples.flac_signal] [read.example_view] [read.show]",
     "av": "[audio.av_decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",

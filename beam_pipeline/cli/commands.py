@@ -36,7 +36,11 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     if template is not None:
         with contextlib.nullcontext() if args.debug else quiet_beam():
             write_template(
-                args.input, args.output, beam_args=beam_args, **given_options(args)
+                args.input,
+                args.output,
+                recipe=args.recipe,
+                beam_args=beam_args,
+                **given_options(args),
             )
         say(f"{template}: describes the job; nothing is recorded until it is started")
         return 0
@@ -49,6 +53,7 @@ def run_record(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
         metadata = record(
             args.input,
             args.output,
+            recipe=args.recipe,
             beam_args=beam_args,
             watch=bar if sys.stderr.isatty() else watch_lines,
             counted=_print_counters,
@@ -102,17 +107,20 @@ def run_plan(args: argparse.Namespace, beam_args: Sequence[str]) -> int:
     from beam_pipeline.api import plan
     from beam_pipeline.cli.reports import describe_forecast, describe_plan
     from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
+    from beam_pipeline.dataset.side_by_side import given_recipe
     from beam_pipeline.recipe.canonical import split_options
     from beam_pipeline.run.engine import quiet_beam
 
     search_here()
     options = given_options(args)
+    recipe, _ = split_options(given_recipe(args.recipe), options)
     quiet = contextlib.nullcontext() if args.debug else quiet_beam()
     with collected_warnings() as warned, quiet:
-        planned = plan(args.input, sample=args.sample or 0, **options)
+        planned = plan(
+            args.input, recipe=args.recipe, sample=args.sample or 0, **options
+        )
     summary, rejects = planned
     check_any_accepted(summary, rejects)
-    recipe, _ = split_options(None, options)
     say(as_flags(describe_plan(summary, rejects, recipe), args.flags))
     if planned.forecast is not None:
         say("\n" + describe_forecast(planned.forecast))

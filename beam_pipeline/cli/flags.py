@@ -12,9 +12,6 @@ from beam_pipeline.recipe.fields import Option
 
 PROGRAM = "audio-tfrecords"
 
-# Options with a text for each feature, and their flags, which may be repeated.
-REPEATED = {"features": "--feature", "encodings": "--encoding"}
-
 
 class _HelpFormatter(argparse.HelpFormatter):
     """Keeps the line breaks of examples, and wraps all other text."""
@@ -145,16 +142,18 @@ class Command:
 
     def declared(self, option: Option) -> None:
         """Adds an option of a recipe or a run, which declares its own default."""
-        repeats = option.name in REPEATED or option.default == ()
+        if option.is_carried:
+            return
+        repeats = option.default in ({}, ())
         is_flag = isinstance(option.values, Flag)
         shown = option.default not in (None, "") and not (repeats or is_flag)
         self.option(
             option.name,
             option.values,
-            f"{option.help}; default: {option.default}" if shown else option.help,
+            f"{option.help} Default: {option.default}." if shown else option.help,
             option.metavar,
             argparse.SUPPRESS,
-            flag=REPEATED.get(option.name),
+            flag=option.flag,
             repeated=repeats,
         )
 

@@ -20,7 +20,17 @@ from beam_pipeline.parameters import (
 )
 from beam_pipeline.recipe.fields import Shares, options_of, parse_shares
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.recipe import SECTIONS
+from beam_pipeline.recipe.sections import (
+    Audio,
+    Augmentation,
+    Columns,
+    Events,
+    Features,
+    Labels,
+    Shards,
+    Splits,
+    Windows,
+)
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 
 # What --help of record and plan shows; --help-all shows every option.
@@ -36,22 +46,22 @@ _OF_RUN = (
 )
 # The groups of --help, with the sections of the recipe in each.
 _GROUPS = {
-    "manifests": (("columns",), "Columns of CSV, TSV, JSONL, Parquet and Avro files."),
-    "labels": (("labels",), "The class of each clip."),
-    "events": (("events",), "Labels with times: the classes of each window."),
+    "manifests": ((Columns,), "Columns of CSV, TSV, JSONL, Parquet and Avro files."),
+    "labels": ((Labels,), "The class of each clip."),
+    "events": ((Events,), "Labels with times: the classes of each window."),
     "splits": (
-        ("splits",),
+        (Splits,),
         "At most one of --splits, --folds and --split-column. Without them there is "
         "one split, records.",
     ),
-    "audio": (("audio",), ""),
+    "audio": ((Audio,), ""),
     "windows": (
-        ("windows", "augmentation"),
+        (Windows, Augmentation),
         "One of --win-len and --win-seconds is required.",
     ),
-    "features": (("features",), "What examples hold of their windows."),
+    "features": ((Features,), "What examples hold of their windows."),
     "shards": (
-        ("shards",),
+        (Shards,),
         "At most one of --elements-per-file, --shard-bytes and --num-shards.",
     ),
 }
@@ -190,7 +200,7 @@ def _add_job(command: Command, output: str, *, needs_output: bool = False) -> No
     for title, (sections, description) in _GROUPS.items():
         command.group(title, description)
         for section in sections:
-            for option in options_of(SECTIONS[section]):
+            for option in options_of(section):
                 command.declared(option)
     command.group("run", _OF_RUN)
     for option in options_of(RunOptions):
@@ -257,7 +267,7 @@ def _convert(commands: Any) -> Command:
         "have it, otherwise each example goes by its place",
         "FEATURE",
     )
-    of_shards = {option.name: option for option in options_of(SECTIONS["shards"])}
+    of_shards = {option.name: option for option in options_of(Shards)}
     command.declared(of_shards["seed"])
     command.group("shards", _GROUPS["shards"][1])
     for name in ("elements_per_file", "shard_bytes", "num_shards"):

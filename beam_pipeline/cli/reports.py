@@ -164,10 +164,9 @@ def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, Cells]:
     if len(seconds) < 2:
         return {}
     once = {
-        name: s / (1 + copies_in(recipe.augmentation.copies, name))
-        for name, s in seconds.items()
+        name: s / (1 + copies_in(recipe.copies, name)) for name, s in seconds.items()
     }
-    total, asked = math.fsum(once.values()) or 1.0, recipe.splits.hashed_shares()
+    total, asked = math.fsum(once.values()) or 1.0, recipe.hashed_shares()
     return {
         "share": [f"{100 * s / total:.1f} %" for s in once.values()],
         "requested": asked and [f"{100 * asked[name]:.3g} %" for name in once],

@@ -437,7 +437,7 @@ def job_stamp(
         "inputs": [asdict(entry) for entry in inputs],
         # Which clips need ffmpeg is not known yet.
         "writer": writer_versions(
-            recipe.features.encodings.values(),
+            recipe.encodings.values(),
             ffmpeg=is_installed(),
         ),
         "code": code_of(recipe),

@@ -21,8 +21,8 @@ from beam_pipeline.inputs.own_manifest import (
 )
 from beam_pipeline.plan.segments import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
-from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage.parquet import (
     create_parquet,
     read_parquet,
@@ -100,13 +100,13 @@ def make_manifest_part(
 
     Both are those of the plan: the audio decides later which windows are left out.
     """
-    audio, total = recipe.audio, layouts[placed.split].total
-    has_groups = bool(recipe.splits.group_by)
+    total = layouts[placed.split].total
+    has_groups = bool(recipe.group_by)
     rows, index, planned = [], placed.first_window, 0
     for clip in placed.clips:
-        channel = audio.channels if clip.channel is None else clip.channel
-        prints = (clip.content.hex(), clip.sketch.hex()) if audio.fingerprint else ()
-        hashes = (clip.sha256 or None,) if audio.hash_files else ()
+        channel = recipe.channels if clip.channel is None else clip.channel
+        prints = (clip.content.hex(), clip.sketch.hex()) if recipe.fingerprint else ()
+        hashes = (clip.sha256 or None,) if recipe.hash_files else ()
         windows = max(0, min(clip.examples, total - index))
         rows.append(
             (

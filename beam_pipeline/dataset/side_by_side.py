@@ -23,10 +23,11 @@ from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.windows import CLIP
-from beam_pipeline.errors import InputError, shown
+from beam_pipeline.errors import InputError, OptionError, shown
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import create_parquet, read_parquet
 
@@ -301,13 +302,8 @@ def recipe_of(folder: str) -> Recipe:
     return Recipe(**recipe)
 
 
-def reused_recipe(metadata: Metadata, label_from: object = None) -> Recipe:
+def reused_recipe(metadata: Metadata) -> Recipe:
     """Returns a data set's recipe with its classes, so that targets mean the same.
-
-    Parameters
-    ----------
-    label_from : str, optional
-        What takes the place of the recorded option; with ``none`` there are no classes.
 
     Raises
     ------
@@ -321,11 +317,38 @@ def reused_recipe(metadata: Metadata, label_from: object = None) -> Recipe:
             "recipe."
         )
     recipe = metadata.recipe or Recipe(**values)  # or it was converted
-    if label_from == "none":
-        return recipe.replace(classes=None)
-    if recipe.labels.classes is not None or not metadata.classes:
+    if recipe.classes is not None or not metadata.classes:
         return recipe
     return recipe.replace(classes=list(metadata.classes))
+
+
+def given_recipe(
+    recipe: Recipe | Metadata | files.PathLike | None,
+) -> Recipe | dict[str, Any] | None:
+    """Returns the recipe of a data set or a file; of a file, only what it names.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it holds no recipe.
+    OptionError
+        If it is something else.
+    """
+    if isinstance(recipe, str | os.PathLike):
+        path = os.fspath(recipe)
+        folder = files.absolute(path).removesuffix("/" + METADATA)
+        if not files.exists(files.join(folder, METADATA)):
+            return read_recipe(path)
+        recipe = Metadata.load(folder)
+    if isinstance(recipe, Metadata):
+        return reused_recipe(recipe)
+    if not (recipe is None or isinstance(recipe, Recipe)):
+        raise OptionError(
+            "recipe",
+            "must be a Recipe, metadata like Metadata.load(folder), or a path",
+            recipe,
+        )
+    return recipe
 
 
 def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
@@ -336,9 +359,9 @@ def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
     """
     recorded = metadata.recipe
     assert recorded is not None
-    if not asked.splits.are_decided():
-        asked = asked.replace(split_moves=recorded.splits.moves)
-    if recorded.labels.classes is None and asked.labels.classes == metadata.classes:
+    if not asked.splits_are_decided():
+        asked = asked.replace(split_moves=recorded.split_moves)
+    if recorded.classes is None and asked.classes == metadata.classes:
         asked = asked.replace(classes=None)
     return asked
 

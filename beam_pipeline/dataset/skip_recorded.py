@@ -49,7 +49,7 @@ def check_skipped(
     """
     for folder in folders:
         before = recipe_of(folder)
-        if before.splits.hashed_shares() or recipe.splits.hashed_shares():
+        if before.hashed_shares() or recipe.hashed_shares():
             old, new = before.to_json(), recipe.to_json()
             for name in OF_SPLITS:
                 if old[name] != new[name]:
@@ -89,8 +89,8 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
     """
     keys, numbers, names = [], [], list[str]()
     splits: dict[str, str] = {}
-    has_groups = bool(recipe.splits.group_by)
-    given = recipe.splits.hashed_shares() is None
+    has_groups = bool(recipe.group_by)
+    given = recipe.hashed_shares() is None
     for folder in folders:
         clips = read_table(folder, MANIFEST, _OF_CLIPS)
         clips = clips.filter(~_rejected_rows(folder, clips))
@@ -109,9 +109,9 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
             groups = clips["group"].to_pylist() if has_groups else plain
             named = map(group_name, sources, groups, [has_groups] * len(groups))
             splits.update(zip(named, clips["split"].to_pylist(), strict=True))
-        if recipe.events.source is not None:
+        if recipe.events is not None:
             names += paths
-    channel = recipe.audio.channels
+    channel = recipe.channels
     return RecordedClips(
         np.array(keys, np.uint64),
         np.concatenate(numbers),

@@ -96,7 +96,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     recipe = metadata.recipe
     assert recipe is not None
     rates: set[int] = set()
-    if not recipe.audio.sample_rate:
+    if not recipe.sample_rate:
         columns = ["sample_rate_hz", "windows"]
         clips = read_table(folder, MANIFEST, columns)
         clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
@@ -125,12 +125,12 @@ def _of_recipe(
     metadata: Metadata, recipe: Recipe, rates: Iterable[int]
 ) -> Iterator[Problem]:
     """Yields how examples differ from what the recipe asks for."""
-    shares = recipe.splits.hashed_shares() or ()
+    shares = recipe.hashed_shares() or ()
     yield from _empty(name for name in shares if name not in metadata.splits)
     filled = {name: split for name, split in metadata.splits.items() if split.examples}
     for name, split in metadata.splits.items():
         if split.examples == 0:
-            option = "`keep`" if recipe.windows.keep else "`no_event`"
+            option = "`keep`" if recipe.keep else "`no_event`"
             reason = f"{option} left out {split.left_out:,} windows"
             yield Problem(
                 LOOK,
@@ -199,7 +199,7 @@ def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
 
 
 def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:
-    asked = recipe.shards.num_elems
+    asked = recipe.num_elems
     for split, n in examples.items():
         if asked is not None and n < asked:
             text = f"`num_elems` asks for {asked:,}"
@@ -210,7 +210,7 @@ def _unused_labels(
     classes: Sequence[str], features: Iterable[str], recipe: Recipe
 ) -> Iterator[Problem]:
     columns = [name for name in features if name.lower() in _CLASS_COLUMNS]
-    if recipe.labels.label_from == "folder" and len(classes) == 1 and columns:
+    if recipe.label_from == "folder" and len(classes) == 1 and columns:
         yield Problem(
             LOOK,
             f"all clips have the class {classes[0]}, the name of their folder",
@@ -221,7 +221,7 @@ def _unused_labels(
 
 def _mixed_rates(rates: Iterable[int], recipe: Recipe) -> Iterator[Problem]:
     several = [f"{rate:,}" for rate in sorted(rates)]
-    if recipe.audio.sample_rate is None and len(several) > 1:
+    if recipe.sample_rate is None and len(several) > 1:
         yield Problem(
             LOOK,
             f"clips have {len(several)} sample rates ({_named(several)} Hz), so "
@@ -283,7 +283,7 @@ def _far_out(metadata: Metadata) -> Iterator[Problem]:
 
 
 def _other_shares(metadata: Metadata, recipe: Recipe) -> Iterator[Problem]:
-    shares = recipe.splits.hashed_shares() or {}
+    shares = recipe.hashed_shares() or {}
     total = sum(split.seconds for split in metadata.splits.values())
     for name, share in shares.items():
         entry = metadata.splits.get(name)

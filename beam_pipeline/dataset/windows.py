@@ -129,7 +129,7 @@ def with_clips(columns: Sequence[str], recipe: Recipe | None) -> list[str]:
     recipe : Recipe or None
         That of the data set.
     """
-    are_mixed = recipe is not None and recipe.shards.are_mixed
+    are_mixed = recipe is not None and recipe.examples_are_mixed
     return [*columns, *([CLIP] if are_mixed else [])]
 
 

@@ -48,7 +48,7 @@ def version_differences(
     Each comes with its version then and its version here; None: it did not take part.
     """
     here = writer_versions(
-        recipe.features.encodings.values(),
+        recipe.encodings.values(),
         ffmpeg=LIBRARY in recorded,
     )
     for name in sorted({*recorded, *here}):

@@ -28,7 +28,7 @@ from beam_pipeline.examples.trial import (
     trying,
 )
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.example_sections import Augmentation
+from beam_pipeline.recipe.sections import Augmentation
 from beam_pipeline.transforms.own_code import ByValue
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,

@@ -22,7 +22,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
-from beam_pipeline.recipe.values import ENCODINGS
+from beam_pipeline.recipe.sections import ENCODINGS
 
 _STEPS = "##steps##"  # tfx-bsl's column for the lists of a SequenceExample
 

@@ -42,7 +42,7 @@ from beam_pipeline.examples.spec import (
     numpy_dtype,
 )
 from beam_pipeline.examples.wire import varint
-from beam_pipeline.recipe.values import ENCODINGS
+from beam_pipeline.recipe.sections import ENCODINGS
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable
-from beam_pipeline.recipe.clip_sections import EVENT_MASK, Events
+from beam_pipeline.recipe.sections import EVENT_MASK, Events
 
 
 def check_any_event(
@@ -39,7 +39,7 @@ def check_any_event(
     alike : mapping
         As in :class:`beam_pipeline.inputs.listing.ListingSummary`.
     """
-    if events.source is None or classes is not None or any(labels):
+    if events.events is None or classes is not None or any(labels):
         return
     table = EventTable.of(events)
     why = ""
@@ -56,14 +56,14 @@ def check_any_event(
             "file name without a folder."
         )
     raise InputError(
-        f"No event in {events.source} belongs to a clip that can be recorded."
+        f"No event in {events.events} belongs to a clip that can be recorded."
         f"{why} Check `events`, or set `no_event` to a class."
     )
 
 
 def named_no_event(events: Events) -> tuple[str, ...]:
     """Returns the class of windows without an event, if the recipe names one."""
-    if events.source is None or events.no_event in ("keep", "drop"):
+    if events.events is None or events.no_event in ("keep", "drop"):
         return ()
     return (events.no_event,)
 
@@ -233,7 +233,7 @@ class EventRule:
         RecipeError
             If a mask names a feature without an axis of time.
         """
-        targets = asked.targets
+        targets = asked.event_targets
         masked = {}
         for target in targets:
             name = target.removeprefix(EVENT_MASK)
@@ -249,7 +249,7 @@ class EventRule:
             masked[name] = axes[0]
         return cls(
             tuple(classes),
-            asked.overlap,
+            asked.event_overlap,
             next(iter(named_no_event(asked)), None),
             asked.no_event == "drop",
             tuple(t for t in targets if not t.startswith(EVENT_MASK)),

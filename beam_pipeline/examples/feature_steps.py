@@ -18,7 +18,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import clip_key, hash64, text_key
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.example_sections import Augmentation
+from beam_pipeline.recipe.sections import Augmentation
 from beam_pipeline.transforms.base import Transform, chain_of, steps_of
 from beam_pipeline.transforms.steps import TRANSFORM
 

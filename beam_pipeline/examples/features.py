@@ -46,9 +46,8 @@ from beam_pipeline.examples.trial import (
 )
 from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE, Features
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import VALID_FRAMES
+from beam_pipeline.recipe.sections import DEFAULT_FEATURE, VALID_FRAMES, Features
 from beam_pipeline.transforms.base import (
     Identity,
     Transform,
@@ -131,12 +130,12 @@ class FeatureSet:
             If a transform raises, or returns values that cannot be stored, or that the
             encoding of the recipe cannot hold.
         """
-        transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
-        check_copies(transforms, recipe.augmentation)
+        transforms = resolve_transforms(recipe, recipe.dtype)
+        check_copies(transforms, recipe)
 
         def specs_for(frames: int) -> list[FeatureSpec]:
             shape = (frames,) if channels is None else (channels, frames)
-            texts = recipe.features.expressions
+            texts = recipe.features
             return [
                 check_transform(
                     name, texts.get(name, ""), transform, shape, sample_rate_hz
@@ -145,30 +144,28 @@ class FeatureSet:
             ]
 
         specs, typical = specs_for(win_len), {}
-        if recipe.windows.are_clips:
+        if recipe.windows_are_clips:
             typical = {spec.name: spec.sizes for spec in specs}
             specs = list(map(of_any_length, specs, specs_for(win_len + MORE_FRAMES)))
         specs = [
-            with_encoding(spec, recipe.features, transforms[spec.name], sample_rate_hz)
+            with_encoding(spec, recipe, transforms[spec.name], sample_rate_hz)
             for spec in specs
         ]
         rule = None
-        if recipe.events.source is not None:
-            rule = EventRule.of(
-                recipe.events, classes, {spec.name: spec for spec in specs}
-            )
+        if recipe.events is not None:
+            rule = EventRule.of(recipe, classes, {spec.name: spec for spec in specs})
             specs += rule.specs()
             classes = ()  # clips have none of their own
-        several = recipe.labels.separator is not None
+        several = recipe.label_separator is not None
         texts = ["filepath", *(["class"] if classes and not several else [])]
         numbers = [
             "index",
             "win_start_idx",
             "fs",
-            *(["copy"] if recipe.augmentation.copies else []),
-            *([VALID_FRAMES] if recipe.windows.mark_padding else []),
+            *(["copy"] if recipe.copies else []),
+            *([VALID_FRAMES] if recipe.mark_padding else []),
         ]
-        targets = recipe.columns.targets
+        targets = recipe.target_columns or ()
         if classes and not several and not targets:
             numbers.append("target")
         specs += [
@@ -195,9 +192,9 @@ class FeatureSet:
             transforms,
             named,
             tuple(n for n, _ in extra),
-            recipe.labels.separator,
+            recipe.label_separator,
             rule,
-            recipe.windows.mark_padding,
+            recipe.mark_padding,
             typical,
         )
 
@@ -302,10 +299,10 @@ class FeatureSet:
 
 def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:
     """Returns the recipe's transforms by feature name; ``signal`` if it has none."""
-    if not features.expressions:
+    if not features.features:
         return {DEFAULT_FEATURE: Identity(dtype=dtype)}
     transforms = {}
-    for name, text in sorted(features.expressions.items()):
+    for name, text in sorted(features.features.items()):
         with naming_feature(name):
             transforms[name] = parse_transform(text, dtype)
     return transforms

@@ -72,8 +72,7 @@ class ExampleFormat:
         if not corpus.rates_hz:
             raise InputError("No clip can be recorded.")
         rate = _only_key(corpus.rates_hz)
-        asked = recipe.windows
-        by_seconds = asked.win_seconds is not None or asked.hop_seconds is not None
+        by_seconds = recipe.win_seconds is not None or recipe.hop_seconds is not None
         if rate is None and by_seconds:
             raise RecipeError(
                 "sample_rate",
@@ -83,7 +82,7 @@ class ExampleFormat:
                 _listed_rates(corpus),
             )
         channels = None
-        if recipe.audio.channels == "keep":
+        if recipe.channels == "keep":
             channels = _only_key(corpus.channels)
             if channels is None:
                 raise RecipeError(
@@ -93,15 +92,13 @@ class ExampleFormat:
                     _listed(corpus.channels, "channels", corpus.named),
                 )
         classes = corpus.labels
-        if recipe.labels.classes is not None:
-            classes = recipe.labels.classes
-        windows = WindowPlan.of(asked, rate or 1, corpus.typical_frames())
+        if recipe.classes is not None:
+            classes = recipe.classes
+        windows = WindowPlan.of(recipe, rate or 1, corpus.typical_frames())
         shape = (windows.length,) if channels is None else (channels, windows.length)
         _check_window(shape, corpus)
         try:
-            treatment = WindowSteps.of(
-                asked.keep, recipe.augmentation, recipe.shards.seed, shape, rate
-            )
+            treatment = WindowSteps.of(recipe.keep, recipe, recipe.seed, shape, rate)
             features = FeatureSet.of(
                 recipe,
                 sample_rate_hz=rate,
@@ -120,8 +117,8 @@ class ExampleFormat:
             features,
             treatment,
             classes,
-            None if asked.are_clips else windows.length,
-            None if asked.are_clips else windows.hop,
+            None if recipe.windows_are_clips else windows.length,
+            None if recipe.windows_are_clips else windows.hop,
             rate,
             channels,
             dict(sorted(corpus.rates_hz.items())),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.flac_signal import flac_problem
 from beam_pipeline.examples.images import image_problem
-from beam_pipeline.recipe.values import ENCODINGS
+from beam_pipeline.recipe.sections import ENCODINGS
 
 # Each but the first three is a bytes_list with one entry for an array.
 FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
-from beam_pipeline.recipe.window_section import AT_ONSETS, Windows
+from beam_pipeline.recipe.sections import AT_ONSETS, Windows
 from beam_pipeline.transforms.base import seconds_to_frames
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class WindowPlan:
             None if seconds is None else seconds_to_frames(seconds, sample_rate_hz)
             for seconds in (windows.min_seconds, windows.max_seconds)
         )
-        if windows.are_clips:
+        if windows.windows_are_clips:
             return cls(frames, frames, least=least or 0, most=most)
         asked = windows.win_len
         length = int(asked) if asked else _some_frames(windows, "win", sample_rate_hz)
@@ -107,7 +107,7 @@ class WindowPlans:
 
     def of(self, sample_rate_hz: int, frames: int) -> WindowPlan:
         """Returns :meth:`WindowPlan.of` a clip of this rate and length."""
-        if self._windows.are_clips:
+        if self._windows.windows_are_clips:
             return WindowPlan.of(self._windows, sample_rate_hz, frames)
         if sample_rate_hz not in self._at:
             plan = WindowPlan.of(self._windows, sample_rate_hz, frames)

@@ -14,9 +14,8 @@ from beam_pipeline.inputs.own_manifest import (
     MANIFEST_FIELDS,
 )
 from beam_pipeline.inputs.part_columns import PartColumns
-from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import RESERVED_NAMES, VALID_FRAMES
+from beam_pipeline.recipe.sections import LABEL_SOURCES, RESERVED_NAMES, VALID_FRAMES
 
 # Names of the path's column if the recipe gives none, the first that exists.
 PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
@@ -54,7 +53,6 @@ class Layout:
             If the recipe names a column that does not exist or cannot have this use.
         """
         names = tuple(names)
-        columns, splits = recipe.columns, recipe.splits
 
         def check(option: str, wanted: Sequence[str]) -> tuple[str, ...]:
             for name in wanted:
@@ -66,18 +64,18 @@ class Layout:
             return tuple(wanted)
 
         path = None
-        if is_table and columns.path is not None:
-            (path,) = check("path_column", [columns.path])
+        if is_table and recipe.path_column is not None:
+            (path,) = check("path_column", [recipe.path_column])
         elif is_table:
             path = _usual_path(names, where)
         part = PartColumns.of(names, path, where) if is_table else PartColumns()
         label = _label_column(names, recipe, where)
         split = None
-        if splits.column is not None:
-            (split,) = check("split_column", [splits.column])
-        group_by = check("group_by", splits.group_by)
-        targets = check("target_columns", columns.targets)
-        if columns.extra is None:
+        if recipe.split_column is not None:
+            (split,) = check("split_column", [recipe.split_column])
+        group_by = check("group_by", recipe.group_by or ())
+        targets = check("target_columns", recipe.target_columns or ())
+        if recipe.columns is None:
             taken = {path, label, split, *targets, *part.names()}
             if part.in_frames:
                 taken.update(MANIFEST_FIELDS, FINGERPRINT_FIELDS, [FILE_SHA256])
@@ -85,7 +83,7 @@ class Layout:
                 taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)
         else:
-            extra = check("columns", columns.extra)
+            extra = check("columns", recipe.columns)
         _check_extra(extra, recipe)
         return cls(names, path, label, split, group_by, targets, extra, part)
 
@@ -113,19 +111,18 @@ def _usual_path(names: Sequence[str], where: str) -> str:
 
 def _label_column(names: Sequence[str], recipe: Recipe, where: str) -> str | None:
     """Returns the column with the class; None if there is none."""
-    labels = recipe.labels
-    if labels.label_from in names:
-        return labels.label_from
-    if not reads_names(labels.label_from):
+    if recipe.label_from in names:
+        return recipe.label_from
+    if not reads_names(recipe.label_from):
         has = f"the columns {', '.join(names)}" if names else "no columns"
         raise RecipeError(
             "label_from",
             f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression "
             f"with a group like (?P<class>[a-z]+); {where} has {has}",
-            labels.label_from,
+            recipe.label_from,
         )
-    has_classes = labels.label_from != "none" or recipe.events.source is not None
-    if labels.classes is not None and not has_classes:
+    has_classes = recipe.label_from != "none" or recipe.events is not None
+    if recipe.classes is not None and not has_classes:
         raise RecipeError(
             "classes",
             "need labels, but `label_from` is none; leave `classes` out, or give "
@@ -137,12 +134,12 @@ def _label_column(names: Sequence[str], recipe: Recipe, where: str) -> str | Non
 
 def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
     """Refuses columns with the name of something else in the examples."""
-    features = {*(recipe.features.expressions or ["signal"])}
-    if recipe.windows.mark_padding:
+    features = {*(recipe.features or ["signal"])}
+    if recipe.mark_padding:
         features.add(VALID_FRAMES)
     for name in extra:
         if name in RESERVED_NAMES or name in features:
-            is_class = name == "class" and recipe.events.source is None
+            is_class = name == "class" and recipe.events is None
             use = "read classes from it with `label_from` class, " * is_class
             raise RecipeError(
                 "columns",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, UnusableEntry
-from beam_pipeline.recipe.clip_sections import Events
+from beam_pipeline.recipe.sections import Events
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
 
@@ -257,13 +257,13 @@ class EventTable:
         InputError
             If the table does not exist, cannot be parsed, or does not name the files.
         """
-        if events.source is None or "{" in events.source:
+        if events.events is None or "{" in events.events:
             return None
-        location = files.absolute(events.source)
+        location = files.absolute(events.events)
         if not files.exists(location):
             raise InputError(f"{location}: there is no such file. Check `events`.")
         content = files.read_bytes(location)
-        return _parse_table(content, location, events.column)
+        return _parse_table(content, location, events.event_column)
 
     def name_of(self, filepath: str) -> str | None:
         """Returns a clip's name in the table: its path or its file name, or None."""
@@ -325,7 +325,7 @@ def clip_events(
         If its own table is missing or cannot be parsed, or if the class of an event is
         not one of ``classes``.
     """
-    if asked.source is None:
+    if asked.events is None:
         return ()
     if table is not None:
         events = table.by_name.get(table.name_of(filepath) or "", ())
@@ -343,15 +343,15 @@ def clip_events(
 
 def events_file(filepath: str, root: str, asked: Events) -> str:
     """Returns the path of the table with a clip's events."""
-    if "{" not in (asked.source or ""):
-        return files.absolute(asked.source or "")
+    if "{" not in (asked.events or ""):
+        return files.absolute(asked.events or "")
     return files.join(root, os.path.normpath(_own_name(filepath, asked)))
 
 
 def _own_name(filepath: str, asked: Events) -> str:
     folder, _, name = filepath.rpartition("/")
     stem = os.path.splitext(name)[0]
-    return (asked.source or "").format(folder=folder or ".", stem=stem, name=name)
+    return (asked.events or "").format(folder=folder or ".", stem=stem, name=name)
 
 
 def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
@@ -365,7 +365,7 @@ def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
             "input; create it, and leave it empty if the clip has no events",
         )
     try:
-        found = read_events(files.read_bytes(location), location, asked.column)
+        found = read_events(files.read_bytes(location), location, asked.event_column)
     except InputError as error:
         raise UnusableEntry(
             filepath, f"has events that cannot be read: {error}"

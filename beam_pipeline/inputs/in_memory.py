@@ -13,8 +13,8 @@ from beam_pipeline.inputs.duplicates import normal_path
 from beam_pipeline.inputs.listing import list_input, survey
 from beam_pipeline.inputs.memory_rows import is_rows, write_rows
 from beam_pipeline.inputs.sources import TABLE, Input, resolve_inputs
-from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.private_folder import temporary_folder
 
@@ -76,7 +76,7 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
                 Input(TABLE, write_rows(rows, folder), entry.root, entry.split,
                       in_memory=True)
                 for entry, rows in zip(
-                    inputs, labelled_rows(inputs, classes, recipe.audio), strict=True
+                    inputs, labelled_rows(inputs, classes, recipe), strict=True
                 )
             ]  # fmt: skip
         yield survey(inputs, recipe)

@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 
-from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
+from beam_pipeline.recipe.sections import LABEL_SOURCES
 
 
 class Labeler:

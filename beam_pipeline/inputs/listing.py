@@ -29,8 +29,8 @@ from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import RowReader, SourceRow
 from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
 from beam_pipeline.inputs.tables import open_table, read_rows
-from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
 
@@ -67,7 +67,7 @@ class Listing:
         self._inputs, self._recorded = inputs, recorded
         self._recipe = recipe
         self._duplicates = DuplicateCheck(
-            inputs, bool(recipe.splits.group_by), EventTable.of(recipe.events)
+            inputs, bool(recipe.group_by), EventTable.of(recipe)
         )
         self._clips = self._ignored = 0
         self._sha256 = hashlib.sha256()
@@ -103,14 +103,13 @@ class Listing:
 
 def _digested(row: SourceRow, recipe: Recipe) -> bytes:
     """Returns a row for a hash, without what depends on the machine or the plan."""
-    asked = recipe.splits
     values = (
         row.source,
         row.filepath,
         row.label,
         row.problem is not None,
-        row.split if asked.hashed_shares() is None else "",
-        row.group if asked.group_by else "",
+        row.split if recipe.hashed_shares() is None else "",
+        row.group if recipe.group_by else "",
         (row.offset_s, row.duration_s, row.channel, row.known),
         [v.tolist() if isinstance(v, np.ndarray) else v for v in row.columns],
     )
@@ -136,8 +135,8 @@ def list_sources(
 
     Clips that are ``recorded`` in other data sets are marked, and take no number.
     """
-    events = EventTable.of(recipe.events)
-    before = before or DuplicateCheck(inputs, bool(recipe.splits.group_by), events)
+    events = EventTable.of(recipe)
+    before = before or DuplicateCheck(inputs, bool(recipe.group_by), events)
     row = 0
     for found in _listed(inputs, recipe, before):
         if found is not None and recorded is not None:
@@ -151,9 +150,7 @@ def list_sources(
         before.named.update((events.name_of(n) or "", n) for n in recorded.names)
     for name in events.by_name if events is not None else ():
         if name not in before.named:
-            problem = (
-                f"has events in {recipe.events.source}, but is not among the inputs"
-            )
+            problem = f"has events in {recipe.events}, but is not among the inputs"
             yield SourceRow(row, 0, name, None, problem)
             row += 1
 
@@ -190,7 +187,7 @@ def layout_of(entry: Input, recipe: Recipe) -> Layout:
     """Returns the use of each of an input's columns."""
     if entry.table is not None:
         return Layout.of(entry.table.names, recipe, entry.location, is_table=True)
-    groups = named_groups(recipe.labels.label_from)
+    groups = named_groups(recipe.label_from)
     return Layout.of(groups, recipe, entry.location, is_table=False)
 
 
@@ -217,7 +214,7 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     RecipeError
         If the recipe names a column that does not exist.
     """
-    decided_by = recipe.splits.decided_by()
+    decided_by = recipe.splits_decided_by()
     named = any(entry.split for entry in inputs)
     json = recipe.to_json()
     if decided_by is not None and named:
@@ -227,7 +224,7 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
             "the splits; give only one of the two",
             json[decided_by],
         )
-    if recipe.splits.group_by and decided_by is None and not named:
+    if recipe.group_by and decided_by is None and not named:
         raise RecipeError(
             "group_by",
             "needs `splits`, `folds`, `split_column` or an `input` for each split",
@@ -238,15 +235,15 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
         if entry.kind == TABLE:
             table = open_table(
                 entry.location,
-                recipe.columns.delimiter,
-                recipe.columns.names,
+                recipe.delimiter,
+                recipe.column_names,
             )
             entry = replace(entry, table=table)
         layout = layout_of(entry, recipe)
         types = dict.fromkeys(layout.extra, ColumnType(STRING))
         if entry.table is not None and layout.extra:
             types = column_types(entry.table, layout.extra)
-            if recipe.columns.extra is None:
+            if recipe.columns is None:
                 check_no_parts(layout.extra, types, entry.location)
         surveyed.append(replace(entry, columns=layout.columns(types)))
     surveyed = _widened(surveyed)
@@ -318,4 +315,4 @@ def _match(entry: Input) -> Iterator[str]:
 
 def _is_clip(name: str, audio: Audio) -> bool:
     """Whether a folder's file is a clip: audio by its name, or a loader reads it."""
-    return is_audio_name(name) or (audio.is_loaded(name) and not is_hidden(name))
+    return is_audio_name(name) or (audio.loads(name) and not is_hidden(name))

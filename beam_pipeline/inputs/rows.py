@@ -91,7 +91,7 @@ class RowReader:
         self, source: int, root: str, layout: Layout, types: Mapping[str, ColumnType],
         recipe: Recipe, identities: FileIdentities, split: str = "",
     ):  # fmt: skip
-        self.audio = recipe.audio
+        self.audio = recipe
         self._source = source
         self._root = root
         self._layout = layout
@@ -99,16 +99,13 @@ class RowReader:
         self._identities = identities
         self._has_parts = bool(layout.part.names())
         self._split = split
-        self._labeler = (
-            Labeler(recipe.labels.label_from) if layout.label is None else None
-        )
-        self._classes = {composed(name) for name in recipe.labels.classes or ()}
-        self._separator = recipe.labels.separator
-        self._has_events = recipe.events.source is not None
-        self._seed = recipe.shards.seed
-        splits = recipe.splits
-        decided = splits.are_decided() or not splits.stratify
-        self._splitter = Splitter.of(splits) if decided else None
+        self._labeler = Labeler(recipe.label_from) if layout.label is None else None
+        self._classes = {composed(name) for name in recipe.classes or ()}
+        self._separator = recipe.label_separator
+        self._has_events = recipe.events is not None
+        self._seed = recipe.seed
+        decided = recipe.splits_are_decided() or not recipe.stratify
+        self._splitter = Splitter.of(recipe) if decided else None
 
     def of_name(self, row: int, filepath: str) -> SourceRow:
         """Returns the row of a file that is in no table."""

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.hashing import hash64, text_key
-from beam_pipeline.recipe.clip_sections import Splits
-from beam_pipeline.recipe.moved_groups import moved_key
+from beam_pipeline.recipe.fields import moved_key
+from beam_pipeline.recipe.sections import Splits
 
 _MASK = (1 << 64) - 1
 
@@ -54,7 +54,7 @@ class Splitter:
         Name of each split to its share; they add up to 1.
     moves : mapping, optional
         Groups whose split is not that of the hash; see
-        :mod:`beam_pipeline.recipe.moved_groups`.
+        :class:`beam_pipeline.recipe.fields.Moves`.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class Splitter:
     def of(cls, splits: Splits) -> Splitter | None:
         """Returns the splitter of a recipe; None unless a hash decides its splits."""
         shares = splits.hashed_shares()
-        return None if shares is None else cls(shares, splits.moves)
+        return None if shares is None else cls(shares, splits.split_moves)
 
     def split_of(self, key: int) -> str:
         """Returns the split of the group with this key."""

@@ -137,7 +137,7 @@ def finish_job(
         return ""
     stage = claim.stage(folder)
     write_rejects(files.join(stage, REJECTED), rejects)
-    fields = manifest_fields(job.recipe.audio, job.inputs[0].columns)
+    fields = manifest_fields(job.recipe, job.inputs[0].columns)
     write_manifest(files.join(stage, MANIFEST), manifest, fields)
     write_windows(files.join(stage, WINDOWS), written)
     formats = recorded_formats(files.join(stage, MANIFEST))
@@ -175,21 +175,21 @@ def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
     left_out = sum(info.left_out for info in infos)
     if not left_out or any(info.examples for info in infos):
         return
-    if not recipe.windows.keep:
+    if not recipe.keep:
         raise InputError(
             f"None of {left_out} windows overlaps an event enough, and `no_event` is "
             "drop, so no window is left. Check the times in `events`, or lower "
-            f"`event_overlap` ({recipe.events.overlap:g}). Give `overwrite` to replace "
+            f"`event_overlap` ({recipe.event_overlap:g}). Give `overwrite` to replace "
             "this run."
         )
     more = ""
-    if recipe.shards.num_elems:
+    if recipe.num_elems:
         more = (
-            f", or raise `num_elems` ({recipe.shards.num_elems}), because `keep` can "
+            f", or raise `num_elems` ({recipe.num_elems}), because `keep` can "
             "select only among that many windows"
         )
     raise InputError(
-        f"None of {left_out} windows passes `keep` '{recipe.windows.keep}'. Lower the "
+        f"None of {left_out} windows passes `keep` '{recipe.keep}'. Lower the "
         f"threshold of `keep`{more}. Give `overwrite` to replace this run."
     )
 
@@ -282,7 +282,7 @@ def assemble_metadata(
     example_format = summary.example_format
     if example_format is None:
         raise ValueError("a data set without clips has no metadata")
-    if recipe.splits.hashed_shares() is not None:
+    if recipe.hashed_shares() is not None:
         # So no group changes its split in a data set beside this one.
         recipe = recipe.replace(split_moves=summary.moves or {})
     clips = Counter({key: n for key, (n, _) in summary.tally.items()})
@@ -300,7 +300,7 @@ def assemble_metadata(
         shards = [info for info in infos if info.shard.split == split]
         seen = observed[split]
         counted = of_clips = [(key, n) for key, n in windows.items() if key[0] == split]
-        if recipe.events.source is not None:  # classes belong to windows, not clips
+        if recipe.events is not None:  # classes belong to windows, not clips
             counted = [((split, *key), n) for key, n in seen.classes.items()]
         win_len = example_format.win_len
         if win_len is None:
@@ -330,13 +330,12 @@ def assemble_metadata(
         count_clips(rejects),
         summary.listing.ignored,
         writer_versions(
-            recipe.features.encodings.values(),
+            recipe.encodings.values(),
             ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
         ),
         listing_sha256=summary.listing.sha256,
         left_out={
-            why: summary.left_out.get(why, 0)
-            for why in reasons_to_leave_out(recipe.windows)
+            why: summary.left_out.get(why, 0) for why in reasons_to_leave_out(recipe)
         }
         or None,
     )

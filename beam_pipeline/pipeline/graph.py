@@ -96,7 +96,7 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         | "EncodeExamples" >> encode.with_outputs(REJECTS, main="records")
     )                                               # EncodedBlock; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
-        job.shards_folder(), file_name_suffix=suffix_for(job.recipe.shards.compression),
+        job.shards_folder(), file_name_suffix=suffix_for(job.recipe.compression),
         work_folder=job.work_folder, claim=job.claim,
     )                                               # ShardInfo
     return Written(checked[FINISHED], written, encoded[REJECTS])

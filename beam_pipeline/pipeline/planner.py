@@ -201,7 +201,7 @@ def _without_alike(
 
     Only the whole listing shows that.
     """
-    events = EventTable.of(recipe.events)
+    events = EventTable.of(recipe)
     if not listing.alike or events is None:
         return clips, rejects
     kept, rejects = [], list(rejects)
@@ -227,16 +227,16 @@ def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
     def clips() -> Iterator[Sequence[Clip]]:
         return (some for some, _ in blocks())
 
-    if recipe.splits.are_decided():
-        return recipe.splits.moves, Buckets(recipe.shards, clips())
+    if recipe.splits_are_decided():
+        return recipe.split_moves, Buckets(recipe, clips())
     if not is_balanced(recipe):
-        buckets = Buckets(recipe.shards, clips())
-        if all(buckets.examples[s] for s in recipe.splits.hashed_shares() or ()):
+        buckets = Buckets(recipe, clips())
+        if all(buckets.examples[s] for s in recipe.hashed_shares() or ()):
             return None, buckets
         buckets.close()
     moves = choose_moves(tally_groups(clips(), recipe), recipe)
     assigned = (assign_splits(some, moves, recipe) for some in clips())
-    return moves, Buckets(recipe.shards, assigned)
+    return moves, Buckets(recipe, assigned)
 
 
 def publish(plan: PublishedPlan, folder: str) -> PublishedPlan:

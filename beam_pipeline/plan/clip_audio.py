@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -37,8 +37,8 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, window_frames
 from beam_pipeline.plan.segments import Segment, locate_examples
-from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.base import Transform, apply_transform, chain_of, steps_of
 from beam_pipeline.transforms.steps import (
@@ -84,14 +84,14 @@ def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
         name=clip.filepath,
         sample_rate_hz=audio.sample_rate,
         channels=audio.channels if clip.channel is None else clip.channel,
-        decoders=audio.decoders,
+        decoders=audio.decoder,
         loader=find_loader(audio, clip.filepath),
     )
 
 
 def find_loader(audio: Audio, filepath: str) -> Loader | None:
     """Returns the loader that reads a file; None if a decoder does."""
-    if not audio.is_loaded(filepath):
+    if not audio.loads(filepath):
         return None
     return Loader(parse_loader(audio.loader), audio.loader, audio.allow_nonfinite)
 
@@ -165,7 +165,7 @@ def fingerprint_clip(
     """
     channel = audio.channels if clip.channel is None else clip.channel
     is_one = isinstance(channel, int)
-    audio = replace(audio, channels=channel if is_one else "keep")
+    audio = audio.audio_with(channels=channel if is_one else "keep")
     chunks = map(np.atleast_2d, _native_chunks(clip, first, stop, inputs, audio))
     content, sketch = fingerprint_audio(
         chunks, clip.native_rate_hz, 1 if is_one else clip.channels
@@ -177,7 +177,7 @@ def _native_chunks(
     clip: Clip, first: int, stop: int, inputs: Sequence[Input], audio: Audio
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yields the frames ``first .. stop - 1`` of a clip's file, at its own rate."""
-    with opened_clip(clip, inputs, replace(audio, sample_rate=None)) as decoder:
+    with opened_clip(clip, inputs, audio.audio_with(sample_rate=None)) as decoder:
         for at in range(first, stop, CHUNK_FRAMES):
             yield decoder.read(at, min(at + CHUNK_FRAMES, stop))
 
@@ -287,7 +287,7 @@ def measuring_steps(recipe: Recipe) -> dict[str, tuple[Transform, Any]]:
     RecipeError
         If a transform cannot be made, or has two such steps.
     """
-    transforms = resolve_transforms(recipe.features, recipe.audio.dtype)
+    transforms = resolve_transforms(recipe, recipe.dtype)
     found = {}
     for name, transform in transforms.items():
         at = measuring_step(transform, name)
@@ -335,9 +335,9 @@ def _windows(
     # A clip without a split has no copies yet: its examples are its windows.
     segment = Segment(clip._replace(split=""), 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
-    length, audio = window_frames(clip, recipe.windows), recipe.audio
-    with opened_clip(clip, inputs, audio) as decoder:
-        reader = step_clip(decoder, clip, audio)
+    length = window_frames(clip, recipe)
+    with opened_clip(clip, inputs, recipe) as decoder:
+        reader = step_clip(decoder, clip, recipe)
         for block in window_blocks(starts, length, _BLOCK_FRAMES):
             first, stop = int(block[0]), int(block[-1]) + length
             frames = reader.read(first, min(stop, clip.frames))

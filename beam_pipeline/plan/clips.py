@@ -28,7 +28,7 @@ from beam_pipeline.examples.windows import (
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.window_section import AT_GRID, Windows
+from beam_pipeline.recipe.sections import AT_GRID, Windows
 
 
 class Clip(NamedTuple):
@@ -180,7 +180,8 @@ NO_SOUND = "no_sound"
 def reasons_to_leave_out(windows: Windows) -> tuple[str, ...]:
     """Returns why a recipe may leave out clips; empty if it leaves out none."""
     lengths = (TOO_SHORT, TOO_LONG) if windows.leaves_out_by_length() else ()
-    return (*lengths, *(() if windows.at == AT_GRID else (_nothing_at(windows),)))
+    at_grid = windows.windows_at == AT_GRID
+    return lengths if at_grid else (*lengths, _nothing_at(windows))
 
 
 def why_left_out(frames: int, plan: WindowPlan, windows: Windows) -> str:

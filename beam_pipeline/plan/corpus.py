@@ -13,8 +13,8 @@ from beam_pipeline.inputs.column_types import Column
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clip_audio import header_of
 from beam_pipeline.plan.clips import Clip, Reject, copies_in
-from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 
 
 class CorpusCount:
@@ -46,7 +46,7 @@ class CorpusCount:
             self._name(("channels", clip.channels), name)
             for label in _labels_of(clip, recipe):
                 self._name(("class", label), name)
-        if recipe.shards.are_mixed:
+        if recipe.examples_are_mixed:
             self._walk = max(self._walk, longest_walk(counted, recipe))
         for reject in rejects:
             if reject.error == ShortClip.__name__:
@@ -71,9 +71,9 @@ class CorpusCount:
 
 
 def _labels_of(clip: Clip, recipe: Recipe) -> Iterable[str]:
-    events, separator = recipe.events, recipe.labels.separator
-    if events.source is not None:
-        return (*(event.label for event in clip.events), *named_no_event(events))
+    separator = recipe.label_separator
+    if recipe.events is not None:
+        return (*(event.label for event in clip.events), *named_no_event(recipe))
     if clip.label is None:
         return ()
     return (clip.label,) if separator is None else clip.label.split(separator)
@@ -89,9 +89,7 @@ def format_of(
     if not corpus.rates_hz:
         return None
     clip = min(corpus.named.values())
-    check_any_event(
-        corpus.labels, clip, listing.alike, recipe.events, recipe.labels.classes
-    )
+    check_any_event(corpus.labels, clip, listing.alike, recipe, recipe.classes)
     return ExampleFormat.of(corpus, recipe, columns)
 
 
@@ -101,12 +99,12 @@ def longest_walk(clips: Iterable[Clip], recipe: Recipe) -> int:
     To read in the middle of such a clip, the decoder walks there: there is no other
     way to have the same samples. 0 if all clips are in files that can be sought.
     """
-    copies = recipe.augmentation.copies
+    copies = recipe.copies
     return max(
         (
             clip.examples // (1 + copies_in(copies, clip.split))
             for clip in clips
-            if walks(clip, recipe.audio)
+            if walks(clip, recipe)
         ),
         default=0,
     )
@@ -116,6 +114,6 @@ def walks(clip: Clip, audio: Audio) -> bool:
     """Whether reading in the middle of a clip takes what is before, too."""
     return (
         bool(audio.stream)
-        or audio.is_loaded(clip.filepath)
+        or audio.loads(clip.filepath)
         or not finds_frames(header_of(clip))
     )

@@ -43,8 +43,8 @@ from beam_pipeline.plan.clip_audio import (
 )
 from beam_pipeline.plan.clips import Clip, Reject, examples_of
 from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
-from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.transforms.base import seconds_to_frames
@@ -69,9 +69,9 @@ class Prober:
         self._inputs = inputs
         self._poison_clips = poison_clips
         self._recipe = recipe
-        self._events = EventTable.of(recipe.events)
-        self._split = DEFAULT_SPLIT if recipe.splits.hashed_shares() is None else ""
-        self._plans = WindowPlans(recipe.windows)
+        self._events = EventTable.of(recipe)
+        self._split = DEFAULT_SPLIT if recipe.hashed_shares() is None else ""
+        self._plans = WindowPlans(recipe)
         self._measures = measuring_steps(recipe)
 
     def probe(self, row: SourceRow) -> Clip | Reject:
@@ -130,17 +130,17 @@ class Prober:
             return self._clip_of(row, info, modified_ns)
 
     def _clip_of(self, row: SourceRow, info: AudioInfo, modified_ns: int) -> Clip:
-        recipe, audio = self._recipe, self._recipe.audio
-        channel = audio.channels if row.channel is None else row.channel
+        recipe = self._recipe
+        channel = recipe.channels if row.channel is None else row.channel
         check_channel(info, channel, name=row.filepath)
-        rate = audio.sample_rate or info.sample_rate_hz
+        rate = recipe.sample_rate or info.sample_rate_hz
         total = output_frames(info.frames, info.sample_rate_hz, rate)
         start, stop = _part_of(row, total, rate)
         frames = stop - start
         plan = self._plans.of(rate, frames)
         windows = count_windows(frames, plan)
-        if windows and recipe.windows.are_clips:
-            _check_length(row.filepath, frames, info.channels, audio)
+        if windows and recipe.windows_are_clips:
+            _check_length(row.filepath, frames, info.channels, recipe)
         if windows == 0 and too_short_or_long(frames, plan) is None:
             raise ShortClip(
                 row.filepath,
@@ -150,9 +150,9 @@ class Prober:
             )
         events = self._events_of(row, info) if windows else ()
         placed = None
-        if windows and recipe.windows.are_at_events:
+        if windows and recipe.windows_are_at_events:
             placed = place_windows(
-                events, recipe.windows.at, plan.length, (start, stop), total, rate
+                events, recipe.windows_at, plan.length, (start, stop), total, rate
             )
             windows = len(placed.starts)
         clip = Clip(
@@ -178,7 +178,7 @@ class Prober:
             file=row.file,
             placed=placed,
         )
-        if audio.hash_files:
+        if recipe.hash_files:
             path = locate(self._inputs, row.source, row.filepath)
             clip = clip._replace(sha256=hash_file(path, row.filepath))
         if windows:  # a clip that is left out needs nothing else
@@ -186,7 +186,7 @@ class Prober:
             clip = self._decoded(clip, plan, part, whole=may_break(info))
         if not clip.split:
             return clip
-        copies = recipe.augmentation.copies
+        copies = recipe.copies
         return clip._replace(examples=examples_of(clip.examples, clip.split, copies))
 
     def _decoded(
@@ -198,23 +198,23 @@ class Prober:
         it may break in the middle. A clip in which a placement finds nothing has no
         windows.
         """
-        audio, placement = self._recipe.audio, self._recipe.windows.placement
-        whole = whole and audio.whole_clips
-        reads = audio.stream or placement or self._measures or audio.fingerprint
+        recipe, placement = self._recipe, self._recipe.placement
+        whole = whole and recipe.whole_clips
+        reads = recipe.stream or placement or self._measures or recipe.fingerprint
         if whole or reads:
             Marks.mark(clip, PROBE)
         if whole:
-            check_clip(clip, *part, self._inputs, audio)
-        if audio.stream:
-            clip = measure_clip(clip, self._inputs, audio)
+            check_clip(clip, *part, self._inputs, recipe)
+        if recipe.stream:
+            clip = measure_clip(clip, self._inputs, recipe)
         if placement:
-            passages = find_passages(clip, placement, self._inputs, audio)
+            passages = find_passages(clip, placement, self._inputs, recipe)
             placed = cover_passages(passages, clip.frames, plan)
             clip = clip._replace(placed=placed, examples=len(placed.starts))
         if clip.examples and self._measures:
             clip = measure_features(clip, self._measures, self._inputs, self._recipe)
-        if clip.examples and audio.fingerprint:
-            clip = fingerprint_clip(clip, *part, self._inputs, audio)
+        if clip.examples and recipe.fingerprint:
+            clip = fingerprint_clip(clip, *part, self._inputs, recipe)
         return clip
 
     def _events_of(self, row: SourceRow, info: AudioInfo) -> tuple[Event, ...]:
@@ -222,8 +222,8 @@ class Prober:
         events = clip_events(
             row.filepath,
             self._inputs[row.source].root,
-            self._recipe.events,
-            self._recipe.labels.classes,
+            self._recipe,
+            self._recipe.classes,
             self._events,
         )
         seconds = info.frames / info.sample_rate_hz
@@ -265,8 +265,8 @@ class Prober:
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """Returns what a row's file holds, and when it was last changed."""
         Marks.mark(row, PROBE)
-        audio = self._recipe.audio
-        loader = find_loader(audio, row.filepath)
+        recipe = self._recipe
+        loader = find_loader(recipe, row.filepath)
         with files.closing(self._begun(row)) as source:
             if loader is not None:
                 info = loader.probe(source, row.filepath)
@@ -274,9 +274,9 @@ class Prober:
                 info = probe_audio(
                     source,
                     name=row.filepath,
-                    allow_truncated=audio.allow_truncated,
-                    allow_nonfinite=audio.allow_nonfinite,
-                    decoders=audio.decoders,
+                    allow_truncated=recipe.allow_truncated,
+                    allow_nonfinite=recipe.allow_nonfinite,
+                    decoders=recipe.decoder,
                 )
             return info, files.modified_ns(source)
 

@@ -40,8 +40,8 @@ from beam_pipeline.hashing import bytes_sha256, clip_key
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in, example_numbers, window_frames
 from beam_pipeline.plan.shards import Shard, ShardLayout
-from beam_pipeline.recipe.example_sections import LISTED, Shards
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import LISTED, Shards
 from beam_pipeline.storage.pages import Batch, stable_bytes
 from beam_pipeline.storage.spilled import SortedValues
 
@@ -199,17 +199,17 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
     windows, copies = example_numbers(
         segment.first,
         segment.examples,
-        copies_in(recipe.augmentation.copies, clip.split),
+        copies_in(recipe.copies, clip.split),
     )
     first, count = int(windows[0]), int(windows[-1] - windows[0]) + 1
     if clip.placed is not None:
         return clip.placed.of(first, count)[windows - first], copies
     starts = window_starts(
         clip.frames,
-        WindowPlan.of(recipe.windows, clip.sample_rate_hz, clip.frames),
+        WindowPlan.of(recipe, clip.sample_rate_hz, clip.frames),
         first,
         count,
-        clip_key(recipe.shards.seed, clip.filepath, clip.source),
+        clip_key(recipe.seed, clip.filepath, clip.source),
     )
     return starts[windows - first], copies
 
@@ -221,7 +221,7 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     """
     clip, rate = segment.clip, segment.clip.sample_rate_hz
     if clip.placed is not None:
-        copies = copies_in(recipe.augmentation.copies, clip.split)
+        copies = copies_in(recipe.copies, clip.split)
         numbers, _ = example_numbers(segment.first, segment.examples, copies)
         first, last = int(numbers[0]), int(numbers[-1])
         clip = clip._replace(placed=clip.placed.narrowed(first, last - first + 1))
@@ -229,7 +229,7 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
     if not clip.events:
         return segment
     starts, _ = locate_examples(segment, recipe)
-    length_s = window_frames(clip, recipe.windows) / rate
+    length_s = window_frames(clip, recipe) / rate
     events = near(clip.events, (clip.start + starts) / rate, length_s)
     return segment._replace(clip=clip._replace(events=events))
 
@@ -242,7 +242,7 @@ def count_audio(clip: Clip, examples: int, plan: WindowPlan, recipe: Recipe) -> 
     if plan.random_starts or clip.placed is not None:
         starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
         return frames_in(starts, np.minimum(plan.length, clip.frames - starts))
-    copies = copies_in(recipe.augmentation.copies, clip.split)
+    copies = copies_in(recipe.copies, clip.split)
     return covered_frames(clip.frames, plan, -(-examples // (1 + copies)))
 
 
@@ -284,7 +284,7 @@ def cut_tasks(
         _cut_shards(placed, layouts[placed.split], recipe) for placed in clips
     )
     with ExitStack() as stack:
-        if recipe.shards.are_mixed:
+        if recipe.examples_are_mixed:
             cut = SortedValues(lambda part: (part[0].name,), cut)
             stack.enter_context(closing(cut))
         for shard, parts in groupby(cut, key=itemgetter(0)):

@@ -28,8 +28,7 @@ from beam_pipeline.permutation import Permutation
 from beam_pipeline.plan.clips import check_copies, copies_in
 from beam_pipeline.plan.shard_names import shard_name
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import GZIP
-from beam_pipeline.recipe.window_section import Windows
+from beam_pipeline.recipe.sections import GZIP, Windows
 
 # A strip is so many windows without overlap: seconds of audio for each seek. If a
 # shard has less than so many of these strips, they are shorter.
@@ -55,9 +54,9 @@ def strip_examples(
     longest_walk : int
         See :func:`longest_walk`.
     """
-    of_window = 1 + copies_in(recipe.augmentation.copies, split)
+    of_window = 1 + copies_in(recipe.copies, split)
     windows = min(
-        WINDOWS_IN_STRIP * _windows_on_each_other(recipe.windows),
+        WINDOWS_IN_STRIP * _windows_on_each_other(recipe),
         shard_examples // (STRIPS_IN_SHARD * of_window),
     )
     return of_window * max(1, windows, -(-longest_walk // STRIPS_OF_CLIP))
@@ -68,7 +67,7 @@ def _windows_on_each_other(windows: Windows) -> int:
     # Lengths in frames and in seconds are compared at this rate.
     rate_hz = 48_000
     hop = windows.hop or (windows.hop_seconds or 0.0) * rate_hz
-    if not hop or windows.are_clips:
+    if not hop or windows.windows_are_clips:
         return 1
     length = windows.win_len or (windows.win_seconds or 0.0) * rate_hz
     return max(1, math.ceil(int(length) / hop))
@@ -165,24 +164,23 @@ class ShardLayout:
         longest_walk : int
             See :func:`beam_pipeline.plan.corpus.longest_walk`.
         """
-        asked = recipe.shards
-        total = min(examples, asked.num_elems or examples)
+        total = min(examples, recipe.num_elems or examples)
         per_member = 1
-        if asked.compression == GZIP:
-            per_member = max(1, (asked.member_bytes or MEMBER_BYTES) // example_bytes)
+        if recipe.compression == GZIP:
+            per_member = max(1, (recipe.member_bytes or MEMBER_BYTES) // example_bytes)
         per_shard = None
-        if asked.num_shards is not None:
-            shards = min(asked.num_shards, total)
+        if recipe.num_shards is not None:
+            shards = min(recipe.num_shards, total)
         else:
-            per_shard = asked.elements_per_file or max(
-                1, (asked.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
+            per_shard = recipe.elements_per_file or max(
+                1, (recipe.shard_bytes or DEFAULT_SHARD_BYTES) // example_bytes
             )
             shards = -(-total // per_shard)
         layout = cls(split, total, shards, per_shard, per_member)
-        if not asked.are_mixed or not total:
+        if not recipe.examples_are_mixed or not total:
             return layout
         size = strip_examples(recipe, split, layout.bound(1), longest_walk)
-        return replace(layout, strip=size, seed=asked.seed)
+        return replace(layout, strip=size, seed=recipe.seed)
 
     def bound(self, k: int) -> int:
         """Returns the index of shard k's first example."""
@@ -249,7 +247,7 @@ def lay_out(
     size, walk = 1, 0  # without a clip that is not left out, all totals are 0
     if example_format is not None:
         size, walk = example_bytes(example_format.features), example_format.longest_walk
-        check_copies(recipe.augmentation.copies, totals)
+        check_copies(recipe.copies, totals)
     return {
         split: ShardLayout.of(split, total, size, recipe, walk)
         for split, total in sorted(totals.items())

@@ -35,7 +35,7 @@ from beam_pipeline.inputs.labels import label_parts
 from beam_pipeline.inputs.splits import Splitter, group_key, places_of
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in, with_split
-from beam_pipeline.recipe.moved_groups import moved_key
+from beam_pipeline.recipe.fields import moved_key
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.storage.spilled import SortedValues
@@ -121,8 +121,8 @@ def _counts(
     blocks: Iterable[Iterable[Clip]], numbers: dict[str, int], recipe: Recipe
 ) -> Iterator[tuple[int, int, int]]:
     """Yields (group, class, windows) of clips; ``numbers`` gets the new classes."""
-    by_class, separator = recipe.splits.stratify, recipe.labels.separator
-    seed, copies = recipe.shards.seed, recipe.augmentation.copies
+    by_class, separator = recipe.stratify, recipe.label_separator
+    seed, copies = recipe.seed, recipe.copies
     for clip in chain.from_iterable(blocks):
         if not clip.examples:
             continue
@@ -139,7 +139,7 @@ def _counts(
 
 def hash_splitter(recipe: Recipe) -> Splitter:
     """Returns the splitter of a recipe before any group is moved."""
-    return Splitter(recipe.splits.hashed_shares() or {})
+    return Splitter(recipe.hashed_shares() or {})
 
 
 def choose_moves(tally: GroupTally, recipe: Recipe) -> Moves | None:
@@ -161,7 +161,7 @@ def choose_moves(tally: GroupTally, recipe: Recipe) -> Moves | None:
 
 def is_balanced(recipe: Recipe) -> bool:
     """Whether groups move to make the splits even, although none is empty."""
-    return recipe.splits.stratify or recipe.splits.folds is not None
+    return recipe.stratify or recipe.folds is not None
 
 
 def fill_empty(tally: GroupTally, splitter: Splitter) -> dict[int, str]:
@@ -191,8 +191,8 @@ def fill_empty(tally: GroupTally, splitter: Splitter) -> dict[int, str]:
 
 def assign_splits(clips: Iterable[Clip], moves: Moves | None, recipe: Recipe) -> Any:
     """Returns the clips, each in the split of its group."""
-    seed, copies = recipe.shards.seed, recipe.augmentation.copies
-    splitter = Splitter(recipe.splits.hashed_shares() or {}, moves=moves)
+    seed, copies = recipe.seed, recipe.copies
+    splitter = Splitter(recipe.hashed_shares() or {}, moves=moves)
     return Batch(
         with_split(clip, splitter.split_of(group_key(seed, clip.group)), copies)
         for clip in clips

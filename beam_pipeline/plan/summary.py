@@ -151,7 +151,7 @@ class PlanTally:
         recipe: Recipe,
     ):
         self._layouts, self._format, self._recipe = layouts, example_format, recipe
-        self._plans = WindowPlans(recipe.windows)
+        self._plans = WindowPlans(recipe)
         self._clips, self._examples = Counter[TallyKey](), Counter[TallyKey]()
         self._event_clips = Counter[TallyKey]()
         self._event_examples = Counter[TallyKey]()
@@ -162,19 +162,19 @@ class PlanTally:
 
     def add(self, placed: PlacedClips) -> None:
         """Counts the clips of a bucket."""
-        windows, total = self._recipe.windows, self._layouts[placed.split].total
+        total = self._layouts[placed.split].total
         index = placed.first_window
         for clip in placed.clips:
             if not clip.examples:
                 plan = self._plans.of(clip.sample_rate_hz, clip.frames)
-                self._left_out[why_left_out(clip.frames, plan, windows)] += 1
+                self._left_out[why_left_out(clip.frames, plan, self._recipe)] += 1
                 continue
             count = min(clip.examples, max(0, total - index))
             index += clip.examples
             key = (clip.split, clip.label or "", clip.sample_rate_hz)
             self._clips[key] += count > 0
             self._examples[key] += count
-            if windows.are_clips:
+            if self._recipe.windows_are_clips:
                 self._frames[key] += count * clip.frames
             if count:
                 self._count_windows(clip, count, key)
@@ -182,7 +182,7 @@ class PlanTally:
     def _count_windows(self, clip: Clip, count: int, key: TallyKey) -> None:
         """Counts the audio and the events of a clip's first examples."""
         rate = clip.sample_rate_hz
-        if self._recipe.events.source is None or self._format is None:
+        if self._recipe.events is None or self._format is None:
             plan = self._plans.of(rate, clip.frames)
             audio = count_audio(clip, count, plan, self._recipe)
         else:
@@ -199,7 +199,7 @@ class PlanTally:
         self, listing: ListingSummary, moves: Mapping[int, str] | None
     ) -> PlanSummary:
         """Returns the summary of the plan."""
-        shares = self._recipe.splits.hashed_shares() or ()
+        shares = self._recipe.hashed_shares() or ()
         layouts = {name: some for name, some in self._layouts.items() if some.total}
         return PlanSummary(
             listing,

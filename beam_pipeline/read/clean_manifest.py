@@ -187,11 +187,11 @@ def _clean_table(
         made["start_s"] = pa.array(starts, pa.float64())
         made["duration_s"] = pa.array(lengths, pa.float64())
     # A channel that the recipe takes of all clips, it takes again.
-    of_recipe = isinstance(recipe.audio.channels, int)
+    of_recipe = isinstance(recipe.channels, int)
     if not of_recipe and table["channel"].null_count < len(table):
         made["channel"] = table["channel"]
     ours = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS, *made}
-    if recipe.audio.hash_files:
+    if recipe.hash_files:
         ours.add(FILE_SHA256)
     made.update((n, table[n]) for n in table.column_names if n not in ours)
     return pa.table(made)

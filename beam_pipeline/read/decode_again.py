@@ -68,8 +68,8 @@ from beam_pipeline.plan.segments import (
 from beam_pipeline.plan.shards import Shard, ShardLayout, lay_out
 from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
 from beam_pipeline.read.records import open_records
+from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.transforms.base import seconds_to_frames
@@ -119,7 +119,7 @@ class DecodeAgain:
         assert metadata.recipe is not None
         self._recipe = recipe = metadata.recipe.replace(fingerprint=False)
         self._metadata, self._recorded, self._inputs = metadata, recorded, inputs
-        hashes = {"sha256": FILE_SHA256} if recipe.audio.hash_files else {}
+        hashes = {"sha256": FILE_SHA256} if recipe.hash_files else {}
         self._columns = _OF_CLIPS | hashes
         self._prober = Prober(inputs, recipe)
         have_windows = recorded.have_windows(recipe)
@@ -195,7 +195,7 @@ class DecodeAgain:
         if probed.placed is not None:
             starts = np.unique(recorded.start[recorded.of_clip(place)]).tolist()
             if starts != list(probed.placed.starts[: len(starts)]):
-                what = "sounds" if self._recipe.windows.placement else "events"
+                what = "sounds" if self._recipe.placement else "events"
                 raise ValueError(f"the {what} in the inputs give other windows")
         clip = probed._replace(
             row=int(manifest["index"][place]),
@@ -253,7 +253,7 @@ class DecodeAgain:
         """How the examples of each split lie in its shards."""
         recorded, recipe = self._recorded, self._recipe
         example_format = self._format
-        if recipe.shards.are_mixed:
+        if recipe.examples_are_mixed:
             rows = range(len(recorded.manifest["path"]))
             walk = longest_walk((recorded.clip_at(k, recipe) for k in rows), recipe)
             example_format = replace(example_format, longest_walk=walk)
@@ -469,9 +469,9 @@ def _files_of(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Iterat
     """Yields the files that a clip was made from."""
     if row.source < len(inputs):
         yield locate(inputs, row.source, row.filepath)
-        if recipe.events.source is not None:
+        if recipe.events is not None:
             root = inputs[row.source].root
-            yield events_file(row.filepath, root, recipe.events)
+            yield events_file(row.filepath, root, recipe)
 
 
 def _was_written(path: str, recorded_ns: int) -> bool:

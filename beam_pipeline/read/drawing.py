@@ -15,9 +15,8 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import component_names
 from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.recipe.example_sections import DEFAULT_FEATURE
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import CLIP_FEATURES
+from beam_pipeline.recipe.sections import CLIP_FEATURES, DEFAULT_FEATURE
 
 Array = npt.NDArray[Any]
 # Descriptions of the axes of an array, as far as they are known.
@@ -141,8 +140,8 @@ def _win_len(recipe: Recipe | None, example: Mapping[str, Any]) -> int:
     """The frames of an example's window; of a whole clip, those of its signal."""
     if recipe is None or "fs" not in example:
         return 0
-    if not recipe.windows.are_clips:
-        return WindowPlan.of(recipe.windows, int(example["fs"]), 0).length
+    if not recipe.windows_are_clips:
+        return WindowPlan.of(recipe, int(example["fs"]), 0).length
     signal = np.asarray(example.get(DEFAULT_FEATURE, ()))
     return signal.shape[-1] if signal.ndim else 0
 
@@ -153,7 +152,7 @@ def _arrange(
     recipe: Recipe | None,
 ) -> tuple[list[Panel], list[str]]:
     """Returns the panels of an example, and the features that are not drawn."""
-    keeps = recipe is not None and recipe.audio.channels == "keep"
+    keeps = recipe is not None and recipe.channels == "keep"
     noun = "channel" if keeps else "row"
     win_len = _win_len(recipe, example)
     arrays = {name: np.asarray(value) for name, value in example.items()}

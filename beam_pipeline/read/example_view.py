@@ -147,7 +147,7 @@ def _rate_of(
     name: str, example: Mapping[str, Any], recipe: Recipe | None
 ) -> int | None:
     """Returns the sample rate of a feature in hertz; None if it is not known."""
-    rate = None if recipe is None else recipe.audio.sample_rate
+    rate = None if recipe is None else recipe.sample_rate
     for key in ("fs", "sample_rate"):
         value = example.get(key)
         if isinstance(value, int | float | np.number) and 1 <= value <= _MOST_HZ:
@@ -155,11 +155,11 @@ def _rate_of(
             break
     if recipe is None or rate is None:
         return rate
-    expression = recipe.features.expressions.get(name, "identity()")
+    expression = recipe.features.get(name, "identity()")
     if ":" in expression:  # the user's own code, which is not run for a drawing
-        if recipe.windows.are_clips:
+        if recipe.windows_are_clips:
             return None
-        same = WindowPlan.of(recipe.windows, rate, 0).length == example[name].shape[-1]
+        same = WindowPlan.of(recipe, rate, 0).length == example[name].shape[-1]
         return rate if same else None
     from beam_pipeline.transforms.base import rate_after, steps_of
     from beam_pipeline.transforms.steps import parse_transform

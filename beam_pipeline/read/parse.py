@@ -162,7 +162,7 @@ def _input_and_target(metadata: Metadata, names: Sequence[str]) -> tuple[str, st
     """Returns the only feature of a transform, and ``target`` or ``labels``."""
     inputs: list[str] = []
     if metadata.recipe is not None:
-        made = metadata.recipe.features.expressions or ("signal",)
+        made = metadata.recipe.features or ("signal",)
         inputs = [name for name in names if name in made]
     targets = [name for name in names if name in ("target", "labels")]
     if len(inputs) == len(targets) == 1:

@@ -20,7 +20,7 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, examples_of
 from beam_pipeline.read.table import read_tables
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.window_section import AT_GRID
+from beam_pipeline.recipe.sections import AT_GRID
 
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48
@@ -113,7 +113,7 @@ class RecordedWindows:
     def have_windows(self, recipe: Recipe) -> npt.NDArray[np.bool_]:
         """Returns which clips the recipe gives windows, also beyond ``num_elems``."""
         found: npt.NDArray[np.bool_] = self.manifest["windows"] > 0
-        if recipe.shards.num_elems is not None:
+        if recipe.num_elems is not None:
             for row in np.flatnonzero(~found).tolist():
                 found[row] = self.clip_at(row, recipe).examples > 0
         return found
@@ -126,9 +126,9 @@ class RecordedWindows:
         values = {name: column[row] for name, column in self.manifest.items()}
         frames, rate = int(values["frames"]), int(values["sample_rate_hz"])
         examples = int(values["windows"])
-        if recipe.shards.num_elems is not None and recipe.windows.at == AT_GRID:
-            plan = WindowPlan.of(recipe.windows, rate, frames)
-            copies = recipe.augmentation.copies
+        if recipe.num_elems is not None and recipe.windows_at == AT_GRID:
+            plan = WindowPlan.of(recipe, rate, frames)
+            copies = recipe.copies
             examples = examples_of(count_windows(frames, plan), values["split"], copies)
         return Clip(
             int(values["index"]),

@@ -189,7 +189,7 @@ def _table_of_split(
         "channel": of_clip("channel"),
     }
     recipe = metadata.recipe
-    has_hashes = recipe is not None and recipe.audio.hash_files
+    has_hashes = recipe is not None and recipe.hash_files
     if sources:
         rates = hz.astype(np.int64)
         columns.update(source_columns(start, frames, rates, of_clip, has_hashes))

@@ -45,7 +45,7 @@ from beam_pipeline.hashing import json_sha256
 from beam_pipeline.read.members import ExamplePlaces, MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.read.sizes import usable_cores
-from beam_pipeline.recipe.values import VALID_FRAMES
+from beam_pipeline.recipe.sections import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import claimed
 from beam_pipeline.text import parse_json
@@ -368,14 +368,14 @@ class _Expected:
         assert metadata.recipe is not None
         specs, manifest = metadata.features, recorded.manifest
         of_clip = {"filepath": "path", "index": "index", "fs": "sample_rate_hz"}
-        if metadata.recipe.events.source is None:
+        if metadata.recipe.events is None:
             of_clip["class"] = "class"
         for name, spec in specs.items():
             column = next((c for c in (name + "_", name) if c in manifest), None)
             if spec.description == f"column {name}" and column is not None:
                 of_clip.setdefault(name, column)
         of_window = {"win_start_idx": recorded.start, "copy": recorded.copy}
-        if metadata.recipe.windows.mark_padding:
+        if metadata.recipe.mark_padding:
             of_window[VALID_FRAMES] = recorded.frames
         self._rows = recorded.of_split(split)
         self._clips = recorded.clip[self._rows]

@@ -136,7 +136,7 @@ def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:
     Those of mixed examples are sorted first, all of them at once.
     """
     columns = ["start", "frames", "copy", "level_db", "left_out"]
-    if metadata.recipe is not None and metadata.recipe.shards.are_mixed:
+    if metadata.recipe is not None and metadata.recipe.examples_are_mixed:
         columns = with_clips(columns, metadata.recipe)
         windows = read_table(folder, WINDOWS, columns)
         try:

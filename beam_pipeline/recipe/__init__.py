@@ -1,8 +1,8 @@
 """What the user asks for: the recipe, which decides every byte, and a run's options.
 
 In: flags, keywords or a YAML file. Out: a checked, frozen :class:`.recipe.Recipe` and
-:class:`.options.RunOptions`. Read :mod:`.example_sections` first: it and
-:mod:`.clip_sections` declare the recipe's options.
+:class:`.options.RunOptions`. Read :mod:`.sections` first: it declares the recipe's
+options.
 
 ::
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, TypeVar
 
-from beam_pipeline.errors import OptionError, RecipeError, unknown_option
-from beam_pipeline.recipe.clip_sections import EVENT_MASK, Events
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.recipe.fields import options_of
 from beam_pipeline.recipe.keywords import RecordKeywords
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.recipe import Recipe, recipe_options
+from beam_pipeline.recipe.recipe import Recipe, named_options, recipe_options
+from beam_pipeline.recipe.sections import EVENT_MASK, SPLIT_OPTIONS, Events
 from beam_pipeline.recipe.sound_folder import with_hashes
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
@@ -23,23 +23,31 @@ from beam_pipeline.transforms.steps import (
     parse_transform,
 )
 
+# Of these options, a recipe has one at most: one that is given replaces the others.
+_ALTERNATIVES = (
+    ("win_len", "win_seconds"),
+    ("hop", "hop_seconds"),
+    SPLIT_OPTIONS,
+    ("elements_per_file", "shard_bytes", "num_shards"),
+)
 # Options that decide the split of a group before any is moved.
-OF_HASH = ("split_column", "splits", "folds", "group_by", "seed")
+_OF_HASH = (*SPLIT_OPTIONS, "group_by", "seed")
+
+_OF_RUN = tuple(RunOptions.__dataclass_fields__)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def list_keywords(function: _Function) -> _Function:
     """Adds the keywords of ``record`` to the signature that ``help()`` shows."""
-    defaults = {name: option.default for name, (_, option) in recipe_options().items()}
-    defaults.update((field.name, field.default) for field in fields(RunOptions))
+    defaults = {n: o.default for n, o in _record_options().items()}
     signature = inspect.signature(function)
     *named, _ = signature.parameters.values()
     listed = (
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=defaults[name],
+            default=defaults.get(name, ()),
             annotation=getattr(kind, "__forward_arg__", kind),
         )
         for name, kind in RecordKeywords.__annotations__.items()
@@ -49,43 +57,57 @@ def list_keywords(function: _Function) -> _Function:
     return function
 
 
+def _record_options() -> dict[str, Any]:
+    """Maps names to the options that ``record`` takes."""
+    of_run = {option.name: option for option in options_of(RunOptions)}
+    return {
+        name: option
+        for name, option in {**recipe_options(), **of_run}.items()
+        if not option.is_carried
+    }
+
+
 def split_options(
-    recipe: Recipe | None, options: Mapping[str, Any]
+    recipe: Recipe | Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> tuple[Recipe, RunOptions]:
     """Splits keywords into the recipe, in its canonical form, and the run's options.
+
+    Parameters
+    ----------
+    recipe : Recipe or mapping, optional
+        What the options change, also as the options of a file. Its window, its splits
+        and its shards give way to options that decide them in another way:
+        ``win_len`` replaces ``win_seconds``.
 
     Raises
     ------
     OptionError
         If a keyword or its value is wrong.
     """
-    recipe_names = list(recipe_options())
-    run_names = [f.name for f in fields(RunOptions)]
-    for name in options:
-        if name not in recipe_names and name not in run_names:
-            raise unknown_option(name, [*recipe_names, *run_names])
-    if not (recipe is None or isinstance(recipe, Recipe)):
-        raise OptionError(
-            "recipe",
-            "must be a Recipe, metadata like Metadata.load(folder), or a path",
-            recipe,
-        )
-    changes: Any = {n: v for n, v in options.items() if n in recipe_names}
-    run = RunOptions(**{n: v for n, v in options.items() if n in run_names})
-    if recipe is not None and _changes_hash(recipe, changes):
-        changes.setdefault("split_moves", None)  # they are those of another hash
-    made = Recipe(**changes) if recipe is None else recipe.replace(**changes)
-    return canonical_recipe(made), run
+    if isinstance(recipe, Recipe):
+        recipe = recipe.to_json()
+    known, base = _record_options(), recipe or {}
+    options = dict(options)
+    beam_args = options.pop("beam_args", ())
+    given: Any = {option.name: v for option, v in named_options(options, known)}
+    of_run = {n: given.pop(n) for n in [*given] if n in _OF_RUN}
+    run = RunOptions(**of_run, beam_args=beam_args)
+    if any(
+        _json(n, given.get(n, base.get(n))) != _json(n, base.get(n)) for n in _OF_HASH
+    ):
+        given["split_moves"] = None  # they are those of another hash
+    for ways in _ALTERNATIVES:
+        if any(given.get(name) is not None for name in ways):
+            given = {**dict.fromkeys(ways), **given}
+    if given.get("label_from") == "none":
+        given.setdefault("classes", None)  # there are none
+    return canonical_recipe(Recipe(**{**base, **given})), run
 
 
-def _changes_hash(recipe: Recipe, changes: Mapping[str, Any]) -> bool:
-    """Whether options decide other splits of groups than a recipe, before any move."""
-    declared, json = recipe_options(), recipe.to_json()
-    return any(
-        declared[name][1].values.json(name, changes[name]) != json[name]
-        for name in OF_HASH
-        if name in changes
-    )
+def _json(name: str, value: Any) -> Any:
+    """Returns the JSON of an option's value; None is the default."""
+    option = recipe_options()[name]
+    return option.default if value is None else option.values.json(name, value)
 
 
 def canonical_recipe(recipe: Recipe) -> Recipe:
@@ -105,19 +127,19 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
     for text, kind in given_steps(json):
         steps = parse_steps(text, kind)
         if kind is AUGMENTATION:
-            _check_masks(recipe.events, steps)
+            _check_masks(recipe, steps)
         canonical[kind.field] = format_steps(with_hashes(steps, kind), kind)
     canonical["features"] = {}
     for name, text in sorted(json["features"].items()):
         with naming_feature(name):
-            transform = parse_transform(text, recipe.audio.dtype)
+            transform = parse_transform(text, recipe.dtype)
             canonical["features"][name] = format_transform(transform)
-    canonical["encodings"] = dict(sorted(recipe.features.encodings.items()))
+    canonical["encodings"] = dict(sorted(recipe.encodings.items()))
     return recipe.replace(**canonical)
 
 
 def _check_masks(events: Events, steps: Sequence[Any]) -> None:
-    masks = [target for target in events.targets if target.startswith(EVENT_MASK)]
+    masks = [target for target in events.event_targets if target.startswith(EVENT_MASK)]
     moving = [step for step in steps if getattr(step, "moves_time", False)]
     if masks and moving:
         raise RecipeError(

@@ -1,47 +1,59 @@
 """Options of a recipe and of a run: how a section declares them, and their types.
 
-:func:`option` declares a field of a section once. The flag, the keyword, and the name
-in YAML and in ``metadata.json`` follow from it. The forms of a value are those of
+:func:`option` declares a field of a section once, and the section's docstring explains
+it. The flag, the keyword, the name in YAML and in ``metadata.json``, the checks and the
+text of ``--help`` follow from it. The forms of a value are those of
 :mod:`beam_pipeline.parameters`.
 """
 
 from __future__ import annotations
 
+import base64
 import math
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import ValueType, check_text, parameter
-from beam_pipeline.recipe.moved_groups import moves_text, parse_moves
+from beam_pipeline.parameters import (
+    ValueType,
+    attribute_texts,
+    check_text,
+    parameter,
+)
+
+_KEY_BYTES = 6
+_GROUPS = re.compile("([A-Za-z0-9_-]{8})+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option.
+    """One option of a recipe, a run or a command.
 
     Attributes
     ----------
     name : str
-        The keyword. The flag has dashes instead of underscores.
-    field : str
-        The section's field.
+        The keyword, the name in YAML and JSON, and the attribute that holds the value.
     default : object
         The default, as JSON.
-    help, metavar : str
-        For ``--help``: what the option does, and a name for its value.
+    metavar : str
+        What stands for a value in ``--help``.
     values : ValueType
         What values it has.
+    help : str
+        What the option does.
+    is_carried : bool
+        Whether only the recipe of a data set has it: neither flags nor keywords do.
     """
 
     name: str
-    field: str
     default: Any
-    help: str
     metavar: str
     values: ValueType
+    help: str
+    is_carried: bool = False
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -49,77 +61,74 @@ class Option:
         choices: tuple[str, ...] = getattr(self.values, "choices", ())
         return choices
 
+    @property
+    def singular(self) -> str:
+        """The name of one of its values, from which the flag follows: ``feature``."""
+        return self.name[:-1] if isinstance(self.values, ByFeature) else self.name
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.singular.replace("_", "-")
+
 
 def option(
-    default: Any,
-    values: ValueType,
-    help: str,
-    metavar: str = "",
-    *,
-    name: str | None = None,
-    held: Any = None,
+    default: Any, values: ValueType, metavar: str = "", *, is_carried: bool = False
 ) -> Any:
-    """Declares a field of a section as an option.
+    """Declares a field as an option; the docstring of its class explains it.
 
     Parameters
     ----------
-    default, values, help, metavar
+    default : object
+        What the field holds if no value is given. None allows None.
+    values, metavar, is_carried
         See :class:`Option`.
-    name : str, optional
-        The option's name. Default: the field's.
-    held : object, optional
-        What the section holds for the default. Default: ``default`` itself.
     """
-    return parameter(
-        default if held is None else held,
-        values,
-        name=name,
-        default=default,
-        help=help,
-        metavar=metavar,
-    )
+    return parameter(default, values, metavar=metavar, is_carried=is_carried)
 
 
 @cache
 def options_of(section: type) -> tuple[Option, ...]:
     """Returns the options that a section declares, in the order of its fields."""
+    texts = attribute_texts(section)
     options = []
     for each in fields(section):
         declared = dict(each.metadata)
-        if not declared:
+        if "values" not in declared:
             continue
-        name = declared.pop("name") or each.name
-        options.append(Option(name=name, field=each.name, **declared))
+        default = each.default
+        if each.default_factory is not MISSING:
+            default = each.default_factory()
+        if default is not None:
+            default = declared["values"].json(each.name, default)
+        options.append(
+            Option(
+                name=each.name,
+                default=default,
+                help=texts.get(each.name, ""),
+                **declared,
+            )
+        )
     return tuple(options)
 
 
-def with_values(section: type, given: Mapping[str, Any]) -> Any:
-    """Creates a section from the JSON values of its options.
-
-    Raises
-    ------
-    RecipeError
-        If the section refuses a value.
-    """
-    options = options_of(section)
-    # None stands for an option that is not given.
-    absent = {o.name for o in options if o.default is None and given[o.name] is None}
-    return section(**{o.field: given[o.name] for o in options if o.name not in absent})
+def find_option(options: Mapping[str, Option], name: str) -> Option | None:
+    """Returns the option with a name, which may be singular: ``feature``."""
+    found = options.get(name)
+    return found or next((o for o in options.values() if o.singular == name), None)
 
 
-def changed_options(section: Any) -> list[Option]:
+def changed_options(section: Any, declared: type) -> list[Option]:
     """Returns the options of a section that have other values than the defaults."""
-    declared: type = type(section)
     return [
         each
         for each in options_of(declared)
-        if getattr(section, each.field) != getattr(declared, each.field)
+        if getattr(section, each.name) != getattr(declared, each.name)
     ]
 
 
 def json_of(section: Any, option: Option) -> Any:
     """Returns the JSON of an option's value in a section."""
-    return option.values.json(option.name, getattr(section, option.field))
+    return option.values.json(option.name, getattr(section, option.name))
 
 
 def check_one_of(given: Mapping[str, Any], needed: str | None = None) -> None:
@@ -152,7 +161,13 @@ class Shares(ValueType):
 
 @dataclass(frozen=True)
 class Moves(ValueType):
-    """Groups that are in another split than that of their hash."""
+    """Groups that are in another split than that of their hash; a field holds a dict.
+
+    A group is known by the first 48 bits of its key, which are eight characters of
+    Base64. So the recipe holds no names, and eight characters for each moved group::
+
+        eval=9k3XnQ2bAAEgf0zu,test=-Zq01x_v
+    """
 
     def json(self, name: str, given: Any) -> Any:
         return moves_text(given) if isinstance(given, Mapping) else given
@@ -256,3 +271,46 @@ def parse_shares(text: str) -> dict[str, float]:
 def shares_text(shares: Mapping[str, object]) -> str:
     """Returns the text that :func:`parse_shares` parses into these shares."""
     return ",".join(f"{name}={share}" for name, share in shares.items())
+
+
+def moved_key(key: int) -> int:
+    """Returns the 48 bits of a group's key by which a recipe knows it."""
+    return key >> 16
+
+
+def moves_text(moves: Mapping[int, str]) -> str:
+    """Returns the text that :func:`parse_moves` parses; empty without groups."""
+    parts = []
+    for split in sorted(set(moves.values())):
+        keys = sorted(key for key, name in moves.items() if name == split)
+        content = b"".join(key.to_bytes(_KEY_BYTES, "big") for key in keys)
+        parts.append(f"{split}={base64.urlsafe_b64encode(content).decode()}")
+    return ",".join(parts)
+
+
+def parse_moves(name: str, text: Any) -> dict[int, str]:
+    """Parses groups and their splits.
+
+    Raises
+    ------
+    RecipeError
+        If the text has another form, or a group occurs twice.
+    """
+    if not isinstance(text, str):
+        raise RecipeError(name, "must be text", text)
+    moves: dict[int, str] = {}
+    for part in text.split(",") if text else ():
+        split, equals, encoded = part.partition("=")
+        if not (split and equals and _GROUPS.fullmatch(encoded)):
+            raise RecipeError(
+                name,
+                "must be SPLIT=GROUPS, as in the recipe of a data set's metadata.json, "
+                "with eight characters of Base64 for each group",
+                part,
+            )
+        content = base64.urlsafe_b64decode(encoded)
+        for start in range(0, len(content), _KEY_BYTES):
+            key = int.from_bytes(content[start : start + _KEY_BYTES], "big")
+            if moves.setdefault(key, split) != split:
+                raise RecipeError(name, "names a group in two splits", text)
+    return moves

@@ -1,7 +1,7 @@
 """Keywords of ``record``, ``plan`` and ``Recipe``, for type checkers and editors.
 
-:mod:`.clip_sections`, :mod:`.example_sections`, :mod:`.window_section` and
-:mod:`.options` declare the options. A test compares these types with them.
+:mod:`.sections` and :mod:`.options` declare the options. A test compares these types
+with them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,18 @@ class RecipeKeywords(TypedDict, total=False):
     folds: int | None
     group_by: Names | None
     stratify: bool
-    split_moves: str | Mapping[int, str] | None
     fingerprint: bool
+    hash_files: bool
     sample_rate: int | None
     channels: int | Literal["mix", "keep"]
     dtype: Literal["float32", "int16"]
     stream: str | StreamStep | ClipGain | Sequence[StreamStep | ClipGain]
+    allow_truncated: bool
+    allow_nonfinite: bool
+    whole_clips: bool
+    decoder: Names
+    loader: str | Callable[[str], Any]
+    loader_suffixes: Names | None
     win_len: int | Literal["clip"] | None
     win_seconds: float | None
     hop: int | None
@@ -68,7 +74,9 @@ class RecipeKeywords(TypedDict, total=False):
     copies: int
     augment: str | Augmentation | Sequence[Augmentation]
     features: Mapping[str, str | Transform]
+    feature: Mapping[str, str | Transform]  # as the flag
     encodings: Mapping[str, Encoding]
+    encoding: Mapping[str, Encoding]
     elements_per_file: int | None
     shard_bytes: int | None
     num_shards: int | None
@@ -77,13 +85,12 @@ class RecipeKeywords(TypedDict, total=False):
     num_elems: int | None
     order: Literal["shuffled", "listed", "mixed"]
     seed: int
-    allow_truncated: bool
-    allow_nonfinite: bool
-    whole_clips: bool
-    decoder: Names
-    loader: str | Callable[[str], Any]
-    loader_suffixes: Names | None
-    hash_files: bool
+
+
+class CarriedKeywords(RecipeKeywords, total=False):
+    """What the recipe of a data set holds: also what no option gives."""
+
+    split_moves: str | Mapping[int, str] | None
 
 
 class RunKeywords(TypedDict, total=False):

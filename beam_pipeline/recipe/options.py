@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 from beam_pipeline.errors import OptionError
 from beam_pipeline.parameters import Declared, Flag, Number, ValueType, WholeNumber
 from beam_pipeline.recipe.fields import option
-from beam_pipeline.recipe.values import allowed_rejects
 
 if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike
@@ -22,25 +22,26 @@ _SECRET = re.compile("secret|password|token|access_key", re.IGNORECASE)
 class RunOptions(Declared):
     """How the job runs.
 
+    These options do not change the data. Options of Beam follow a lone --.
+
     Attributes
     ----------
-    max_rejected : int or str
-        Largest number or percentage of clips that may be rejected: ``5`` or ``"1%"``.
-    allow_unreadable : bool
-        Reject clips that the machine cannot read, for example because of a dead sector,
-        instead of failing until it can.
-    overwrite : bool
-        Replace the data set that is in the output folder.
-    skip_recorded : path or sequence of paths
-        Folders of data sets: clips that they hold are left out, and clips that they
-        have rejected are tried again.
-    workers : int, optional
+    max_rejected
+        Largest number or percentage of clips that may be rejected: 5 or 1%.
+    allow_unreadable
+        Reject clips that the disk or the network fails to read, for example because of
+        a dead sector, instead of failing until they can be read.
+    overwrite
+        Replace the data set in the output folder.
+    skip_recorded
+        Leave out clips that the data set in this folder holds, and try again those that
+        it rejected; may be repeated.
+    workers
         Processes on this machine. Default: one for each core, if the job is large.
-    work_dir : path, optional
-        Folder for unfinished shards. Default: ``_work`` in the output folder.
-    time_limit : float, optional
-        Seconds after which a step that works on one block of a clip is stuck, and the
-        clip is rejected. Default: 600.
+    work_dir
+        Folder for unfinished shards. Default: _work in the output folder.
+    time_limit
+        Reject a clip if a step takes longer for one block of it. Default: 600.
     beam_args : sequence of str
         Options of Beam. They must contain ``--runner``, which runs the job.
 
@@ -50,40 +51,14 @@ class RunOptions(Declared):
         If a value is out of its range, or ``beam_args`` has no runner or has a secret.
     """
 
-    max_rejected: int | str = option(
-        0,
-        ValueType(),
-        "largest number or percentage of clips that may be rejected",
-        "N|P%",
-    )
-    allow_unreadable: bool = option(
-        False, Flag(), "reject clips that the disk or the network fails to read"
-    )
-    overwrite: bool = option(False, Flag(), "replace the data set in the output folder")
-    skip_recorded: PathLike | Sequence[PathLike] = option(
-        (),
-        ValueType(),
-        "leave out clips that the data set in this folder holds, and try again those "
-        "that it rejected; may be repeated",
-        "DIR",
-    )
-    workers: int | None = option(
-        None,
-        WholeNumber(),
-        "processes on this machine; default: one for each core, if the job is large",
-        "N",
-    )
-    work_dir: PathLike | None = option(
-        None,
-        ValueType(),
-        "folder for unfinished shards; default: _work in the output folder",
-        "DIR",
-    )
+    max_rejected: int | str = option(0, ValueType(), "N|P%")
+    allow_unreadable: bool = option(False, Flag())
+    overwrite: bool = option(False, Flag())
+    skip_recorded: PathLike | Sequence[PathLike] = option((), ValueType(), "DIR")
+    workers: int | None = option(None, WholeNumber(), "N")
+    work_dir: PathLike | None = option(None, ValueType(), "DIR")
     time_limit: float | None = option(
-        None,
-        Number(is_positive=True, unit="seconds"),
-        "reject a clip if a step takes longer for one block of it; default: 600",
-        "SECONDS",
+        None, Number(is_positive=True, unit="seconds"), "SECONDS"
     )
     beam_args: Sequence[str] = ()
 
@@ -131,3 +106,28 @@ class RunOptions(Declared):
     def has(self, name: str) -> bool:
         """Whether an option of Beam is given."""
         return any(text.partition("=")[0] == name for text in self.beam_args)
+
+
+def allowed_rejects(max_rejected: str, clips: int) -> int:
+    """Returns how many of the clips may be rejected: ``5``, or ``2.5%`` of them.
+
+    Raises
+    ------
+    OptionError
+        If the text is neither a number nor a percentage.
+    """
+    text = max_rejected.strip()
+    try:
+        value = float(text[:-1]) if text.endswith("%") else int(text)
+    except ValueError as error:
+        raise OptionError(
+            "max_rejected", "must be a number of clips or a percentage", max_rejected
+        ) from error
+    if not 0 <= value <= (100 if text.endswith("%") else math.inf):
+        raise OptionError(
+            "max_rejected",
+            "must be a number of clips from 0 on, or from 0% to 100%",
+            max_rejected,
+        )
+    # Rounding may leave a share of whole clips a little below their number.
+    return int(value / 100 * clips + 1e-9) if isinstance(value, float) else value

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.errors import InputError, RecipeError, did_you_mean, shown
-from beam_pipeline.parameters import Names
+from beam_pipeline.recipe.fields import find_option
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
+
+# Tags of YAML that a recipe may have.
+_KINDS = {"str", "null", "bool", "int", "float", "timestamp", "seq", "map"}
 
 
 def read_recipe(path: str) -> dict[str, Any]:
@@ -26,8 +29,6 @@ def read_recipe(path: str) -> dict[str, Any]:
         If a value is of a type that its option cannot have.
     """
     location = files.absolute(path)
-    if files.exists(files.join(location, "metadata.json")):
-        location = files.join(location, "metadata.json")
     if files.size(location) < 0:
         if files.is_folder(location):
             raise InputError(
@@ -36,21 +37,15 @@ def read_recipe(path: str) -> dict[str, Any]:
             )
         raise InputError(f"{path}: there is no such file. Check `recipe`.")
     values = _load(files.read_bytes(location), path)
-    if isinstance(values, dict) and "format_version" in values:
+    of_data_set = isinstance(values, dict) and "format_version" in values
+    if of_data_set:
         values = _of_data_set(values)
     if not isinstance(values, dict):
         raise InputError(
             f"{path} must hold a recipe: names of options with their values; got "
             f"{shown(values, 80)}."
         )
-    named = _by_option(values, path)
-    for name, value in named.items():
-        try:
-            named[name] = _checked(name, value)
-        except RecipeError as error:
-            where, problem, got = error.args
-            raise RecipeError(f"{path}: {where}", problem, got) from error.__cause__
-    return named
+    return _by_option(values, path, of_data_set)
 
 
 def _of_data_set(metadata: Mapping[str, Any]) -> Any:
@@ -64,94 +59,92 @@ def _of_data_set(metadata: Mapping[str, Any]) -> Any:
 
 
 def _load(text: bytes, path: str) -> Any:
-    """Parses YAML, which includes JSON, and refuses a name that occurs twice."""
+    """Parses YAML, which includes JSON.
+
+    Texts and numbers stay text, which the type of an option parses as the text of a
+    flag. So ``no``, ``007`` and ``1:30`` are classes.
+    """
     import yaml
 
     try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-        if root is None:
-            return None
-        _check_names_once(root, path)
-        _keep_names_as_text(root)
-        return loader.construct_document(root)
+        root = yaml.compose(text, yaml.SafeLoader)
+        return None if root is None else _value(root, path, {})
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path} is neither YAML nor JSON: {error}") from error
     except RecursionError as error:
         raise InputError(f"{path} is nested too deep for a recipe") from error
 
 
-def _check_names_once(root: Any, path: str) -> None:
-    """Raises InputError if a mapping of YAML, at any depth, has a name twice."""
-    import yaml
+def _value(node: Any, path: str, known: dict[int, Any]) -> Any:
+    """Returns what a node of YAML stands for; an alias is the same object again.
 
-    left, visited = [root], set()
-    while left:
-        node = left.pop()
-        if id(node) in visited:  # an alias leads to a node again
-            continue
-        visited.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            left += node.value
-        if not isinstance(node, yaml.MappingNode):
-            continue
-        lines: dict[str, int] = {}
-        for key, value in node.value:
-            left.append(value)
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            line = key.start_mark.line + 1
-            if key.value in lines:
-                raise InputError(
-                    f"{path}: {key.value} occurs twice, in lines "
-                    f"{lines[key.value]} and {line}. Keep one of them."
-                )
-            lines[key.value] = line
-
-
-def _keep_names_as_text(root: Any) -> None:
-    """Makes all names in a list text: ``no``, ``007`` and ``1:30`` are classes."""
-    import yaml
-
-    if not isinstance(root, yaml.MappingNode):
-        return
-    for key, value in root.value:
-        _, option = recipe_options().get(str(key.value).replace("-", "_"), ("", None))
-        is_list = isinstance(value, yaml.SequenceNode)
-        if is_list and option is not None and isinstance(option.values, Names):
-            for name in value.value:
-                if isinstance(name, yaml.ScalarNode):
-                    name.tag = "tag:yaml.org,2002:str"
+    Raises
+    ------
+    InputError
+        If a mapping has a name twice.
+    """
+    if id(node) in known:
+        return known[id(node)]
+    kind = node.tag.removeprefix("tag:yaml.org,2002:")
+    if kind not in _KINDS:
+        raise ValueError(f"{node.tag} in line {node.start_mark.line + 1}")
+    if isinstance(node.value, str):
+        found: Any = {"null": None, "bool": node.value.lower() in ("true", "yes", "on")}
+        return found.get(kind, node.value)
+    if node.id == "sequence":
+        made: Any = known.setdefault(id(node), [])
+        made += (
+            each.value if isinstance(each.value, str) else _value(each, path, known)
+            for each in node.value
+        )
+        return made
+    made, lines = known.setdefault(id(node), {}), {}  # type: ignore[var-annotated]
+    for key, value in node.value:
+        if not isinstance(key.value, str):
+            raise ValueError(f"a name must be text, in line {key.start_mark.line + 1}")
+        line = key.start_mark.line + 1
+        if key.value in made:
+            raise InputError(
+                f"{path}: {key.value} occurs twice, in lines {lines[key.value]} and "
+                f"{line}. Keep one of them."
+            )
+        made[key.value], lines[key.value] = _value(value, path, known), line
+    return made
 
 
-def _by_option(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
-    """Returns the values by the options' names; the file may have those of flags."""
-    known = recipe_options()
+def _by_option(
+    values: Mapping[str, Any], path: str, of_data_set: bool
+) -> dict[str, Any]:
+    """Returns the checked values by the names of options, which may be those of flags.
+
+    Only the recipe of a data set has options that no flag gives.
+    """
+    known = {
+        n: o for n, o in recipe_options().items() if of_data_set or not o.is_carried
+    }
     written: dict[str, str] = {}
-    named = {}
-    for key, value in values.items():
-        text = str(key)
+    named: dict[str, Any] = {}
+    for text, value in values.items():
         name = text.replace("-", "_")
-        if name not in known:
+        option = find_option(known, name)
+        if option is None:
             close = did_you_mean(name, known)
-            hint = "audio-tfrecords record --help lists the options."
+            hint = "audio-tfrecords record --help-all lists the options."
             if close:
                 dashed = close.replace("_", "-")
                 hint = f"Did you mean {dashed if '-' in text else close}?"
             raise InputError(f"{path}: a recipe has no option {text}. {hint}")
-        if name in named:
+        if option.name in named:
             raise InputError(
-                f"{path}: {written[name]} and {text} are the same option. Keep one of "
-                "them."
+                f"{path}: {written[option.name]} and {text} are the same option. Keep "
+                "one of them."
             )
-        named[name], written[name] = value, text
+        given = option.values.parse(value) if isinstance(value, str) else value
+        try:
+            if given is not None or option.default is not None:
+                option.values.value(option.name, option.values.json(option.name, given))
+        except RecipeError as error:
+            where, problem, got = error.args
+            raise RecipeError(f"{path}: {where}", problem, got) from error.__cause__
+        named[option.name], written[option.name] = given, text
     return named
-
-
-def _checked(name: str, value: Any) -> Any:
-    """Returns an option's value from a file, parsed and checked."""
-    _, option = recipe_options()[name]
-    given = option.values.from_file(value)
-    if given is not None or option.default is not None:
-        option.values.value(name, option.values.json(name, given))
-    return given

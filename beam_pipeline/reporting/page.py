@@ -209,8 +209,8 @@ def _describe_data_set(metadata: Metadata) -> dict[str, Any]:
     asked: Mapping[str, float] = {}
     if metadata.recipe is not None:
         options, recipe = recipe_options(), values["recipe"]
-        given = {n: v for n, v in recipe.items() if v != options[n][1].default}
-        asked = metadata.recipe.splits.hashed_shares() or {}
+        given = {n: v for n, v in recipe.items() if v != options[n].default}
+        asked = metadata.recipe.hashed_shares() or {}
     return {
         "metadata": values,
         "given": given,

@@ -104,7 +104,7 @@ def choose_blocks(
     times : int
     work : ShardWork
     """
-    draw = np.random.default_rng([0, recipe.shards.seed & (1 << 63) - 1])
+    draw = np.random.default_rng([0, recipe.seed & (1 << 63) - 1])
     chosen = np.sort(draw.choice(total, min(sample, total), replace=False))
     before = 0
     for work in works:
@@ -112,8 +112,8 @@ def choose_blocks(
             first = before + segment.position
             inside = chosen[(first <= chosen) & (chosen < first + segment.examples)]
             clip = segment.clip
-            channels = clip.channels if recipe.audio.channels == "keep" else 1
-            length = 4 * channels * window_frames(clip, recipe.windows)
+            channels = clip.channels if recipe.channels == "keep" else 1
+            length = 4 * channels * window_frames(clip, recipe)
             size = max(1, BLOCK_BYTES // length)
             for number, times in Counter(((inside - first) // size).tolist()).items():
                 at = number * size
@@ -177,7 +177,7 @@ def _measure(
     clips.
     """
     poison_clips = read_poison_clips(job.work_folder)
-    path = os.path.join(folder, "sample" + suffix_for(job.recipe.shards.compression))
+    path = os.path.join(folder, "sample" + suffix_for(job.recipe.compression))
     shard, segments = work.task
     starts = [segment.position for segment in segments]
     taken = np.zeros((len(segments), 3))

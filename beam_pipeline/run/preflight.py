@@ -29,8 +29,8 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, check_copies
 from beam_pipeline.plan.poison_clips import read_poison_clips
-from beam_pipeline.recipe.clip_sections import LABEL_SOURCES
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import LABEL_SOURCES
 from beam_pipeline.storage.private_folder import temporary_folder
 
 if TYPE_CHECKING:
@@ -278,9 +278,9 @@ def check_transforms(
     from beam_pipeline.run.workers import Workers
 
     check_label_column(recipe, inputs)
-    shares = recipe.splits.hashed_shares()
+    shares = recipe.hashed_shares()
     named = [entry.split for entry in inputs if entry.split]
-    check_copies(recipe.augmentation.copies, shares or named)
+    check_copies(recipe.copies, shares or named)
     rows = (row for row in list_sources(inputs, recipe) if row is not None)
     first = list(islice(rows, FIRST_ROWS))
     # These would read whole clips.
@@ -295,10 +295,10 @@ def check_transforms(
     if clip is None:
         return
     labels = set() if clip.label is None else {clip.label}
-    if recipe.events.source is not None:
+    if recipe.events is not None:
         # This clip may have no event.
         labels = {event.label for event in clip.events} or {"?"}
-        labels.update(named_no_event(recipe.events))
+        labels.update(named_no_event(recipe))
     rate, channels = clip.sample_rate_hz, clip.channels
     corpus = Corpus(
         tuple(sorted(labels)),
@@ -324,8 +324,8 @@ def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
     The recipe itself does not check this: the metadata of data sets that exist may have
     both, and must stay readable.
     """
-    label_from = recipe.labels.label_from
-    if recipe.events.source is None or label_from in LABEL_SOURCES:
+    label_from = recipe.label_from
+    if recipe.events is None or label_from in LABEL_SOURCES:
         return
     if any(e.table is not None and label_from in e.table.names for e in inputs):
         raise RecipeError(

@@ -2,7 +2,8 @@
 
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
 window, the same bytes in any block. Read :mod:`.base` first: it defines what a
-transform is. Parameters are fields of frozen dataclasses, declared as in :mod:`.parameters`.
+transform is. Parameters are fields of frozen dataclasses, declared as in
+:mod:`.parameters`.
 
 ::
 

@@ -38,10 +38,8 @@ from beam_pipeline.plan.clips import Clip, Reject, window_frames
 from beam_pipeline.plan.poison_clips import DECODE, NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.segments import Segment, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
-from beam_pipeline.recipe.example_sections import Audio
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import VALID_FRAMES
-from beam_pipeline.recipe.window_section import Windows
+from beam_pipeline.recipe.sections import VALID_FRAMES, Windows
 from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import (
     BY_KEEP,
@@ -169,7 +167,7 @@ def decode_audio(
     decode = partial(_decode_segment, work, recipe, poison_clips)
     for segment in work.task.segments:
         starts, copies = locate_examples(segment, recipe)
-        begin = partial(_begin_read, segment, starts, inputs, recipe.windows)
+        begin = partial(_begin_read, segment, starts, inputs, recipe)
         ahead.append((segment, starts, copies, _begun(begin)))
         if len(ahead) > CLIPS_AHEAD:
             yield from decode(*ahead.popleft())
@@ -211,9 +209,9 @@ def _decode_segment(
     copies: Integers,
     begin: Begin,
 ) -> Iterator[FrameBlock]:
-    clip, audio, windows = segment.clip, recipe.audio, recipe.windows
+    clip = segment.clip
     poison_clip = poison_clips.recorded(clip)
-    length = window_frames(clip, windows)
+    length = window_frames(clip, recipe)
     planned = WindowRows.of(starts, np.minimum(length, clip.frames - starts), copies)
     done = 0
 
@@ -233,7 +231,7 @@ def _decode_segment(
                 raise poison_clip.to_error()
 
         def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-            return _read_stretches(clip, starts, begin(), audio, windows)
+            return _read_stretches(clip, starts, begin(), recipe)
 
         for block, frames in retried(read, clip.filepath):
             until = done + len(block)
@@ -249,15 +247,14 @@ def _read_stretches(
     clip: Clip,
     starts: Integers,
     source: str | BinaryIO,
-    audio: Audio,
-    windows: Windows,
+    recipe: Recipe,
 ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
     """Yields the starts of some windows, and the frames from the first start on."""
-    length = window_frames(clip, windows)
-    channels = clip.channels if audio.channels == "keep" else 1
+    length = window_frames(clip, recipe)
+    channels = clip.channels if recipe.channels == "keep" else 1
     Marks.mark(clip, DECODE)
-    with files.closing(source), open_clip(source, clip, audio) as decoder:
-        reader = step_clip(decoder, clip, audio)
+    with files.closing(source), open_clip(source, clip, recipe) as decoder:
+        reader = step_clip(decoder, clip, recipe)
         changed = files.modified_ns(source) != clip.modified_ns
         if changed and clip.modified_ns:
             raise UnreadableAudio(clip.filepath, "changed after its header was read")
@@ -286,12 +283,11 @@ def read_windows(
     """
     segment = Segment(clip, 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
-    windows, audio = recipe.windows, recipe.audio
-    length = window_frames(clip, windows)
+    length = window_frames(clip, recipe)
 
     def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-        source = _begin_read(segment, starts, inputs, windows)
-        return _read_stretches(clip, starts, source, audio, windows)
+        source = _begin_read(segment, starts, inputs, recipe)
+        return _read_stretches(clip, starts, source, recipe)
 
     for block, frames in retried(read, clip.filepath):
         yield block, slice_windows(frames, int(block[0]), block, length)

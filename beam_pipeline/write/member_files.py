@@ -33,7 +33,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.parameters import check_choice, check_whole
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, MEMBER_BYTES
 from beam_pipeline.recipe.fields import check_one_of
-from beam_pipeline.recipe.values import COMPRESSIONS, GZIP
+from beam_pipeline.recipe.sections import COMPRESSIONS, GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import MemberWriter, compress_member
 from beam_pipeline.storage.tfrecord import (

@@ -24,15 +24,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from beam_pipeline.api import plan, record
 from beam_pipeline.cli.given_flags import given_options
 from beam_pipeline.cli.main import parse_flags
+from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.listing import list_sources, survey
 from beam_pipeline.inputs.sources import locate, resolve_inputs
 from beam_pipeline.recipe.canonical import split_options
+from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.run.engine import quiet_beam
 
 # Options about manifests and splits, which a sample of files does not have.
@@ -181,7 +183,7 @@ def core_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def measure(inputs: Sequence[str], options: dict[str, Any], budget_s: float) -> float:
+def measure(inputs: Sequence[str], recipe: Recipe, budget_s: float) -> float:
     """Returns how many seconds of audio a core records in a second.
 
     Records more and more windows of the first clips. The time for one window is
@@ -192,7 +194,6 @@ def measure(inputs: Sequence[str], options: dict[str, Any], budget_s: float) -> 
     InputError
         If there is nothing to record.
     """
-    recipe, _ = split_options(None, options)
     resolved = survey(resolve_inputs(list(inputs)), recipe)
     rows = list_sources(resolved, recipe)
     sample = [
@@ -201,14 +202,17 @@ def measure(inputs: Sequence[str], options: dict[str, Any], budget_s: float) -> 
     ]
     if not sample:
         raise InputError(f"There is no audio file in {', '.join(inputs)}.")
-    options = {n: v for n, v in options.items() if n not in OF_TABLES}
-    options |= {"label_from": "none", "max_rejected": "100%", "workers": 1}
-    most = options.pop("num_elems", None) or sys.maxsize
+    most = recipe.num_elems or sys.maxsize
+    of_tables = {name: recipe_options()[name].default for name in OF_TABLES}
+    recipe = recipe.replace(**of_tables, label_from="none")  # type: ignore[arg-type]
 
     def record_some(windows: int) -> Sample:
         with tempfile.TemporaryDirectory(prefix="audio-tfrecords-cost-") as folder:
             before, started = core_seconds(), time.monotonic()
-            metadata = record(sample, f"{folder}/records", **options, num_elems=windows)
+            metadata = record(
+                sample, f"{folder}/records", recipe=recipe, num_elems=windows,
+                max_rejected="100%", workers=1,
+            )  # fmt: skip
             splits = metadata.splits.values()
             return Sample(
                 sum(split.examples for split in splits),
@@ -251,8 +255,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = given_options(args)
         with quiet_beam():
-            summary, _ = plan(args.input, **options)
-            speed = measure(args.input, options, SAMPLE_SECONDS)
+            summary, _ = plan(args.input, recipe=args.recipe, **options)
+            recipe, _ = split_options(given_recipe(args.recipe), options)
+            speed = measure(args.input, recipe, SAMPLE_SECONDS)
     except AudioTFRecordsError as error:
         print(f"cost.py: {error}", file=sys.stderr)
         return error.exit_status

@@ -92,7 +92,7 @@ def test_numbers_of_examples():
 )
 def test_copies_are_for_training(split, copies):
     recipe = Recipe(win_len=1, copies=2, augment="noise()")
-    assert copies_in(recipe.augmentation.copies, split) == copies
+    assert copies_in(recipe.copies, split) == copies
 
 
 @pytest.mark.runs
@@ -257,7 +257,7 @@ def test_a_plan_counts_copies(corpus):
 def test_the_recipe_of_the_metadata_repeats_the_data_set(corpus, tmp_path):
     options = {"win_len": 100, "copies": 1, "augment": "noise", "keep": "energy"}
     first = record(str(corpus), str(tmp_path / "a"), **options)
-    assert first.recipe.windows.keep == "energy(above_db=-60.0)"
+    assert first.recipe.keep == "energy(above_db=-60.0)"
     again = Metadata.load(str(tmp_path / "a")).recipe
     second = record(str(corpus), str(tmp_path / "b"), recipe=again, workers=2)
     assert first == second

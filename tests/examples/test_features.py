@@ -511,10 +511,10 @@ def test_a_dtype_that_a_feature_names_is_not_overridden(dtype):
     # The stored recipe names the stored dtype, and stays the same when repeated.
     again, _ = split_options(recipe, {"dtype": "int16"})
     assert again.features == recipe.features
-    specs = feature_set(dtype=dtype, features=recipe.features.expressions).specs
+    specs = feature_set(dtype=dtype, features=recipe.features).specs
     wanted = {"a": dtype, "b": dtype, "c": other, "d": other, "e": other}
     for name, stored in wanted.items():
-        assert recipe.features.expressions[name].endswith(f"identity(dtype='{stored}')")
+        assert recipe.features[name].endswith(f"identity(dtype='{stored}')")
         assert specs[name].dtype == stored
 
 

@@ -117,7 +117,7 @@ def test_less_than_a_frame_is_refused(options, field, value, facts, tmp_path):
 
 def test_plan_of_a_recipe_has_its_other_options():
     recipe = Recipe(win_len=4, tail="pad", max_windows=3, random_starts=True)
-    assert WindowPlan.of(recipe.windows, 8000, 100) == WindowPlan(4, 4, "pad", 3, True)
+    assert WindowPlan.of(recipe, 8000, 100) == WindowPlan(4, 4, "pad", 3, True)
 
 
 def every_start(frames, plan):

@@ -775,12 +775,12 @@ def test_no_split_is_empty_if_there_are_groups_enough(speakers, tmp_path):
     options = {"splits": "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1", "group_by": "speaker"}
     recipe, found = splits_by(speakers, tmp_path / "a", **options)
     assert set(found.values()) == set("abcdefgh")
-    assert recipe.splits.moves
+    assert recipe.split_moves
     again, same = splits_by(speakers, tmp_path / "b", recipe=recipe)
     assert (same, again) == (found, recipe)
     options["splits"] = "a=1,b=1"
     recipe, _ = splits_by(speakers, tmp_path / "c", **options)
-    assert recipe.splits.moves == {}
+    assert recipe.split_moves == {}
 
 
 @pytest.mark.runs
@@ -790,7 +790,7 @@ def test_fewer_groups_than_splits_stay_where_the_hash_puts_them(speakers, tmp_pa
     _, of_hash = splits_by(speakers, tmp_path / "b", split_moves={}, **options)
     assert found == of_hash
     assert len(set(found.values())) < 3
-    assert recipe.splits.moves == {}  # so none moves when there are more groups
+    assert recipe.split_moves == {}  # so none moves when there are more groups
 
 
 @pytest.mark.runs

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.recipe.clip_sections import Splits
-from beam_pipeline.recipe.fields import parse_shares
-from beam_pipeline.recipe.moved_groups import moved_key, moves_text, parse_moves
+from beam_pipeline.recipe.fields import moved_key, moves_text, parse_moves, parse_shares
+from beam_pipeline.recipe.sections import Splits
 from tests.raising import raises
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
@@ -97,12 +96,12 @@ def test_only_a_moved_group_is_in_another_split(key, split):
 )  # fmt: skip
 def test_what_is_no_move(text):
     with raises(RecipeError, "split_moves"):
-        Splits(shares={"a": 1.0}, moves=parse_moves("split_moves", text))
+        Splits(splits={"a": 1.0}, split_moves=parse_moves("split_moves", text))
 
 
 def test_moves_need_splits():
     with raises(RecipeError, "split_moves"):
-        Splits(moves={1: "a"})
-    assert Splits(column="part").are_decided()
-    assert not Splits(folds=2, stratify=True).are_decided()
-    assert Splits(folds=2, stratify=True, moves={}).are_decided()
+        Splits(split_moves={1: "a"})
+    assert Splits(split_column="part").splits_are_decided()
+    assert not Splits(folds=2, stratify=True).splits_are_decided()
+    assert Splits(folds=2, stratify=True, split_moves={}).splits_are_decided()

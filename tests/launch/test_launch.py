@@ -293,7 +293,6 @@ VALUES = {
     "folds": (["5"], ["0", "x"]),
     "group_by": (["speaker", "ship,day"], ["", "a,"]),
     "stratify": (["true", "false", ""], ["yes"]),
-    "split_moves": (["", "a=9k3XnQ2b", "a=9k3XnQ2bAAEgf0zu,b=-Zq01x_v"], ["a", "a=1"]),
     "fingerprint": (["true", "false", ""], ["yes"]),
     "sample_rate": (["16000"], ["0", "16k", "-1", "16000.5"]),
     "channels": (["mix", "keep", "0", "12"], ["left", "-1", "1.5"]),

@@ -33,8 +33,8 @@ from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.values import allowed_rejects
 from beam_pipeline.storage.gzip_members import Members
 from beam_pipeline.storage.pages import PageWriter
 from beam_pipeline.write.observations import Observations

@@ -154,15 +154,15 @@ def test_an_engine_makes_the_same_plan(tmp_path, kind):
 
 def windows_of(rows, recipe):
     """Each split's windows in order, from the recipe's definition alone."""
-    splitter = Splitter.of(recipe.splits)
+    splitter = Splitter.of(recipe)
     found = {}
     for row, values in enumerate(rows):
         split = "records"
         if splitter is not None:
             # Without `group_by`, the folder's real path names the group.
-            split = splitter.split_of(group_key(recipe.shards.seed, values["who"]))
+            split = splitter.split_of(group_key(recipe.seed, values["who"]))
         name = values["path"]
-        key = row if recipe.shards.order == "listed" else clip_key(0, name, 0)
+        key = row if recipe.order == "listed" else clip_key(0, name, 0)
         windows = values["frames"] // 100
         clips = found.setdefault(split, [])
         clips.append((key, row, [(name, k) for k in range(windows)]))
@@ -207,8 +207,8 @@ def test_shards_hold_every_window_once_in_order(tmp_path, count, options):
         numbers, contents = zip(*shards, strict=True)
         assert numbers == tuple(range(len(shards)))
         together = [window for windows in contents for window in windows]
-        assert together == wanted[split][: recipe.shards.num_elems]
-        size = recipe.shards.elements_per_file
+        assert together == wanted[split][: recipe.num_elems]
+        size = recipe.elements_per_file
         if size is not None:
             assert {len(windows) for windows in contents[:-1]} <= {size}
 

@@ -17,8 +17,7 @@ from beam_pipeline.plan.splits import (
     choose_moves,
     tally_groups,
 )
-from beam_pipeline.recipe.fields import parse_shares
-from beam_pipeline.recipe.moved_groups import moved_key
+from beam_pipeline.recipe.fields import moved_key, parse_shares
 from beam_pipeline.recipe.recipe import Recipe
 
 SHARES = "train=8,eval=1,test=1"
@@ -223,7 +222,7 @@ def test_many_groups_are_balanced_among_the_movable_ones(monkeypatch):
 def splits_by_hash(groups, **options):
     """The split of each group, and which groups were moved."""
     recipe = Recipe(win_len=1, **options)
-    splitter = Splitter(recipe.splits.hashed_shares())
+    splitter = Splitter(recipe.hashed_shares())
     tally = tally_groups([map(clip_of, groups)], recipe)
     moves = choose_moves(tally, recipe) or {}
     keys = {group: group_key(0, group) for group in groups}

@@ -103,7 +103,7 @@ def test_strips_are_worth_a_seek_and_many_in_a_shard(options, shard, walk, examp
     recipe = Recipe(order="mixed", elements_per_file=shard, **options)
     assert strip_examples(recipe, "train", shard, walk) == examples
     layout = ShardLayout.of("train", 100_000, 10, recipe, longest_walk=walk)
-    assert (layout.strip, layout.seed) == (examples, recipe.shards.seed)
+    assert (layout.strip, layout.seed) == (examples, recipe.seed)
     small = ShardLayout.of("train", shard // 2 + 1, 10, recipe)  # it is one shard
     assert small.strip == strip_examples(recipe, "train", shard // 2 + 1, 0)
     assert ShardLayout.of("train", 0, 10, recipe).strip is None

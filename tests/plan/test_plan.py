@@ -218,7 +218,7 @@ def test_clip_keys_differ_by_seed_name_and_input():
 
 
 def in_order(clips, recipe):
-    buckets = Buckets(recipe.shards)
+    buckets = Buckets(recipe)
     buckets.add(clips)
     with closing(buckets):
         return [one for placed in buckets.placed() for one in placed.clips]
@@ -235,11 +235,11 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
     clips = [
         clip(step * i, i % 3, split=("train", "test")[i % 5 == 0]) for i in range(count)
     ]
-    wanted = sorted(clips, key=lambda c: (c.split, order_key(c, recipe.shards), c.row))
+    wanted = sorted(clips, key=lambda c: (c.split, order_key(c, recipe), c.row))
     random.shuffle(clips)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "CLIPS_HELD", held)
-        buckets = Buckets(recipe.shards)
+        buckets = Buckets(recipe)
         for start in range(0, count, 7):
             buckets.add(clips[start : start + 7])
         for _ in range(2):  # they can be read again
@@ -249,9 +249,7 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
             for part in placed:
                 assert part.first_window == before[part.split]
                 before[part.split] += sum(one.examples for one in part.clips)
-                assert {bucket_of(one, recipe.shards) for one in part.clips} == {
-                    part.bucket
-                }
+                assert {bucket_of(one, recipe) for one in part.clips} == {part.bucket}
             assert before == buckets.examples
         assert len({(part.split, part.bucket) for part in placed}) == len(placed)
         buckets.close()
@@ -259,14 +257,14 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
 
 def test_listed_buckets_are_stretches_of_the_listing():
     rows = [0, ROWS_PER_LISTED_BUCKET - 1, ROWS_PER_LISTED_BUCKET]
-    assert [bucket_of(clip(row), LISTED.shards) for row in rows] == [0, 0, 1]
-    assert [order_key(clip(row), LISTED.shards) for row in rows] == rows
+    assert [bucket_of(clip(row), LISTED) for row in rows] == [0, 0, 1]
+    assert [order_key(clip(row), LISTED) for row in rows] == rows
 
 
 def test_shuffled_buckets_have_similar_sizes():
     counts = [0] * (1 << BUCKET_BITS)
     for row in range(25_600):
-        counts[bucket_of(clip(row), SHUFFLED.shards)] += 1
+        counts[bucket_of(clip(row), SHUFFLED)] += 1
     assert 50 < min(counts) < 100 < max(counts) < 150
 
 

@@ -439,7 +439,7 @@ def synthetic(folder, rows, fingerprint=False):
         {**defaults, "path": f"{at}.wav", "file": at, "index": at, **row}
         for at, row in enumerate(rows)
     ]
-    names = manifest_fields(recipe.audio)
+    names = manifest_fields(recipe)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in names.items()])
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(filled, schema), folder / "manifest.parquet")

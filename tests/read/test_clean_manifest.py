@@ -22,7 +22,7 @@ from beam_pipeline.inputs.column_types import ColumnType
 from beam_pipeline.inputs.own_manifest import is_own_manifest, part_in_seconds
 from beam_pipeline.inputs.part_columns import PartColumns
 from beam_pipeline.read.clean_manifest import components_of, write_clean_manifest
-from beam_pipeline.recipe.example_sections import Audio
+from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound

@@ -187,7 +187,7 @@ def test_short_clips_follow_their_own_rule(tmp_path):
     (example,) = open_records(tmp_path / "out")
     assert example["win_start_idx"] == 0
     assert not example["signal"][400:].any()
-    assert Metadata.load(tmp_path / "out").recipe.windows.at == "events"
+    assert Metadata.load(tmp_path / "out").recipe.windows_at == "events"
 
 
 @pytest.mark.runs

@@ -125,7 +125,7 @@ def test_each_run_skips_what_all_before_it_hold(root: Path) -> None:
 def test_a_recipe_decides_the_splits_of_groups(root: Path) -> None:
     """Three training speakers stay in train: nothing is balanced again."""
     before = held(root / "first")
-    assert Metadata.load(root / "first").recipe.splits.moves == {}  # the hash fills all
+    assert Metadata.load(root / "first").recipe.split_moves == {}  # the hash fills all
     train = {path for path, (split, _) in before.items() if split == "train"}
     speakers = sorted({Path(path).name.partition("_")[0] for path in train})[:3]
     assert len(speakers) == 3

@@ -210,7 +210,7 @@ def test_another_process_has_no_code(ran, monkeypatch, capsys):
     assert_names(capsys.readouterr().err, "Loud", "--keep")
     (text,) = {
         value
-        for name, value in Metadata.load(own).recipe.features.expressions.items()
+        for name, value in Metadata.load(own).recipe.features.items()
         if name == "first"
     }
     with raises(RecipeError, "feature", text, naming="first"):
@@ -235,7 +235,7 @@ def test_what_is_pickled_brings_the_code(ran, monkeypatch):
     assert level(windows, 10).tolist() == [10.0, 10.0]
     recipe = loaded(0)
     assert recipe == Metadata.load(folder / "own").recipe
-    level = parse_transform(recipe.features.expressions["level"])
+    level = parse_transform(recipe.features["level"])
     assert level(windows, 10).tolist() == [10.0, 10.0]
     again = pickle.loads(pickle.dumps(own_code.ByValue((level,))))
     assert again == (level,)

@@ -96,7 +96,7 @@ def test_the_same_command_finds_a_finished_data_set(sounds, tmp_path, rate):
 def test_the_examples_are_those_of_shuffled_clips(sounds, mixed, tmp_path):
     record(sounds, tmp_path / "out", **{**OPTIONS, "order": "shuffled"})
     one, other = (Metadata.load(folder) for folder in (mixed, tmp_path / "out"))
-    assert one.recipe.shards.are_mixed
+    assert one.recipe.examples_are_mixed
     for split, entry in one.splits.items():
         wanted = list(examples(tmp_path / "out", split))
         found = list(examples(mixed, split))

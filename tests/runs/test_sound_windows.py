@@ -174,7 +174,7 @@ def test_a_placement_of_one_s_own(sounds, tmp_path):
     metadata = record(
         sounds / "b", tmp_path / "out", win_len=4000, hop=1000, windows_at=placement
     )
-    assert metadata.recipe.windows.at == placement.replace("()", "(wrong='')")
+    assert metadata.recipe.windows_at == placement.replace("()", "(wrong='')")
     assert len(open_records(tmp_path / "out").of_clip("silent.wav")) == 2
     assert verify(tmp_path / "out", deep=True, input=sounds / "b") == []
     for wrong in ("raises", "exits", "beyond", "backward", "flat", "floats"):

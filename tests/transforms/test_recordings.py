@@ -242,7 +242,7 @@ def test_shards_blocks_and_workers_do_not_change_a_copy(
     for one, other in zip(a, b, strict=True):
         np.testing.assert_array_equal(one["signal"], other["signal"])
     recipe = Metadata.load(str(tmp_path / "a")).recipe
-    assert recipe.augmentation.augment.count(hash_sounds(str(rooms))) == 2
+    assert recipe.augment.count(hash_sounds(str(rooms))) == 2
     # The recipe repeats the data set, as long as the folder is the same.
     again = {"recipe": recipe, "overwrite": True}
     first = Metadata.load(str(tmp_path / "a"))
