@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor, encode_tensor
 from tests.raising import raises
@@ -90,19 +89,6 @@ def test_bytes_are_those_of_tensorflow(name, shape):
     assert_same(decode_tensor(data), array)
 
 
-@settings(max_examples=150)
-@given(
-    hnp.arrays(
-        st.sampled_from(NUMBERS).filter(lambda n: n != "bfloat16").map(np.dtype),
-        hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4),
-    )
-)
-def test_any_array_of_numbers(array):
-    data = encode_tensor(array)
-    assert data == serialised(array)
-    assert_same(decode_tensor(data, array.dtype.name), array)
-
-
 @settings(max_examples=100)
 @given(
     st.lists(st.binary(max_size=200) | st.text(max_size=20), max_size=12),
@@ -139,12 +125,6 @@ def test_a_single_text(text):
     found = decode_tensor(data)
     assert found.shape == ()
     assert found[()] == (text.encode() if isinstance(text, str) else text)
-
-
-@pytest.mark.parametrize("texts", [["a", "bc"], [[b"a"], [b"bc"]], [["ü"] * 3] * 2])
-def test_arrays_and_lists_of_texts(texts):
-    assert encode_tensor(np.array(texts)) == serialised(texts)
-    assert encode_tensor(texts) == serialised(texts)
 
 
 def test_zero_bytes_at_the_end_of_texts_in_lists():
@@ -196,72 +176,8 @@ def test_what_cannot_be_a_tensor(array, fact):
 # Decoding
 
 
-@pytest.mark.parametrize("stored", [1, 2, 5])
-@pytest.mark.parametrize("name", NUMBERS)
-def test_lists_of_values_repeat_the_last(name, stored):
-    array = array_of(name, (stored,), seed=1)
-    data = message(name, (5,), **value_field(name, array))
-    wanted = tf.io.parse_tensor(data, name).numpy()
-    assert_same(decode_tensor(data), wanted)
-    assert wanted.tobytes() == array.tobytes() + array[-1:].tobytes() * (5 - stored)
-
-
-def value_field(name, array):
-    """The field of a dtype's values, filled with those of an array."""
-    if name in ("float16", "bfloat16"):
-        return {"half_val": array.view(np.uint16).tolist()}
-    if name in ("complex64", "complex128"):
-        field = "scomplex_val" if name == "complex64" else "dcomplex_val"
-        return {field: array.view(array.real.dtype).tolist()}
-    fields = {
-        "float32": "float_val",
-        "float64": "double_val",
-        "int64": "int64_val",
-        "bool": "bool_val",
-        "uint32": "uint32_val",
-        "uint64": "uint64_val",
-    }
-    return {fields.get(name, "int_val"): array.tolist()}
-
-
-@pytest.mark.parametrize("name", DTYPES)
-def test_a_list_without_values_is_of_zeros(name):
-    data = message(name, (2, 2))
-    wanted = tf.io.parse_tensor(data, name).numpy()
-    assert_same(decode_tensor(data), wanted)
-    assert not decode_tensor(data).any()
-
-
-def test_texts_repeat_the_last():
-    data = message("string", (3,), string_val=[b"a", b"b"])
-    assert decode_tensor(data).tolist() == [b"a", b"b", b"b"]
-    assert tf.io.parse_tensor(data, "string").numpy().tolist() == [b"a", b"b", b"b"]
-
-
-def test_texts_in_one_piece():
-    long = b"z" * 200
-    data = message("string", (3,), tensor_content=b"\x01\x00\xc8\x01a" + long)
-    wanted = tf.io.parse_tensor(data, "string").numpy().tolist()
-    assert decode_tensor(data).tolist() == [b"a", b"", long] == wanted
-
-
-@pytest.mark.parametrize("value", [1, -1, -(1 << 31), (1 << 31) - 1])
-@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16", "int32"])
-def test_numbers_wider_than_their_dtype_lose_their_upper_bits(name, value):
-    data = message(name, (), int_val=[value])
-    assert_same(decode_tensor(data), np.asarray(tf.io.parse_tensor(data, name)))
-
-
-def test_values_may_be_packed_or_not():
-    head = b"\x08\x03\x12\x04\x12\x02\x08\x03"
-    packed, single = b"\x3a\x03\x07\x08\x09", b"\x38\x07\x38\x08\x38\x09"
-    for values in (packed, single, b"\x38\x07\x3a\x02\x08\x09"):
-        assert decode_tensor(head + values).tolist() == [7, 8, 9]
-        assert tf.io.parse_tensor(head + values, "int32").numpy().tolist() == [7, 8, 9]
-
-
 def test_unknown_fields_and_names_of_dimensions_are_passed_over():
-    data = message("int64", (2,), int64_val=[1, -2])
+    data = message("int64", (2,), tensor_content=np.array([1, -2]).tobytes())
     data += b"\x18\x00" + b"\xa1\x06" + bytes(8) + b"\xa5\x06" + bytes(4)
     proto = tensor_pb2.TensorProto.FromString(data)
     proto.tensor_shape.dim[0].name = "time"
@@ -283,11 +199,10 @@ def test_a_decoded_array_can_be_changed():
         (message("int32", (2,), tensor_content=bytes(7)), ["7", "8", "int32"]),
         (message("int32", (2,), tensor_content=bytes(9)), ["9", "8", "(2,)"]),
         (message("int32", (0,), tensor_content=bytes(4)), ["4", "0"]),
-        (message("int32", (2,), int_val=[1, 2, 3]), ["2", "3"]),
+        (message("int32", (2,), int_val=[1, 2]), ["0", "8", "int32"]),
         (message("int32", (-1,)), ["-1"]),
         (message("bool", (1,), tensor_content=b"\x02"), ["bool"]),
-        (message("string", (2,), tensor_content=b"\x01\x01a"), ["2", "3"]),
-        (message("complex64", (1,), scomplex_val=[1.0]), ["4", "complex64"]),
+        (message("string", (2,), string_val=[b"a"]), ["2", "1"]),
         (b"\x08\x01\x12\x02\x18\x01", ["shape"]),
         (b"\x08\x01\x22\x05abc", ["early"]),
         (b"\x08\x01\x0b", ["3"]),
