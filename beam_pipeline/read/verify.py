@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -42,6 +43,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.hashing import json_sha256
+from beam_pipeline.read.choices import check_number
 from beam_pipeline.read.members import ExamplePlaces, MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.read.sizes import usable_cores
@@ -107,24 +109,17 @@ def verify(
     VerificationError
         If the metadata are damaged.
     """
-    for option, value in (("sample", sample), ("seed", seed)):
-        if value < 0:
-            raise OptionError(option, "must not be negative", value)
+    check_number("sample", sample)
+    check_number("seed", seed)
     if input is not None and not deep:
         raise OptionError("input", "needs `deep`")
     if not isinstance(folder, str | os.PathLike):
         open_data_sets(folder)
+        found = partial(verify, deep=deep, input=input, sample=sample, seed=seed)
         return [
             f"{each}: {line}"
             for each in folder
-            for line in verify(
-                each,
-                deep=deep,
-                input=input,
-                sample=sample,
-                seed=seed,
-                functions=functions,
-            )
+            for line in found(each, functions=functions)
         ]
     name = os.fspath(folder)
     metadata = load_metadata(name)

@@ -23,6 +23,7 @@ from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.audit import audit
+from beam_pipeline.read.choices import check_number
 from beam_pipeline.read.example_view import describe_value
 from beam_pipeline.read.show import Sounds
 from beam_pipeline.read.table import examples_of, window_table
@@ -112,8 +113,7 @@ def report(
         If a number is negative, or there is no such split or example.
     """
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
-        if value < 0:
-            raise OptionError(name, "must not be negative", value)
+        check_number(name, value)
     data = open_data_sets(folder)
     metadata = data.metadata
     given = _check_examples(examples or {}, metadata)
@@ -292,7 +292,6 @@ def _describe(
         "copy": int(values.get("copy", 0)),
         "why": sample.why,
         "peak": _finite(sample.peak),
-        "clipped": _finite(sample.clipped),
         "distance": _finite(sample.distance),
         "sound": sound,
         "picture": None if sound else _picture(values, metadata),

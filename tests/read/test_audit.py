@@ -177,37 +177,45 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
     ]
 
 
-@pytest.mark.parametrize(("part", "exit_status"), [("train", 0), ("test", 4)])
-def test_overlapping_parts(tmp_path, planted, part, exit_status):
-    write_melody(tmp_path / "x.wav", 0)
-    rows = [
-        {"path": "x.wav", "part": "train", "kind": "a", "offset_s": 0,
-         "duration_s": 0.5},
-        {"path": "./x.wav", "part": part, "kind": "a", "offset_s": 0.4,
-         "duration_s": 0.5},
-        {"path": "x.wav", "part": "train", "kind": "a", "offset_s": 1,
-         "duration_s": 0.5},
-    ]  # fmt: skip
-    found = planted(rows)
-    across = part == "test"
-    within = {"parts": (0, 1)}
-    assert counts(found) == ({"file": (1, 0), "parts": (1, 0)} if across else within)
-    finding = list(found)[-1]
-    clips = sorted(finding["clips"], key=lambda clip: (clip["split"], clip["start_s"]))
-    assert [(clip["start_s"], clip["end_s"]) for clip in clips] == [
-        (0.4, 0.9), (0.0, 0.5)] if across else [(0.0, 0.5), (0.4, 0.9)]  # fmt: skip
-    assert status(tmp_path / "o") == exit_status
+MELODY, COPY, QUIET = "x.wav", "copy.wav", "quiet.wav"
 
 
-def test_the_whole_file_is_a_part_of_itself(tmp_path, planted):
-    """Records a row without a duration, and a row with the duration of the file."""
-    write_melody(tmp_path / "x.wav", 0)
-    rows = [
-        {"path": "x.wav", "part": "train", "kind": "a", "duration_s": duration}
-        for duration in ("", 2.0)
-    ]
-    assert counts(planted(rows)) == {"audio": (0, 1), "parts": (0, 1)}
-    assert describe_overlaps(tmp_path / "o") == "overlapping parts: 1 within one split"
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        # Parts overlap by 0.1 s, within a split and across splits.
+        ([(MELODY, "a", 0, 0.5), (f"./{MELODY}", "a", 0.4, 0.5), (MELODY, "a", 1, 0.5)],
+         {"parts": (0, 1)}),
+        ([(MELODY, "a", 0, 0.5), (f"./{MELODY}", "b", 0.4, 0.5), (MELODY, "a", 1, 0.5)],
+         {"file": (1, 0), "parts": (1, 0)}),
+        # A row without a duration, and one with that of the file.
+        ([(MELODY, "a", "", ""), (MELODY, "a", "", 2.0)],
+         {"audio": (0, 1), "parts": (0, 1)}),
+        # Equal audio is not listed again as similar audio.
+        ([(MELODY, "a", "", ""), (COPY, "b", "", "")], {"audio": (1, 0)}),
+        ([(MELODY, "a", "", ""), (COPY, "a", "", "")], {"audio": (0, 1)}),
+        # Silence equals only silence of the same length.
+        ([(QUIET, "a", "", 1), ("more.wav", "a", "", ""), (QUIET, "a", 1, 0.5)],
+         {"audio": (0, 1)}),
+    ],
+)  # fmt: skip
+def test_planted_findings(tmp_path, planted, rows, wanted):
+    for name in (MELODY, COPY):
+        write_melody(tmp_path / name, 0)
+    for name, frames in ((QUIET, 32000), ("more.wav", 16000)):
+        soundfile.write(tmp_path / name, np.zeros(frames), 16000)
+    names = ("path", "part", "offset_s", "duration_s")
+    found = planted(
+        [{**dict(zip(names, row, strict=True)), "kind": "k"} for row in rows]
+    )
+    assert counts(found) == wanted
+    assert status(tmp_path / "o") == (4 if found.leaks else 0)
+    clips = {clip["path"] for clip in list(found)[-1]["clips"]}
+    assert clips == {path for path, *_ in rows[:2]}
+    line = "overlapping parts: 1 " + (
+        "across splits" if found.leaks else "within one split"
+    )
+    assert describe_overlaps(tmp_path / "o") == (line if "parts" in wanted else "")
 
 
 def test_record_prints_overlapping_parts(tmp_path, capsys):
@@ -343,27 +351,6 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
     assert "; classes " in double["detail"]
     counts_said = "1 across splits, 1 within one split, 1 with several classes"
     assert f"near-identical audio: {counts_said}" in str(found)
-
-
-@pytest.mark.parametrize(
-    ("frames", "parts", "wanted"),
-    [
-        # Equal audio is not listed again as similar audio.
-        ((None, None), "ab", {"audio": (1, 0)}),
-        ((None, None), "aa", {"audio": (0, 1)}),
-        # Silence equals only silence of the same length.
-        ((16000, 16000, 8000), "aab", {"audio": (0, 1)}),
-    ],
-)
-def test_equal_audio(tmp_path, planted, frames, parts, wanted):
-    for at, count in enumerate(frames):
-        sound = melody(0) if count is None else np.zeros(count)
-        soundfile.write(tmp_path / f"{at}.wav", sound, 16000)
-    rows = [{"path": f"{k}.wav", "part": p, "kind": "a"} for k, p in enumerate(parts)]
-    found = planted(rows)
-    assert counts(found) == wanted
-    assert status(tmp_path / "o") == (4 if found.leaks else 0)
-    assert {path for _, path in paths(next(iter(found)))} == {"0.wav", "1.wav"}
 
 
 def test_clips_without_examples_are_not_in_the_data_set(tmp_path):

@@ -181,7 +181,7 @@ def test_a_damaged_example_is_named_by_file_byte_and_number(folder: Path) -> Non
     whole = path.read_bytes()
     content, expected = bytearray(whole), []
     for number in (2, 7):
-        _, _, span = places.find_one(number)
+        _, span = places.find_one(number)
         content[span.offset + span.size // 2] ^= 255
         expected.append((number, span.offset))
     path.write_bytes(content)
@@ -189,7 +189,7 @@ def test_a_damaged_example_is_named_by_file_byte_and_number(folder: Path) -> Non
     for number, offset in expected:
         assert_names(text, f"train/{path.name}", number, f"byte {offset}")
     assert "metadata.json" not in text
-    _, _, span = places.find_one(5)
+    _, span = places.find_one(5)
     path.write_bytes(whole[: span.offset + 3])
     text = found_in(folder)
     assert_names(text, f"train/{path.name}", len(whole), span.offset + 3)

@@ -74,16 +74,6 @@ def test_any_bit_may_be_the_one_that_differs(bit, count):
     assert smallest(found) == list(range(count))
 
 
-@pytest.mark.parametrize("width", [1, 8, 13, 30, 32])
-def test_bands_are_bits_in_their_order(width):
-    sketches = np.random.default_rng(0).integers(0, 256, (5, 16), np.uint8)
-    columns = np.ascontiguousarray(sketches.view(">u8").astype(np.uint64).T)
-    for first in range(128 - width + 1):
-        bits = np.unpackbits(sketches, axis=1)[:, first : first + width]
-        wanted = [int("".join(map(str, row)), 2) for row in bits]
-        assert similarity._band(columns, first, width).tolist() == wanted
-
-
 @pytest.mark.parametrize("count", [0, 1])
 def test_few_sketches(count):
     found, complete = near_sketches(np.zeros((count, 64), np.uint8), 64)

@@ -75,6 +75,12 @@ def test_a_summary_is_that_of_the_table(tmp_path, monkeypatch, rows, copies):
     assert all(split.left_out["keep"] for split in found.values())
 
 
+EVENTS = {
+    "events": "events.csv", "event_targets": "class", "no_event": "drop",
+    "event_overlap": 0.01,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -83,31 +89,23 @@ def test_a_summary_is_that_of_the_table(tmp_path, monkeypatch, rows, copies):
         {"max_windows": 3, "random_starts": True},
         {"num_elems": 11},
         {"copies": 2, "augment": "random_gain()", "num_elems": 17},
+        {"hop": 250, **EVENTS},
     ],
+    ids=str,
 )
-def test_the_plan_says_how_much_audio_there_will_be(tmp_path, options):
-    write_corpus(tmp_path / "in", frames=2222)
+def test_the_plan_says_how_much_audio_there_will_be(tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    sounds = write_corpus(tmp_path / "in", frames=2222)
+    rows = [
+        f"{name},{start},{start + 0.05},owl" for name in sounds for start in (0, 0.2)
+    ]
+    (tmp_path / "events.csv").write_text("\n".join(["path,start_s,end_s,label", *rows]))
     chosen = {"win_len": 500, "tail": "pad", "splits": "train=.6,test=.4", **options}
     summary, _ = plan(tmp_path / "in", **chosen)
     record(tmp_path / "in", tmp_path / "out", **chosen)
-    found = compare(str(tmp_path / "out"))
-    for split, windows in found.items():
+    for split, windows in compare(str(tmp_path / "out")).items():
         assert windows.audio_s == pytest.approx(summary.audio_seconds(split))
-
-
-def test_the_plan_counts_windows_with_events_alone(tmp_path):
-    write_sound(tmp_path / "in" / "a.wav", 10_000)
-    events = tmp_path / "events.csv"
-    events.write_text("path,start_s,end_s,label\na.wav,0.1,0.2,owl\na.wav,1,1.01,owl\n")
-    chosen = {
-        "win_len": 500, "hop": 250, "events": str(events), "event_targets": "class",
-        "no_event": "drop", "event_overlap": 0.01,
-    }  # fmt: skip
-    summary, _ = plan(tmp_path / "in", **chosen)
-    record(tmp_path / "in", tmp_path / "out", **chosen)
-    found = compare(str(tmp_path / "out"))["records"]
-    assert found.audio_s == pytest.approx(summary.audio_seconds("records"))
-    assert 0 < found.audio_s < 1
+        assert bool(windows.left_out) == ("events" in options)
 
 
 def test_hours_of_windows_that_overlap_and_pad(tmp_path):

@@ -228,15 +228,6 @@ def test_fewer_sounds_where_there_is_less_room(mess: Path, tmp_path: Path) -> No
     assert none["problems"]
 
 
-def test_errors_name_flags(mess: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["report", str(mess / "out")]
-    assert main([*words, "--examples", "test:999"]) == 2
-    assert capsys.readouterr().err.startswith("audio-tfrecords: --examples: must ")
-    with pytest.raises(SystemExit):
-        main([*words, "--clips", "-1"])
-    assert "argument --clips: must " in capsys.readouterr().err
-
-
 def test_given_examples_come_first(mess: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.html"
     words = ["report", str(mess / "out"), "--output", str(path), "--clips", "5"]
@@ -250,19 +241,6 @@ def test_given_examples_come_first(mess: Path, tmp_path: Path) -> None:
     # More of them than clips: all are shown, and no others.
     report(mess / "out", path, clips=0, examples={"test": range(4)})
     assert [sample["number"] for sample in contents(path)["samples"]] == [0, 1, 2, 3]
-
-
-def test_examples_that_do_not_exist(mess: Path, tmp_path: Path) -> None:
-    count = len(open_records(mess / "out", "test"))
-    for given, wrong in (
-        ({"eval": [0]}, "eval"), ({"test": [count]}, count), ({"test": [-1]}, -1),
-    ):  # fmt: skip
-        with raises(OptionError, "examples", naming=wrong):
-            report(mess / "out", tmp_path / "a.html", examples=given)
-    report(mess / "out", tmp_path / "a.html", examples={"test": [count - 1]})
-    for text in ("test", "test:", "test:a", "12"):
-        with raises(OptionError, "examples", naming=text):
-            parse_examples([text])
 
 
 def test_spectra_alone_are_drawn_or_decoded_again(tmp_path: Path) -> None:
@@ -341,16 +319,34 @@ def test_data_sets_of_elements(tmp_path: Path) -> None:
     assert shown["audio"] == {}
 
 
-def test_wrong_calls(mess: Path, tmp_path: Path) -> None:
+def test_wrong_calls(
+    mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, count = tmp_path / "a.html", len(open_records(mess / "out", "test"))
+    for given, wrong in (
+        ({"eval": [0]}, "eval"), ({"test": [count]}, count), ({"test": [-1]}, -1),
+    ):  # fmt: skip
+        with raises(OptionError, "examples", naming=wrong):
+            report(mess / "out", page, examples=given)
+    for text in ("test", "test:", "test:a", "12"):
+        with raises(OptionError, "examples", naming=text):
+            parse_examples([text])
     with raises(InputError, naming=[tmp_path / "none", "metadata.json"]):
-        report(tmp_path / "none", tmp_path / "a.html")
+        report(tmp_path / "none", page)
     with raises(OptionError, "clips"):
-        report(mess / "out", tmp_path / "a.html", clips=-1)
+        report(mess / "out", page, clips=-1)
     broken = shutil.copytree(mess / "out", tmp_path / "out")
     (broken / "manifest.parquet").write_bytes(b"")
     with raises(InputError, naming="manifest.parquet"):
-        report(broken, tmp_path / "a.html")
-    assert not (tmp_path / "a.html").exists()
+        report(broken, page)
+    words = ["report", str(mess / "out"), "--output", str(page)]
+    assert main([*words, "--examples", "test:999"]) == 2
+    assert capsys.readouterr().err.startswith("audio-tfrecords: --examples: must ")
+    with pytest.raises(SystemExit):
+        main([*words, "--clips", "-1"])
+    assert "argument --clips: must " in capsys.readouterr().err
+    assert not page.exists()
+    report(mess / "out", page, examples={"test": [count - 1]})
 
 
 def test_at_the_end_of_a_run(
@@ -359,14 +355,8 @@ def test_at_the_end_of_a_run(
     write_corpus(tmp_path / "in")
     page = tmp_path / "page.html"
     words = ["record", "--input", tmp_path / "in", "--output", tmp_path / "out"]
-    words += [
-        "--win-len",
-        500,
-        "--feature",
-        "level=rms(frame=100,hop=100)",
-        "--report",
-        page,
-    ]
+    words += ["--win-len", 500, "--feature", "level=rms(frame=100,hop=100)"]
+    words += ["--report", page]
     assert main([str(word) for word in words]) == 0
     assert f"{page}: shows the data set" in capsys.readouterr().out
     assert all(sample["sound"] for sample in contents(page)["samples"])
