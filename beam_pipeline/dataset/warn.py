@@ -292,7 +292,7 @@ def _other_shares(metadata: Metadata, recipe: Recipe) -> Iterator[Problem]:
         if abs(held - asked) > max(0.05, 0.25 * asked):
             yield Problem(
                 LOOK,
-                f"split {name} has {held:.0%} of the audio; {asked:.0%} was asked for",
+                f"Split {name} has {held:.0%} of the audio; {asked:.0%} was asked for",
                 "Whole groups go into one split. `--stratify` comes nearer, as far as "
                 "the groups allow.",
             )

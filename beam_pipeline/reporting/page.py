@@ -8,15 +8,17 @@ import importlib.resources
 import json
 import operator
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, REJECTED
+from beam_pipeline.dataset.output_folder import MANIFEST
+from beam_pipeline.dataset.rejects import read_rejects
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import OptionError
@@ -43,7 +45,6 @@ from beam_pipeline.reporting.samples import (
     measure,
 )
 from beam_pipeline.storage import files
-from beam_pipeline.text import parse_json
 
 # The tables of the page take no more than this part of its bytes.
 _FOR_SOUNDS = 0.8
@@ -245,12 +246,10 @@ def _audio(data: DataSets) -> dict[str, Any]:
 
 def _rejects(data: DataSets) -> list[dict[str, Any]]:
     """Returns the rejected files by the kind of their error, most frequent first."""
-    by_error: dict[str, list[dict[str, str]]] = {}
-    for folder in data.folders:
-        for line in files.read_bytes(files.join(folder, REJECTED)).splitlines():
-            values = parse_json(line)
-            file = {"path": str(values["path"]), "reason": str(values["reason"])}
-            by_error.setdefault(str(values["error"]), []).append(file)
+    by_error: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for reject in chain.from_iterable(map(read_rejects, data.folders)):
+        file = {name: str(reject[name]) for name in ("path", "reason")}
+        by_error[str(reject["error"])].append(file)
     kinds = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_KINDS_SHOWN]
     return [
         {"error": error, "count": len(each), "files": each[:_FILES_SHOWN]}
