@@ -387,17 +387,17 @@ def difference_to_recorded(
     """
     try:
         metadata = Metadata.load(output)
-        if metadata.recipe is None:
-            return "it was not recorded from audio files"
-        recipe = as_recorded(recipe, metadata)
-        differences = chain(
-            _recipe_differences(recipe, metadata, max_rejected),
-            _file_differences(output, metadata),
-            _input_differences(output, inputs, recipe, metadata, listing),
-        )
-        return next(differences, None)
     except InputError as error:
         return str(error).rstrip(".")
+    if metadata.recipe is None:
+        return "it was not recorded from audio files"
+    recipe = as_recorded(recipe, metadata)
+    differences = chain(
+        _recipe_differences(recipe, metadata, max_rejected),
+        _file_differences(output, metadata),
+        _input_differences(output, inputs, recipe, metadata, listing),
+    )
+    return next(differences, None)
 
 
 def _recipe_differences(
@@ -456,7 +456,11 @@ def _input_differences(
     for path in newer:
         yield NEWER_FILE.format(path)
     # Makes a few examples again; of the clips that were moved, if there are any.
-    recorded = read_recorded(output, metadata)
+    try:
+        recorded = read_recorded(output, metadata)
+    except InputError as error:
+        yield str(error).rstrip(".")
+        return
     among = np.isin(recorded.manifest["index"], list(moved))[recorded.clip]
     some = among if among.any() else None
     for problem in sample_problems(

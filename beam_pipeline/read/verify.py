@@ -43,6 +43,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.hashing import json_sha256
+from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import check_number
 from beam_pipeline.read.members import ExamplePlaces, MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
@@ -349,46 +350,39 @@ def _shard_checks(
     root: str, metadata: Metadata, recorded: RecordedWindows | None
 ) -> Iterator[_ShardCheck]:
     for split, entry in metadata.splits.items():
-        expected = None if recorded is None else _Expected(recorded, split, metadata)
+        expected = {} if recorded is None else _expected(recorded, split, metadata)
         first = 0
         for shard in entry.shards:
             yield _ShardCheck(root, metadata, split, first, shard, expected)
             first += shard.examples
 
 
-class _Expected:
-    """What each example of a split must hold, by the tables of the data set."""
+# A feature -> some values, and for each example of a split which of them is meant.
+Expected = Mapping[str, tuple[Any, Integers]]
 
-    def __init__(self, recorded: RecordedWindows, split: str, metadata: Metadata):
-        assert metadata.recipe is not None
-        specs, manifest = metadata.features, recorded.manifest
-        of_clip = {"filepath": "path", "index": "index", "fs": "sample_rate_hz"}
-        if metadata.recipe.events is None:
-            of_clip["class"] = "class"
-        for name, spec in specs.items():
-            column = next((c for c in (name + "_", name) if c in manifest), None)
-            if spec.description == f"column {name}" and column is not None:
-                of_clip.setdefault(name, column)
-        of_window = {"win_start_idx": recorded.start, "copy": recorded.copy}
-        if metadata.recipe.mark_padding:
-            of_window[VALID_FRAMES] = recorded.frames
-        self._rows = recorded.of_split(split)
-        self._clips = recorded.clip[self._rows]
-        self._of_clip = {
-            name: _stored_as(manifest[column], specs[name].dtype)
-            for name, column in of_clip.items()
-            if name in specs
-        }
-        self._of_window = {n: v for n, v in of_window.items() if n in specs}
 
-    def of(self, number: int) -> Iterator[tuple[str, Any]]:
-        """Yields the features of an example, by its number in the split."""
-        if number < len(self._rows):
-            row, clip = self._rows[number], self._clips[number]
-            for name, values in self._of_clip.items():
-                yield name, values[clip]
-            for name, values in self._of_window.items():
-                yield name, values[row]
+def _expected(recorded: RecordedWindows, split: str, metadata: Metadata) -> Expected:
+    """Returns what the examples of a split hold, by the tables of the data set."""
+    assert metadata.recipe is not None
+    specs, manifest = metadata.features, recorded.manifest
+    rows = recorded.of_split(split)
+    clips = recorded.clip[rows]
+    of_clip = {"filepath": "path", "index": "index", "fs": "sample_rate_hz"}
+    if metadata.recipe.events is None:
+        of_clip["class"] = "class"
+    for name, spec in specs.items():
+        column = next((c for c in (name + "_", name) if c in manifest), None)
+        if spec.description == f"column {name}" and column is not None:
+            of_clip.setdefault(name, column)
+    found = {
+        name: (_stored_as(manifest[column], specs[name].dtype), clips)
+        for name, column in of_clip.items()
+        if name in specs
+    }
+    of_window = {"win_start_idx": recorded.start, "copy": recorded.copy}
+    if metadata.recipe.mark_padding:
+        of_window[VALID_FRAMES] = recorded.frames
+    return found | {n: (v, rows) for n, v in of_window.items() if n in specs}
 
 
 def _stored_as(column: Any, dtype: str) -> Any:
@@ -410,7 +404,7 @@ class _ShardCheck:
         split: str,
         first: int,
         shard: ShardEntry,
-        expected: _Expected | None,
+        expected: Expected,
     ):
         self._root, self._metadata, self._shard = root, metadata, shard
         self._split, self._first, self._expected = split, first, expected
@@ -468,8 +462,10 @@ class _ShardCheck:
                     f"target is {target}, but its class {label!r} has the number "
                     f"{meant}"
                 )
-        for name, meant in self._expected.of(number) if self._expected else ():
-            found = example.get(name)
+        for name, (values, places) in self._expected.items():
+            if number >= len(places):
+                return
+            found, meant = example.get(name), values[places[number]]
             if not _are_same(found, meant):
                 yield f"{name} is {found!r}; {MANIFEST} and {WINDOWS} have {meant!r}"
 
