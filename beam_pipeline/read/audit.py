@@ -311,9 +311,9 @@ def alike(numbers: Integers, clips: Any) -> Any:
     -------
     pyarrow.Table
         A row for each set, those across splits first, then in the order of their first
-        clips. Its columns are ``number``, ``clips`` (how many), ``first`` (its first
-        row), and whether the clips have several splits (``across``), classes
-        (``mixed``), and contents (``differ``).
+        clips. Its columns are ``number``, ``rows`` (of its clips), ``clips`` (how
+        many), ``first`` (its first row), and whether the clips have several splits
+        (``across``), classes (``mixed``), and contents (``differ``).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -328,16 +328,18 @@ def alike(numbers: Integers, clips: Any) -> Any:
         }
     ).filter(pa.array(numbers != NO_VALUE))
     sets = rows.group_by("number", use_threads=False).aggregate(
-        [("row", "count"), ("row", "min"), *((n, "count_distinct") for n in known)]
+        [("row", "list"), *((name, "count_distinct") for name in known)]
     )
     made = pa.table(
         {
             "number": sets["number"],
-            "clips": sets["row_count"],
-            "first": sets["row_min"],
+            "rows": sets["row_list"],
+            "clips": pc.list_value_length(sets["row_list"]),
+            "first": pc.list_element(sets["row_list"], 0),
             **{n: pc.greater(sets[f"{n}_count_distinct"], 1) for n in known},
         }
-    ).filter(pc.greater(sets["row_count"], 1))
+    )
+    made = made.filter(pc.greater(made["clips"], 1))
     return made.sort_by([("across", "descending"), ("first", "ascending")])
 
 
@@ -353,11 +355,8 @@ def _findings(numbers: Mapping[str, Integers], clips: Any) -> Any:
             sets = sets.filter(sets["across"])
         if kind == SIMILAR:
             sets = sets.filter(sets["differ"])
-        found = pc.index_in(pa.array(shared), sets["number"].combine_chunks())
-        rows = np.flatnonzero(found.is_valid())
-        finding = found.drop_null().to_numpy()
-        order = np.argsort(finding, kind="stable")
-        of_set, some = pa.array(finding[order]), clips.take(rows[order])
+        rows = sets["rows"].combine_chunks()
+        some = clips.take(rows.flatten())
         mixed = pc.and_(sets["mixed"], kind in _WITH_CLASSES)
         rate, start = (some[n].to_numpy() for n in ("sample_rate_hz", "start"))
         of_sets = {
@@ -367,6 +366,7 @@ def _findings(numbers: Mapping[str, Integers], clips: Any) -> Any:
             "mixed": mixed,
             "detail": pa.array(_details(kind, sets, mixed, some), pa.string()),
         }
+        of_set = pc.list_parent_indices(rows)
         columns = {
             **{name: column.take(of_set) for name, column in of_sets.items()},
             "split": some["split"],

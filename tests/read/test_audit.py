@@ -541,6 +541,9 @@ def test_overlaps_are_those_of_all_pairs(rows, rate):
     assert [first.setdefault(number, at) for at, number in enumerate(found)] == group
 
 
+OF_SETS = ("number", "rows", "clips", "first", "across", "mixed", "differ")
+
+
 @given(st.lists(st.tuples(*[st.integers(-1, 3)] * 4), max_size=12))
 def test_sets_are_clips_of_equal_numbers(rows):
     names = ("split", "class", "content")
@@ -554,11 +557,12 @@ def test_sets_are_clips_of_equal_numbers(rows):
     for row in rows:
         if row[0] != -1:
             sets.setdefault(row[0], []).append(row)
-    wanted = [
-        {"number": number, "clips": len(some), "first": rows.index(some[0]),
-         **{name: len({row[k] for row in some}) > 1
-            for k, name in enumerate(("across", "mixed", "differ"), start=1)}}
-        for number, some in sets.items() if len(some) > 1
-    ]  # fmt: skip
+    wanted = []
+    for number, some in sets.items():
+        places = [at for at, row in enumerate(rows) if row[0] == number]
+        several = [len({row[k] for row in some}) > 1 for k in (1, 2, 3)]
+        found = (number, places, len(some), places[0], *several)
+        if len(some) > 1:
+            wanted.append(dict(zip(OF_SETS, found, strict=True)))
     wanted.sort(key=lambda each: (not each["across"], each["first"]))
     assert alike(columns[0], clips).to_pylist() == wanted
