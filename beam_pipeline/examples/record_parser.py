@@ -69,10 +69,25 @@ class EntryParser:
         In memory, and as stored: in little-endian order.
     is_row : bool
         Whether the values go into the rows of a batch as they are.
+    is_wanted : bool
+        Whether a parser gives the feature out.
+    key, prefix : bytes
+        How its entry begins, after the length of the entry; and all of an entry before
+        an array of a known size, which is empty for others.
+    payload : int
+        The bytes of that array.
+    table : dict
+        The stored form of short entries, by their bytes.
     """
 
-    def __init__(self, spec: FeatureSpec):
+    def __init__(self, spec: FeatureSpec, is_wanted: bool = True):
+        from beam_pipeline.examples.encoding import array_prefix
+
         self.spec = spec
+        self.is_wanted, self.is_optional = is_wanted, spec.optional
+        key = spec.name.encode()
+        self.key = b"\x0a" + varint(len(key)) + key
+        self.table: dict[bytes, Any] = {}
         self.dtype = numpy_dtype(spec.dtype)
         self.little = numpy_dtype(spec.stored_dtype)
         # bfloat16 and its kin have no order of bytes to choose.
@@ -81,8 +96,10 @@ class EntryParser:
         self.count = math.prod(spec.sizes) if spec.has_fixed_shape else -1
         self.is_decoded = spec.encoding in (TENSOR, FLAC, *IMAGES)
         is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
-        nbytes = self.count * self.little.itemsize
-        self.is_small = is_array and spec.has_fixed_shape and nbytes <= SMALL_BYTES
+        is_known = is_array and spec.has_fixed_shape
+        self.payload = self.count * self.little.itemsize if is_known else 0
+        self.prefix = array_prefix(spec, self.payload) if is_known else b""
+        self.is_small = is_known and self.payload <= SMALL_BYTES
         self.is_row = (
             (is_array or (spec.encoding == INT8 and not spec.sequence))
             and spec.has_fixed_shape
@@ -403,44 +420,15 @@ _TRIAL_RUNS = 4096
 Stored = list[Any]
 
 
-class _Step:
-    """One feature in the writer's order, and how its entry is read."""
-
-    __slots__ = (
-        "count", "dtype", "is_decoded", "key", "optional", "parse", "payload",
-        "prefix", "skip", "small", "table", "wanted",
-    )  # fmt: skip
-
-    def __init__(self, spec: FeatureSpec, entry: EntryParser, wanted: bool):
-        key = spec.name.encode()
-        self.key = b"\x0a" + varint(len(key)) + key
-        self.optional = spec.optional
-        self.wanted = wanted
-        self.parse = entry.parse
-        self.table: dict[bytes, Any] = {}
-        self.dtype, self.small = entry.little, entry.is_small
-        self.is_decoded = entry.is_decoded
-        self.prefix: bytes | None = None
-        self.count = self.payload = self.skip = 0
-        is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
-        if is_array and spec.has_fixed_shape:
-            self.count = entry.count
-            self.payload = entry.count * entry.little.itemsize
-            from beam_pipeline.examples.encoding import array_prefix
-
-            self.prefix = array_prefix(spec, self.payload)
-            self.skip = len(self.prefix)
-
-
 class _Run:
     """Features in the writer's order, up to an array of a known size, if any."""
 
     __slots__ = ("array", "known", "steps", "table", "tried")
 
-    def __init__(self, steps: Sequence[_Step], array: _Step | None):
+    def __init__(self, steps: Sequence[EntryParser], array: EntryParser | None):
         self.steps = steps
         self.array = array
-        is_decoded = any(step.wanted and step.is_decoded for step in steps)
+        is_decoded = any(step.is_wanted and step.is_decoded for step in steps)
         self.table: dict[bytes, Stored] | None = None if is_decoded else {}
         self.tried = self.known = 0
 
@@ -465,11 +453,11 @@ class _Run:
             self.table[content] = stored
 
 
-def _cut_runs(steps: Sequence[_Step]) -> list[_Run]:
+def _cut_runs(steps: Sequence[EntryParser]) -> list[_Run]:
     runs: list[_Run] = []
-    before: list[_Step] = []
+    before: list[EntryParser] = []
     for step in steps:
-        if step.prefix is not None and not step.small and not step.optional:
+        if step.prefix and not step.is_small and not step.is_optional:
             runs.append(_Run(before, step))
             before = []
         else:
@@ -501,15 +489,9 @@ class RecordParser:
         self._only_these = only_these
         self._known = {name.encode() for name in specs}
         ordered = sorted(specs.values(), key=lambda spec: spec.name.encode())
-        self.entries = [EntryParser(s) for s in ordered if s.name in chosen]
+        steps = [EntryParser(spec, spec.name in chosen) for spec in ordered]
+        self.entries = [entry for entry in steps if entry.is_wanted]
         self._numbers = {e.spec.name.encode(): k for k, e in enumerate(self.entries)}
-        parsers = {entry.spec.name: entry for entry in self.entries}
-        steps = [
-            _Step(
-                spec, parsers.get(spec.name) or EntryParser(spec), spec.name in chosen
-            )
-            for spec in ordered
-        ]
         self._runs = _cut_runs(steps)
         self._sequences = any(spec.sequence for spec in specs.values())
 
@@ -543,7 +525,7 @@ class RecordParser:
             for run in self._runs:
                 array, end = run.array, stop
                 if array is not None:
-                    end = data.find(array.prefix or b"", at, stop)
+                    end = data.find(array.prefix, at, stop)
                     if end < 0:
                         return None
                 content = data[at:end] if end - at <= _LONG_RUN else b""
@@ -557,9 +539,10 @@ class RecordParser:
                 stored += values
                 at = end
                 if array is not None:
-                    at += array.skip
-                    if array.wanted:
-                        stored.append(np.frombuffer(data, array.dtype, array.count, at))
+                    at += len(array.prefix)
+                    if array.is_wanted:
+                        found = np.frombuffer(data, array.little, array.count, at)
+                        stored.append(found)
                     at += array.payload
             return stored if at == stop else None
         except (IndexError, ValueError):
@@ -585,27 +568,27 @@ class RecordParser:
 
 
 def _parse_run(
-    steps: Sequence[_Step], data: bytes, at: int, stop: int
+    steps: Sequence[EntryParser], data: bytes, at: int, stop: int
 ) -> Stored | None:
     """Returns the features in ``data[at:stop]``; None if others are there."""
     stored: Stored = []
     for step in steps:
-        prefix = step.prefix
-        if prefix is not None and data.startswith(prefix, at):
-            at += step.skip
+        prefix, is_wanted = step.prefix, step.is_wanted
+        if prefix and data.startswith(prefix, at):
+            at += len(prefix)
             end = at + step.payload
-            if step.wanted:
+            if is_wanted:
                 stored.append(
                     data[at:end]
-                    if step.small
-                    else np.frombuffer(data, step.dtype, step.count, at)
+                    if step.is_small
+                    else np.frombuffer(data, step.little, step.count, at)
                 )
             at = end
             continue
         if at >= stop:
-            if not step.optional:
+            if not step.is_optional:
                 return None
-            if step.wanted:
+            if is_wanted:
                 stored.append(None)
             continue
         length = data[at + 1]
@@ -614,19 +597,19 @@ def _parse_run(
             length, body = _varint(data, at + 1)
         end = body + length
         if data[at] != 10 or not data.startswith(step.key, body):
-            if not step.optional:
+            if not step.is_optional:
                 return None
-            if step.wanted:
+            if is_wanted:
                 stored.append(None)
             continue
-        if step.wanted:
+        if is_wanted:
             entry = data[body:end]
             value = step.table.get(entry, NO_ENTRY)
             if value is NO_ENTRY:
                 value = step.parse(entry)
                 if value is NO_ENTRY:
                     return None
-                looks_up = not (step.small or step.is_decoded)
+                looks_up = not (step.is_small or step.is_decoded)
                 if looks_up and end - at <= _LONG_ENTRY:
                     if len(step.table) >= _MOST_ENTRIES:
                         step.table.clear()

@@ -26,7 +26,6 @@ class Table:
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.peak_bytes = 0
 
     def run(self, seed: int, numbers: range, *, verbose: bool = False) -> None:
         """Runs cases and counts what became of them."""
@@ -42,7 +41,6 @@ class Table:
                 if verdict in BAD or verbose:
                     what = f"{case.original.kind}, {case.mutation}"
                     print(f"{number}: {what}: {verdict}: {about}", flush=True)
-            self.peak_bytes = max(self.peak_bytes, child.peak_bytes)
 
     def bad(self) -> int:
         """Returns how many cases ended as none may."""
@@ -55,7 +53,7 @@ class Table:
         for kind, counts in rows:
             numbers = "".join(f"{counts[name]:9}" for name in COLUMNS)
             lines.append(f"{kind:20}{numbers}")
-        return "\n".join([*lines, f"peak memory: {self.peak_bytes / 1e6:.0f} MB"])
+        return "\n".join(lines)
 
 
 def main() -> int:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
+import multiprocessing
 import resource
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
 
 import numpy as np
 
@@ -51,7 +47,6 @@ class Outcome:
     rate: int = 0
     channels: int = 0
     samples: np.ndarray | None = None
-    stderr: str = ""
 
 
 def make_case(seed: int, number: int) -> Case:
@@ -70,6 +65,13 @@ def make_case(seed: int, number: int) -> Case:
 
 def record(path: str) -> Outcome:
     """Probes a file and reads it as `record` does."""
+    try:
+        return _record(path)
+    except Exception as error:
+        return Outcome("error", repr(error))
+
+
+def _record(path: str) -> Outcome:
     try:
         info = probe_audio(path, name="clip")
     except ClipError as error:
@@ -91,86 +93,36 @@ class Child:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        self._process: subprocess.Popen[str] | None = None
-        self.peak_bytes = 0
+        self.pool: ProcessPoolExecutor | None = None
 
     def run(self, case: Case) -> Outcome:
         """Records a case's file."""
-        folder = Path(self._folder.name)
-        (folder / "clip").write_bytes(case.data)
-        if self._process is None:
-            self._process = self._started()
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it died since the last case
-            process.stdin.write("clip\n")
-            process.stdin.flush()
-        with DefaultSelector() as selector:
-            selector.register(process.stdout, EVENT_READ)
-            answered = bool(selector.select(SECONDS))
-        line = process.stdout.readline() if answered else ""
-        noise = (folder / "stderr").read_text("utf-8", "replace")
-        (folder / "stderr").write_text("")
-        if not line:
-            end = "crash" if answered else "hang"
-            self._kill()
-            return Outcome(end, noise[-300:], stderr=noise)
-        answer = json.loads(line)
-        self.peak_bytes = max(self.peak_bytes, answer.pop("peak"))
-        samples = None
-        if answer["end"] == "complete":
-            samples = np.fromfile(folder / "samples", np.float32)
-            samples = samples.reshape(-1, answer["channels"])
-        return Outcome(**answer, samples=samples, stderr=noise)
-
-    def _started(self) -> subprocess.Popen[str]:
-        with open(Path(self._folder.name) / "stderr", "a") as stderr:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.cases", self._folder.name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            with suppress(BrokenPipeError):
-                self._process.communicate()
-            self._process = None
+        path = Path(self._folder.name, "clip")
+        path.write_bytes(case.data)
+        if self.pool is None:
+            context = multiprocessing.get_context("spawn")
+            self.pool = ProcessPoolExecutor(1, context, _limit_memory)
+        try:
+            return self.pool.submit(record, str(path)).result(SECONDS)
+        except (TimeoutError, BrokenProcessPool) as error:
+            self.close()
+            return Outcome("hang" if isinstance(error, TimeoutError) else "crash")
 
     def close(self) -> None:
-        self._kill()
-        self._folder.cleanup()
+        """Ends the process."""
+        if self.pool is not None:
+            for process in list((self.pool._processes or {}).values()):
+                process.kill()
+            self.pool.shutdown()
+            self.pool = None
 
     def __enter__(self) -> Child:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self._folder.cleanup()
 
 
-def _serve(folder: Path, requests: Iterator[str]) -> None:
-    """Answers each line with the outcome for the file of that name."""
+def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is noise on either
-    for line in requests:
-        try:
-            outcome = record(str(folder / line.strip()))
-        except Exception as error:
-            outcome = Outcome("error", repr(error))
-        if outcome.samples is not None:
-            outcome.samples.tofile(folder / "samples")
-        answer = {
-            name: getattr(outcome, name)
-            for name in ("end", "reason", "frames", "rate", "channels")
-        }
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({**answer, "peak": peak}), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), iter(sys.stdin))

@@ -58,29 +58,13 @@ def cut_start(rng: np.random.Generator, data: bytes) -> bytes:
     return data[int(2 ** rng.uniform(0, 11)) :]
 
 
-def zero(rng: np.random.Generator, data: bytes) -> bytes:
+def edit_stretch(rng: np.random.Generator, data: bytes) -> bytes:
+    """Clears, replaces, removes, doubles or precedes a stretch by noise."""
     start, stop = _stretch(rng, data)
-    return data[:start] + bytes(stop - start) + data[stop:]
-
-
-def noise(rng: np.random.Generator, data: bytes) -> bytes:
-    start, stop = _stretch(rng, data)
-    return data[:start] + rng.bytes(stop - start) + data[stop:]
-
-
-def remove(rng: np.random.Generator, data: bytes) -> bytes:
-    start, stop = _stretch(rng, data)
-    return data[:start] + data[stop:]
-
-
-def double(rng: np.random.Generator, data: bytes) -> bytes:
-    start, stop = _stretch(rng, data)
-    return data[:stop] + data[start:]
-
-
-def insert(rng: np.random.Generator, data: bytes) -> bytes:
-    start, stop = _stretch(rng, data)
-    return data[:start] + rng.bytes(stop - start) + data[start:]
+    noise = rng.bytes(stop - start)
+    before, inside, after = data[:start], data[start:stop], data[stop:]
+    edited = (bytes(stop - start), noise, b"", inside * 2, noise + inside)
+    return before + edited[int(rng.integers(len(edited)))] + after
 
 
 def swap(rng: np.random.Generator, data: bytes) -> bytes:
@@ -89,14 +73,11 @@ def swap(rng: np.random.Generator, data: bytes) -> bytes:
     return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
 
 
-def append(rng: np.random.Generator, data: bytes) -> bytes:
+def surround(rng: np.random.Generator, data: bytes) -> bytes:
+    """Puts noise or zeros before the file, or after it."""
     size = int(2 ** rng.uniform(0, 12))
-    return data + (rng.bytes(size) if rng.random() < 0.5 else bytes(size))
-
-
-def prepend(rng: np.random.Generator, data: bytes) -> bytes:
-    size = int(2 ** rng.uniform(0, 11))
-    return (rng.bytes(size) if rng.random() < 0.5 else bytes(size)) + data
+    more = rng.bytes(size) if rng.random() < 0.5 else bytes(size)
+    return data + more if rng.random() < 0.6 else more + data
 
 
 def repeat(rng: np.random.Generator, data: bytes) -> bytes:
@@ -119,7 +100,7 @@ def edit_frames(rng: np.random.Generator, data: bytes) -> bytes:
     """Removes, doubles or swaps whole frames of a compressed stream."""
     offsets = frames_of(data)
     if len(offsets) < 6:
-        return double(rng, data)
+        return edit_stretch(rng, data)
     parts = [data[a:b] for a, b in pairwise(offsets)]
     at = int(rng.integers(1, len(parts) - 1))
     match int(rng.integers(3)):
@@ -132,22 +113,9 @@ def edit_frames(rng: np.random.Generator, data: bytes) -> bytes:
     return b"".join(parts)
 
 
+# Some are drawn more often than others.
 MUTATIONS: tuple[Mutation, ...] = (
-    flip_bits,
-    set_bytes,
-    set_field,
-    set_field,
-    cut,
-    cut_a_little,
-    cut_start,
-    zero,
-    noise,
-    remove,
-    double,
-    insert,
-    swap,
-    append,
-    prepend,
-    repeat,
-    edit_frames,
+    *(flip_bits, set_bytes, set_field, set_field, cut, cut_a_little, cut_start),
+    *([edit_stretch] * 5),
+    *(swap, surround, surround, repeat, edit_frames),
 )
