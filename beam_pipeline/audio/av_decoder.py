@@ -7,7 +7,6 @@ imported.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -15,13 +14,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.containers import find_data_size
-from beam_pipeline.audio.decoder import UNKNOWN_FRAMES, AudioInfo, ForwardDecoder
+from beam_pipeline.audio.decoder import (
+    UNKNOWN_FRAMES,
+    AudioInfo,
+    ForwardDecoder,
+    check_finite,
+)
 from beam_pipeline.audio.formats import COMMON, DEMUXERS, EXTRA, is_installed
-from beam_pipeline.audio.integrity import Condition, check_stream
+from beam_pipeline.audio.integrity import inspect
 from beam_pipeline.errors import (
     ClipError,
-    NonFiniteAudio,
     TruncatedAudio,
     UnreadableAudio,
     read_error,
@@ -82,9 +84,7 @@ class AvDecoder(ForwardDecoder):
                 f"of this kind; `pip install '{EXTRA}'` adds it",
             )
         if probed is not None and not probed.format:
-            damage = condition_of(file, name).damage
-            if damage is not None:
-                raise UnreadableAudio(name, damage)
+            inspect(file, name)
         self._blocks = self._decode()
         self._container: Any = None
         self._stream: Any = None
@@ -98,7 +98,7 @@ class AvDecoder(ForwardDecoder):
                 raise _error_of(name, "not readable as audio", error) from error
             # A decoder may find another rate than the container declares.
             self._ready: _Samples = next(self._blocks, _NOTHING)
-            self.info = self._checked(probed, self._header(container))
+            self.info = self.agreed(probed, self._header(container), False)
             stack.pop_all()
 
     @property
@@ -170,26 +170,6 @@ class AvDecoder(ForwardDecoder):
         rate, channels = self._first or (codec.sample_rate, codec.layout.nb_channels)
         return AudioInfo(UNKNOWN_FRAMES, rate, channels, container, codec.name)
 
-    def _checked(self, probed: AudioInfo | None, header: AudioInfo) -> AudioInfo:
-        """Returns what is known of the file; raises if it is another one."""
-        if probed is None:
-            return header
-        header = replace(header, frames=probed.frames)
-        if probed.format and header != probed:
-            raise UnreadableAudio(
-                self.name,
-                f"changed after its header was read: it was {probed}, and now it is "
-                f"{header}",
-            )
-        for field in ("sample_rate_hz", "channels"):
-            found, listed = getattr(header, field), getattr(probed, field)
-            if found != listed:
-                raise UnreadableAudio(
-                    self.name,
-                    f"has {field} {found}, but its row in the table says {listed}",
-                )
-        return header
-
     def _decode(self) -> Generator[_Samples]:
         """Yields the samples of each packet."""
         decoded, failures = 0, _failures()
@@ -257,25 +237,6 @@ class AvDecoder(ForwardDecoder):
         return np.multiply(values, np.float32(scale), dtype=np.float32)
 
 
-def condition_of(file: BinaryIO, name: str) -> Condition:
-    """Returns what is wrong with a file; raises a ClipError for OSError.
-
-    What needs no decoder is the same for both libraries.
-    """
-    try:
-        file_bytes = file.seek(0, os.SEEK_END)
-        condition = check_stream(file, file_bytes)
-        data = find_data_size(file, file_bytes)
-    except OSError as error:
-        raise read_error(name, "cannot be read", error) from error
-    if condition == Condition() and data is not None and data.declared > data.present:
-        return Condition(
-            cut=f"its header declares {data.declared} bytes of samples, but the file "
-            f"holds only {data.present}"
-        )
-    return condition
-
-
 def probe_with_ffmpeg(
     file: BinaryIO,
     container: str,
@@ -292,20 +253,17 @@ def probe_with_ffmpeg(
         As there. A file ends early if its last packet is not complete, or if it lacks
         more than 0.25 s of the length that its container declares.
     """
-    condition = condition_of(file, name)
-    if condition.damage is not None:
-        raise UnreadableAudio(name, condition.damage)
+    cut, data = inspect(file, name)
+    if cut is None and data is not None and data.declared > data.present:
+        cut = (
+            f"its header declares {data.declared} bytes of samples, but the file holds "
+            f"only {data.present}"
+        )
     with AvDecoder(file, name, container) as decoder:
-        cut = condition.cut
         try:
             for block in decoder.blocks():
-                if not (allow_nonfinite or np.isfinite(block).all()):
-                    bad = int(np.argmin(np.isfinite(block).all(axis=1)))
-                    raise NonFiniteAudio(
-                        name,
-                        "has a sample that is NaN or infinite at frame "
-                        f"{decoder.position - len(block) + bad}",
-                    )
+                if not allow_nonfinite:
+                    check_finite(block, decoder.position - len(block), name)
         except UnreadableAudio as error:
             if not decoder.is_cut:
                 raise

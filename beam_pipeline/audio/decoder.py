@@ -17,11 +17,11 @@ import soundfile
 
 from beam_pipeline.audio.integrity import (
     FlacHeader,
-    check_stream,
     find_mpeg,
+    inspect,
     read_flac_header,
 )
-from beam_pipeline.errors import UnreadableAudio, read_error
+from beam_pipeline.errors import NonFiniteAudio, UnreadableAudio, read_error
 from beam_pipeline.marks import Marks
 
 if TYPE_CHECKING:
@@ -106,6 +106,18 @@ def finds_frames(info: AudioInfo) -> bool:
     return is_pcm(info) or (info.format == "FLAC" and info.frames < UNKNOWN_FRAMES)
 
 
+def check_finite(block: np.ndarray, start: int, name: str) -> None:
+    """Raises ``NonFiniteAudio`` if samples of frames from ``start`` on are not finite.
+
+    ``block`` has the shape (frames, channels).
+    """
+    if not np.isfinite(block).all():
+        bad = start + int(np.argmin(np.isfinite(block).all(axis=1)))
+        raise NonFiniteAudio(
+            name, f"has a sample that is NaN or infinite at frame {bad}"
+        )
+
+
 @contextlib.contextmanager
 def opened(source: Source, name: str) -> Iterator[BinaryIO]:
     """Opens a source for the ``with`` block; leaves file objects open."""
@@ -152,6 +164,42 @@ class ForwardDecoder(abc.ABC):
             frames = max(1, _BLOCK_SAMPLES // self.info.channels)
             self._scratch = np.empty((frames, self.info.channels), np.float32)
         return self._scratch
+
+    def agreed(
+        self, probed: AudioInfo | None, header: AudioInfo, is_exact: bool
+    ) -> AudioInfo:
+        """Returns what is known of the file, of which ``header`` was found.
+
+        Parameters
+        ----------
+        probed
+            What a probe found, or what a table lists, which has no format.
+        header
+            Its number of frames counts only if ``is_exact``.
+
+        Raises
+        ------
+        UnreadableAudio
+            The file is not what was probed or listed.
+        """
+        if probed is None:
+            return header
+        if not probed.format:
+            for field in ("sample_rate_hz", "channels", "frames"):
+                found, listed = getattr(header, field), getattr(probed, field)
+                if found != listed and (field != "frames" or is_exact):
+                    raise UnreadableAudio(
+                        self.name,
+                        f"has {field} {found}, but its row in the table says {listed}",
+                    )
+        header = replace(header, frames=probed.frames)
+        if probed.format and header != probed:
+            raise UnreadableAudio(
+                self.name,
+                f"changed after its header was read: it was {probed}, and now it is "
+                f"{header}",
+            )
+        return header
 
     @abc.abstractmethod
     def read_into(self, out: np.ndarray) -> int:
@@ -214,9 +262,7 @@ class Decoder(ForwardDecoder):
         self._sound: Any = None
         if probed is not None and not probed.format:
             # From a manifest, which has no formats. No probe has read the file.
-            damage = self._call("cannot be read", _damage_of, file)
-            if damage is not None:
-                raise UnreadableAudio(name, damage)
+            inspect(file, name)
         if probed is not None and probed.format == "FLAC":
             flac_frames = probed.frames if probed.frames < UNKNOWN_FRAMES else 0
         self._sound = self._call("not readable as audio", self._open, file, flac_frames)
@@ -230,31 +276,10 @@ class Decoder(ForwardDecoder):
         self._seeks = finds_frames(header)
         self._raw: np.ndarray | None = None
         try:
-            self.info = self._checked(probed, header)
+            self.info = self.agreed(probed, header, has_exact_length(header))
         except UnreadableAudio:
             self.close()
             raise
-
-    def _checked(self, probed: AudioInfo | None, header: AudioInfo) -> AudioInfo:
-        """Returns what is known of the file; raises if it is another one."""
-        if probed is None:
-            return header
-        if not probed.format:
-            probed = replace(probed, format=header.format, subtype=header.subtype)
-            for field in ("sample_rate_hz", "channels", "frames"):
-                found, listed = getattr(header, field), getattr(probed, field)
-                if found != listed and (field != "frames" or has_exact_length(header)):
-                    raise UnreadableAudio(
-                        self.name,
-                        f"has {field} {found}, but its row in the table says {listed}",
-                    )
-        if replace(header, frames=probed.frames) != probed:
-            raise UnreadableAudio(
-                self.name,
-                f"changed after its header was read: it was {probed}, and now it is "
-                f"{header}",
-            )
-        return probed
 
     def _open(self, file: BinaryIO, flac_frames: int | None) -> Any:
         if not file.seek(0, os.SEEK_END):
@@ -352,10 +377,6 @@ class Decoder(ForwardDecoder):
         else:
             raise failure
         raise UnreadableAudio(self.name, f"{failed}: {text}") from failure
-
-
-def _damage_of(file: BinaryIO) -> str | None:
-    return check_stream(file, file.seek(0, os.SEEK_END)).damage
 
 
 class _ForwardSoundFile(soundfile.SoundFile):  # type: ignore[misc]

@@ -19,7 +19,14 @@ import re
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from beam_pipeline.audio.containers import after_id3, read_at, wave_problem
+from beam_pipeline.audio.containers import (
+    DataSize,
+    after_id3,
+    find_data_size,
+    read_at,
+    wave_problem,
+)
+from beam_pipeline.errors import UnreadableAudio, read_error
 
 _CHUNK = 1 << 20
 
@@ -60,18 +67,35 @@ class Condition:
     cut: str | None = None
 
 
-def check_stream(file: BinaryIO, file_bytes: int) -> Condition:
-    """Walks over an MP3 file, and reads the ends of an Ogg file and a WAV header.
+def inspect(file: BinaryIO, name: str) -> tuple[str | None, DataSize | None]:
+    """Returns how a file is cut, if it is, and the sizes of its samples, if declared.
 
-    Other files are in a good condition.
+    Reads an MP3 file from its start to its end, the end of an Ogg file, and headers.
 
     Parameters
     ----------
     file
         Open, seekable and binary. The position changes.
-    file_bytes
-        Size of the file.
+    name
+        Name of the file in errors.
+
+    Raises
+    ------
+    UnreadableAudio
+        The file is damaged, or cannot be read.
     """
+    try:
+        file_bytes = file.seek(0, os.SEEK_END)
+        condition = _check_stream(file, file_bytes)
+        data = find_data_size(file, file_bytes)
+    except OSError as error:
+        raise read_error(name, "cannot be read", error) from error
+    if condition.damage is not None:
+        raise UnreadableAudio(name, condition.damage)
+    return condition.cut, data
+
+
+def _check_stream(file: BinaryIO, file_bytes: int) -> Condition:
     stream = find_mpeg(file)
     if stream is not None:
         return _check_mpeg(file, stream)

@@ -22,10 +22,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.decoder import AudioInfo, ForwardDecoder, Source, opened
+from beam_pipeline.audio.decoder import (
+    AudioInfo,
+    ForwardDecoder,
+    Source,
+    check_finite,
+    opened,
+)
 from beam_pipeline.errors import (
     EmptyAudio,
-    NonFiniteAudio,
     Unreadable,
     UnreadableAudio,
     is_of_machine,
@@ -133,12 +138,7 @@ class Loader:
         # The sum shows it without an array of truths for each sample.
         if self.allow_nonfinite or np.isfinite(frames.sum(dtype=np.float64)):
             return
-        finite = np.isfinite(frames).all(axis=1)
-        if not finite.all():
-            raise NonFiniteAudio(
-                name,
-                f"has a sample that is NaN or infinite at frame {int(finite.argmin())}",
-            )
+        check_finite(frames, 0, name)
 
     def _call(self, function: Callable[[str], Any], path: str, name: str) -> Any:
         try:

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
-import numpy as np
-
 from beam_pipeline.audio.av_decoder import probe_with_ffmpeg
-from beam_pipeline.audio.containers import DataSize, find_data_size
+from beam_pipeline.audio.containers import DataSize
 from beam_pipeline.audio.decoder import (
     SAMPLE_BYTES,
     UNKNOWN_FRAMES,
@@ -19,23 +17,22 @@ from beam_pipeline.audio.decoder import (
     Decoder,
     DecodingError,
     Source,
+    check_finite,
     has_exact_length,
     opened,
 )
 from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.audio.integrity import (
-    check_stream,
     find_second_flac,
+    inspect,
     read_flac_header,
 )
 from beam_pipeline.audio.opening import ffmpeg_container
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,
-    NonFiniteAudio,
     TruncatedAudio,
     UnreadableAudio,
-    read_error,
 )
 
 # No codec packs more frames into one byte of a file (digital silence in FLAC has 5
@@ -154,18 +151,11 @@ def _probe_opened(
     file: BinaryIO, name: str, allow_truncated: bool, allow_nonfinite: bool
 ) -> AudioInfo:
     """Returns what a file holds that libsndfile opens, or that no decoder knows."""
-    try:
-        file_bytes = file.seek(0, os.SEEK_END)
-        data = find_data_size(file, file_bytes)
-        condition = check_stream(file, file_bytes)
-    except OSError as error:
-        raise read_error(name, "cannot be read", error) from error
-    if condition.damage is not None:
-        raise UnreadableAudio(name, condition.damage)
+    cut, data = inspect(file, name)
     with Decoder(file, name) as decoder:
         info = decoder.info
+    file_bytes = file.seek(0, os.SEEK_END)
     is_known = has_exact_length(info) and info.frames <= file_bytes * _FRAMES_PER_BYTE
-    cut = condition.cut
     if data is not None and _lacks_frames(data, info):
         cut = (
             f"its header declares {data.declared} bytes of samples, but the file holds "
@@ -244,13 +234,8 @@ def _count_frames(decoder: Decoder, *, finite: bool) -> int:
     while True:
         frames = decoder.read_into(decoder.scratch)
         block = decoder.scratch[:frames]
-        if finite and not np.isfinite(block).all():
-            bad = int(np.argmin(np.isfinite(block).all(axis=1)))
-            raise NonFiniteAudio(
-                decoder.name,
-                "has a sample that is NaN or infinite at frame "
-                f"{decoder.position - frames + bad}",
-            )
+        if finite:
+            check_finite(block, decoder.position - frames, decoder.name)
         if frames < len(decoder.scratch):
             return decoder.position
 
