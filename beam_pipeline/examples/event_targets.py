@@ -12,10 +12,10 @@ import numpy.typing as npt
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
-    DESCRIPTIONS,
     INT64_LIST,
     RAW,
     FeatureSpec,
+    described,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable
 from beam_pipeline.recipe.sections import EVENT_MASK, Events
@@ -78,18 +78,6 @@ def near(
     return tuple(e for e in events if e.start_s <= last and first <= e.end_s)
 
 
-def overlaps(
-    events: Sequence[Event], starts_s: npt.NDArray[np.float64], length_s: float
-) -> npt.NDArray[np.float64]:
-    """Returns the seconds of each event in each window, shape (windows, events)."""
-    first = np.array([event.start_s for event in events], np.float64)
-    last = np.array([event.end_s for event in events], np.float64)
-    low = np.maximum(first, starts_s[:, np.newaxis])
-    high = np.minimum(last, (starts_s + length_s)[:, np.newaxis])
-    shared: npt.NDArray[np.float64] = np.maximum(high - low, 0)
-    return shared
-
-
 def counts_in(
     events: Sequence[Event],
     starts_s: npt.NDArray[np.float64],
@@ -101,12 +89,13 @@ def counts_in(
     An event counts in a window if they overlap, by at least ``share`` of the length of
     the shorter one. An event of length zero counts if its time is in the window.
     """
-    shared = overlaps(events, starts_s, length_s)
-    lengths = np.array([event.end_s - event.start_s for event in events], np.float64)
     begin = np.array([event.start_s for event in events], np.float64)
-    inside = (starts_s[:, np.newaxis] <= begin) & (
-        begin < (starts_s + length_s)[:, np.newaxis]
-    )
+    end = np.array([event.end_s for event in events], np.float64)
+    lengths = end - begin
+    start = starts_s[:, np.newaxis]
+    stop = (starts_s + length_s)[:, np.newaxis]
+    shared = np.maximum(np.minimum(end, stop) - np.maximum(begin, start), 0)
+    inside = (start <= begin) & (begin < stop)
     enough = shared >= share * np.minimum(lengths, length_s)
     counted: npt.NDArray[np.bool_] = np.where(
         lengths == 0, inside, (shared > 0) & enough
@@ -265,7 +254,7 @@ class EventRule:
             text = "the class with the most time in the window; none: empty, -1"
             specs += [
                 FeatureSpec("class", "string", (), BYTES_LIST, text),
-                FeatureSpec("target", "int64", (), INT64_LIST, DESCRIPTIONS["target"]),
+                described("target"),
             ]
         if "multi_hot" in self.targets:
             text = "1 for each class with an event in the window, in the list's order"

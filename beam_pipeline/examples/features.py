@@ -24,14 +24,13 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.feature_steps import Origins, check_copies
 from beam_pipeline.examples.spec import (
-    BYTES_LIST,
-    DESCRIPTIONS,
     FLAC,
     FLOAT_LIST,
     IMAGES,
     INT64_LIST,
     TENSOR,
     FeatureSpec,
+    described,
     dtype_name,
     encoding_for,
     encoding_problem,
@@ -157,23 +156,13 @@ class FeatureSet:
             specs += rule.specs()
             classes = ()  # clips have none of their own
         several = recipe.label_separator is not None
-        texts = ["filepath", *(["class"] if classes and not several else [])]
-        numbers = [
-            "index",
-            "win_start_idx",
-            "fs",
-            *(["copy"] if recipe.copies else []),
-            *([VALID_FRAMES] if recipe.mark_padding else []),
-        ]
         targets = recipe.target_columns or ()
-        if classes and not several and not targets:
-            numbers.append("target")
-        specs += [
-            FeatureSpec(n, "string", (), BYTES_LIST, DESCRIPTIONS[n]) for n in texts
-        ]
-        specs += [
-            FeatureSpec(n, "int64", (), INT64_LIST, DESCRIPTIONS[n]) for n in numbers
-        ]
+        names = ["filepath", "index", "win_start_idx", "fs"]
+        names += ["copy"] if recipe.copies else []
+        names += [VALID_FRAMES] if recipe.mark_padding else []
+        if classes and not several:
+            names += ["class"] if targets else ["class", "target"]
+        specs += map(described, names)
         if classes and several:
             hot = (len(classes),)
             text = "1 for each class of the clip, in the order of the list of classes"

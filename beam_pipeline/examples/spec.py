@@ -212,6 +212,12 @@ def encoding_for(dtype: str, shape: Shape | None) -> str:
     return INT64_LIST if is_short or (dtype == "int64" and shape == (None,)) else RAW
 
 
+def described(name: str) -> FeatureSpec:
+    """Returns the spec of a feature in ``DESCRIPTIONS``, which no transform makes."""
+    dtype = STRING if name in ("class", "filepath") else "int64"
+    return FeatureSpec(name, dtype, (), encoding_for(dtype, ()), DESCRIPTIONS[name])
+
+
 def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
     """Says why examples cannot hold a feature in an encoding; None if they can.
 

@@ -216,9 +216,9 @@ def test_loaders_that_are_refused_at_once(
 def test_suffixes_need_a_loader() -> None:
     with raises(RecipeError, "loader_suffixes", ".npy"):
         Recipe(win_len=1, loader_suffixes=".npy")
-    audio = Recipe(win_len=1, loader="m:f", loader_suffixes=[".NPY", "x.h5"]).audio
+    recipe = Recipe(win_len=1, loader="m:f", loader_suffixes=[".NPY", "x.h5"])
     names = ("a.npy", "a.NpY", "a/x.H5", "y.h5", "npy")
-    assert [audio.is_loaded(n) for n in names] == [True, True, True, False, False]
+    assert [recipe.loads(n) for n in names] == [True, True, True, False, False]
 
 
 # Whole runs

@@ -616,7 +616,7 @@ def test_an_error_in_an_expression_names_the_feature(text, field, value, facts):
     with raises(RecipeError, field, value, naming=facts):
         split_options(None, {"win_len": 10, "features": features})
     with raises(RecipeError, field, value, naming=facts):
-        resolve_transforms(Recipe(win_len=10, features=features).features, "float32")
+        resolve_transforms(Recipe(win_len=10, features=features), "float32")
 
 
 def test_complex_values_are_not_called_integers():
