@@ -267,19 +267,14 @@ class EntryParser:
 
     def make_single(self) -> Callable[[Any], Any]:
         """Returns :meth:`single` for a feature without ``shape_in``; faster."""
-        spec, dtype = self.spec, self.dtype
-        if spec.encoding == BYTES_LIST and spec.shape == () and not spec.sequence:
-            return _unchanged
-        if spec.encoding == INT64_LIST and spec.shape == () and not spec.sequence:
-            return dtype.type
-        if self.is_row or (
-            spec.encoding in (FLOAT_LIST, *ARRAYS)
-            and spec.optional
-            and not self.is_small
-        ):
-            sizes = spec.sizes
-            if spec.has_fixed_shape and not spec.sequence:
-                return lambda stored: stored.astype(dtype).reshape(sizes)
+        spec, dtype, sizes = self.spec, self.dtype, self.spec.sizes
+        if spec.shape == () and not spec.sequence:
+            if spec.encoding == BYTES_LIST:
+                return lambda stored: stored
+            if spec.encoding == INT64_LIST:
+                return dtype.type
+        if self.is_row or (self.prefix and not self.is_small):
+            return lambda stored: stored.astype(dtype).reshape(sizes)
         return self.single
 
     def single(self, stored: Any, shape: Any = None) -> Any:
@@ -314,10 +309,6 @@ class EntryParser:
             return spec.restore_shape(values, shape)
         except ValueError as error:
             raise ValueError(f"feature {spec.name}: {error}") from error
-
-
-def _unchanged(stored: Any) -> Any:
-    return stored
 
 
 def example_features(record: bytes) -> Iterator[tuple[bytes, memoryview]]:
