@@ -306,3 +306,17 @@ def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:
     close = did_you_mean(name, names)
     hint = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
     return UnknownOption(name, hint)
+
+
+def check_feature(option: str, name: str, known: Iterable[str]) -> None:
+    """Raises OptionError if an option names a feature that examples do not have."""
+    names = list(known)
+    if name not in names:
+        close = did_you_mean(name, names)
+        hint = f"; did you mean {close}?" if close else ""
+        raise OptionError(
+            option,
+            f"names a feature that examples do not have; they have "
+            f"{', '.join(names)}{hint}",
+            name,
+        )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from beam_pipeline.conversion.encoder import RecordEncoder
 from beam_pipeline.conversion.inference import keep_specs, settle_specs
@@ -20,8 +18,7 @@ from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, join_tables
-from beam_pipeline.elements.writing import progress_bar
-from beam_pipeline.errors import InputError, OptionError, OutputError, did_you_mean
+from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import (
     Leaf,
@@ -34,9 +31,7 @@ from beam_pipeline.examples.structure import (
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.original_records import SPEC_FILE
 from beam_pipeline.recipe.fields import parse_shares, shares_text
-from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.run.elements import run_elements
-from beam_pipeline.run.watching import Watch
+from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.write.element_blocks import store_blocks
@@ -139,23 +134,21 @@ def convert(
         member_bytes,
         compression,
     )
-    run = RunOptions(overwrite=overwrite, workers=workers, beam_args=tuple(beam_args))
-    if run.is_template():
-        raise OptionError("--template_location", "works only with `record`")
-    shares = _parse_splits(splits)
+    shares = None
+    if splits is not None:
+        shares = parse_shares(
+            splits if isinstance(splits, str) else shares_text(splits)
+        )
     check_whole("seed", seed, least=None)
     if shares is None and group_by is not None:
         raise OptionError("group_by", "needs `splits`", group_by)
     several = isinstance(input_dir, list | tuple) and len(input_dir) > 0
-    given: Sequence[Any] = input_dir if several else [input_dir]  # type: ignore[assignment]
-    sources = [_folder_path("input", each) for each in given]
+    given = input_dir if several else [input_dir]
+    sources = [_folder_path("input", each) for each in given]  # type: ignore[union-attr, arg-type]
     output = _folder_path("output", output_dir)
     for source in sources:
         _check_apart(source, output)
-    if run.has_runner():
-        from beam_pipeline.run.preflight import check_engine
-
-        check_engine(run.beam_args)
+    run = check_run(beam_args, workers, overwrite)
     schema = None if schema is None else os.fspath(schema)
     if len(sources) == 1:
         folder = describe_folder(sources[0], schema, dtypes or {})
@@ -197,7 +190,7 @@ def convert(
         group,
         seed,
     )
-    with element_output(output, "convert", overwrite) as target, ExitStack() as stack:
+    with element_output(output, "convert", overwrite) as target:
         copied = dict(folder.beside) if shares is None else {}
         if folder.several is not None and shares is None:
             copied = join_tables(folder.several, target.drafts)
@@ -213,18 +206,10 @@ def convert(
             keep_specs if folder.described_by else settle_specs,
             folder.measured,
             copied,
+            folder.examples,
         )
-        watch = _watch(stack, folder, progress)
-        run_elements(job, encoder, blocks, run.workers, run.beam_args, watch)
+        run_elements(job, encoder, blocks, run, progress, "convert")
     return Metadata.load(output)
-
-
-def _parse_splits(
-    splits: str | Mapping[str, float] | None,
-) -> dict[str, float] | None:
-    if splits is None:
-        return None
-    return parse_shares(splits if isinstance(splits, str) else shares_text(splits))
 
 
 def _folder_path(name: str, folder: PathLike) -> str:
@@ -258,23 +243,11 @@ def _choose(
     if not chosen:
         raise OptionError("features", "must name at least one", features)
     for name in chosen:
-        _check_feature("features", name, names)
+        check_feature("features", name, names)
     specs = needed_features(chosen, folder.specs, folder.structure)
     if folder.structure is None:
         return specs, None
     return specs, prune(folder.structure, set(chosen))
-
-
-def _check_feature(option: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        close = did_you_mean(name, known)
-        hint = f"; did you mean {close}?" if close else ""
-        raise OptionError(
-            option,
-            f"names a feature that examples do not have; they have "
-            f"{', '.join(known)}{hint}",
-            name,
-        )
 
 
 def prune(structure: Structure, chosen: Collection[str]) -> Structure | None:
@@ -301,10 +274,10 @@ def prune(structure: Structure, chosen: Collection[str]) -> Structure | None:
 
 def _choose_group(folder: InputFolder, group_by: str | None) -> FeatureSpec | None:
     names = component_names(folder.specs, folder.structure)
-    if group_by is None:
-        return folder.specs[_FILEPATH] if _FILEPATH in names else None
-    _check_feature("group_by", group_by, names)
-    return folder.specs[group_by]
+    if group_by is not None:
+        check_feature("group_by", group_by, names)
+    name = _FILEPATH if group_by is None else group_by
+    return folder.specs[name] if name in names else None
 
 
 def _advice(folder: InputFolder) -> str:
@@ -319,22 +292,3 @@ def _advice(folder: InputFolder) -> str:
         "The features follow from the first examples. Give a `schema` that fits all "
         "records, or the `features` that stay."
     )
-
-
-def _watch(
-    stack: ExitStack, folder: InputFolder, progress: bool | None
-) -> Callable[[Any], Watch]:
-    """Returns a watcher that shows a progress bar."""
-    counts = [file.examples for file in folder.files]
-    total = None if None in counts else sum(count or 0 for count in counts)
-
-    def watch(_: Any) -> Watch:
-        # Not before the writers have started: its thread would keep them from forking.
-        bar = stack.enter_context(progress_bar(total, progress, "convert"))
-
-        def update(examples: int, seconds: float) -> None:
-            bar.update(examples - bar.n)
-
-        return update
-
-    return watch

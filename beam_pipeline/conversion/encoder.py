@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,16 +69,7 @@ class RecordEncoder:
     def _encode(
         self, source: InputFile, first: int, records: Sequence[bytes]
     ) -> list[Encoded]:
-        if self.original is not None:
-            specs = {spec.name: spec for spec in self.specs}
-            if self.group is not None:
-                specs[self.group.name] = self.group
-            columns = decode_originals(records, self.original, specs)
-            made: Sequence[bytes] = ExampleEncoder(self.specs).encode(
-                len(records), columns
-            )
-        else:
-            made, columns = self._take_over(records)
+        made, columns = self._records(records)
         if self.shares is None:
             return [Encoded(source.split, made, columns, sources=len(records))]
         groups = self._groups(source, first, records, columns)
@@ -93,15 +84,20 @@ class RecordEncoder:
                 encoded.append(Encoded(split, examples, some, sources=len(chosen)))
         return encoded
 
-    def _take_over(
+    def _records(
         self, records: Sequence[bytes]
     ) -> tuple[Sequence[bytes], dict[str, Any]]:
         """Returns the records with the features that stay, and these features."""
+        specs = {spec.name: spec for spec in self.specs}
+        if self.original is not None:
+            if self.group is not None:
+                specs[self.group.name] = self.group
+            columns = decode_originals(records, self.original, specs)
+            return ExampleEncoder(self.specs).encode(len(records), columns), columns
         if not self.takes_all:
             names = {spec.name.encode() for spec in self.specs}
             records = [keep_features(record, names) for record in records]
-        found = arrow_columns(records, _has_sequences(self.specs, records))
-        specs = {spec.name: spec for spec in self.specs}
+        found = arrow_columns(records, has_sequences(self.specs, records))
         for name, column in found.items():
             if name not in specs and hasattr(column.type, "value_type"):
                 raise ValueError(
@@ -123,7 +119,7 @@ class RecordEncoder:
         name = self.group.name
         if name not in columns:
             some = [keep_features(record, {name.encode()}) for record in records]
-            found = arrow_columns(some, _has_sequences([self.group], some))
+            found = arrow_columns(some, has_sequences([self.group], some))
             columns = decode_columns(found, len(some), {name: self.group})
         return [_group_text(name, value) for value in columns[name]]
 
@@ -145,7 +141,7 @@ class RecordEncoder:
         return InputError(f"{source.path}, {where}: {error}. {self.advice}")
 
 
-def _has_sequences(specs: Sequence[FeatureSpec], records: Sequence[bytes]) -> bool:
+def has_sequences(specs: Iterable[FeatureSpec], records: Sequence[bytes]) -> bool:
     """Whether lists of features must be read, too."""
     return any(spec.sequence for spec in specs) or any(
         map(is_sequence_example, records)

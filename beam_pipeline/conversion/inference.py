@@ -23,7 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from beam_pipeline.conversion.input_files import InputFile, read_source
-from beam_pipeline.errors import InputError, OptionError, did_you_mean
+from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
+from beam_pipeline.errors import InputError, OptionError, check_feature
 from beam_pipeline.examples.decoding import arrow_columns
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -32,7 +33,6 @@ from beam_pipeline.examples.spec import (
     LISTS,
     RAW,
     FeatureSpec,
-    numpy_dtype,
 )
 from beam_pipeline.examples.wire import is_sequence_example
 from beam_pipeline.write.element_blocks import Seen
@@ -48,7 +48,7 @@ _ENCODINGS = {
     "large_binary": BYTES_LIST,
 }
 _DTYPES = {FLOAT_LIST: "float32", INT64_LIST: "int64", BYTES_LIST: "string"}
-_INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_INTEGERS = STORED_DTYPES[:8]  # all but uint64
 
 
 @dataclass
@@ -177,19 +177,11 @@ def with_dtypes(
     """
     made = dict(specs)
     for name, dtype in dtypes.items():
-        if name not in specs:
-            close = did_you_mean(name, specs)
-            hint = f"; did you mean {close}?" if close else ""
-            known = ", ".join(specs)
-            raise OptionError(
-                "dtypes",
-                f"names a feature that examples do not have; they have {known}{hint}",
-                name,
-            )
-        spec = specs[name]
+        check_feature("dtypes", name, specs)
+        spec, dtype = specs[name], checked_dtype(name, dtype)
         if dtype == spec.dtype:
             continue
-        if spec.encoding == BYTES_LIST and _is_numeric(dtype):
+        if spec.encoding == BYTES_LIST and dtype != "string":
             made[name] = replace(spec, dtype=dtype, shape=(None,), encoding=RAW)
         elif spec.encoding == INT64_LIST and dtype in _INTEGERS:
             made[name] = replace(spec, dtype=dtype)
@@ -202,32 +194,18 @@ def with_dtypes(
     return made
 
 
-def _is_numeric(dtype: str) -> bool:
-    try:
-        found = numpy_dtype(dtype)
-    except (TypeError, AttributeError):
-        return False
-    is_bfloat = found.kind == "V" and found.itemsize == 2 and found.name == "bfloat16"
-    return (found.kind in "biufc" and found.char not in "gG") or is_bfloat
-
-
 def settle_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
     """Returns the specs with the lengths that all examples have."""
-    return [
-        replace(
-            spec,
-            shape=_settled_shape(spec, seen),
-            optional=spec.name in seen.missing,
-        )
-        for spec in specs
-    ]
-
-
-def _settled_shape(spec: FeatureSpec, seen: Seen) -> tuple[int | None, ...]:
-    shape = seen.shapes.get(spec.name)
-    if spec.sequence or shape is None or 0 in shape:
-        return spec.shape or (None,)
-    return () if shape == (1,) and spec.encoding in LISTS else shape
+    settled = []
+    for spec in specs:
+        shape = seen.shapes.get(spec.name)
+        if spec.sequence or shape is None or 0 in shape:
+            shape = spec.shape or (None,)
+        elif shape == (1,) and spec.encoding in LISTS:
+            shape = ()
+        optional = spec.name in seen.missing
+        settled.append(replace(spec, shape=shape, optional=optional))
+    return settled
 
 
 def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:

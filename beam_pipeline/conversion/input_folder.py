@@ -91,6 +91,12 @@ class InputFolder:
     several: DataSets | None = None
     history: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def examples(self) -> int | None:
+        """The number of examples in all files; None if it is not known."""
+        counts = [file.examples for file in self.files if file.examples is not None]
+        return sum(counts) if len(counts) == len(self.files) else None
+
 
 def describe_folder(
     folder: str, schema: str | None, dtypes: Mapping[str, str]

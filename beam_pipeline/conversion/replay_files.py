@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.conversion.inference import FIRST, infer_features, with_dtypes
-from beam_pipeline.conversion.input_files import InputFile
+from beam_pipeline.conversion.encoder import has_sequences
+from beam_pipeline.conversion.inference import (
+    FIRST,
+    infer_features,
+    settle_specs,
+    with_dtypes,
+)
+from beam_pipeline.conversion.input_files import InputFile, read_source
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.decoding import arrow_columns
-from beam_pipeline.examples.spec import INT64_LIST, LISTS, FeatureSpec
+from beam_pipeline.examples.decoding import arrow_columns, decode_columns
+from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.parse import (
     choose_parsing,
@@ -33,7 +37,7 @@ from beam_pipeline.read.streams import (
     read_mixed,
 )
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import read_any_records
+from beam_pipeline.write.element_blocks import Seen
 
 
 def replay_files(
@@ -124,9 +128,13 @@ def _describe(
     if beside is not None and not dtypes:
         return beside
     sources = [InputFile(path, path, DEFAULT_SPLIT, 0) for path in paths]
-    loose = infer_features(sources, dtypes)
-    settled = _settle(loose, list(islice(_records(paths), FIRST)))
-    return Metadata(None, settled, (), {})
+    loose = infer_features(sources, {})
+    records = list(islice(chain.from_iterable(map(read_source, sources)), FIRST))
+    found = arrow_columns(records, has_sequences(loose.values(), records))
+    seen = Seen()
+    seen.add(loose.values(), decode_columns(found, len(records), loose))
+    settled = {spec.name: spec for spec in settle_specs(loose.values(), seen)}
+    return Metadata(None, with_dtypes(settled, dtypes), (), {})
 
 
 def _exact(parse: Any, specs: Mapping[str, FeatureSpec]) -> Any:
@@ -163,38 +171,11 @@ def _metadata_beside(path: str) -> Metadata | None:
     for holder in (folder, folder.rpartition("/")[0]):
         if files.exists(files.join(holder, METADATA)):
             metadata = Metadata.load(holder)
-            shards = (
-                s.file for split in metadata.splits.values() for s in split.shards
-            )
-            if path in {files.join(holder, file) for file in shards}:
+            entries = metadata.splits.values()
+            shards = (shard.file for entry in entries for shard in entry.shards)
+            if path in (files.join(holder, file) for file in shards):
                 return metadata
     return None
-
-
-def _records(paths: Iterable[str]) -> Iterable[bytes]:
-    for path in paths:
-        with files.open_read(path) as file:
-            yield from read_any_records(file)
-
-
-def _settle(
-    specs: Mapping[str, FeatureSpec], records: Sequence[bytes]
-) -> dict[str, FeatureSpec]:
-    """Returns the specs with the lengths that these records have."""
-    if any(spec.sequence for spec in specs.values()):
-        return dict(specs)
-    columns = arrow_columns(records, False)
-    settled = {}
-    for name, spec in specs.items():
-        column = columns[name]
-        lengths = np.unique(
-            [len(value) for value in column if value.is_valid] or [0]
-        ).tolist()
-        shape = spec.shape
-        if spec.encoding in LISTS and len(lengths) == 1 and lengths[0]:
-            shape = () if lengths == [1] else (lengths[0],)
-        settled[name] = replace(spec, shape=shape, optional=column.null_count > 0)
-    return settled
 
 
 def _read(

@@ -13,7 +13,7 @@ cannot be asked for some of them again: what fails is deleted, and never continu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
@@ -45,7 +45,7 @@ from beam_pipeline.write.element_blocks import (
     observed_specs,
     read_receipt,
 )
-from beam_pipeline.write.joined_shards import JoinedShard, cut_shards
+from beam_pipeline.write.joined_shards import JoinedShard, cut_shards, join_shard
 from beam_pipeline.write.member_files import ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
 
@@ -68,15 +68,13 @@ def element_output(
     if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
         raise InputError(f"The output must be a folder; got {output!r}.")
     folder = files.absolute(os.fspath(output))
-    work = files.join(folder, WORK_FOLDER)
+    work, is_local = files.join(folder, WORK_FOLDER), files.is_local(folder)
     drafts, receipts = files.join(work, DRAFTS), files.join(work, RECEIPTS)
     with started_for_elements(folder, recorded_by, overwrite) as claim:
-        if not files.is_local(folder):
-            yield ElementOutput(folder, work, drafts, receipts, claim)
-            return
-        written = os.path.join(claim.folder, "written")
+        written = os.path.join(claim.folder, "written") if is_local else folder
         yield ElementOutput(written, work, drafts, receipts, claim)
-        put_in_place(written, folder, claim)
+        if is_local:
+            put_in_place(written, folder, claim)
 
 
 @dataclass(frozen=True)
@@ -152,6 +150,16 @@ def _check_equal(what: str, found: int, expected: int | None) -> None:
             f"of {expected}. No data set was written. Give the same call again, on "
             "another runner if this one loses data often."
         )
+
+
+def join_elements(job: ElementSet, results: Sequence[BlockResult]) -> str:
+    """Makes shards of what all blocks wrote here, and finishes the data set."""
+    target = job.target
+    infos = [
+        join_shard(shard, target.output, target.drafts, may_move=True)
+        for shard in lay_out(job, results)
+    ]
+    return finish_elements(job, infos, results)
 
 
 def finish_elements(

@@ -16,7 +16,7 @@ A list may differ in length between examples, an array in the size of its first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +46,8 @@ from beam_pipeline.examples.structure import (
     Leaf,
     Node,
     Structure,
+    add_feature,
     feature_name,
-    shape_feature,
 )
 
 Path = tuple[str, ...]
@@ -79,7 +79,7 @@ class Inference:
             self._names[path] = name
             found = [example.get(path) for example in flat]
             arrays = {
-                number: self._array(name, value, number)
+                number: _of_example(number, as_array, name, value)
                 for number, value in enumerate(found)
                 if value is not None
             }
@@ -91,21 +91,9 @@ class Inference:
                 )
             dtype = self._dtypes.get(name) or common_dtype(name, list(arrays.values()))
             for number, array in arrays.items():
-                self._cast(name, array, dtype, number)
+                _of_example(number, cast, name, array, dtype)
             optional = len(arrays) < len(found) or not found
             self._add(name, list(arrays.values()), dtype, optional)
-
-    def _array(self, name: str, value: Any, number: int) -> Array:
-        try:
-            return as_array(name, value)
-        except InputError as error:
-            raise InputError(f"Example {number}: {error}") from error
-
-    def _cast(self, name: str, array: Array, dtype: str, number: int) -> Array:
-        try:
-            return cast(name, array, dtype)
-        except InputError as error:
-            raise InputError(f"Example {number}: {error}") from error
 
     def _add(
         self, name: str, arrays: Sequence[Array], dtype: str, optional: bool
@@ -118,19 +106,14 @@ class Inference:
         encoding = encoding_for(dtype, shape)
         if is_list and numpy_dtype(dtype).kind in "bi":
             encoding = INT64_LIST
-        shape_in = None
-        if needs_shape(shape) or None in (shape or ())[1:]:
-            shape_in = feature_name((shape_feature(name),), self.specs)
-            self.specs[shape_in] = FeatureSpec(
-                shape_in,
-                "int64",
-                (None if shape is None else len(shape),),
-                INT64_LIST,
-                f"shape of {name}",
-                optional=optional,
-            )
-        self.specs[name] = FeatureSpec(
-            name, dtype, shape, encoding, shape_in=shape_in, optional=optional
+        add_feature(
+            self.specs,
+            name,
+            dtype,
+            shape,
+            encoding,
+            optional=optional,
+            has_shape=needs_shape(shape) or None in (shape or ())[1:],
         )
 
     def values(self, example: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -155,8 +138,8 @@ class Inference:
                     self._optional_shape(spec)
                 array = None
             else:
-                array = self._array(name, value, number)
-                array = self._cast(name, array, spec.dtype, number)
+                array = _of_example(number, as_array, name, value)
+                array = _of_example(number, cast, name, array, spec.dtype)
                 if array.shape != spec.shape:
                     self._widen(spec, array.shape, number)
             made[name] = array
@@ -201,6 +184,14 @@ class Inference:
         return _structure(
             [(path, Leaf("tensor", name)) for path, name in self._names.items()]
         )
+
+
+def _of_example(number: int, function: Callable[..., Array], *args: Any) -> Array:
+    """Calls a function; its error names the example."""
+    try:
+        return function(*args)
+    except InputError as error:
+        raise InputError(f"Example {number}: {error}") from error
 
 
 def _paths(flat: Sequence[Mapping[Path, Any]], dtypes: Iterable[str]) -> list[Path]:

@@ -10,22 +10,16 @@ import tensorflow as tf
 
 from beam_pipeline.elements.values import STORED_DTYPES
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import (
-    INT64_LIST,
-    FeatureSpec,
-    Shape,
-    encoding_for,
-    needs_shape,
-)
+from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec, Shape
 from beam_pipeline.examples.structure import (
     Leaf,
     Node,
     Structure,
+    add_feature,
     dense_shape,
     feature_name,
     indices,
     row_splits,
-    shape_feature,
 )
 
 
@@ -83,8 +77,8 @@ def _describe(
         _add_values(name, found.dtype, (None,), path, specs)
         shape = _shape(found.shape)
         rank = None if shape is None else len(shape)
-        _add(indices(name), "int64", (None, rank), specs)
-        _add(dense_shape(name), "int64", (rank,), specs)
+        add_feature(specs, indices(name), "int64", (None, rank))
+        add_feature(specs, dense_shape(name), "int64", (rank,))
         return Leaf("sparse", name, shape)
     raise InputError(
         f"{_component(path)} is a {type(found).__name__}, which cannot be stored. "
@@ -110,7 +104,7 @@ def _describe_ragged(
     for axis in range(rank):
         size = shape[0] if axis == 0 and shape is not None else None
         splits = None if size is None else size + 1
-        _add(row_splits(name, axis), dtype, (splits,), specs, INT64_LIST)
+        add_feature(specs, row_splits(name, axis), dtype, (splits,), INT64_LIST)
     return Leaf("ragged", name, shape, rank, dtype)
 
 
@@ -135,69 +129,40 @@ def _add_values(
             f"These can: {', '.join(STORED_DTYPES)}. Cast it with `dataset.map`, or "
             "leave it out."
         )
-    _add(name, dtype.name, shape, specs)
-
-
-def _add(
-    name: str,
-    dtype: str,
-    shape: Shape | None,
-    specs: dict[str, FeatureSpec],
-    encoding: str | None = None,
-) -> None:
-    shape_in = None
-    if needs_shape(shape):
-        shape_in = feature_name((shape_feature(name),), specs)
-        rank = None if shape is None else len(shape)
-        specs[shape_in] = FeatureSpec(
-            shape_in, "int64", (rank,), INT64_LIST, f"shape of {name}"
-        )
-    specs[name] = FeatureSpec(
-        name, dtype, shape, encoding or encoding_for(dtype, shape), shape_in=shape_in
-    )
+    add_feature(specs, name, dtype.name, shape)
 
 
 def element_columns(
     element: Any, structure: Structure, specs: Mapping[str, FeatureSpec]
 ) -> dict[str, Any]:
     """Returns the features of one element as numpy values; of a batch, if it is one."""
-    return dict(_values(element, structure, specs))
+    columns: dict[str, Any] = {}
+    for name, tensor in _tensors(element, structure):
+        value = tensor.numpy()
+        if not isinstance(value, np.ndarray):  # of a scalar text, it is bytes
+            value = np.asarray(value, object if isinstance(value, bytes) else None)
+        columns[name] = value
+        shape_in = specs[name].shape_in
+        if shape_in is not None:
+            columns[shape_in] = np.array(value.shape, np.int64)
+    return columns
 
 
-def _values(
-    value: Any, structure: Structure, specs: Mapping[str, FeatureSpec]
-) -> Iterator[tuple[str, Any]]:
+def _tensors(value: Any, structure: Structure) -> Iterator[tuple[str, Any]]:
+    """Yields the features of an element, and the tensors with their values."""
     if isinstance(structure, Node):
         for key, child in zip(structure.keys, structure.children, strict=True):
             part = getattr(value, key) if structure.kind == "namedtuple" else value[key]
-            yield from _values(part, child, specs)
+            yield from _tensors(part, child)
         return
     name = structure.feature
-    if structure.kind == "tensor":
-        yield from _array(name, value.numpy(), specs)
-    elif structure.kind == "ragged":
-        if isinstance(value, tf.Tensor):  # of ragged rank 0
-            yield from _array(name, value.numpy(), specs)
-            return
-        yield from _array(name, value.flat_values.numpy(), specs)
+    if structure.kind == "sparse":
+        yield name, value.values
+        yield indices(name), value.indices
+        yield dense_shape(name), value.dense_shape
+    elif structure.kind == "ragged" and not isinstance(value, tf.Tensor):
+        yield name, value.flat_values
         for axis, splits in enumerate(value.nested_row_splits):
-            yield row_splits(name, axis), splits.numpy()
-    elif structure.kind == "sparse":
-        yield from _array(name, value.values.numpy(), specs)
-        yield from _array(indices(name), value.indices.numpy(), specs)
-        yield from _array(dense_shape(name), value.dense_shape.numpy(), specs)
-
-
-def _array(
-    name: str, value: Any, specs: Mapping[str, FeatureSpec]
-) -> Iterator[tuple[str, Any]]:
-    # numpy() of a scalar text is bytes.
-    array = value if isinstance(value, np.ndarray) else np.asarray(value, _kind(value))
-    yield name, array
-    shape_in = specs[name].shape_in
-    if shape_in is not None:
-        yield shape_in, np.array(array.shape, np.int64)
-
-
-def _kind(value: Any) -> Any:
-    return object if isinstance(value, bytes | str) else None
+            yield row_splits(name, axis), splits
+    elif structure.kind != "none":
+        yield name, value

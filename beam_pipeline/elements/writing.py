@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from beam_pipeline.dataset.element_set import (
     ElementSet,
     element_output,
-    finish_elements,
-    lay_out,
+    join_elements,
 )
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import in_notebook, make_bar
-from beam_pipeline.errors import InputError, OptionError, did_you_mean
+from beam_pipeline.errors import InputError, OptionError, check_feature
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
 from beam_pipeline.write.element_blocks import BlockWriter, Encoded
-from beam_pipeline.write.joined_shards import join_shard
 from beam_pipeline.write.member_files import ShardSizes
 
 # Compressing takes longer than all else; it leaves the interpreter to this thread.
@@ -71,64 +68,28 @@ def write_elements(
     progress : bool or None
         Whether to show a progress bar; None: only in a terminal or a notebook.
     """
-    with ExitStack() as stack:
-        target = stack.enter_context(
-            element_output(output, elements.recorded_by, overwrite)
-        )
+    with (
+        element_output(output, elements.recorded_by, overwrite) as target,
         # Files are not uploaded before they are shards.
-        drafts = stack.enter_context(local_drafts(target.drafts))
-        pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
-        beside = stack.enter_context(_BesideThisThread())
-        encoder = encoder_for(specs.values())
-        bar = stack.enter_context(progress_bar(total, progress))
-        with BlockWriter(
-            specs.values(), sizes, drafts, sizes.known(total), pool, beside.call
-        ) as writer:
+        local_drafts(target.drafts) as drafts,
+        ThreadPoolExecutor(COMPRESSING_THREADS) as pool,
+        progress_bar(total, progress) as bar,
+    ):
+        encoder, known = encoder_for(specs.values()), sizes.known(total)
+        with BlockWriter(specs.values(), sizes, drafts, known, pool) as writer:
             for count, columns in blocks:
                 records = encoder.encode(count, columns)
                 writer.add(Encoded(DEFAULT_SPLIT, records, columns))
                 bar.set_postfix({"file": writer.files() + 1}, refresh=False)
                 bar.update(count)
-            beside.wait()
             result = writer.finish(0, target.receipts)
+        settled = tuple(specs.values())
         job = ElementSet(
-            target,
-            tuple(specs.values()),
-            sizes,
-            (DEFAULT_SPLIT,),
-            elements,
+            target, settled, sizes, (DEFAULT_SPLIT,), elements,
             settle=lambda widened, _: list(widened),
-        )
-        infos = [
-            join_shard(shard, target.output, target.drafts, may_move=True)
-            for shard in lay_out(job, [result])
-        ]
-        finish_elements(job, infos, [result])
+        )  # fmt: skip
+        join_elements(job, [result])
         return files.absolute(os.fspath(output))
-
-
-class _BesideThisThread:
-    """Calls functions in the order in which they are given, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1)
-        self._waiting: deque[Future[None]] = deque()
-
-    def __enter__(self) -> _BesideThisThread:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
-
-    def call(self, function: Callable[..., None], *args: Any) -> None:
-        """Has a function called; waits if several others come before it."""
-        self._waiting.append(self._thread.submit(function, *args))
-        self.wait(2)
-
-    def wait(self, ahead: int = 0) -> None:
-        """Waits until at most ``ahead`` calls are left; raises their errors."""
-        while len(self._waiting) > ahead:
-            self._waiting.popleft().result()
 
 
 @contextmanager
@@ -174,37 +135,26 @@ def with_encodings(
     """
     made = dict(specs)
     for name in [*encodings, *sequences]:
-        if name not in specs:
-            close = did_you_mean(name, specs)
-            hint = f"; did you mean {close}?" if close else ""
-            known = ", ".join(specs)
-            raise OptionError(
-                "encodings" if name in encodings else "sequences",
-                f"names a feature that elements do not have; they have {known}{hint}",
-                name,
-            )
+        option = "encodings" if name in encodings else "sequences"
+        check_feature(option, name, specs)
     for name, encoding in encodings.items():
         problem = encoding_problem(specs[name], encoding)
         if problem is not None:
             raise OptionError(f"encodings: {name}", problem, encoding)
         made[name] = replace(specs[name], encoding=encoding)
     for name in sequences:
-        made[name] = _as_sequence(made[name])
-        made.pop(made[name].shape_in or "", None)
-        made[name] = replace(made[name], shape_in=None)
+        spec = made[name]
+        if not spec.shape or None in spec.shape[1:]:
+            raise OptionError(
+                "sequences",
+                "needs arrays with at least one axis, the steps; the sizes of the "
+                "other axes must be the same in all examples",
+                f"{spec.name} of shape {spec.shape}",
+            )
+        made.pop(spec.shape_in or "", None)
+        shape = (None, *spec.shape[1:])
+        made[name] = replace(spec, sequence=True, shape=shape, shape_in=None)
     return made
-
-
-def _as_sequence(spec: FeatureSpec) -> FeatureSpec:
-    shape = spec.shape
-    if not shape or None in shape[1:]:
-        raise OptionError(
-            "sequences",
-            "needs arrays with at least one axis, the steps; the sizes of the other "
-            "axes must be the same in all examples",
-            f"{spec.name} of shape {shape}",
-        )
-    return replace(spec, sequence=True, shape=(None, *shape[1:]))
 
 
 def check_num_elems(num_elems: int | None, total: int | None) -> int | None:

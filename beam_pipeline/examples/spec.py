@@ -319,8 +319,11 @@ def describe_features(
             shape = spec.sizes if is_list else ()
             found.context[name] = tf.io.FixedLenFeature(shape, kind)
         elif spec.optional and spec.shape == () and name in (missing or {}):
-            default = tf.constant((missing or {})[name], kind)
-            found.context[name] = tf.io.FixedLenFeature((), kind, default)
+            default = (missing or {})[name]
+            if not is_list:
+                default = np.asarray(default, spec.stored_dtype).tobytes()
+            value = tf.constant(default, kind)
+            found.context[name] = tf.io.FixedLenFeature((), kind, value)
         else:
             found.context[name] = tf.io.VarLenFeature(kind)
     return found

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
+
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
 from beam_pipeline.storage import files
@@ -261,27 +263,31 @@ def check_first_record(paths: Sequence[str], specs: Mapping[str, OriginalSpec]) 
             f"{error.message} Restore the file, or move it to another folder."
         ) from error
     for part, spec in parts.items():
-        problem = _contradiction(spec, values[part].numpy())
-        if problem:
+        try:
+            decode_part(spec, values[part].numpy())
+        except ValueError as problem:
             raise InputError(
                 f"{path}: the first record contradicts entry {part!r} of {SPEC_FILE}: "
                 f"{problem}. Put the {SPEC_FILE} that was written with the records "
                 "beside them."
-            )
+            ) from problem
 
 
-def _contradiction(spec: OriginalSpec, data: bytes) -> str:
-    """Returns how a stored tensor differs from its spec; empty if it does not."""
+def decode_part(spec: OriginalSpec, data: bytes) -> npt.NDArray[Any]:
+    """Returns the array of one stored tensor of a feature.
+
+    Raises
+    ------
+    ValueError
+        If it is missing, or has another dtype or shape than its spec.
+    """
     if not data:
-        return "the record does not have this feature"
-    try:
-        array = decode_tensor(data, spec.stored_dtype)
-    except ValueError as error:
-        return str(error)
+        raise ValueError("the record does not have this feature")
+    array = decode_tensor(data, spec.stored_dtype)
     fits = [n in (None, held) for n, held in zip(spec.shape, array.shape, strict=False)]
     if len(spec.shape) != array.ndim or not all(fits):
-        return f"the tensor has the shape {array.shape}, not {spec.shape}"
-    return ""
+        raise ValueError(f"the tensor has the shape {array.shape}, not {spec.shape}")
+    return array
 
 
 def make_original_parser(

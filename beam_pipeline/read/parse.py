@@ -349,7 +349,7 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> A
     elif spec.encoding != BYTES_LIST:
         values = tf.cast(values, spec.dtype)
     if spec.optional and spec.shape == ():
-        return values if has_default else tf.reshape(values, (-1,))
+        return tf.reshape(values, () if has_default else (-1,))
     if shape is None:
         sizes = (None,) if spec.shape is None else spec.shape
         if spec.optional or spec.sequence:
@@ -362,7 +362,7 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> A
     # In an example that lacks it, the array has no values and no shape.
     rank = None if spec.shape is None else len(spec.shape)
     lacks = (tf.size(values) == 0) & (tf.size(shape) == 0)
-    none = tf.zeros([1 if rank is None else rank], shape.dtype)
+    none = tf.constant([0] if rank is None else [0, *spec.sizes[1:]], shape.dtype)
     shape = tf.cond(lacks, lambda: none, lambda: shape)
     values = tf.reshape(values, shape)
     return values if rank is None else tf.ensure_shape(values, [None] * rank)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from beam_pipeline.dataset.element_set import ElementSet, finish_elements, lay_out
+from beam_pipeline.dataset.element_set import ElementSet, join_elements
 from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.elements.writing import progress_bar
+from beam_pipeline.errors import OptionError
+from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
+from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import Watch, reporter, watching
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
@@ -23,30 +29,52 @@ from beam_pipeline.write.element_blocks import (
     count_sources,
     write_block,
 )
-from beam_pipeline.write.joined_shards import join_shard
 
 _NOTHING_KEPT = "No data set was written. Give the same call again."
+
+
+def check_run(
+    beam_args: Sequence[str], workers: int | None = None, overwrite: bool = False
+) -> RunOptions:
+    """Returns the options of a run; checks its engine before anything is written.
+
+    Raises
+    ------
+    OptionError, EngineError
+        If a value cannot be used, or the engine cannot be reached.
+    """
+    run = RunOptions(beam_args=tuple(beam_args), workers=workers, overwrite=overwrite)
+    if run.is_template():
+        raise OptionError(
+            "--template_location",
+            "makes a template and does not run the job; it works only with `record`",
+        )
+    if run.has_runner():
+        check_engine(run.beam_args)
+    return run
 
 
 def run_elements(
     job: ElementSet,
     encoder: BlockEncoder,
     blocks: Sequence[StoredBlock],
-    workers: int | None,
-    beam_args: Sequence[str],
-    watch: Callable[[Totals], Watch] | None = None,
+    run: RunOptions,
+    progress: Callable[[int, int], Any] | bool | None,
+    description: str,
 ) -> None:
     """Runs the job, to its metadata.
 
     Parameters
     ----------
-    workers : int, optional
-        Number of processes on this machine. Default: one for each core, if they start
-        fast and have work; otherwise one.
-    beam_args : sequence of str
-        Options of Beam. If there are any, Beam's runner among them runs the job.
-    watch : callable, optional
-        See :func:`beam_pipeline.run.watching.reporter`; it counts sources.
+    run : RunOptions
+        ``workers`` is the number of processes on this machine. Default: one for each
+        core, if they start fast and have work; otherwise one. With ``beam_args``,
+        Beam's runner among them runs the job.
+    progress : callable or bool, optional
+        Called with the number of finished sources, and of all; or whether to show a
+        bar. Default: in a terminal or a notebook.
+    description : str
+        The name of the bar.
 
     Raises
     ------
@@ -55,17 +83,43 @@ def run_elements(
         ended without an error.
     """
     target, totals = job.target, Totals(job.sources or 0, 0.0)
-    if beam_args:
+    with ExitStack() as stack:
+
+        def watch(_: Totals) -> Watch:
+            if callable(progress):
+                return lambda done, _: progress(done, totals.examples)
+            # Not before the writers have started: its thread would keep them from
+            # forking.
+            bar = progress_bar(job.sources, progress, description, " examples")
+            stack.enter_context(bar)
+            return lambda done, _: bar.update(done - bar.n)
+
+        if not run.beam_args:
+            _run_here(
+                job, encoder, blocks, run.workers, partial(reporter, watch, totals)
+            )
+            return
         from beam_pipeline.pipeline.elements_graph import build_elements_pipeline
 
-        def progress() -> tuple[Totals, int, float]:
+        def finished() -> tuple[Totals, int, float]:
             return totals, count_sources(target.receipts), 0.0
 
-        with temporary_files(), watching(watch, progress):
-            pipeline = pipeline_for(beam_args)
+        with temporary_files(), watching(watch, finished):
+            pipeline = pipeline_for(run.beam_args)
             build_elements_pipeline(pipeline, job, encoder, blocks)
-            run_pipeline(pipeline, target.output, target.work, beam_args, _NOTHING_KEPT)
-        return
+            run_pipeline(
+                pipeline, target.output, target.work, run.beam_args, _NOTHING_KEPT
+            )
+
+
+def _run_here(
+    job: ElementSet,
+    encoder: BlockEncoder,
+    blocks: Sequence[StoredBlock],
+    workers: int | None,
+    report: Callable[[Any], Callable[[], None] | None],
+) -> None:
+    """Runs the job in processes of this machine."""
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if can_fork() else 1
     writers = max(1, min(workers, len(blocks)))
@@ -75,14 +129,9 @@ def run_elements(
         # A new interpreter does not have the classes of the caller's script.
         work = partial(_write_pickled, by_value(work))
     with Workers() as processes:
-        look = reporter(watch, totals, processes.states(writers))
+        look = report(processes.states(writers))
         answers = processes.run(work, writers, look=look, advice=_NOTHING_KEPT)
-    results = list(chain.from_iterable(answers))
-    infos = [
-        join_shard(shard, target.output, target.drafts, may_move=True)
-        for shard in lay_out(job, results)
-    ]
-    finish_elements(job, infos, results)
+    join_elements(job, list(chain.from_iterable(answers)))
 
 
 def _write_share(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -280,20 +280,9 @@ def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
     if labels is None:
         return [_class_in_name(path, folder) for path in paths]
     if isinstance(labels, Mapping):
-        places = _find_files("labels", labels, folder, paths)
-        by_place = dict(zip(places, labels.values(), strict=True))
-        for place, path in enumerate(paths):
-            if place not in by_place:
-                raise OptionError("labels", "has no class for this file", path)
-        if None in by_place:
-            stray = list(labels)[places.index(None)]
-            raise OptionError(
-                "labels",
-                f"must have only files of {folder}; give paths relative to it, or "
-                "absolute paths",
-                stray,
-            )
-        return [str(by_place[place]) for place in range(len(paths))]
+        rows = _rows_of("labels", labels, folder, paths, has_others=False)
+        values = list(labels.values())
+        return [str(values[row]) for row in rows]
     if isinstance(labels, str | bytes) or not hasattr(labels, "__len__"):
         raise OptionError(
             "labels", "must be a mapping from files to classes, or a sequence", labels
@@ -331,22 +320,32 @@ def _check_length(option: str, values: Sequence[Any], paths: Sequence[str]) -> N
         )
 
 
-def _find_files(
-    option: str, names: Any, folder: str, paths: Sequence[str]
-) -> list[int | None]:
-    """Returns the place of the file that each name stands for; None for other files.
+def _rows_of(
+    option: str,
+    names: Iterable[Any],
+    folder: str,
+    paths: Sequence[str],
+    *,
+    has_others: bool,
+) -> list[int]:
+    """Returns for each file the row of the name that stands for it.
+
+    Parameters
+    ----------
+    has_others : bool
+        Whether there may be names of other files.
 
     Raises
     ------
     OptionError
-        If a name could be that of several files, or two names are the same file.
+        If a file has no name or several, a name could be that of several files, or is
+        that of none.
     """
     place_of = {path: place for place, path in enumerate(paths)}
     base_names = Counter(os.path.basename(path) for path in paths)
     by_base = {os.path.basename(path): place for path, place in place_of.items()}
-    found: list[int | None] = []
-    named: dict[int, str] = {}
-    for given in names:
+    row_of: dict[int, int] = {}
+    for row, given in enumerate(names):
         name = os.fspath(given)
         spellings = normal_path(folder, name), files.absolute(name)
         place = next((place_of[s] for s in spellings if s in place_of), None)
@@ -359,12 +358,19 @@ def _find_files(
             )
         if place is None:
             place = by_base.get(name)
-        if place is not None and named.setdefault(place, name) != name:
+        if place is None and not has_others:
             raise OptionError(
-                option, f"has both {named[place]} and {name}, the same file", name
+                option,
+                f"must have only files of {folder}; give paths relative to it, or "
+                "absolute paths",
+                name,
             )
-        found.append(place)
-    return found
+        if place is not None and row_of.setdefault(place, row) != row:
+            raise OptionError(option, "names a file twice", name)
+    for place, path in enumerate(paths):
+        if place not in row_of:
+            raise OptionError(option, "has nothing for this file", path)
+    return [row_of[place] for place in range(len(paths))]
 
 
 def _matching_rows(
@@ -384,12 +390,5 @@ def _matching_rows(
         raise OptionError(
             "metadata", "must have a column filepath", ", ".join(map(str, metadata))
         )
-    places = _find_files("metadata", metadata["filepath"], folder, paths)
-    row_of: dict[int, int] = {}
-    for row, place in enumerate(places):
-        if place is not None and row_of.setdefault(place, row) != row:
-            raise OptionError("metadata", "has several rows for a file", paths[place])
-    for place, path in enumerate(paths):
-        if place not in row_of:
-            raise OptionError("metadata", "has no row for this file", path)
-    return metadata.iloc[[row_of[place] for place in range(len(paths))]]
+    names = metadata["filepath"]
+    return metadata.iloc[_rows_of("metadata", names, folder, paths, has_others=True)]

@@ -225,10 +225,10 @@ def _add_targets(columns: Columns, targets: Any) -> None:
     """
     rows = len(columns["filepath"]) if "filepath" in columns else None
     classes = columns.get("class")
-    names: list[Any] = []
     if classes is not None:
-        names = sorted(set(classes.tolist()))
+        numbers, names = pd.factorize(classes, sort=True)
         columns.setdefault("num_classes", np.full(len(classes), len(names), np.int64))
+        columns.setdefault("target", numbers)
     if targets is not None:
         values = np.asarray(targets)
         if rows is not None and values.shape[:1] != (rows,):
@@ -238,9 +238,6 @@ def _add_targets(columns: Columns, targets: Any) -> None:
                 f"shape {values.shape}",
             )
         columns["target"] = values
-    elif "target" not in columns and classes is not None:
-        number = {name: index for index, name in enumerate(names)}
-        columns["target"] = np.array([number[name] for name in classes.tolist()])
 
 
 def _cast_targets(columns: Columns, dtype: str) -> None:
@@ -300,14 +297,16 @@ def _audio_loader(
     def read(filepath: bytes) -> tuple[Array, np.int32]:
         path = files.absolute(filepath.decode())
         samples, rate = _read(path, dtype, channels)
+        found = samples.shape[1] if samples.ndim > 1 else 1
+        if as_complex and found != 2:
+            problem = f"has {found} channels, but `as_complex` needs two"
+            raise UnreadableAudio(path, problem)
         if as_complex:
-            samples = _as_complex(samples, path)
-        found = samples.shape[1:]
-        if found != shape[1:]:
+            return samples[:, 0] + 1j * samples[:, 1], np.int32(rate)
+        if found != kept:
             raise InputError(
-                f"{path} has {found[0] if found else 1} channels, but {first} has "
-                f"{kept}. Give `channels` mix or the number of a channel, or leave out "
-                "these files."
+                f"{path} has {found} channels, but {first} has {kept}. Give `channels` "
+                "mix or the number of a channel, or leave out these files."
             )
         return samples, np.int32(rate)
 
@@ -366,42 +365,21 @@ def _read(
         with opened(source, path) as file, open_decoder(file, path, info) as decoder:
             decoder.fill(samples[:, 0] if info.channels == 1 else samples)
     if scaled:
-        samples = _to_integers(samples, dtype)
-    return _choose(samples, channels), info.sample_rate_hz
-
-
-def _to_integers(samples: Array, dtype: str) -> Array:
-    limits = np.iinfo(dtype)
-    samples = np.rint(samples * -float(limits.min))
-    return np.clip(samples, limits.min, limits.max).astype(dtype)
-
-
-def _choose(samples: Array, channels: str | int) -> Array:
-    """Returns the channels to keep; one of them without an axis."""
-    if samples.shape[1] == 1:
-        return samples[:, 0]
-    if channels == "keep":
-        return samples
-    if channels != "mix":
-        return np.ascontiguousarray(samples[:, int(channels)])
-    # In the order in which recording adds channels, so that both round alike.
-    mean = samples[:, 0].astype("f8" if samples.dtype.kind == "i" else samples.dtype)
-    for channel in samples.T[1:]:
-        mean += channel
-    mean /= mean.dtype.type(samples.shape[1])
-    whole = samples.dtype.kind == "i"
-    return np.rint(mean).astype(samples.dtype) if whole else mean
-
-
-def _as_complex(samples: Array, path: str) -> Array:
-    """Returns ``channel 0 + i * channel 1``; raises UnreadableAudio without two."""
-    if samples.ndim != 2 or samples.shape[1] != 2:
-        found = 1 if samples.ndim == 1 else samples.shape[1]
-        raise UnreadableAudio(path, f"has {found} channels, but `as_complex` needs two")
-    dtype = np.complex128 if samples.dtype == np.float64 else np.complex64
-    out = np.empty(len(samples), dtype)
-    out.real, out.imag = samples.T
-    return out
+        limits = np.iinfo(dtype)
+        samples = np.rint(samples * -float(limits.min))
+        samples = np.clip(samples, limits.min, limits.max).astype(dtype)
+    if info.channels == 1:
+        samples = samples[:, 0]
+    elif channels == "mix":
+        # In the order in which recording adds channels, so that both round alike.
+        mean = samples[:, 0].astype("f8" if integers else dtype)
+        for channel in samples.T[1:]:
+            mean += channel
+        mean /= mean.dtype.type(info.channels)
+        samples = np.rint(mean).astype(dtype) if integers else mean
+    elif channels != "keep":
+        samples = np.ascontiguousarray(samples[:, int(channels)])
+    return samples, info.sample_rate_hz
 
 
 def _gram_loader(data_key: str) -> Callable[[Row], Row]:

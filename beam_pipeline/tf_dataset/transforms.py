@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -104,21 +105,7 @@ def as_tf(
         )
     if sample_rate is not None:
         sample_rate = check_whole("sample_rate", sample_rate)
-    runner = _Runner(step, text, into or key, sample_rate, batched)
-
-    @in_graph
-    def run(element: Any) -> Any:
-        if not isinstance(element, Mapping):
-            return runner.run(tf.convert_to_tensor(element), {})[0]
-        if key not in element:
-            raise OptionError("key", f"is not one of {', '.join(sorted(element))}", key)
-        values, rate = runner.run(element[key], element)
-        found = {**element, into or key: values}
-        if into in (None, key) and "fs" in element and runner.changes_rate():
-            found["fs"] = tf.cast(rate, element["fs"].dtype)
-        return found
-
-    return run
+    return in_graph(_Mapped(step, text, key, into or key, sample_rate, batched).run)
 
 
 def _name_of(transform: Any) -> str:
@@ -127,24 +114,32 @@ def _name_of(transform: Any) -> str:
     return getattr(transform, "__name__", None) or repr(transform)
 
 
-class _Runner:
-    """Runs a transform on tensors."""
+@dataclass(frozen=True)
+class _Mapped:
+    """A transform of tensors; see :func:`as_tf`."""
 
-    def __init__(
-        self,
-        transform: Transform,
-        text: str,
-        name: str,
-        sample_rate: int | None,
-        batched: bool,
-    ) -> None:
-        self._transform = transform
-        self._text = text
-        self._name = name
-        self._rate = sample_rate
-        self._batched = batched
+    transform: Transform
+    text: str
+    key: str
+    into: str
+    sample_rate: int | None
+    batched: bool
 
-    def run(self, signal: Any, element: Mapping[str, Any]) -> tuple[Any, Any]:
+    def run(self, element: Any) -> Any:
+        """Returns the features of a signal, or a dict with them."""
+        if not isinstance(element, Mapping):
+            return self._features(tf.convert_to_tensor(element), {})[0]
+        if self.key not in element:
+            known = ", ".join(sorted(element))
+            raise OptionError("key", f"is not one of {known}", self.key)
+        values, rate = self._features(element[self.key], element)
+        found = {**element, self.into: values}
+        changes_rate = any(hasattr(step, "rate_after") for step in self._steps())
+        if self.into == self.key and "fs" in element and changes_rate:
+            found["fs"] = tf.cast(rate, element["fs"].dtype)
+        return found
+
+    def _features(self, signal: Any, element: Mapping[str, Any]) -> tuple[Any, Any]:
         """Returns the features of a signal, or of a batch, and their sample rate.
 
         ``element`` may have ``fs``, and ``filepath`` and ``win_start_idx`` for errors.
@@ -156,45 +151,42 @@ class _Runner:
             [_as_float32(signal), *(element[name] for name in names)],
             [dtype, tf.int64],
         )
-        lead = signal.shape[:1].as_list() if self._batched else []
+        lead = signal.shape[:1].as_list() if self.batched else []
         values.set_shape([*lead, *shape])
         like = element["fs"].shape if "fs" in element else ()
         rate = tf.broadcast_to(rate, tf.shape(element["fs"]) if like else [])
         rate.set_shape(like)
         return values, rate
 
-    def changes_rate(self) -> bool:
-        return any(hasattr(step, "rate_after") for step in self._steps())
-
     def _steps(self) -> Sequence[Any]:
-        if isinstance(self._transform, Chain):
-            return self._transform.steps
-        return (self._transform,)
+        if isinstance(self.transform, Chain):
+            return self.transform.steps
+        return (self.transform,)
 
     def _signature(self, signal: Any, has_rate: bool) -> tuple[tf.DType, list[Any]]:
         """Returns the type, and the shape for one window, of the features."""
         shape = signal.shape
-        rank = None if shape.rank is None else shape.rank - self._batched
+        rank = None if shape.rank is None else shape.rank - self.batched
         if rank not in (1, 2):
             window = "(frames,) or (channels, frames)"
             raise OptionError(
                 "key",
                 f"must name signals of shape {window}"
-                + (" after the axis of windows" if self._batched else "")
-                + f"; {self._name} has the shape {shape}",
-                self._name,
+                + (" after the axis of windows" if self.batched else "")
+                + f"; {self.into} has the shape {shape}",
+                self.into,
             )
         if signal.dtype.is_complex or signal.dtype in (tf.string, tf.bool):
             raise OptionError(
-                "key", f"must name real signals, not {signal.dtype.name}", self._name
+                "key", f"must name real signals, not {signal.dtype.name}", self.into
             )
-        *channels, frames = shape.as_list()[self._batched :]
+        *channels, frames = shape.as_list()[self.batched :]
         if None in channels:
             raise OptionError(
-                "key", "must name signals with a known number of channels", self._name
+                "key", "must name signals with a known number of channels", self.into
             )
-        rates: Sequence[int | None] = [self._rate]
-        if self._rate is None and has_rate and needs_sample_rate(self._transform):
+        rates: Sequence[int | None] = [self.sample_rate]
+        if self.sample_rate is None and has_rate and needs_sample_rate(self.transform):
             rates = TRIAL_RATES_HZ
         lengths = TRIAL_FRAMES if frames is None else [frames]
         return self._try(channels, lengths, rates)
@@ -205,48 +197,44 @@ class _Runner:
         lengths: Sequence[int],
         rates: Sequence[int | None],
     ) -> tuple[tf.DType, list[Any]]:
-        found: list[tuple[str, tuple[int, ...]]] = []
-        failures = []
-        for length in lengths:
-            for rate in rates:
-                try:
-                    spec = check_transform(
-                        self._name, self._text, self._transform,
-                        (*channels, length), rate,
-                    )  # fmt: skip
-                except RecipeError as error:
-                    failures.append(error)
-                else:
-                    found.append((spec.dtype, spec.sizes))
-        if not found:
+        trials = [(length, rate) for length in lengths for rate in rates]
+        specs, failures = [], []
+        for length, rate in trials:
+            window = (*channels, length)
+            try:
+                specs.append(
+                    check_transform(self.into, self.text, self.transform, window, rate)
+                )
+            except RecipeError as error:
+                failures.append(error)
+        if not specs:
             raise failures[0]
-        kinds = {(dtype, len(sizes)) for dtype, sizes in found}
-        if len(kinds) > 1:
+        if len({(spec.dtype, len(spec.sizes)) for spec in specs}) > 1:
             raise OptionError(
                 "transform",
                 "returns another type or number of axes at another sample rate or "
                 "length; give `sample_rate`, and windows of a fixed length",
-                self._text,
+                self.text,
             )
         # One success of several does not show what the sizes depend on.
-        sure = len(found) > 1 or len(lengths) * len(rates) == 1
-        axes = zip(*(sizes for _, sizes in found), strict=True)
-        shape = [axis[0] if sure and len(set(axis)) == 1 else None for axis in axes]
-        return tf.as_dtype(found[0][0]), shape
+        is_sure = len(specs) > 1 or len(trials) == 1
+        axes = [set(sizes) for sizes in zip(*(s.sizes for s in specs), strict=True)]
+        shape = [axis.pop() if is_sure and len(axis) == 1 else None for axis in axes]
+        return tf.as_dtype(specs[0].dtype), shape
 
     def _call(
         self, shape: list[Any], names: list[str], signal: Array, *others: Any
     ) -> tuple[Array, np.int64]:
         given = dict(zip(names, others, strict=True))
-        windows = signal if self._batched else signal[np.newaxis]
+        windows = signal if self.batched else signal[np.newaxis]
         windows = windows.view()
         windows.flags.writeable = False
         path = _first(given.get("filepath", b"a signal")).decode()
         rate = self._rate_of(given.get("fs"), path)
         starts = np.broadcast_to(given.get("win_start_idx", 0), len(windows))
         values = run_on_windows(
-            lambda some: np.asarray(apply_transform(self._transform, some, rate)),
-            (windows,), f"transform {self._text}", starts, path,
+            lambda some: np.asarray(apply_transform(self.transform, some, rate)),
+            (windows,), f"transform {self.text}", starts, path,
         )  # fmt: skip
         wanted = [len(windows), *shape]
         fits = len(wanted) == values.ndim and all(
@@ -255,25 +243,29 @@ class _Runner:
         )
         if not fits:
             raise InputError(
-                f"{path}: {self._text} returns the shape {values.shape[1:]}, but "
+                f"{path}: {self.text} returns the shape {values.shape[1:]}, but "
                 f"{tuple(shape)} on silence. Give `sample_rate`, or correct your "
                 "transform."
             )
         for step in self._steps():
             rate = rate_after(step, rate)
         values = as_stored(values)
-        return (values if self._batched else values[0]), np.int64(rate)
+        return (values if self.batched else values[0]), np.int64(rate)
 
     def _rate_of(self, found: Any, path: str) -> int:
         """Returns the rate of an element, which must be ``sample_rate`` if given."""
         if found is None:
-            return self._rate or 0
-        rates = {int(rate) for rate in np.ravel(found)} or {self._rate or 0}
-        if len(rates) > 1 or self._rate not in (None, *rates):
+            return self.sample_rate or 0
+        rates = {int(rate) for rate in np.ravel(found)} or {self.sample_rate or 0}
+        if len(rates) > 1 or self.sample_rate not in (None, *rates):
             listed = ", ".join(map(str, sorted(rates)))
-            wanted = "one rate for each batch" if self._rate is None else self._rate
+            wanted = (
+                "one rate for each batch"
+                if self.sample_rate is None
+                else self.sample_rate
+            )
             raise InputError(
-                f"{path} has the sample rate {listed} Hz, but {self._text} needs "
+                f"{path} has the sample rate {listed} Hz, but {self.text} needs "
                 f"{wanted}. Leave out other files, or resample them first."
             )
         return rates.pop()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
 from beam_pipeline.tfrecorder import factory
 from beam_pipeline.tfrecorder.example import Example
-from beam_pipeline.tfrecorder.fields import Field
 from beam_pipeline.tfrecorder.recording import examples_of
-
-_MISSING: Any = object()
 
 
 def assert_example_serialize_deserialize_is_ok(
@@ -66,61 +62,40 @@ def assert_example_serialize_deserialize_is_ok(
             examples_tfrecord_file_max_size_in_bytes=tfrecords_files_max_size_in_bytes,
             **kwargs,
         )
-        with (
-            open(listed, "rb") as given,
-            open(factory.get_examples_list_filepaths(records), "rb") as logged,
-        ):
-            ours, theirs = given.read(), logged.read()
-        if ours.count(b"\n") == theirs.count(b"\n") and ours != theirs:
+        given = files.read_bytes(listed).splitlines()
+        logged = files.read_bytes(factory.get_examples_list_filepaths(records))
+        if len(given) == len(logged.splitlines()) and given != logged.splitlines():
             raise AssertionError(
                 f"{cls.__name__}: rows of from_csv_row() differ from those that "
-                f"to_csv_row() returned: {theirs!r} instead of {ours!r}"
+                f"to_csv_row() returned: {logged!r} instead of {given!r}"
             )
-        found = factory.generate_dataset(factory.get_tfrecord_filepaths(records), cls)
-        pairs = zip_longest(_chunks(examples, kwargs), found, fillvalue=_MISSING)
-        for number, (chunk, values) in enumerate(pairs):
-            if chunk is _MISSING or values is _MISSING:
-                more = "more" if chunk is _MISSING else "fewer"
-                raise AssertionError(
-                    f"{cls.__name__}: there are {more} examples in the files than the "
-                    f"{number} before"
-                )
+        sources = examples_of(examples, cls, kwargs, log_in_csv_file=False)
+        chunks = [chunk for source in sources for chunk in source.chunks]
+        paths = factory.get_tfrecord_filepaths(records)
+        found = list(factory.generate_dataset(paths, cls))
+        if len(found) != len(chunks):
+            raise AssertionError(
+                f"{cls.__name__}: the files hold {len(found)} examples instead of "
+                f"{len(chunks)}"
+            )
+        for number, (chunk, values) in enumerate(zip(chunks, found, strict=True)):
             _compare(number, chunk, values)
     return True
 
 
-def _chunks(examples: Sequence[Example], kwargs: dict[str, Any]) -> Iterator[Example]:
-    cls = type(examples[0])
-    for source in examples_of(examples, cls, kwargs, log_in_csv_file=False):
-        yield from source.chunks
-
-
-def _compare(number: int, chunk: Any, values: Sequence[Any]) -> None:
+def _compare(number: int, chunk: Example, values: Sequence[Any]) -> None:
     declared = chunk.get_tfrecordable_ordered_dict()
     for (name, field), tensor in zip(declared.items(), values, strict=True):
         value = getattr(chunk, name)
-        expected = _as_read(field, value)
+        if value is None and field.optional:
+            continue
+        stored = field.encodable(value)
+        expected = np.array(stored, object) if isinstance(stored, bytes) else stored
         found = np.asarray(tensor)
-        if expected is not None and not _are_equal(expected, found):
+        if (expected.dtype.name, expected.shape) != (found.dtype.name, found.shape) or (
+            not np.array_equal(expected, found, equal_nan=expected.dtype.kind in "fc")
+        ):
             raise AssertionError(
                 f"{type(chunk).__name__}.{name} of example {number} is {value!r}, but "
                 f"was read as {found!r}"
             )
-
-
-def _as_read(field: Field, value: Any) -> Any:
-    """Returns the array that a reader should return; None for a value left out."""
-    if value is None and field.optional:
-        return None
-    stored = field.encodable(value)
-    return np.array(stored, object) if isinstance(stored, bytes) else stored
-
-
-def _are_equal(expected: Any, found: Any) -> bool:
-    if expected.dtype.kind == "O":
-        return bool(expected[()] == found[()])
-    return (
-        expected.dtype.name == found.dtype.name
-        and expected.shape == found.shape
-        and np.array_equal(expected, found, equal_nan=expected.dtype.kind in "fc")
-    )

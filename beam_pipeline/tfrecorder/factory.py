@@ -56,7 +56,6 @@ Ratio = float | Sequence[float]
 # Far more than the rounding of float sums and products, far less than an example.
 _TOLERANCE = 1e-9
 _SUM_TOLERANCE = 1e-6
-_RATIO = "examples_train_eval_test_ratio"
 
 _SHARD = re.compile(
     r"(?P<name>.+)-(?P<k>\d{5,})-of-(?P<shards>\d{5,})" + re.escape(SUFFIX)
@@ -249,9 +248,10 @@ def generate_dataset(
 ) -> tf.data.Dataset:
     """Reads recorded files as tuples of tensors, in the order of declaration.
 
-    Files may be GZIP or not; the first bytes tell. A feature that a record lacks reads
-    as 0, 0.0, an empty text or an empty array. Arrays have their shapes; in files of
-    other writers, which hold no shapes, they are flat.
+    Files may be GZIP or not; the first bytes tell. A feature that may be missing, or
+    that the first record lacks, reads as 0, 0.0, an empty text or an empty array where
+    a record lacks it. Arrays have their shapes; in files of other writers, which hold
+    no shapes, they are flat.
 
     Parameters
     ----------
@@ -389,24 +389,19 @@ def split_examples_list(
 
 def _checked_ratios(ratio: Any) -> list[float]:
     """Returns one to three ratios; see :func:`split_examples_list`."""
-    values = [ratio] if not isinstance(ratio, list | tuple) else list(ratio)
+    problem = "must be a number from 0 to 1, or up to three: train, eval and test"
     try:
-        ratios = [float(value) for value in values]
+        ratios = [
+            float(r) for r in (ratio if isinstance(ratio, list | tuple) else [ratio])
+        ]
     except (TypeError, ValueError):
         ratios = []
-    if not 1 <= len(ratios) <= 3 or not all(0 <= value <= 1 for value in ratios):
-        raise OptionError(
-            _RATIO,
-            "must be a number from 0 to 1, or up to three: train, eval and test",
-            ratio,
-        )
-    if len(ratios) > 1 and abs(math.fsum(ratios) - 1) > _SUM_TOLERANCE:
-        raise OptionError(
-            "examples_train_eval_test_ratio",
-            f"must have the sum 1, and has {math.fsum(ratios):g}",
-            ratio,
-        )
-    return ratios
+    total = math.fsum(ratios)
+    if len(ratios) > 1 and abs(total - 1) > _SUM_TOLERANCE:
+        problem = f"must have the sum 1, and has {total:g}"
+    elif 1 <= len(ratios) <= 3 and all(0 <= value <= 1 for value in ratios):
+        return ratios
+    raise OptionError("examples_train_eval_test_ratio", problem, ratio)
 
 
 def _share(total: int, ratio: float) -> int:

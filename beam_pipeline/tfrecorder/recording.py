@@ -20,16 +20,12 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any, NamedTuple
 
 from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, LOG
-from beam_pipeline.dataset.work_folder import Totals
-from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import (
     ExampleError,
     InputError,
@@ -40,10 +36,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import Declared, Flag, Number, WholeNumber, parameter
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
-from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.run.elements import run_elements
-from beam_pipeline.run.preflight import check_engine
-from beam_pipeline.run.watching import Watch
+from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.run.workers import can_fork
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.example import (
@@ -65,6 +58,8 @@ Source = Sequence[str] | Example
 
 Progress = Callable[[int, int], Any] | bool | None
 
+# They get the keywords that the factory does not know.
+_METHODS = ("from_csv_row", "load", "split")
 # The rows that one worker turns into parts at a time. The bytes of shards depend on it.
 ROWS_PER_BLOCK = 64
 
@@ -83,14 +78,7 @@ class Settings(Declared):
     progress: Progress = None
 
     def check(self) -> None:
-        """Checks the options of Beam, and what is called with the progress."""
-        run = RunOptions(beam_args=self.beam_args)
-        if run.is_template():
-            raise OptionError(
-                "--template_location", "makes a template and does not run the job"
-            )
-        if run.has_runner():
-            check_engine(run.beam_args)
+        """Checks what is called with the progress."""
         shown = self.progress
         if not (shown is None or isinstance(shown, bool) or callable(shown)):
             raise OptionError("progress", "must be True, False or callable", shown)
@@ -130,6 +118,7 @@ def record(
     names = {field.name for field in fields(Settings)}
     _check_keywords(example_class, keywords, names)
     settings = Settings(**{k: v for k, v in keywords.items() if k in names})
+    run = check_run(settings.beam_args, settings.workers)
     kwargs = {k: v for k, v in keywords.items() if k not in names}
     max_bytes = settings.examples_tfrecord_file_max_size_in_bytes
     options = {
@@ -159,12 +148,7 @@ def record(
             len(blocks),
             sources=sum(map(len, splits.values())),
         )
-        with ExitStack() as stack:
-            shown = settings.progress
-            watch = None if shown is False else partial(_watch, shown, stack)
-            run_elements(
-                job, encoder, blocks, settings.workers, settings.beam_args, watch
-            )
+        run_elements(job, encoder, blocks, run, settings.progress, "record")
         metadata = Metadata.load(target.output)
         _log(target, metadata, example_class, splits, kwargs)
     return {name: metadata.splits[name].examples for name in splits}
@@ -196,14 +180,6 @@ def _blocks(splits: Mapping[str, Sequence[Source]]) -> Iterator[Any]:
     for name, sources in splits.items():
         for start in range(0, len(sources), ROWS_PER_BLOCK):
             yield name, list(sources[start : start + ROWS_PER_BLOCK])
-
-
-def _watch(progress: Progress, stack: ExitStack, totals: Totals) -> Watch:
-    """Starts to show the progress; ``stack`` ends it."""
-    if callable(progress):
-        return lambda done, _: progress(done, totals.examples)
-    bar = stack.enter_context(progress_bar(totals.examples, progress, " examples"))
-    return lambda done, _: bar.update(done - bar.n)
 
 
 def _log(
@@ -342,7 +318,7 @@ def examples_of(
 
 def _line_of(example: Example) -> str:
     row = example.to_csv_row()
-    if isinstance(row, str | bytes) or not isinstance(row, Iterable):
+    if not _is_iterable(row):
         raise TypeError(f"it must return a list, and returned {row!r}")
     return csv_line(list(row))
 
@@ -366,11 +342,8 @@ def _instance(
     row = list(source)
     made = _call(source, "from_csv_row", example_class.from_csv_row, kwargs, row)
     if not isinstance(made, Example):
-        raise ExampleError(
-            source_name(source),
-            f"from_csv_row() must return an instance of {example_class.__name__}, and "
-            f"returned {type(made).__name__}",
-        )
+        wanted = f"an instance of {example_class.__name__}"
+        raise _wrong_result(source, "from_csv_row", wanted, type(made).__name__)
     return made
 
 
@@ -380,16 +353,21 @@ def _chunks(
     found: Any = _call(source, "split", example.split, kwargs)
     if found is None:
         return [example]
-    chunks = found
-    if not isinstance(found, list | tuple):
-        is_iterable = isinstance(found, Iterable)
-        chunks = _call(source, "split", list, {}, found) if is_iterable else [None]
+    chunks = _call(source, "split", list, {}, found) if _is_iterable(found) else [None]
     if not all(isinstance(chunk, Example) for chunk in chunks):
-        raise ExampleError(
-            source_name(source),
-            f"split() must return a list of Examples, and returned {found!r}",
-        )
+        raise _wrong_result(source, "split", "a list of Examples", repr(found))
     return list(chunks)
+
+
+def _is_iterable(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
+
+
+def _wrong_result(
+    source: Source, method: str, wanted: str, returned: str
+) -> ExampleError:
+    problem = f"{method}() must return {wanted}, and returned {returned}"
+    return ExampleError(source_name(source), problem)
 
 
 def _call(
@@ -452,23 +430,18 @@ def check_class(
             f"{name} does not define to_csv_row(), which returns an example's row of "
             f"{EXAMPLES_CSV}. Define it, or give examples_log_in_csv_file=False."
         )
-    are_rows = any(not isinstance(source, Example) for source in sources)
-    makes = example_class.from_csv_row
-    if are_rows and getattr(makes, "__func__", makes) is Example.from_csv_row.__func__:  # type: ignore[attr-defined]
-        raise InputError(
-            f"{name} does not define from_csv_row(row, **kwargs), which returns the "
-            "example of a row. Define it, or give instances."
-        )
-    others = {
-        type(source).__name__
-        for source in sources
-        if isinstance(source, Example) and not isinstance(source, example_class)
-    }
-    if others:
-        raise InputError(
-            f"All examples must be of one class, but there are {name} and "
-            f"{', '.join(sorted(others))}."
-        )
+    makes = getattr(example_class.from_csv_row, "__func__", None)
+    for source in sources:
+        if isinstance(source, Example) and not isinstance(source, example_class):
+            raise InputError(
+                f"All examples must be of one class, but there are {name} and "
+                f"{type(source).__name__}."
+            )
+        if not isinstance(source, Example) and makes is Example.from_csv_row.__func__:  # type: ignore[attr-defined]
+            raise InputError(
+                f"{name} does not define from_csv_row(row, **kwargs), which returns "
+                "the example of a row. Define it, or give instances."
+            )
 
 
 def _check_keywords(
@@ -479,12 +452,8 @@ def _check_keywords(
     A misspelt keyword of the factory would go to the class. A parameter of the class
     with the name of a keyword of the factory would never get a value.
     """
-    methods = [
-        getattr(example_class, name, None) for name in ("from_csv_row", "load", "split")
-    ]
-    taken: set[str] = set()
-    for method in filter(callable, methods):
-        taken |= set(inspect.signature(method).parameters)
+    methods = [getattr(example_class, name, None) for name in _METHODS]
+    taken = {n for m in methods if callable(m) for n in inspect.signature(m).parameters}
     ours = {*names, "seed", "examples_train_eval_test_ratio", "examples_shuffle"}
     for name in sorted(taken & ours):
         raise OptionError(

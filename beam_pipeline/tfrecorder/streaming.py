@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
@@ -17,12 +16,11 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
     FLOAT_LIST,
-    INT64_LIST,
     RAW,
     FeatureSpec,
     merge_shapes,
 )
-from beam_pipeline.read.parse import PARSING_THREADS, decode_raw
+from beam_pipeline.read.parse import PARSING_THREADS, Parsing, make_element_parser
 from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
 from beam_pipeline.read.streams import (
     MIXED_SHARDS,
@@ -52,8 +50,7 @@ def stream(
     else:
         _check_class(specs, paths)
     path, record = first_record(paths)
-    parse = make_parser(specs, _stored_kinds(specs, path, record))
-
+    parse = make_parser(_as_stored(specs, path, record) if record else specs)
     if shuffled_files is None:
         dataset = read_in_order(file_parts(paths))
     else:
@@ -125,10 +122,10 @@ def specs_beside(paths: Sequence[str]) -> tuple[FeatureSpec, ...]:
     )
 
 
-def _stored_kinds(
-    specs: Iterable[FeatureSpec], path: str, record: bytes
-) -> dict[str, str]:
-    """Returns how a record stores each feature, as ``float_list`` and so on.
+def _as_stored(
+    specs: Sequence[FeatureSpec], path: str, record: bytes
+) -> list[FeatureSpec]:
+    """Returns the specs as a record stores them, which another program may have made.
 
     Raises
     ------
@@ -141,92 +138,51 @@ def _stored_kinds(
         stored = tf.train.Example.FromString(record).features.feature
     except DecodeError as error:
         raise InputError(f"{path} does not hold tf.train.Examples: {error}") from error
-    kinds = {name: feature.WhichOneof("kind") for name, feature in stored.items()}
+    made = []
     for spec in specs:
+        found = stored[spec.name].WhichOneof("kind") if spec.name in stored else None
+        is_double = spec.encoding == RAW and (spec.shape, spec.dtype) == ((), "float64")
+        if is_double and found == FLOAT_LIST:  # rounded by another writer
+            spec = replace(spec, encoding=FLOAT_LIST)
         expected = BYTES_LIST if spec.encoding == RAW else spec.encoding
-        found = kinds.get(spec.name)
-        if record and found is None and spec.shape_in is None and not spec.optional:
-            _LOGGER.warning(
-                "%s has no feature %s; it reads as 0, or empty", path, spec.name
-            )
-        if found not in (None, expected) and not _is_old_double(spec, found):
+        if found not in (None, expected):
             raise InputError(
                 f"{path} holds feature {spec.name} as {found}, but its type "
                 f"{spec.dtype} is stored as {expected}. Give the class that recorded "
                 "the file."
             )
-    return kinds
+        if found is None and not spec.optional:
+            if not any(spec.name == other.shape_in for other in specs):
+                _LOGGER.warning(
+                    "%s has no feature %s; it reads as 0, or empty", path, spec.name
+                )
+            spec = replace(spec, optional=True)
+        elif found is not None and spec.shape_in not in (None, *stored):
+            # The array is flat, or has the only shape that fits its spec.
+            is_flat = spec.shape is None or spec.shape.count(None) > 1
+            shape = (None,) if is_flat else spec.shape
+            spec = replace(spec, shape=shape, shape_in=None)
+        made.append(spec)
+    shapes = {spec.shape_in for spec in specs} - {spec.shape_in for spec in made}
+    return [spec for spec in made if spec.name not in shapes]
 
 
-def _is_old_double(spec: FeatureSpec, stored: str | None) -> bool:
-    """Whether another writer rounded a double to a float."""
-    is_scalar = spec.encoding == RAW and spec.shape == ()
-    return is_scalar and spec.dtype == "float64" and stored == FLOAT_LIST
-
-
-def make_parser(
-    specs: Sequence[FeatureSpec], kinds: dict[str, str] | None = None
-) -> Callable[[Any], tuple[Any, ...]]:
+def make_parser(specs: Sequence[FeatureSpec]) -> Callable[[Any], tuple[Any, ...]]:
     """Returns a function from one serialised example to a tuple of tensors.
 
-    Parameters
-    ----------
-    specs : sequence of FeatureSpec
-        In the order of the tuple. Shapes of arrays are not in the tuple.
-    kinds : dict, optional
-        How the features are stored, where another writer did.
+    The tensors are in the order of the specs. Shapes of arrays are not among them. What
+    is optional reads as 0, or empty, in examples that lack it.
     """
     shapes = {spec.shape_in for spec in specs}
-    values = [spec for spec in specs if spec.name not in shapes]
-    description = {}
-    for spec in values:
-        old = _is_old_double(spec, (kinds or {}).get(spec.name))
-        description[spec.name] = (
-            tf.io.FixedLenFeature((), tf.float32, 0.0) if old else _description(spec)
-        )
-        if spec.shape_in is not None:
-            description[spec.shape_in] = tf.io.FixedLenSequenceFeature(
-                (), tf.int64, allow_missing=True
-            )
+    names = [spec.name for spec in specs if spec.name not in shapes]
+    scalars = [spec for spec in specs if spec.optional and spec.shape == ()]
+    missing = {spec.name: b"" if spec.is_text else 0 for spec in scalars}
+    read = make_element_parser(
+        Parsing({spec.name: spec for spec in specs}, missing=missing)
+    )
 
     def parse(serialised: Any) -> tuple[Any, ...]:
-        found = tf.io.parse_single_example(serialised, description)
-        return tuple(
-            _restore(spec, found[spec.name], found.get(spec.shape_in))
-            for spec in values
-        )
+        found = read(serialised)
+        return tuple(found[name] for name in names)
 
     return parse
-
-
-def _description(spec: FeatureSpec) -> Any:
-    """Returns what TensorFlow parses, with the value of a missing feature."""
-    if spec.encoding == INT64_LIST:
-        return tf.io.FixedLenFeature((), tf.int64, 0)
-    if spec.encoding == FLOAT_LIST:
-        return tf.io.FixedLenFeature((), tf.float32, 0.0)
-    missing = b""
-    if spec.encoding == RAW and (spec.is_fixed or spec.shape == ()):
-        missing = np.zeros(spec.sizes, spec.dtype).tobytes()
-    return tf.io.FixedLenFeature((), tf.string, missing)
-
-
-def _restore(spec: FeatureSpec, stored: Any, shape: Any) -> Any:
-    """Returns a feature with its dtype and shape."""
-    if spec.encoding != RAW or stored.dtype != tf.string:
-        return tf.cast(stored, spec.dtype)
-    values = decode_raw(stored, spec.dtype)
-    if shape is None:
-        known = (None,) if spec.shape is None else spec.shape
-        if spec.optional and known:
-            known = (None, *known[1:])
-        sizes = [-1 if n is None else n for n in known]
-        return tf.ensure_shape(tf.reshape(values, sizes), known)
-    # Without its shape an array is flat, or has the only shape that fits its spec.
-    flat = (None,)
-    declared = spec.shape if spec.shape and spec.shape.count(None) < 2 else flat
-    sizes = tf.constant([-1 if n is None else n for n in declared], tf.int64)
-    values = tf.reshape(
-        values, tf.cond(tf.size(shape) > 0, lambda: shape, lambda: sizes)
-    )
-    return tf.ensure_shape(values, spec.shape)

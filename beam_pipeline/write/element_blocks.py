@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -189,10 +190,8 @@ class BlockWriter:
     folder : str
         Where the files go; on any file system.
     examples : iterable of int
-        See :class:`MemberFileWriter`, which also has ``pool``.
-    observe : callable, optional
-        Calls a function with arguments, perhaps later, in the order of the calls.
-        Default: at once.
+        See :class:`MemberFileWriter`, which also has ``pool``. With a pool, another
+        thread adds to the statistics, at most two additions behind.
     """
 
     def __init__(
@@ -202,19 +201,22 @@ class BlockWriter:
         folder: str,
         examples: Iterable[int] = (),
         pool: Executor | None = None,
-        observe: Callable[..., Any] | None = None,
     ):
-        self._specs, self._folder, self._observe = list(specs), folder, observe
+        self._specs, self._folder = list(specs), folder
         self._new_writer = partial(MemberFileWriter, folder, sizes, examples, pool)
         self._writers: dict[str, MemberFileWriter] = {}
         self._splits: dict[str, OfSplit] = {}
         self._seen = Seen()
         self._sources = 0
+        self._beside = None if pool is None else ThreadPoolExecutor(1)
+        self._adding: deque[Future[None]] = deque()
 
     def __enter__(self) -> BlockWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._beside is not None:
+            self._beside.shutdown()
         for writer in self._writers.values():
             writer.abandon()
 
@@ -226,8 +228,10 @@ class BlockWriter:
             self._splits[split] = OfSplit(statistics)
             self._writers[split] = self._new_writer()
         noted = self._splits[split]
-        if encoded.columns and self._observe is not None:
-            self._observe(self._add_columns, noted.statistics, encoded.columns)
+        if encoded.columns and self._beside is not None:
+            columns = noted.statistics, encoded.columns
+            self._adding.append(self._beside.submit(self._add_columns, *columns))
+            self._wait(2)
         elif encoded.columns:
             self._add_columns(noted.statistics, encoded.columns)
         self._writers[split].write_all(encoded.records)
@@ -242,12 +246,17 @@ class BlockWriter:
         statistics.add(columns)
         self._seen.add(self._specs, columns)
 
+    def _wait(self, behind: int = 0) -> None:
+        while len(self._adding) > behind:
+            self._adding.popleft().result()
+
     def files(self) -> int:
         """Returns the number of finished files."""
         return sum(writer.files for writer in self._writers.values())
 
     def finish(self, order: int, receipts: str) -> BlockResult:
         """Ends the files, and writes the receipt into the folder of receipts."""
+        self._wait()
         made = {
             split: [self._shared(each) for each in writer.close()]
             for split, writer in self._writers.items()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
-from typing import BinaryIO, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,17 +24,17 @@ from beam_pipeline.write.member_files import MemberFile, ShardSizes
 
 
 class Piece(NamedTuple):
-    """Members that follow each other in a file from ``offset`` on.
+    """Records that follow each other in a file of members.
 
-    ``sizes`` and ``counts`` are their bytes and their records. If ``skip`` is not None,
-    it is one member, of which the shard takes ``counts`` records, from ``skip`` on.
+    ``members`` are those that hold them, as in :class:`.MemberFile`; the first begins
+    at ``offset``. Of the records in them, ``records`` are taken, from ``skip`` on.
     """
 
     path: str
     offset: int
-    sizes: Integers
-    counts: Integers
-    skip: int | None = None
+    members: Integers
+    skip: int
+    records: int
 
 
 class JoinedShard(NamedTuple):
@@ -60,63 +60,42 @@ def cut_shards(
     made : sequence of MemberFile
         In the order of their records.
     """
-    tables = [each.members for each in made]
-    members = np.concatenate([np.zeros((0, 3), np.int64), *tables])
-    file_of = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-    # Where each member begins, by examples; and in its file.
-    first = np.concatenate([[0], np.cumsum(members[:, 0])])
-    offset = np.concatenate(
-        [np.zeros(0, np.int64), *(np.cumsum(t[:, 2]) - t[:, 2] for t in tables)]
-    )
-    bounds = _bounds(members, first, sizes)
+    first = np.cumsum([0, *(each.records for each in made)])
+    bounds = _bounds(made, sizes)
     shards = len(bounds) - 1
     for k, (start, stop) in enumerate(pairwise(bounds)):
         low = int(np.searchsorted(first, start, "right")) - 1
-        span = slice(low, int(np.searchsorted(first, stop, "left")))
-        skips = np.maximum(start - first[span], 0)
-        takes = np.minimum(stop - first[span], members[span, 0]) - skips
-        is_cut = takes < members[span, 0]
+        high = int(np.searchsorted(first, stop, "left"))
         pieces = tuple(
-            Piece(
-                made[file_of[low + i]].path,
-                int(offset[low + i]),
-                members[low + i : low + j, 2],
-                takes[i:j],
-                int(skips[i]) if is_cut[i] else None,
-            )
-            for i, j in _runs(file_of[span], is_cut)
+            _piece(each, max(start - at, 0), min(stop - at, each.records))
+            for each, at in zip(made[low:high], first[low:high].tolist(), strict=True)
         )
+        is_whole = len(pieces) == 1 and pieces[0].records == made[low].records
         shard = Shard(shard_name(split, k, shards), split, k, stop - start)
-        whole = made[file_of[low]] if len(pieces) == 1 else None
-        is_whole = whole is not None and len(takes) == len(whole.members)
-        yield JoinedShard(
-            shard,
-            shard.name + sizes.suffix,
-            pieces,
-            whole.sha256 if whole and is_whole and not is_cut.any() else "",
-        )
+        whole = made[low].sha256 if is_whole else ""
+        yield JoinedShard(shard, shard.name + sizes.suffix, pieces, whole)
 
 
-def _runs(file_of: Integers, is_cut: Integers) -> Iterator[tuple[int, int]]:
-    """Yields where runs of whole members of one file start and end.
+def _piece(file: MemberFile, start: int, stop: int) -> Piece:
+    """Returns the records ``start .. stop - 1`` of a file."""
+    ends = np.cumsum(file.members[:, 0])
+    low = int(np.searchsorted(ends, start, "right"))
+    high = int(np.searchsorted(ends, stop, "left")) + 1
+    skip = start - int(ends[low] - file.members[low, 0])
+    offset = int(file.members[:low, 2].sum())
+    return Piece(file.path, offset, file.members[low:high], skip, stop - start)
 
-    A member that is cut is a run of its own.
-    """
-    if len(is_cut):
-        ends = np.diff(file_of).astype(bool) | is_cut[1:] | is_cut[:-1]
-        yield from pairwise([0, *(np.flatnonzero(ends) + 1).tolist(), len(is_cut)])
 
-
-def _bounds(members: Integers, first: Integers, sizes: ShardSizes) -> Sequence[int]:
+def _bounds(made: Sequence[MemberFile], sizes: ShardSizes) -> Sequence[int]:
     """Returns the first example of each shard, and the number of examples."""
-    by_bytes = [0]
-    filled = 0
-    for i, raw in enumerate(members[:, 1].tolist()):
-        if filled and filled + raw > sizes.limit:
-            by_bytes.append(int(first[i]))
-            filled = 0
-        filled += raw
-    examples = int(first[-1])
+    by_bytes, examples, filled = [0], 0, 0
+    for each in made:
+        for records, raw, _ in each.members.tolist():
+            if filled and filled + raw > sizes.limit:
+                by_bytes.append(examples)
+                filled = 0
+            examples += records
+            filled += raw
     if not examples:
         return [0, 0]
     if sizes.is_by_bytes:
@@ -141,15 +120,15 @@ def join_shard(
     """
     shard, file, pieces, sha256 = joined
     if may_move and sha256 and files.is_local(pieces[0].path):
-        ((draft, _, sizes, counts, _),) = pieces
-        size, members = int(sizes.sum()), Members(sizes, counts)
+        draft, table = pieces[0].path, pieces[0].members
+        members = Members(table[:, 2], table[:, 0])
+        size = int(members.sizes.sum())
     else:
-        draft = files.draft_path(
-            folder, f"{uuid.uuid4().hex}-{file.rpartition('/')[2]}"
-        )
+        name = f"{uuid.uuid4().hex}-{file.rpartition('/')[2]}"
+        draft = files.draft_path(folder, name)
         with files.writing(draft):
             writer = MemberWriter(open(draft, "wb"), False)  # noqa: SIM115
-        members = Members.of(_write_pieces(pieces, writer))
+        members = Members.of(pair for piece in pieces for pair in _copy(piece, writer))
         if not pieces and is_compressed(file):
             # A file without any bytes would not be GZIP.
             writer.write_member(compress_member(b""))
@@ -159,33 +138,22 @@ def join_shard(
     return ShardInfo(shard, file, shard.examples, size, sha256, members=members.pack())
 
 
-def _write_pieces(
-    pieces: Sequence[Piece], writer: MemberWriter
-) -> Iterator[tuple[int, int]]:
-    """Writes pieces; yields the bytes and the records of each of their members."""
-    for path, of_file in groupby(pieces, key=lambda piece: piece.path):
-        with files.open_read(path) as reader:
-            for piece in of_file:
-                before = writer.bytes_written
-                for block in _piece_bytes(reader, piece):
-                    writer.write_member(block)
-                new = [writer.bytes_written - before]
-                sizes = piece.sizes.tolist() if piece.skip is None else new
-                yield from zip(sizes, piece.counts.tolist(), strict=True)
+def _copy(piece: Piece, writer: MemberWriter) -> Iterator[tuple[int, int]]:
+    """Writes the records of a piece; yields the bytes and the records of each member.
 
-
-def _piece_bytes(reader: BinaryIO, piece: Piece) -> Iterator[bytes]:
-    reader.seek(piece.offset)
-    left = int(piece.sizes.sum())
-    if piece.skip is not None:
-        member = inflate_member(reader.read(left))
-        bounds = record_bounds(member)
-        stop = piece.skip + int(piece.counts[0])
-        yield compress_member(member[bounds[piece.skip] : bounds[stop]])
-        return
-    while left:
-        block = reader.read(min(left, 1 << 20))
-        if not block:
-            raise ValueError(f"{piece.path} ends before its member does")
-        left -= len(block)
-        yield block
+    A member of which only some records are taken is compressed again.
+    """
+    skip, left = piece.skip, piece.records
+    with files.open_read(piece.path) as reader:
+        reader.seek(piece.offset)
+        for records, _, size in piece.members.tolist():
+            content = reader.read(size)
+            if len(content) < size:
+                raise ValueError(f"{piece.path} ends before its member does")
+            taken = min(records - skip, left)
+            if taken < records:
+                member = inflate_member(content)
+                bounds = record_bounds(member)
+                content = compress_member(member[bounds[skip] : bounds[skip + taken]])
+            yield writer.write_member(content), taken
+            skip, left = 0, left - taken

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.parameters import check_choice, check_whole
+from beam_pipeline.parameters import Choice, Declared, WholeNumber, parameter
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, MEMBER_BYTES
 from beam_pipeline.recipe.fields import check_one_of
 from beam_pipeline.recipe.sections import COMPRESSIONS, GZIP
@@ -52,8 +52,8 @@ _GROUP_BYTES = 256 << 10
 _GROUPS_AHEAD = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ShardSizes:
+@dataclass(frozen=True)
+class ShardSizes(Declared):
     """Where shards end. At most one of the first three is given.
 
     Attributes
@@ -75,23 +75,17 @@ class ShardSizes:
         ``gzip`` or ``none``.
     """
 
-    elements_per_file: int | None = None
-    shard_bytes: int | None = None
-    num_shards: int | None = None
-    multiple_of: int = 1
-    member_bytes: int | None = None
-    compression: str = GZIP
+    elements_per_file: int | None = parameter(None, WholeNumber())
+    shard_bytes: int | None = parameter(None, WholeNumber())
+    num_shards: int | None = parameter(None, WholeNumber())
+    multiple_of: int = parameter(1, WholeNumber())
+    member_bytes: int | None = parameter(None, WholeNumber())
+    compression: str = parameter(GZIP, Choice(COMPRESSIONS))
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Checks that at most one of the first three is given."""
         ways = ("elements_per_file", "shard_bytes", "num_shards")
-        for name in ways:
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name))
         check_one_of({name: getattr(self, name) for name in ways})
-        check_whole("multiple_of", self.multiple_of)
-        if self.member_bytes is not None:
-            check_whole("member_bytes", self.member_bytes)
-        check_choice("compression", self.compression, COMPRESSIONS)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the sizes as the metadata hold them."""

@@ -27,7 +27,6 @@ from beam_pipeline.errors import (
     UnstorableAttribute,
 )
 from beam_pipeline.pipeline import elements_graph
-from beam_pipeline.run import elements
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
 from tests import loopback
@@ -293,17 +292,17 @@ def test_steps_may_run_twice(tmp_path, monkeypatch):
     assert_same_folders(tmp_path / "once", tmp_path / "twice")
 
 
-def lose_shards(*args):
-    return itertools.islice(element_set.lay_out(*args), 1)
+def lose_shards(*args, lay_out=element_set.lay_out):
+    return itertools.islice(lay_out(*args), 1)
 
 
-def lose_a_block(job, results):
-    return element_set.lay_out(job, list(results)[1:])
+def lose_a_block(job, results, lay_out=element_set.lay_out):
+    return lay_out(job, list(results)[1:])
 
 
-def lose_sources(job, results):
+def lose_sources(job, results, lay_out=element_set.lay_out):
     first, *others = results
-    return element_set.lay_out(job, [replace(first, sources=55), *others])
+    return lay_out(job, [replace(first, sources=55), *others])
 
 
 @pytest.mark.parametrize(
@@ -317,7 +316,7 @@ def lose_sources(job, results):
 @pytest.mark.parametrize("where", [{"workers": 1}, {"beam_args": ON_BEAM}])
 def test_what_is_lost_is_noticed(where, loses, problem, tmp_path, monkeypatch):
     record(tmp_path / "out", count=2, workers=1)
-    for module in (elements_graph, elements):
+    for module in (elements_graph, element_set):
         monkeypatch.setattr(module, "lay_out", loses)
     with pytest.raises(IncompleteRun, match=problem):
         record(tmp_path / "new", **where)
@@ -348,7 +347,7 @@ def test_the_same_call_may_be_given_again_after_an_error(tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(elements, "finish_elements", fail)
+        patch.setattr(element_set, "finish_elements", fail)
         with pytest.raises(OSError, match="full"):
             record(tmp_path / "out", workers=1)
     assert list(tmp_path.iterdir()) == []
