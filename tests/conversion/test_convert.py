@@ -184,17 +184,6 @@ def counts_of(metadata):
     return {name: entry.examples for name, entry in metadata.splits.items()}
 
 
-def test_another_feature_makes_the_groups(recorded, tmp_path):
-    out = str(tmp_path / "out")
-    convert(recorded, out, splits="a=.5,b=.5", group_by="target", seed=2)
-    targets = [
-        {int(x["target"]) for x in replay(out, split=split).as_numpy_iterator()}
-        for split in ("a", "b")
-    ]
-    assert targets[0] | targets[1] == {0, 1, 2}
-    assert targets[0] & targets[1] == set()
-
-
 def elements_of(count):
     for i in range(count):
         yield {"a": {"x": [i, -i], "y": b"t" * i}, "b": (i / 2, i)}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, record_examples, replay
 from beam_pipeline.elements.values import STORED_DTYPES, as_array, cast
-from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_any_records
 from tests.data_sets import decode_examples
@@ -335,7 +335,13 @@ def test_values_that_do_not_fit_in_the_common_type(out):
     """2**24 + 1 is no float32; the float beside it decides the type."""
     with pytest.raises(InputError, match=r"Example 1: .*float32.*16777217"):
         record_examples([{"x": 0.5}, {"x": 2**24 + 1}], out)
-    record_examples([{"x": 0.5}, {"x": 2**24 + 1}], out, dtypes={"x": "float64"})
+    with pytest.raises(InputError, match=r"Example 0: .*float32.*1561965276.252"):
+        record_examples([{"x": 1561965276.252}], out)
+    rows = [{"x": 0.5}, {"x": 1561965276.252}]
+    folder = record_examples(rows, out, dtypes={"x": "float64"})
+    with pytest.raises(InputError):  # before anything is deleted
+        record_examples([{"x": object()}], out, overwrite=True)
+    assert decoded(folder) == rows
 
 
 FITTING_LATER = [
@@ -523,6 +529,15 @@ def test_a_missing_feature(out, at, lacks):
     assert "a" not in decoded(folder)[at]
 
 
+@pytest.mark.parametrize("value", [300, 1.5, "a"])
+def test_a_value_for_missing_ones_must_fit(out, value):
+    folder = record_examples([{"a": np.int8(1), "b": np.float64(1.5)}, {}], out)
+    with pytest.raises(OptionError, match="a is int8"):
+        replay(folder, missing={"a": value})
+    filled = replay(folder, missing={"a": -1, "b": 0.5})
+    assert [(int(e["a"]), float(e["b"])) for e in filled] == [(1, 1.5), (-1, 0.5)]
+
+
 def test_missing_in_all_of_the_first(out):
     rows = [{"a": None, "n": 1}] * FIRST + [{"a": 5, "n": 1}]
     with pytest.raises(InputError, match=f"a is None in the first {FIRST}.*dtypes"):
@@ -539,14 +554,6 @@ def test_a_sequence_may_be_missing(out):
 
 
 # Columns and data frames
-
-
-def test_columns(out):
-    columns = {"a": [1, 2, 3], "b": ("x", "y", "z"), "c": np.eye(3, dtype=np.float32)}
-    found = replayed(record_examples(columns, out))
-    assert [row["a"] for row in found] == [1, 2, 3]
-    assert [row["b"] for row in found] == [b"x", b"y", b"z"]
-    np.testing.assert_array_equal([row["c"] for row in found], np.eye(3))
 
 
 @pytest.mark.parametrize(
@@ -664,17 +671,6 @@ def test_options_that_do_not_fit(out, options, word):
     assert not os.path.exists(out)
 
 
-def test_overwrite(out):
-    record_examples([{"a": 1}], out)
-    with pytest.raises(OutputError, match="overwrite"):
-        record_examples([{"a": 2}], out)
-    with pytest.raises(InputError):  # before anything is deleted
-        record_examples([{"a": object()}], out, overwrite=True)
-    assert decoded(out) == [{"a": 1}]
-    record_examples([{"b": "x"}], out, overwrite=True)
-    assert decoded(out) == [{"b": "x"}]
-
-
 @pytest.mark.parametrize("at", [0, 5, FIRST, FIRST + 100])
 def test_a_generator_that_fails_leaves_no_data_set(out, at):
     def generate():
@@ -726,13 +722,3 @@ def test_any_lists_come_back(row):
             assert back == wanted
         else:
             assert back == value
-
-
-def test_floats_that_float32_would_make_another_number(out):
-    with pytest.raises(InputError, match=r"time is float32.*dtypes"):
-        record_examples([{"time": 1561965276.252}], out)
-    folder = record_examples(
-        [{"time": 1561965276.252}], out, dtypes={"time": "float64"}
-    )
-    (found,) = replay(folder)
-    assert found["time"].numpy() == 1561965276.252
