@@ -92,11 +92,10 @@ member_bytes, compression, encodings, sequences, overwrite, progress
         compression,
     )
     count, rows = _rows(examples)
+    rows = _checked(rows)
     total = check_num_elems(num_elems, count)
     wanted = FIRST if num_elems is None else min(FIRST, max(num_elems, 1))
     first = list(itertools.islice(rows, wanted))
-    for number, row in enumerate(first):
-        _check_mapping(row, number)
     found = Inference(first, dtypes or {})
     if not found.specs:
         raise InputError(
@@ -185,17 +184,18 @@ def _column_rows(
 def _blocks(rows: Iterator[Mapping[str, Any]], found: Inference) -> Iterator[Block]:
     number = 0
     while some := list(itertools.islice(rows, _TOGETHER)):
-        made = []
-        for row in some:
-            _check_mapping(row, number)
-            made.append(found.values(row, number))
-            number += 1
+        made = [found.values(row, number + k) for k, row in enumerate(some)]
+        number += len(made)
         columns = {name: [values[name] for values in made] for name in made[0]}
         yield Block(len(made), columns)
 
 
-def _check_mapping(row: Any, number: int) -> None:
-    if not isinstance(row, Mapping):
-        raise InputError(
-            f"Example {number} is a {type(row).__name__}, but must be a dict of values."
-        )
+def _checked(rows: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yields the rows; raises InputError for one that is no dict."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(
+                f"Example {number} is a {type(row).__name__}, but must be a dict of "
+                "values."
+            )
+        yield row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -116,20 +116,12 @@ def _large(name: str, value: Any, array: Array) -> Array:
 
     numpy makes floats of them, which have other values.
     """
-    items = list(_leaves(value))
+    items = np.array(value, object).ravel().tolist()
     if not all(isinstance(item, int) for item in items):
         return array
     if all(0 <= item < 2**64 for item in items):
         return np.array(items, np.uint64).reshape(array.shape)
     raise _unstorable(name, value)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, Sequence):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 def _unstorable(name: str, value: Any) -> InputError:

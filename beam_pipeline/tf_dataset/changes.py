@@ -16,7 +16,6 @@ from beam_pipeline.tf_dataset.structure import (
     Array,
     as_samples,
     in_graph,
-    is_batched,
     map_signals,
     signal_spec,
 )
@@ -111,16 +110,12 @@ def dataset_signal_safe_rescale(
 
     Parameters and types are those of :func:`dataset_signal_normalize`.
     """
-    spec = signal_spec(dataset, data_key)
-    axes = tuple(range(int(is_batched(dataset)), spec.shape.rank))
-    dtype = tf.complex64 if spec.dtype.is_complex else tf.float32
 
-    @in_graph
-    def run(element: dict[str, Any]) -> dict[str, Any]:
-        scaled = safe_rescale(as_samples(element[data_key]), axes)
-        return {**element, data_key: tf.cast(scaled, dtype)}
+    def run(x: Array) -> Array:
+        scaled: Array = safe_rescale(tf.constant(x)).numpy()
+        return scaled
 
-    return dataset.map(run, num_parallel_calls=num_parallel_calls)
+    return map_signals(dataset, run, data_key, num_parallel_calls)
 
 
 def safe_rescale(x: Any, axis: int | tuple[int, ...] | None = None) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from beam_pipeline.errors import OptionError, did_you_mean
+from beam_pipeline.errors import OptionError, check_feature
 from beam_pipeline.parameters import check_whole
 
 Array = npt.NDArray[Any]
@@ -100,14 +100,7 @@ def spec_of(dataset: tf.data.Dataset, key: str) -> tf.TensorSpec:
         raise OptionError(
             "dataset", "must have dicts of tensors as elements", type(spec).__name__
         )
-    if key not in spec:
-        close = did_you_mean(key, spec)
-        hint = f"did you mean {close}? " if close else ""
-        raise OptionError(
-            "data_key",
-            f"is not a key of the elements; {hint}they have {', '.join(sorted(spec))}",
-            key,
-        )
+    check_feature("data_key", key, sorted(spec))
     return spec[key]
 
 

@@ -27,6 +27,7 @@ import dataclasses
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from beam_pipeline.errors import InputError, OptionError
@@ -37,12 +38,14 @@ from beam_pipeline.tfrecorder import fields
 _METADATA = "beam_pipeline.tfrecorder"
 _OWN_FIELDS = "_tfrecordable_fields"
 
-# What is known of each class. There are few, and they are used for every example.
-_DECLARED: dict[type, dict[str, fields.Field]] = {}
-_RELEASED: dict[type, list[str]] = {}
-_ENCODERS: dict[type, fields.ClassEncoder] = {}
-
 E = TypeVar("E", bound="Example")
+Known = TypeVar("Known")
+
+
+def _once_for_a_class(
+    function: Callable[[type[Example]], Known],
+) -> Callable[[type[Example]], Known]:
+    return cache(function)  # type: ignore[return-value]  # classes have a hash
 
 
 class IgnoreExampleException(Exception):  # the name that user code knows
@@ -307,10 +310,9 @@ def _declared_in(cls: type[Example]) -> Iterator[tuple[str, fields.Field]]:
             yield name, value.metadata[_METADATA]
 
 
+@_once_for_a_class
 def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
     """Returns the types of all stored attributes of a class; see ``feature_specs``."""
-    if cls in _DECLARED:
-        return _DECLARED[cls]
     found: dict[str, fields.Field] = {}
     for parent in reversed(cls.__mro__):
         found.update(vars(parent).get(_OWN_FIELDS, {}))
@@ -328,27 +330,24 @@ def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
                 "@dataclasses.dataclass",
                 cls.__name__,
             )
-    _DECLARED[cls] = found
     return found
 
 
+@_once_for_a_class
 def _released(cls: type[Example]) -> list[str]:
     """Returns the stored attributes that can be set."""
-    if cls not in _RELEASED:
-        found = {name: getattr(cls, name, None) for name in declared_fields(cls)}
-        _RELEASED[cls] = [
-            name
-            for name, value in found.items()
-            if not (isinstance(value, property) and value.fset is None)
-        ]
-    return _RELEASED[cls]
+    found = {name: getattr(cls, name, None) for name in declared_fields(cls)}
+    return [
+        name
+        for name, value in found.items()
+        if not (isinstance(value, property) and value.fset is None)
+    ]
 
 
+@_once_for_a_class
 def encoder_of(cls: type[Example]) -> fields.ClassEncoder:
     """Returns the encoder of a class."""
-    if cls not in _ENCODERS:
-        _ENCODERS[cls] = fields.ClassEncoder(declared_fields(cls))
-    return _ENCODERS[cls]
+    return fields.ClassEncoder(declared_fields(cls))
 
 
 def csv_line(row: Sequence[Any]) -> str:

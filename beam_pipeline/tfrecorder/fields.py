@@ -253,17 +253,13 @@ def describe(value: Any) -> str:
     return f"{type(value).__name__} {reprlib.repr(value)}"
 
 
-Field.TYPE_BOOL = Field.scalar("bool")
-Field.TYPE_INT32 = Field.scalar("int32")
-Field.TYPE_INT64 = Field.scalar("int64")
-Field.TYPE_FLOAT = Field.scalar("float32")
-Field.TYPE_DOUBLE = Field.scalar("float64")
-Field.TYPE_STRING = Field.scalar(STRING)
-Field.TYPE_BYTES = Field.scalar(BYTES)
-Field.TYPE_ARRAY_INT32 = Field.array("int32")
-Field.TYPE_ARRAY_INT64 = Field.array("int64")
-Field.TYPE_ARRAY_FLOAT32 = Field.array("float32")
-Field.TYPE_ARRAY_FLOAT64 = Field.array("float64")
+for _name, _dtype in {
+    "BOOL": "bool", "INT32": "int32", "INT64": "int64", "FLOAT": "float32",
+    "DOUBLE": "float64", "STRING": STRING, "BYTES": BYTES,
+}.items():  # fmt: skip
+    setattr(Field, f"TYPE_{_name}", Field.scalar(_dtype))
+for _dtype in ("int32", "int64", "float32", "float64"):
+    setattr(Field, f"TYPE_ARRAY_{_dtype.upper()}", Field.array(_dtype))
 
 
 class ClassEncoder:
