@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from beam_pipeline.storage.gzip_members import (
 )
 from beam_pipeline.storage.tfrecord import is_compressed, record_bounds
 from beam_pipeline.write.member_files import MemberFile, ShardSizes
+
+_BLOCK = 1 << 20
 
 
 class Piece(NamedTuple):
@@ -143,17 +145,31 @@ def _copy(piece: Piece, writer: MemberWriter) -> Iterator[tuple[int, int]]:
 
     A member of which only some records are taken is compressed again.
     """
-    skip, left = piece.skip, piece.records
+    counts, sizes = piece.members[:, 0], piece.members[:, 2]
+    taken = counts.copy()
+    taken[0] -= piece.skip
+    taken[-1] -= taken.sum() - piece.records
+    # Only the first and the last member may be cut.
+    ends = sorted({0, 1, len(counts) - 1, len(counts)})
     with files.open_read(piece.path) as reader:
         reader.seek(piece.offset)
-        for records, _, size in piece.members.tolist():
-            content = reader.read(size)
-            if len(content) < size:
-                raise ValueError(f"{piece.path} ends before its member does")
-            taken = min(records - skip, left)
-            if taken < records:
-                member = inflate_member(content)
-                bounds = record_bounds(member)
-                content = compress_member(member[bounds[skip] : bounds[skip + taken]])
-            yield writer.write_member(content), taken
-            skip, left = 0, left - taken
+        for low, high in pairwise(ends):
+            size = int(sizes[low:high].sum())
+            if (taken[low:high] == counts[low:high]).all():
+                while size:
+                    size -= writer.write_member(_read(reader, min(size, _BLOCK), piece))
+                members = sizes[low:high].tolist(), counts[low:high].tolist()
+                yield from zip(*members, strict=True)
+                continue
+            member = inflate_member(_read(reader, size, piece))
+            bounds, first = record_bounds(member), 0 if low else piece.skip
+            stop = first + int(taken[low])
+            content = compress_member(member[bounds[first] : bounds[stop]])
+            yield writer.write_member(content), int(taken[low])
+
+
+def _read(reader: BinaryIO, size: int, piece: Piece) -> bytes:
+    content = reader.read(size)
+    if len(content) < size:
+        raise ValueError(f"{piece.path} ends before its member does")
+    return content
