@@ -84,7 +84,7 @@ def test_other_shards_hold_the_same_records(recorded, tmp_path, sizes):
     assert metadata == Metadata.load(out)
     jsonschema.validate(json.loads(metadata.to_text()), ELEMENTS_SCHEMA)
     assert list(find_problems(out, metadata)) == []
-    assert metadata.features == dict(sorted(before.items()))
+    assert metadata.features == dict(sorted(before.features.items()))
     assert metadata.classes == before.classes
     assert list(metadata.splits) == list(before.splits)
     for split, entry in metadata.splits.items():
