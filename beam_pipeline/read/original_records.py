@@ -17,17 +17,16 @@ digits of the batch size, and keeps the last batch if it is smaller.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
 from beam_pipeline.storage import files
-from beam_pipeline.text import parse_json
+from beam_pipeline.text import parse_json, typed
 
 SPEC_FILE = "TF_RECORD_FEATURES_SPEC.json"
 BATCHED_FILE = "batched"
@@ -142,41 +141,28 @@ def parse_specs(text: bytes | str, where: str) -> dict[str, OriginalSpec]:
     """
     try:
         values = parse_json(text, object_pairs_hook=_unique)
+        if not isinstance(values, dict) or not values:
+            raise ValueError("it must be an object with an entry for each feature")
+        return _join_parts({name: _entry(name, values[name]) for name in values})
     except ValueError as error:
         raise InputError(
-            f"{where} is not the description of a data set: {error}. Restore the file."
+            f"{where} is not the description of a data set of tf_dataset: {error}. "
+            "Restore the file."
         ) from error
-    if not isinstance(values, dict) or not values:
-        raise InputError(
-            f"{where} must be an object with an entry for each feature; got "
-            f"{json.dumps(values)[:40]}. Restore the file."
-        )
-    entries = {name: _read_entry(where, name, values[name]) for name in values}
-    specs: dict[str, OriginalSpec] = {}
-    for name, entry in entries.items():
-        if not entry.is_part:
-            spec = OriginalSpec(name, entry.dtype, entry.shape, (name,))
-        elif name.endswith(_IMAG) and name.removesuffix(_IMAG) + _REAL in entries:
-            continue  # the entry of the real part stands for both
-        else:
-            spec = _join_parts(where, name, entries)
-        if spec.name in specs or (entry.is_part and spec.name in entries):
-            raise _wrong(where, name, "another entry describes this feature", spec.name)
-        specs[spec.name] = spec
-    return specs
 
 
-class _Entry(NamedTuple):
-    """What an entry says: the dtypes in memory and in the records, and the shape."""
+@dataclass(frozen=True)
+class _Entry:
+    """What the file says: the dtypes in memory and in the records, and the shape."""
 
+    previous_dtype: str
     dtype: str
-    stored: str
     shape: tuple[int | None, ...]
 
     @property
     def is_part(self) -> bool:
         """Whether it is the real or the imaginary part of a complex feature."""
-        return self.dtype in _PARTS and self.stored != self.dtype
+        return self.previous_dtype in _PARTS and self.dtype != self.previous_dtype
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,58 +174,55 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _read_entry(where: str, name: str, entry: Any) -> _Entry:
-    if not isinstance(entry, dict):
-        raise _wrong(where, name, "must be an object", entry)
-    dtype = _read_dtype(where, name, entry, "previous_dtype")
-    stored = _read_dtype(where, name, entry, "dtype")
+def _entry(name: str, value: Any) -> _Entry:
+    entry: _Entry = typed(_Entry, value, f"entry {name!r}")
+    dtypes = [t.removeprefix("tf.") for t in (entry.previous_dtype, entry.dtype)]
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise ValueError(
+                f"entry {name!r}: a dtype is like 'tf.float32', not 'tf.{dtype}'"
+            )
+    dtype, stored = dtypes
     # tf_dataset lists int32 as int64, but stores the tensor as it was.
     if dtype in _PARTS:
         fits = stored in (dtype, _PARTS[dtype])
     else:
         fits = stored.strip("0123456789u") == dtype.strip("0123456789u")
     if not fits:
-        raise _wrong(where, name, f"previous_dtype {dtype} contradicts dtype", stored)
-    shape = entry.get("shape")
-    if not isinstance(shape, list) or not all(map(_is_length, shape)):
-        raise _wrong(where, name, "shape must be a list of lengths", shape)
-    return _Entry(dtype, stored, tuple(shape))
+        raise ValueError(
+            f"entry {name!r}: previous_dtype {dtype} contradicts dtype {stored}"
+        )
+    return _Entry(dtype, stored, entry.shape)
 
 
-def _read_dtype(where: str, name: str, entry: dict[str, Any], key: str) -> str:
-    value = entry.get(key)
-    dtype = value.removeprefix("tf.") if isinstance(value, str) else None
-    if dtype not in DTYPES:
-        raise _wrong(where, name, f"{key} must be a dtype such as 'tf.float32'", value)
-    return dtype
-
-
-def _is_length(value: Any) -> bool:
-    return value is None or (type(value) is int and value >= 0)
-
-
-def _join_parts(where: str, name: str, entries: Mapping[str, _Entry]) -> OriginalSpec:
-    """Returns the complex feature of which an entry is a part."""
-    base = name.removesuffix(_REAL).removesuffix(_IMAG)
-    parts = (base + _REAL, base + _IMAG)
-    if name not in parts:
-        problem = f"a part of a complex feature must end in {_REAL} or {_IMAG}"
-        raise _wrong(where, name, problem, name)
-    for part in parts:
-        if part not in entries:
-            problem = f"the other part, entry {part!r}, is missing; it is of dtype"
-            raise _wrong(where, name, problem, entries[name].dtype)
-    real, imag = (entries[part] for part in parts)
-    if real != imag:
-        problem = f"differs from the entry of its other part, {tuple(real)}"
-        raise _wrong(where, parts[1], problem, tuple(imag))
-    return OriginalSpec(base, real.dtype, real.shape, parts)
-
-
-def _wrong(where: str, name: str, problem: str, value: Any) -> InputError:
-    return InputError(
-        f"{where}, entry {name!r}: {problem}; got {value!r}. Restore the file."
-    )
+def _join_parts(entries: Mapping[str, _Entry]) -> dict[str, OriginalSpec]:
+    """Returns the features, of which complex ones have two entries."""
+    specs: dict[str, OriginalSpec] = {}
+    for name, entry in entries.items():
+        base, problem = name, ""
+        stored: tuple[str, ...] = (name,)
+        if entry.is_part:
+            base = name.removesuffix(_REAL).removesuffix(_IMAG)
+            stored = (base + _REAL, base + _IMAG)
+            lacking = [part for part in stored if part not in entries]
+            if name not in stored:
+                problem = f"a part of a complex feature ends in {_REAL} or {_IMAG}"
+            elif lacking:
+                problem = f"the other part, entry {lacking[0]!r}, is missing"
+            elif entries[stored[0]] != entries[stored[1]]:
+                problem = f"{stored[0]!r} and {stored[1]!r} differ: " + " and ".join(
+                    str(entries[part]) for part in stored
+                )
+            elif name == stored[1]:
+                continue  # the entry of the real part stands for both
+            elif base in entries:
+                problem = f"another entry describes the feature {base!r}"
+        if base in specs:
+            problem = f"another entry describes the feature {base!r}"
+        if problem:
+            raise ValueError(f"entry {name!r}: {problem}")
+        specs[base] = OriginalSpec(base, entry.previous_dtype, entry.shape, stored)
+    return specs
 
 
 def check_first_record(paths: Sequence[str], specs: Mapping[str, OriginalSpec]) -> None:
