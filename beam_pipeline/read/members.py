@@ -427,12 +427,8 @@ CHECK_SECONDS = 0.01
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-class _Stamp(NamedTuple):
-    """What shows that a file is the one that it was."""
-
-    size: int
-    modified: int | str
-    number: int
+# The size of a file, when it was modified and its number: that it is the one it was.
+_Stamp = tuple[int, int | str, int]
 
 
 class _OpenShard:
@@ -449,8 +445,7 @@ class _OpenShard:
 
     def has_changed(self) -> bool:
         """Whether the file was written since it was opened."""
-        found, stamp = os.fstat(self.fd), self.stamp
-        return (found.st_mtime_ns, found.st_size) != (stamp.modified, stamp.size)
+        return _stamp(os.fstat(self.fd)) != self.stamp
 
     # When the interpreter shuts down, ``os`` may be gone before the last shard.
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -459,7 +454,7 @@ class _OpenShard:
 
 
 def _stamp(found: os.stat_result) -> _Stamp:
-    return _Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 class ShardBytes:
@@ -506,16 +501,15 @@ class ShardBytes:
         StoreError
             If a store does not answer.
         """
+        path = self.path(shard)
         if self._is_local:
             opened = self._opened(shard)
-            for number, (start, stop) in enumerate(ranges, 1):
-                with files.reading(self.path(shard)):
+            for start, stop in ranges:
+                with files.reading(path):
                     data = _pread(opened.fd, start, stop)
-                if number == len(ranges):
-                    self.check(shard)
+                self.check(shard)
                 yield data
             return
-        path = self.path(shard)
         if files.is_beams(path):
             with files.open_read(path) as file:
                 for start, stop in ranges:
@@ -524,21 +518,21 @@ class ShardBytes:
             return
         try:
             for piece in object_store.read_ranges(path, ranges):
-                self._check(shard, _Stamp(piece.size, piece.e_tag, 0))
+                self._check(shard, (piece.size, piece.e_tag, 0))
                 yield piece.content
         except FileNotFoundError as error:
             raise self._missing(shard, error) from error
 
-    def check_data_set(self, shard: ShardIndex) -> None:
+    def check_data_set(self, shard: ShardIndex, now: bool = False) -> None:
         """Raises InputError if another process has rewritten a local data set.
 
         The files that are open would still give the examples of before. Does nothing if
-        the last test was less than ``CHECK_SECONDS`` ago.
+        the last test was less than ``CHECK_SECONDS`` ago, except ``now``.
         """
-        now = time.monotonic()
-        if self._is_local and now >= self._next_check:
-            self._check_data_set(shard)
-            self._next_check = now + CHECK_SECONDS
+        if self._is_local and (now or time.monotonic() >= self._next_check):
+            if self._metadata_stamp() != self._metadata:
+                raise self._rewritten(shard, f"{METADATA} has changed")
+            self._next_check = time.monotonic() + CHECK_SECONDS
 
     def check(self, shard: ShardIndex) -> None:
         """Raises InputError if a local shard has changed since it was opened."""
@@ -560,25 +554,22 @@ class ShardBytes:
         except OSError as error:
             raise self._missing(shard, error) from error
         self._check(shard, opened.stamp)
-        self._check_data_set(shard)
+        self.check_data_set(shard, now=True)
         with self._lock:
             self._open[shard.file] = opened
             while len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
         return opened
 
-    def _check_data_set(self, shard: ShardIndex) -> None:
-        if self._metadata_stamp() != self._metadata:
-            raise self._rewritten(shard, f"{METADATA} has changed")
-
     def _check(self, shard: ShardIndex, stamp: _Stamp) -> None:
         """Raises InputError if a file is not the one of the index, or seen before."""
-        if stamp.size != shard.bytes:
-            raise self._rewritten(
-                shard, f"it has {stamp.size} bytes instead of {shard.bytes}"
-            )
-        if self._seen.setdefault(shard.file, stamp) != stamp:
-            raise self._rewritten(shard, "it has changed since it was first read")
+        if stamp[0] != shard.bytes:
+            what = f"it has {stamp[0]} bytes instead of {shard.bytes}"
+        elif self._seen.setdefault(shard.file, stamp) != stamp:
+            what = "it has changed since it was first read"
+        else:
+            return
+        raise self._rewritten(shard, what)
 
     def _metadata_stamp(self) -> list[_Stamp] | None:
         if not self._is_local:
