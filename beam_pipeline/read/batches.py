@@ -15,7 +15,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -52,7 +52,8 @@ Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
 Task = Callable[[], Batch]
-Submit = Callable[..., "Future[Any]"]
+# Begins ``function(*arguments)``; what it returns waits for the result.
+Submit = Callable[..., Task]
 
 
 class Rows(NamedTuple):
@@ -204,11 +205,8 @@ class Reading:
         pieces = np.array_split(indices, sharing)
         part_of = np.repeat(np.arange(sharing), [len(piece) for piece in pieces])
         row_of = np.concatenate([np.arange(len(piece)) for piece in pieces])
-        return Rows([self._ahead(piece) for piece in pieces], part_of, row_of)
-
-    def _ahead(self, indices: Integers) -> Task:
-        result: Task = self._submit(self._share.read, indices).result
-        return result
+        parts = [self._submit(self._share.read, piece) for piece in pieces]
+        return Rows(parts, part_of, row_of)
 
     def _indices(self, first: int, count: int) -> Integers:
         start = first - self._planned_at
@@ -231,7 +229,7 @@ class Reading:
         for number in range(pool, min(last + bool(self._threads), end) + 1):
             if number not in self._pools:
                 self._pools[number] = {
-                    stretch: self._ahead(order.members(stretch))
+                    stretch: self._submit(self._share.read, order.members(stretch))
                     for stretch in order.pool(number)
                 }
         self._pools = {n: parts for n, parts in self._pools.items() if n >= pool}
@@ -244,21 +242,6 @@ class Reading:
 def stretch_length(size: int) -> int:
     """Returns the examples in a stretch, for examples of ``size`` bytes."""
     return max(STRETCH_BYTES // max(size, 1), 1)
-
-
-class Inline:
-    """Runs a task where it is submitted, for reading without threads."""
-
-    def submit(self, task: Callable[..., Any], *args: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(task(*args))
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
-    def shutdown(self, wait: bool, cancel_futures: bool) -> None:
-        pass
 
 
 class BatchIteration(ABC):
@@ -336,22 +319,27 @@ class BatchIteration(ABC):
         self._check_latest(iteration)
         keep_freed_memory()  # batches are freed where the next ones are made
         threads, process = self._threads, os.getpid()
-        # A pool without threads of its own also starts none after a fork.
-        pool: Any = ThreadPoolExecutor(threads, "batches") if threads else Inline()
-        waiting: deque[tuple[Future[Batch], State]] = deque()
+        pool = ThreadPoolExecutor(threads, "batches") if threads else None
+
+        def submit(function: Callable[..., Batch], *arguments: Any) -> Task:
+            if pool is None:  # the caller reads, when it asks for the result
+                return functools.cache(functools.partial(function, *arguments))
+            return pool.submit(function, *arguments).result
+
+        waiting: deque[tuple[Task, State]] = deque()
         expected, largest = self._batch_size * self._example_bytes, 0
         after, is_empty = self._start(self.epoch + 1), True
         try:
-            plan = self._plan(self._state, pool.submit)
+            plan = self._plan(self._state, submit)
             while True:
                 fitting = READ_AHEAD_BYTES // max(largest or expected, 1)
                 wanted = max(min(2 * threads, fitting), 1) - len(waiting)
                 for task, after in islice(plan, max(wanted, 0)):
-                    waiting.append((pool.submit(task), after))
+                    waiting.append((submit(task), after))
                 if not waiting:
                     break
                 is_empty = False
-                batch = waiting[0][0].result()
+                batch = waiting[0][0]()
                 largest = max(largest, batch_bytes(batch))
                 # Before the caller has the batch, and may ask for the state.
                 self._state = waiting.popleft()[1]
@@ -365,7 +353,7 @@ class BatchIteration(ABC):
                         "process."
                     )
         finally:
-            if os.getpid() == process:
+            if pool is not None and os.getpid() == process:
                 pool.shutdown(wait=False, cancel_futures=True)
         if is_empty:
             self._state = after
