@@ -61,7 +61,7 @@ HOMES = {
     "[storage.parquet] [dataset.manifest] "
     "[dataset.windows] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
-    "[cli.reports] [read.sources] [read.table] [reporting.page]",
+    "[cli.reports] [read.table] [reporting.page]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.drawing]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",

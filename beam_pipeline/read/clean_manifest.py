@@ -33,7 +33,7 @@ from beam_pipeline.read.audit import (
     shared_numbers,
 )
 from beam_pipeline.read.similarity import joined
-from beam_pipeline.read.sources import input_roots
+from beam_pipeline.read.table import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 

@@ -42,9 +42,11 @@ from beam_pipeline.read.example import Example
 from beam_pipeline.read.members import Found, MemberReader, load_places
 from beam_pipeline.read.scales import choose_statistics
 from beam_pipeline.read.sizes import most_record_bytes
-from beam_pipeline.read.sources import Given, Source, make_source
 from beam_pipeline.read.table import (
+    Given,
+    Source,
     examples_of,
+    make_source,
     numbers_of_clip,
     read_window_table,
 )

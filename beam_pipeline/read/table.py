@@ -1,7 +1,11 @@
-"""The table of all planned windows of a split, from the files beside the shards."""
+"""The table of all planned windows of a split, from the files beside the shards.
+
+It says where each example is, and where it comes from: the file, and the stretch of it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +22,11 @@ from beam_pipeline.dataset.windows import clips_of, read_table
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.own_manifest import FILE_SHA256
+from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.read.choices import Split, choose_splits
-from beam_pipeline.read.sources import source_columns
 from beam_pipeline.storage import files
+
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 # Columns of the manifest that describe the file and the plan, not the window.
 _NOT_OF_WINDOWS = {
@@ -164,16 +170,12 @@ def _table_of_split(
             "record the data set again."
         )
 
-    def of_clip(name: str) -> Any:
-        return manifest[name].take(clip).combine_chunks()
-
-    rate = of_clip("sample_rate_hz")
-    hz = rate.to_numpy()
-    start = of_clip("start").to_numpy() + windows["start"].to_numpy()
+    of_clip = manifest.take(clip).combine_chunks().column
+    hz = of_clip("sample_rate_hz").to_numpy().astype(np.int64)
     frames = windows["frames"].to_numpy()
-    numbers = np.cumsum(~left_out) - 1
+    start = of_clip("start").to_numpy() + windows["start"].to_numpy()
     columns = {
-        **_places(numbers, left_out, split, shards, first),
+        **_places(np.cumsum(~left_out) - 1, left_out, split, shards, first),
         "left_out": windows["left_out"],
         "path": of_clip("path"),
         "input": of_clip("input"),
@@ -185,18 +187,15 @@ def _table_of_split(
         "group": of_clip("group"),
         "copy": windows["copy"],
         "clip": of_clip("index"),
-        "sample_rate_hz": rate,
+        "sample_rate_hz": of_clip("sample_rate_hz"),
         "channel": of_clip("channel"),
     }
     recipe = metadata.recipe
     has_hashes = recipe is not None and recipe.hash_files
     if sources:
-        rates = hz.astype(np.int64)
-        columns.update(source_columns(start, frames, rates, of_clip, has_hashes))
+        columns.update(source_columns(start, frames, hz, of_clip, has_hashes))
     for name in manifest.column_names:
-        if name == FILE_SHA256 and has_hashes:
-            continue
-        if name not in _NOT_OF_WINDOWS:
+        if name not in _NOT_OF_WINDOWS and not (name == FILE_SHA256 and has_hashes):
             free = name if name not in columns else f"{name}_"
             columns[free] = _without_empty(of_clip(name))
     return pa.table(columns)
@@ -353,3 +352,137 @@ def _without_empty(column: Any) -> Any:
     else:
         return column
     return pc.if_else(is_empty, pa.scalar(None, column.type), column)
+
+
+def source_columns(
+    start: Any, frames: Any, rate_hz: Any, of_clip: Any, has_hashes: bool
+) -> dict[str, Any]:
+    """Returns the columns of a table of windows that say where each comes from.
+
+    Parameters
+    ----------
+    start, frames, rate_hz : numpy.ndarray of int64, shape (windows,)
+        The window's stretch in its file at the output rate, and this rate.
+    of_clip : callable
+        From a column of the manifest to its value for each window.
+    """
+    import pyarrow as pa
+
+    hz, most = (
+        of_clip(name).to_numpy().astype(np.int64)
+        for name in ("native_sample_rate_hz", "native_frames")
+    )
+    first = start * hz // rate_hz
+    stop = np.minimum(-(-(start + frames) * hz // rate_hz), most)
+    no_hashes = pa.nulls(len(first), pa.string())
+    return {
+        "native_start": pa.array(first),
+        "native_frames": pa.array(stop - first),
+        "native_sample_rate_hz": of_clip("native_sample_rate_hz"),
+        "channels": of_clip("channels"),
+        FILE_SHA256: of_clip(FILE_SHA256) if has_hashes else no_hashes,
+    }
+
+
+def input_roots(input: Given, table: Any) -> list[str]:
+    """Returns the root of each input of a data set.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With the columns ``path`` and ``input``.
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer inputs than the data set has, or the first clip of
+        one is not there.
+    """
+    given = [input] if isinstance(input, str | os.PathLike) else list(input)
+    roots = [
+        entry.root for entry in resolve_inputs([os.fspath(each) for each in given])
+    ]
+    numbers = table["input"].to_numpy()
+    several = int(numbers.max(initial=0)) + 1
+    if several > len(roots):
+        raise InputError(
+            f"The clips are from {several} inputs, but `input` names {len(roots)}. "
+            "Give the same as for `record`, in the same order."
+        )
+    for number, root in enumerate(roots[:several]):
+        rows = np.flatnonzero(numbers == number)
+        if not len(rows):
+            continue
+        path = files.join(root, table["path"][int(rows[0])].as_py())
+        if not files.exists(path):
+            raise InputError(
+                f"{path} does not exist, but a clip of the data set has this name. "
+                "Give as `input` what the data set was recorded from."
+            )
+    return roots
+
+
+class Source(NamedTuple):
+    """Where an example comes from.
+
+    ``soundfile.read(file, frames, first_frame, dtype="float32")`` reads its samples.
+    They are those of the window if the recipe neither resamples nor changes them. If it
+    resamples, these are all frames that the window touches.
+
+    Attributes
+    ----------
+    path : str
+        The file, relative to its input.
+    input : int
+        The number of the input in its run, from 0.
+    file : str or None
+        The path of the file; None if no ``input`` was named.
+    start_s, end_s : float
+        The stretch in the file, in seconds. Zeros after the clip's end do not count.
+    first_frame, frames : int
+        The stretch in frames of the file, from 0.
+    sample_rate_hz, channels : int
+        Those of the file.
+    channel : int or None
+        The channel that was taken, from 0; None: all, or their mean.
+    copy : int
+        0: the window as it is; k: its k-th augmented copy.
+    sha256 : str or None
+        The SHA-256 of the file, in hexadecimal, if the recipe has ``hash_files``.
+    """
+
+    path: str
+    input: int
+    file: str | None
+    start_s: float
+    end_s: float
+    first_frame: int
+    frames: int
+    sample_rate_hz: int
+    channels: int
+    channel: int | None
+    copy: int
+    sha256: str | None
+
+
+def make_source(folder: str, table: Any, number: int, input: Given | None) -> Source:
+    """Returns where the example in a row of a data set's table comes from."""
+    if "path" not in table.column_names:
+        raise InputError(
+            f"{folder} was not recorded from audio files, so its examples come "
+            "from no file."
+        )
+    (row,) = table.slice(number, 1).to_pylist()
+    path = None
+    if input is not None:
+        roots = input_roots(input, table)
+        path = files.join(roots[row["input"]], row["path"])
+    same = ("path", "input", "start_s", "end_s", "channels", "channel", "copy")
+    return Source(
+        **{name: row[name] for name in same},
+        file=path,
+        first_frame=row["native_start"],
+        frames=row["native_frames"],
+        sample_rate_hz=row["native_sample_rate_hz"],
+        sha256=row[FILE_SHA256],
+    )

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from beam_pipeline import open_records, record, record_examples, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.sources import source_columns
-from beam_pipeline.read.table import window_table
+from beam_pipeline.read.table import source_columns, window_table
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
