@@ -25,9 +25,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.structure import (
-    component_names,
-)
+from beam_pipeline.examples.structure import component_names
 
 
 def check_values(
@@ -41,25 +39,25 @@ def check_values(
     """Raises :class:`OptionError` if an argument has a wrong value."""
     if batch_size is not None:
         check_number("batch_size", batch_size, 1)
-    if not isinstance(drop_remainder, bool):
-        raise OptionError("drop_remainder", "must be True or False", drop_remainder)
-    if drop_remainder and batch_size is None:
-        raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
-    if not (isinstance(shuffle, bool) or _is_size(shuffle, 0)):
-        raise OptionError(
-            "shuffle",
-            "must be True, False or a buffer size; for a global order, use "
-            "`open_records(...).batches(..., shuffle='global').to_tf()`",
-            shuffle,
-        )
-    if not (isinstance(repeat, bool) or _is_size(repeat, 1)):
-        raise OptionError("repeat", "must be True, False or a number of passes", repeat)
+    buffer = (
+        "must be True, False or a buffer size; for a global order, use "
+        "`open_records(...).batches(..., shuffle='global').to_tf()`"
+    )
+    for name, value, fits, need in (
+        ("drop_remainder", drop_remainder, isinstance(drop_remainder, bool),
+         "must be True or False"),
+        ("drop_remainder", drop_remainder, not drop_remainder or batch_size is not None,
+         "needs `batch_size`"),
+        ("shuffle", shuffle, isinstance(shuffle, bool) or _is_size(shuffle, 0), buffer),
+        ("repeat", repeat, isinstance(repeat, bool) or _is_size(repeat, 1),
+         "must be True, False or a number of passes"),
+        ("normalize", normalize, isinstance(normalize, bool | Sequence),
+         "must be True, False or names of features"),
+    ):  # fmt: skip
+        if not fits:
+            raise OptionError(name, need, value)
     if shard is not None:
         check_shard("shard", shard)
-    if not isinstance(normalize, bool | Sequence):
-        raise OptionError(
-            "normalize", "must be True, False or names of features", normalize
-        )
 
 
 def check_shard(name: str, shard: Any) -> None:
@@ -306,8 +304,5 @@ def _bound(text: str, total: int, default: int, whole: str, option: str) -> int:
 
 
 def _overlap(one: Stretch, other: Stretch) -> bool:
-    if one.split != other.split:
-        return False
-    if (one.start, one.stop) == (other.start, other.stop):
-        return True
-    return max(one.start, other.start) < min(one.stop, other.stop)
+    first, last = max(one.start, other.start), min(one.stop, other.stop)
+    return one.split == other.split and (one == other or first < last)
