@@ -109,7 +109,10 @@ class ShardIndex:
 
     @classmethod
     def make(
-        cls, shard: ShardInfo | ShardEntry, offsets: Integers, counts: Integers
+        cls,
+        shard: ShardInfo | ShardEntry | ShardIndex,
+        offsets: Integers,
+        counts: Integers,
     ) -> ShardIndex:
         """Returns the index of a shard, whose members hold ``counts`` examples each."""
         held = counts > 0
@@ -131,6 +134,8 @@ class ShardIndex:
 
     def member_of(self, positions: Any) -> Any:
         """Returns the number of the member that holds each position of the shard."""
+        if len(self.firsts) == self.examples + 1:  # each holds one
+            return positions
         # Of the same type, or numpy would convert the whole array.
         positions = self.firsts.dtype.type(positions)
         return np.searchsorted(self.firsts, positions, "right") - 1

@@ -12,8 +12,9 @@ import struct
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -239,7 +240,7 @@ class MemberReader:
             if kept is None:
                 unread.append(k)
             else:
-                yield from self._records(wanted, k, *kept)
+                yield from self._records(wanted, [(k, *kept)])
         runs = _runs(unread, starts, stops, self.gap)
         ranges = [(starts[run[0]], stops[run[-1]]) for run in runs]
         alone: list[tuple[int, memoryview]] = []  # members of one example
@@ -249,7 +250,7 @@ class MemberReader:
             for k in run:
                 start, stop = starts[k] - before, stops[k] - before
                 if not compressed and wanted.counts[k] == 1:
-                    yield from self._records(wanted, k, data, (start, stop))
+                    yield from self._records(wanted, [(k, data, (start, stop))])
                     continue
                 piece = view[start:stop]
                 if wanted.counts[k] == 1:
@@ -261,25 +262,29 @@ class MemberReader:
                     continue
                 content = self._content(wanted, k, piece) if compressed else piece
                 member = self._member(wanted, k, bytes(content))
-                yield from self._records(wanted, k, *member)
+                yield from self._records(wanted, [(k, *member)])
         yield from self._alone(wanted, alone)
 
     def _alone(
         self, wanted: Wanted, members: Sequence[tuple[int, memoryview]]
     ) -> Iterator[Found]:
         """Yields the records of members of one example, inflated together."""
-        content, at = b"", 0
+        content, lengths = b"", [_length(piece) for _, piece in members]
         if len(members) > 1:
-            pieces = [piece for _, piece in members]
             with suppress(ValueError):  # one by one, the damaged one is found
-                content = inflate_members(b"".join(pieces), sum(map(_length, pieces)))
+                joined = b"".join(piece for _, piece in members)
+                content = inflate_members(joined, sum(lengths))
+        if content:
+            ends = list(accumulate(lengths))
+            pairs = zip([0, *ends], ends, strict=False)
+            numbers = (k for k, _ in members)
+            yield from self._records(
+                wanted, zip(numbers, repeat(content), pairs, strict=False)
+            )
+            return
         for k, piece in members:
-            if content:
-                start, at = at, at + _length(piece)
-                yield from self._records(wanted, k, content, (start, at))
-            else:
-                alone = self._content(wanted, k, piece)
-                yield from self._records(wanted, k, alone, (0, len(alone)))
+            alone = self._content(wanted, k, piece)
+            yield from self._records(wanted, [(k, alone, (0, len(alone)))])
 
     def read_alone(
         self, shard: ShardIndex, span: Span, number: int
@@ -309,20 +314,21 @@ class MemberReader:
         return data, start, stop
 
     def _records(
-        self, wanted: Wanted, k: int, content: bytes, bounds: Sequence[int]
+        self, wanted: Wanted, members: Iterable[tuple[int, bytes, Sequence[int]]]
     ) -> Iterator[Found]:
-        """Yields the wanted records of a member, which begin at ``bounds``."""
-        for i in range(wanted.bounds[k], wanted.bounds[k + 1]):
-            position = wanted.positions[i]
-            number = wanted.first + position
-            nth = position - wanted.firsts[k]
-            try:
-                start, stop = record_data(content, bounds[nth])
-                if stop + _FOOTER != bounds[nth + 1]:
-                    raise ValueError(_DIFFERS)
-            except (ValueError, IndexError) as error:
-                raise self._damaged(wanted, k, number, str(error)) from error
-            yield wanted.places[i], number, content, start, stop, wanted.starts[k]
+        """Yields the wanted records of members: content, and where each begins."""
+        positions, places, first = wanted.positions, wanted.places, wanted.first
+        for k, content, bounds in members:
+            for i in range(wanted.bounds[k], wanted.bounds[k + 1]):
+                number = first + positions[i]
+                nth = positions[i] - wanted.firsts[k]
+                try:
+                    start, stop = record_data(content, bounds[nth])
+                    if stop + _FOOTER != bounds[nth + 1]:
+                        raise ValueError(_DIFFERS)
+                except (ValueError, IndexError) as error:
+                    raise self._damaged(wanted, k, number, str(error)) from error
+                yield places[i], number, content, start, stop, wanted.starts[k]
 
     def _find_kept(self, wanted: Wanted, k: int) -> _Inflated | None:
         """Returns the content of a member that was inflated lately."""
@@ -504,10 +510,11 @@ class ShardBytes:
         path = self.path(shard)
         if self._is_local:
             opened = self._opened(shard)
-            for start, stop in ranges:
+            for number, (start, stop) in enumerate(ranges, 1):
                 with files.reading(path):
                     data = _pread(opened.fd, start, stop)
-                self.check(shard)
+                if number == len(ranges):
+                    self.check(shard)
                 yield data
             return
         if files.is_beams(path):

@@ -39,7 +39,7 @@ from beam_pipeline.read.choices import (
     choose_splits,
 )
 from beam_pipeline.read.example import Example
-from beam_pipeline.read.members import Found, MemberReader, load_places
+from beam_pipeline.read.members import MemberReader, Wanted, load_places
 from beam_pipeline.read.scales import choose_statistics
 from beam_pipeline.read.sizes import most_record_bytes
 from beam_pipeline.read.table import (
@@ -572,13 +572,13 @@ class SplitSource:
     def stored(self, numbers: Integers) -> Iterator[tuple[int, Stored]]:
         """Yields (place, stored values) of examples, in the order on disk."""
         parse = self.parser.stored
-        for shard, found in self._found(numbers):
-            place, number, data, start, stop, offset = found
-            try:
-                stored = parse(data, start, stop)
-            except ValueError as error:
-                raise self._damaged(shard, offset, number, error) from error
-            yield place, stored
+        for wanted in self._wanted(numbers):
+            for place, number, data, start, stop, offset in self.reader.read(wanted):
+                try:
+                    stored = parse(data, start, stop)
+                except ValueError as error:
+                    raise self._damaged(wanted.shard, offset, number, error) from error
+                yield place, stored
 
     def one(self, number: int) -> Stored:
         """Returns the stored values of one example; faster than :meth:`stored`."""
@@ -599,21 +599,19 @@ class SplitSource:
         path = files.join(self.folder, shard.file)
         return DamagedRecord(path, offset, number, str(error))
 
-    def _found(self, numbers: Integers) -> Iterator[tuple[ShardIndex, Found]]:
-        """Yields records, after a test that no process rewrote the data set."""
-        is_checked = False
-        for wanted in self.places.find(numbers):
-            if not is_checked:
+    def _wanted(self, numbers: Integers) -> Iterator[Wanted]:
+        """Yields what to read, after a test that no process rewrote the data set."""
+        for place, wanted in enumerate(self.places.find(numbers)):
+            if place == 0:
                 self.reader.check_data_set(wanted.shard)
-                is_checked = True
-            for found in self.reader.read(wanted):
-                yield wanted.shard, found
+            yield wanted
 
     def serialised(self, numbers: Integers) -> list[bytes]:
         """Returns the records of some examples, in the order asked for."""
         records: list[Any] = [None] * len(numbers)
-        for _, (place, _, data, start, stop, _) in self._found(numbers):
-            records[place] = data[start:stop]
+        for wanted in self._wanted(numbers):
+            for place, _, data, start, stop, _ in self.reader.read(wanted):
+                records[place] = data[start:stop]
         return records
 
     def fingerprint(self, numbers: Integers | None) -> str:

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from beam_pipeline.dataset.member_index import ShardIndex, load_index, write_index
-from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read import members
@@ -43,8 +43,7 @@ def stating(member, length):
 
 def replace_member(folder, number, member):
     """Puts other bytes in the place of a member of the only shard."""
-    index = load_index(folder)
-    (shard,) = index.values()
+    (shard,) = load_index(folder).values()
     spans = [shard.span(k) for k in range(len(shard.offsets) - 1)]
     path = Path(folder, shard.file)
     content = path.read_bytes()
@@ -58,8 +57,8 @@ def replace_member(folder, number, member):
     Path(folder, "metadata.json").write_text(json.dumps(metadata))
     counts = np.array([span.examples for span in spans])
     offsets = np.cumsum(sizes) - sizes
-    given = (shard.file, shard.examples, int(sizes.sum()), shard.sha256)
-    write_index(folder, [ShardIndex.make(ShardEntry(*given), offsets, counts)])
+    shard = replace(shard, bytes=int(sizes.sum()))
+    write_index(folder, [ShardIndex.make(shard, offsets, counts)])
     return path, int(offsets[number])
 
 

@@ -226,10 +226,7 @@ def test_an_index_whose_counts_are_wrong(plain_folder, counts):
     metadata = Metadata.load(plain_folder)
     (entry,) = metadata.splits["test"].shards
     offsets = np.arange(len(counts)) * 10
-    given_ = (entry.file, entry.examples, entry.bytes, entry.sha256)
-    write_index(
-        plain_folder, [ShardIndex.make(ShardEntry(*given_), offsets, np.array(counts))]
-    )
+    write_index(plain_folder, [ShardIndex.make(entry, offsets, np.array(counts))])
     if sum(counts) != 4:  # too many members
         with pytest.raises(InputError, match="the members of the shard test/test-00"):
             open_records(plain_folder, "test")
@@ -452,11 +449,7 @@ def test_a_million_examples_open_at_once(tmp_path, uneven):
         if uneven:
             counts = np.tile([1, 3], each // 4)
         offsets = np.arange(len(counts)) * (each * 1000 // len(counts))
-        members.append(
-            ShardIndex.make(
-                ShardEntry(file, each, each * 1000, "0" * 64), offsets, counts
-            )
-        )
+        members.append(ShardIndex.make(entries[-1], offsets, counts))
     split = SplitEntry(shards * each, 1, 1.0, shards=tuple(entries))
     metadata = Metadata(Recipe(win_len=1), {"number": NUMBER}, (), {"train": split})
     Path(tmp_path, "metadata.json").write_text(json.dumps(metadata.to_json()))
@@ -515,13 +508,11 @@ def test_a_member_of_several_examples_is_inflated_once(tmp_path, monkeypatch):
 
 def test_members_of_several_records_without_gzip(tmp_path):
     folder = numbered(tmp_path, None)
-    index = load_index(folder)
     members = []
-    for shard in index.values():
+    for shard in load_index(folder).values():
         offsets = np.array(shard.offsets[:-1:3])
         counts = np.minimum(3, shard.examples - 3 * np.arange(len(offsets)))
-        given_ = (shard.file, shard.examples, shard.bytes, shard.sha256)
-        members.append(ShardIndex.make(ShardEntry(*given_), offsets, counts))
+        members.append(ShardIndex.make(shard, offsets, counts))
     write_index(folder, members)
     records = open_records(folder, "train")
     for number, example in enumerate(records):
