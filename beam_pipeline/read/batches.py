@@ -66,12 +66,13 @@ class Rows(NamedTuple):
     parts: list[Task]
     part_of: Integers
     row_of: Integers
+    is_whole: bool = False  # all rows of one part, in their order
 
 
 def gather(rows: Rows) -> Batch:
     """Returns the batch that rows of some parts are."""
     parts = [part() for part in rows.parts]
-    if len(parts) == 1 and _are_all(rows.row_of, parts[0]):
+    if rows.is_whole:
         return parts[0]
     batch: Batch = {}
     for name, values in parts[0].items():
@@ -86,11 +87,6 @@ def gather(rows: Rows) -> Batch:
             column = [parts[number][name][row] for number, row in places]
         batch[name] = column
     return batch
-
-
-def _are_all(row_of: Integers, part: Batch) -> bool:
-    """Whether these are all rows of a part, in their order."""
-    return np.array_equal(row_of, np.arange(len(next(iter(part.values()), ()))))
 
 
 def batch_bytes(batch: Mapping[str, Any]) -> int:
@@ -201,7 +197,7 @@ class Reading:
         sharing = min(-(-self._threads // max(fitting, 1)), count)
         if sharing < 2:
             read = functools.partial(self._share.read, indices)
-            return Rows([read], np.zeros(count, np.int64), np.arange(count))
+            return Rows([read], np.zeros(count, np.int64), np.arange(count), True)
         pieces = np.array_split(indices, sharing)
         part_of = np.repeat(np.arange(sharing), [len(piece) for piece in pieces])
         row_of = np.concatenate([np.arange(len(piece)) for piece in pieces])
