@@ -164,7 +164,6 @@ def replay(
     OptionError
         If another argument has a wrong value.
     """
-    check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
     if is_original(records):
         if any((split, shard, normalize, statistics, encoded, missing)):
             raise OptionError(
@@ -173,7 +172,9 @@ def replay(
                 "`audio-tfrecords convert` first",
             )
         metadata, parts, read = _open_original(files.absolute(os.fspath(records)))
-        batch_size = batch_size or original_batch_size(os.fspath(records))
+        if batch_size is None:
+            batch_size = original_batch_size(os.fspath(records))
+        check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
         parsing = choose_parsing(metadata, features, as_supervised, (), None)
         parse = make_parser(parsing, {}, read)
         total, most = None, sum(files.size(part.path) for part in parts)
@@ -184,6 +185,7 @@ def replay(
         if batch_size is None and metadata.elements is not None:
             batch_size = metadata.elements.batch_size
             drop_remainder = drop_remainder or metadata.elements.drop_remainder
+        check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
         choice = choose_splits(metadata, split)
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
         scaled_by = choose_statistics(metadata, choice.splits, statistics)

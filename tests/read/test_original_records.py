@@ -249,8 +249,9 @@ def test_batches_are_formed_of_shuffled_elements(tmp_path):
 
 
 def test_folders_without_a_description(tmp_path):
+    folder = write(tmp_path / "records", {"n": [1]})
     with raises(OptionError, "shuffle", -1):
-        replay(str(tmp_path), shuffle=-1)
+        replay(folder, shuffle=-1)
     assert not find_original(str(tmp_path))
     with raises(InputError, naming=[tmp_path, SPEC_FILE]):
         original_specs(str(tmp_path))
