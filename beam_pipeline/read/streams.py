@@ -73,15 +73,13 @@ def file_parts(paths: Sequence[str]) -> list[FilePart]:
         return list(pool.map(part, paths))
 
 
-def read_in_order(
-    parts: Sequence[FilePart], size: int = LEAST_RECORD_BYTES
-) -> tf.data.Dataset:
+def read_in_order(parts: Sequence[FilePart], size: int = 1) -> tf.data.Dataset:
     """Reads serialised examples file after file, from several of them at once.
 
     The interleave starts the files of its cycle, and twice as many after them. Where
     all of these fit into memory, a cycle takes a whole part from each of its streams.
-    Otherwise, or if nobody knows how many examples there are, files are read one by
-    one.
+    Otherwise parts are taken one by one, and each that is started holds its part of the
+    memory. If nobody knows how many examples there are, nothing is read ahead.
 
     Parameters
     ----------
@@ -89,17 +87,26 @@ def read_in_order(
     size : int
         About the bytes of an example.
     """
-    ahead = READ_AHEAD_BYTES // STARTED_PER_STREAM // size
+    paths, read = _paths(parts), _reader(parts)
     most = max((part.take for part in parts), default=_ALL)
-    streams = min(usable_cores(), ahead // max(most, 1), len(parts))
-    if most == _ALL or streams < 2:
-        return _paths(parts).flat_map(_reader(parts)).prefetch(max(ahead, 1))
-    return _paths(parts).interleave(
-        _reader(parts),
-        cycle_length=streams,
-        block_length=most,
-        num_parallel_calls=streams,
-        deterministic=True,
+    if most == _ALL:
+        return paths.flat_map(read)
+    held = max(READ_AHEAD_BYTES // STARTED_PER_STREAM // size, 1)
+    streams = min(usable_cores(), held // max(most, 1), len(parts))
+    if streams > 1:
+        return paths.interleave(
+            read,
+            cycle_length=streams,
+            block_length=most,
+            num_parallel_calls=streams,
+            deterministic=True,
+        )
+
+    def read_ahead(*part: Any) -> tf.data.Dataset:
+        return read(*part).prefetch(held)
+
+    return paths.interleave(
+        read_ahead, cycle_length=1, num_parallel_calls=1, deterministic=True
     )
 
 
