@@ -2,18 +2,17 @@
 
 ::
 
-    from beam_pipeline import LogMel, record, replay
+    from beam_pipeline import record, replay
 
-    record("sounds/", "records/", win_seconds=1.0, features={"log_mel": LogMel()})
+    record("sounds/", "records/", win_seconds=1.0, features={"log_mel": "log_mel()"})
     examples = replay("records/", batch_size=32, as_supervised=("log_mel", "target"))
 
-This package also exports every name of :mod:`beam_pipeline.transforms`.
+Transforms, selections and augmentations are in :mod:`beam_pipeline.transforms`.
 """
 
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,12 +41,9 @@ if TYPE_CHECKING:
     from beam_pipeline.read.verify import verify as verify
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.reporting.page import report as report
-    from beam_pipeline.transforms import *  # noqa: F403
-    from beam_pipeline.transforms.stream import ClipGain as ClipGain
 
 # Imported on first use: writing never loads TensorFlow, and reading never loads Beam.
 _MODULES = {
-    "ClipGain": "transforms.stream",
     "Metadata": "dataset.metadata",
     "Recipe": "recipe.recipe",
     "WriteToTFRecord": "pipeline.sink",
@@ -76,19 +72,12 @@ __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    elif name.startswith("_") or name not in _transforms().__all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    else:
-        value = getattr(_transforms(), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
-def _transforms() -> ModuleType:
-    return importlib.import_module(f"{__name__}.transforms")
-
-
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_transforms().__all__, "__version__"})
+    return [*__all__, "__version__"]

@@ -209,7 +209,7 @@ def test_memory_does_not_grow_with_the_length_of_a_file(tmp_path: Path) -> None:
         before = peak_memory_mib()
         # Of 10 minutes, the windows take 150 MB, and the samples 19 MB.
         record(path, tmp_path / f"{number}", win_len=RATE, hop=RATE // 8,
-               features={"first": "tests.sounds:first_sample"},
+               features={"first": "tests.sounds.first_sample"},
                beam_args=["--runner=FnApiRunner"])  # fmt: skip
         peaks.append(peak_memory_mib() - before)
     assert peaks[2] < peaks[1] + 10

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.steps import BUILT_IN, format_transform, parse_transform
+from beam_pipeline.transforms.steps import TRANSFORM
 
 # Where the defaults are not enough, or other parameters take other ways. A transform
 # that is not here is tried with its defaults.
@@ -49,58 +48,15 @@ CALLS = {
     "spec_augment": ["log_mel()|spec_augment()"],
     "stft": ["stft()", "stft(kind='db')", "stft(center=True,pad_mode='reflect')"],
 }  # fmt: skip
-EVERY_CALL = [call for name in BUILT_IN for call in CALLS.get(name, [f"{name}()"])]
+EVERY_CALL = [
+    call for name in TRANSFORM.table for call in CALLS.get(name, [f"{name}()"])
+]
 # Those that can pass NaN and infinity on.
 FLOAT_CALLS = [call for call in EVERY_CALL if "as_image" not in call]
 
 
 def noise(*shape, seed=0):
     return (np.random.default_rng(seed).standard_normal(shape) * 0.1).astype(np.float32)
-
-
-def check_contract(transform, rate=16000, frames=4000, dtype=np.float32):
-    """Checks a transform; returns its features of five windows of noise.
-
-    A window has the same bytes whichever windows are beside it, as a view of
-    overlapping windows too; channels are treated one by one; the input stays as it
-    was; silence gives finite values; the axes fit; and text stands for the transform.
-    """
-    stretch = noise(frames + 4 * 37)
-    windows = np.lib.stride_tricks.sliding_window_view(stretch, frames)[::37]
-    before = stretch.copy()
-    features = apply_transform(transform, windows, rate)
-    assert features.dtype == dtype
-    assert len(features) == 5
-    np.testing.assert_array_equal(stretch, before)
-    for first, last in ((0, 1), (1, 2), (0, 3), (2, 5), (4, 5)):
-        alone = windows[first:last].copy()
-        np.testing.assert_array_equal(
-            apply_transform(transform, alone, rate), features[first:last]
-        )
-    assert apply_transform(transform, windows[:0], rate).shape == (
-        0, *features.shape[1:]
-    )  # fmt: skip
-
-    silence = np.zeros((2, frames), np.float32)
-    assert np.isfinite(apply_transform(transform, silence, rate)).all()
-
-    axes = getattr(transform, "axes", None)
-    if axes is not None:
-        sizes = [axis["size"] for axis in axes(rate, frames)]
-        assert list(features.shape[features.ndim - len(sizes) :]) == sizes
-    assert parse_transform(format_transform(transform)) == transform
-    return features
-
-
-def check_channels(transform, rate=16000, frames=4000):
-    """Checks that each of eight channels gives what it gives alone."""
-    windows = noise(3, 8, frames)
-    together = apply_transform(transform, windows, rate)
-    for channel in range(8):
-        np.testing.assert_array_equal(
-            together[:, channel],
-            apply_transform(transform, windows[:, channel].copy(), rate),
-        )
 
 
 @dataclass(frozen=True)

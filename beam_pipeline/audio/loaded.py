@@ -54,7 +54,7 @@ class Loader:
     load : callable
         From the path of a local file to ``(samples, sample_rate_hz)``.
     name : str
-        ``package.module:function``; the format of the files that it reads.
+        ``package.module.function``; the format of the files that it reads.
     allow_nonfinite : bool
         Whether samples may be NaN or infinite.
     """

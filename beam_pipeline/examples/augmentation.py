@@ -33,8 +33,7 @@ from beam_pipeline.transforms.own_code import ByValue
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     SELECTION,
-    parse_augment,
-    parse_selection,
+    parse_steps,
 )
 
 FloatArray = npt.NDArray[np.float32]
@@ -81,8 +80,8 @@ class WindowSteps:
         """
         augment = augmentation.augment
         made = cls(
-            parse_selection(keep) if keep else (),
-            parse_augment(augment) if augment else (),
+            parse_steps(keep, SELECTION) if keep else (),
+            parse_steps(augment, AUGMENTATION) if augment else (),
             seed,
             augmentation.copies,
         )

@@ -42,11 +42,12 @@ from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.base import Transform, apply_transform, chain_of, steps_of
 from beam_pipeline.transforms.steps import (
+    LOADER,
     PLACEMENT,
     STREAM,
     naming_step,
-    parse_loader,
     parse_placement,
+    parse_steps,
     parse_stream,
 )
 from beam_pipeline.transforms.stream import (
@@ -93,7 +94,8 @@ def find_loader(audio: Audio, filepath: str) -> Loader | None:
     """Returns the loader that reads a file; None if a decoder does."""
     if not audio.loads(filepath):
         return None
-    return Loader(parse_loader(audio.loader), audio.loader, audio.allow_nonfinite)
+    (load,) = parse_steps(audio.loader, LOADER)
+    return Loader(load, audio.loader, audio.allow_nonfinite)
 
 
 @dataclass(frozen=True, slots=True)

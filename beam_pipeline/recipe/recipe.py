@@ -171,11 +171,11 @@ class Recipe(
 
     def __getstate__(self) -> dict[str, Any]:
         """The state; with it goes the code of a script or a notebook that it names."""
-        from beam_pipeline.transforms.own_code import ByValue, code_in
+        from beam_pipeline.transforms.own_code import code_in
 
         texts = [*self.features.values(), *self._json.values()]
         code = code_in(text for text in texts if isinstance(text, str))
-        return {**vars(self), "_code": ByValue(code)}
+        return {**vars(self), "_code": code}
 
     def __repr__(self) -> str:
         changed = (

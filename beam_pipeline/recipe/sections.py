@@ -354,7 +354,7 @@ class Audio(Declared):
     allow_nonfinite: bool = option(False, Flag())
     whole_clips: bool = option(False, Flag())
     decoder: tuple[str, ...] = option(DECODERS, Names(), "NAMES")
-    loader: str = option("", Steps("my_files:load"), "MODULE:NAME")
+    loader: str = option("", Steps("my_files.load"), "MODULE.NAME")
     loader_suffixes: tuple[str, ...] | None = option(None, Names(), "NAMES")
 
     def audio_with(self, **changes: Any) -> Audio:
@@ -545,7 +545,7 @@ class Features(Declared):
     ----------
     features
         A feature of each window: log_mel='log_mel(n_mels=64)'; a chain:
-        x='peak_gain()|log_mel()'; your own: x='package.module:name'; may be repeated.
+        x='peak_gain()|log_mel()'; your own: x='package.module.name'; may be repeated.
         Default: signal='identity()'.
     encodings
         How examples hold a feature: log_mel=png, for a feature that ends in as_image();

@@ -194,7 +194,7 @@ def dataset_signal_apply_hilbert(
 ) -> tf.data.Dataset:
     """Makes each signal analytic: itself, and its Hilbert transform as imaginary part.
 
-    The equation is that of :class:`beam_pipeline.Analytic`. Channels are treated one by
+    The equation is that of :class:`.Analytic`. Channels are treated one by
     one, items of a batch, too.
 
     Parameters
@@ -244,7 +244,7 @@ def dataset_signal_downsample(
 ) -> tf.data.Dataset:
     """Changes the sample rate of each signal to ``su / du`` of what it is.
 
-    The filter and the equation are those of :class:`beam_pipeline.Resample`; the ratio
+    The filter and the equation are those of :class:`.Resample`; the ratio
     may also be above 1. A signal of n frames gets ``ceil(n * su / du)``. ``fs``, where
     elements have it, becomes ``int(fs * su / du)``.
 

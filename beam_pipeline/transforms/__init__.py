@@ -3,7 +3,7 @@
 In: expressions, and windows (float32) with their sample rate. Out: one array for each
 window, the same bytes in any block. Read :mod:`.base` first: it defines what a
 transform is. Parameters are fields of frozen dataclasses, declared as in
-:mod:`.parameters`.
+:mod:`beam_pipeline.parameters`.
 
 ::
 
@@ -75,7 +75,7 @@ from beam_pipeline.transforms.signals import (
     Resample,
     RmsGain,
 )
-from beam_pipeline.transforms.stream import Dither
+from beam_pipeline.transforms.stream import ClipGain, Dither
 
 __all__ = [
     "AcEnergy",
@@ -87,6 +87,7 @@ __all__ = [
     "BandPass",
     "Chain",
     "Chroma",
+    "ClipGain",
     "Cmvn",
     "Cqt",
     "Delta",

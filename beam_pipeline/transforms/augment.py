@@ -41,6 +41,7 @@ from beam_pipeline.transforms.base import (
     seconds_to_frames,
     spectra_of,
 )
+from beam_pipeline.transforms.frames import fill_padded
 from beam_pipeline.transforms.select import mean_square
 from beam_pipeline.transforms.signals import rows
 
@@ -73,7 +74,7 @@ class Augmentation(Protocol):
     ``windows`` is read-only float32 of shape (n, frames) or (n, channels, frames).
     ``keys`` is uint64 of shape (n,), a random number for each window. The result is
     float32 of the same shape as ``windows``. Each result may depend only on its own
-    window and key. Recipes can name frozen dataclasses at the top level of a module.
+    window and key. Recipes can name frozen dataclasses.
 
     A step that moves sounds to other frames has the attribute ``moves_time``, which is
     true: it is refused beside a mask of events.
@@ -478,9 +479,8 @@ def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
         rows = min(several, -(-(count - block) // GRID))
         low = start + block // GRID * step - before
         high = low + (rows - 1) * step + bank.shape[1]
-        part = np.zeros(high - low)
-        inside = signal[max(low, 0) : max(high, 0)]
-        part[max(-low, 0) :][: len(inside)] = inside
+        part = np.empty(high - low)
+        fill_padded(signal, low, part)
         framed = np.lib.stride_tricks.sliding_window_view(part, bank.shape[1])[::step]
         values = bank @ np.ascontiguousarray(framed.T)
         target = out[block : min(block + rows * GRID, count)]

@@ -82,7 +82,7 @@ class Transform(Protocol):
     ``windows`` is float32 of shape (n, frames) or (n, channels, frames). The result has
     shape (n, ...); all windows have the same dtype and shape. A transform receives the
     sample rate if it has a parameter ``sample_rate_hz``. Recipes can name functions and
-    frozen dataclasses at the top level of a module.
+    frozen dataclasses.
 
     Four methods are optional. ``axes(sample_rate_hz, frames)`` describes the last
     axes, as ``LogMel.axes`` does. ``rate_after(sample_rate_hz)`` returns the sample

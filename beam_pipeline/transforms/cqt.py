@@ -32,6 +32,7 @@ from beam_pipeline.transforms.frames import (
     axis,
     axis_at,
     cache_blocks,
+    fill_padded,
     frames_of,
     joined,
     signals_of,
@@ -466,7 +467,8 @@ def _segment_responses(
         halvings = octave.halvings
         length = len(octave.weights)
         step = hop >> halvings
-        padded = _cut_padded(part, middle - length // 2, (count - 1) * step + length)
+        padded = np.empty((len(part), (count - 1) * step + length), np.float32)
+        fill_padded(part, middle - length // 2, padded)
         framed = frames_of(padded, length, step)
         for rows, times in cache_blocks(len(framed), count, length):
             frames = np.ascontiguousarray(framed[rows, times])
@@ -539,15 +541,6 @@ def half_band_taps() -> FloatArray:
     # The taps' sum is such that a constant signal stays the same.
     scaled: FloatArray = (taps / (4 * taps.sum())).astype(np.float32)
     return scaled
-
-
-def _cut_padded(signals: FloatArray, start: int, size: int) -> FloatArray:
-    """``size`` samples of each signal from ``start`` on, with zeros beyond the ends."""
-    out = np.zeros((len(signals), size), np.float32)
-    begin, end = max(start, 0), min(start + size, signals.shape[-1])
-    if begin < end:
-        out[:, begin - start : end - start] = signals[:, begin:end]
-    return out
 
 
 def _time_frames(frames: int, hop: int) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields
+from contextlib import nullcontext
+from dataclasses import MISSING, fields
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +22,7 @@ from beam_pipeline.transforms.base import (
     FloatArray,
     Transform,
     apply_transform,
+    chain_of,
     rate_after,
     steps_of,
 )
@@ -30,10 +34,7 @@ from beam_pipeline.transforms.steps import (
     STREAM,
     TRANSFORM,
     Kind,
-    parse_augment,
-    parse_placement,
-    parse_selection,
-    parse_stream,
+    parse_steps,
     parse_transform,
     split_steps,
 )
@@ -88,13 +89,9 @@ class Entry(NamedTuple):
 def list_all(sample_rate_hz: int, frames: int) -> Iterator[tuple[Kind, Entry]]:
     """Lists every step of every kind with its defaults, run and timed on noise."""
     for kind in KINDS:
-        for name, cls in sorted(kind.table.items()):
-            tried = EXAMPLES.get(name, f"{name}()")
-            text = _sentence(cls)
-            yield (
-                kind,
-                _entry(kind, _call_of(name, cls), tried, text, sample_rate_hz, frames),
-            )
+        for name in sorted(kind.table):
+            text = _sentence(kind.table[name])
+            yield kind, _entry(kind, name, text, sample_rate_hz, frames)
 
 
 def list_some(
@@ -108,32 +105,38 @@ def list_some(
         If no step has a name, or an expression cannot be read.
     """
     for text in texts:
-        name = text.strip()
-        kind = _kind_of(text)
+        kind, name = _kind_of(text), text.strip()
         cls = kind.table.get(name)
-        if cls is None:
-            _make(kind, text, sample_rate_hz)  # raises if the expression is wrong
-            yield kind, _entry(kind, text, text, "", sample_rate_hz, frames)
-        else:
-            call, tried = _call_of(name, cls), EXAMPLES.get(name, f"{name}()")
-            documentation = inspect.cleandoc(cls.__doc__ or "")
-            yield kind, _entry(kind, call, tried, documentation, sample_rate_hz, frames)
+        documentation = inspect.cleandoc(cls.__doc__ or "") if cls else ""
+        yield (
+            kind,
+            _entry(kind, name if cls else text, documentation, sample_rate_hz, frames),
+        )
 
 
 def _kind_of(text: str) -> Kind:
     """The first kind whose table has all steps of an expression; else transforms."""
-    names = [name for name, _ in split_steps(text, TRANSFORM)]
+    names = [step.name for step in split_steps(text, TRANSFORM)]
     return next(
         (kind for kind in KINDS if all(name in kind.table for name in names)), TRANSFORM
     )
 
 
 def _entry(
-    kind: Kind, call: str, tried: str, text: str, sample_rate_hz: int, frames: int
+    kind: Kind, given: str, text: str, sample_rate_hz: int, frames: int
 ) -> Entry:
+    """The entry of a step by its name, or of an expression."""
+    call = tried = given
+    if given in kind.table:
+        call = _call_of(given, kind.table[given])
+        tried = EXAMPLES.get(given, f"{given}()")
     rng = np.random.default_rng(0)
     noise = (0.1 * rng.standard_normal((WINDOWS, frames))).astype(np.float32)
-    run = _make(kind, tried, sample_rate_hz)
+    if kind is TRANSFORM:
+        steps = steps_of(parse_transform(tried))
+    else:
+        steps = parse_steps(tried, kind)
+    run = functools.partial(_results, kind, steps, sample_rate_hz=sample_rate_hz)
     try:
         first = run(noise[:1])
     except RecipeError as error:
@@ -143,40 +146,27 @@ def _entry(
     return Entry(call, tried, f"{first.dtype} {shape}", cost_us, text)
 
 
-def _make(
-    kind: Kind, expression: str, sample_rate_hz: int
-) -> Callable[[FloatArray], npt.NDArray[Any]]:
-    """The function of windows that an expression of a kind describes."""
+def _results(
+    kind: Kind, steps: Sequence[Any], windows: FloatArray, sample_rate_hz: int
+) -> npt.NDArray[Any]:
+    """What steps of a kind give for windows."""
     if kind is STREAM:
-        on_stream = parse_stream(expression)
-        return lambda windows: np.stack(
-            [streamed(on_stream, window, sample_rate_hz) for window in windows]
-        )
+        return np.stack([streamed(steps, each, sample_rate_hz) for each in windows])
     if kind is SELECTION:
-        selections = parse_selection(expression)
-        return lambda windows: np.logical_and.reduce(
-            [step.keep(windows, sample_rate_hz) for step in selections]
-        )
-    if kind is AUGMENTATION:
-        augmentations = [
-            step.with_sounds([_SOUND]) if hasattr(step, "with_sounds") else step
-            for step in parse_augment(expression)
-        ]
-
-        def augment(windows: FloatArray) -> FloatArray:
-            keys = np.arange(len(windows), dtype=np.uint64)
-            for step in augmentations:
-                windows = step.augment(windows, keys, sample_rate_hz)
-            return windows
-
-        return augment
+        kept = [step.keep(windows, sample_rate_hz) for step in steps]
+        return np.asarray(np.logical_and.reduce(kept))
     if kind is PLACEMENT:
-        placement = parse_placement(expression)
-        return lambda windows: np.array(
-            [len(placement.passages([w], sample_rate_hz)) for w in windows]
-        )
-    transform = parse_transform(expression)
-    return lambda windows: apply_to_copies(transform, windows, sample_rate_hz)
+        (placement,) = steps
+        places = (placement.passages([each], sample_rate_hz) for each in windows)
+        return np.array([len(each) for each in places])
+    if kind is AUGMENTATION:
+        keys = np.arange(len(windows), dtype=np.uint64)
+        for step in steps:
+            loads = hasattr(step, "with_sounds")
+            loaded = step.with_sounds([_SOUND]) if loads else step
+            windows = loaded.augment(windows, keys, sample_rate_hz)
+        return windows
+    return apply_to_copies(chain_of(steps), windows, sample_rate_hz)
 
 
 def apply_to_copies(
@@ -193,35 +183,18 @@ def apply_to_copies(
     return features
 
 
-@dataclass(frozen=True)
-class _Clip:
-    """A window that is read like a clip."""
-
-    samples: FloatArray
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        return self.samples[start:stop]
-
-    def __enter__(self) -> _Clip:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 def streamed(
     steps: Sequence[Any], window: FloatArray, sample_rate_hz: int
 ) -> FloatArray:
     """Applies the steps to a window as if it were a whole clip."""
     frames = window.size
     steps = in_clip(steps, "noise", 0, 0)
+    clip = SimpleNamespace(read=lambda start, stop: window[start:stop])
     factors = measure_factors(
-        steps, lambda: _Clip(window), frames, sample_rate_hz, "noise"
+        steps, lambda: nullcontext(clip), frames, sample_rate_hz, "noise"
     )
-    reader = SteppedReader(
-        _Clip(window), with_factors(steps, factors), frames, sample_rate_hz
-    )
-    return reader.read(0, frames)
+    known = with_factors(steps, factors)
+    return SteppedReader(clip, known, frames, sample_rate_hz).read(0, frames)
 
 
 def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:

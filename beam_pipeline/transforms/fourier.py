@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from beam_pipeline.transforms.frames import (
     PAD_MODE,
     CentredFrames,
     axis,
+    cache_blocks,
     joined,
     signals_of,
 )
@@ -130,16 +132,10 @@ class Fft(Step):
     def __call__(self, windows: FloatArray) -> Array:
         flat = signals_of(windows)
         n_fft = self.length_for(flat.shape[-1])
-        out: Array = np.empty((len(flat), n_fft // 2 + 1), _dtype_of(self.kind))
-        step = max(1, SPECTRUM_SAMPLES // n_fft)
-        for first in range(0, len(flat), step):
-            block = slice(first, first + step)
-            made = as_kind(scipy.fft.rfft(flat[block], n_fft), self.kind, 0.0)
-            if made.shape == out.shape:
-                out = made  # a single block needs no copy
-            else:
-                out[block] = made
-        return joined(windows, out)
+        shape = (len(flat), 1, n_fft // 2 + 1)
+        blocks = cache_blocks(len(flat), 1, n_fft, SPECTRUM_SAMPLES)
+        parts = ((block, flat[block[0], np.newaxis]) for block in blocks)
+        return joined(windows, _spectra(parts, shape, n_fft, self.kind, 0.0)[:, 0])
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis: frequency, as in :meth:`Stft.axes`."""
@@ -227,14 +223,10 @@ class Stft(CentredFrames):
         frames = self.frames(flat.shape[-1])
         taper = taper_of(self.window, self.win_length or self.n_fft, self.n_fft)
         shape = (len(flat), frames.count, self.n_fft // 2 + 1)
-        out: Array = np.empty(shape, _dtype_of(self.kind))
-        for block, part in frames.blocks(flat, samples=SPECTRUM_SAMPLES):
-            made = as_kind(scipy.fft.rfft(part * taper), self.kind, self.floor)
-            if made.shape == shape:
-                out = made
-            else:
-                out[block] = made
-        return joined(windows, out)
+        blocks = frames.blocks(flat, samples=SPECTRUM_SAMPLES)
+        parts = ((block, part * taper) for block, part in blocks)
+        spectra = _spectra(parts, shape, self.n_fft, self.kind, self.floor)
+        return joined(windows, spectra)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes, as JSON values.
@@ -246,8 +238,22 @@ class Stft(CentredFrames):
         return [*super().axes(sample_rate_hz, frames), frequency]
 
 
-def _dtype_of(kind: str) -> type[Any]:
-    return np.complex64 if kind == "complex" else np.float32
+def _spectra(
+    parts: Iterable[tuple[Any, FloatArray]],
+    shape: tuple[int, ...],
+    n_fft: int,
+    kind: str,
+    floor: float,
+) -> Array:
+    """The spectra of a shape, whose blocks come one after another; see as_kind."""
+    dtype = np.complex64 if kind == "complex" else np.float32
+    out: Array = np.empty(shape, dtype)
+    for block, part in parts:
+        made = as_kind(scipy.fft.rfft(part, n_fft), kind, floor)
+        if made.shape == shape:
+            return made  # a single block needs no copy
+        out[block] = made
+    return out
 
 
 @functools.lru_cache(maxsize=32)

@@ -280,6 +280,16 @@ def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
     return flat[:, at]
 
 
+def fill_padded(signals: Array, start: int, out: Array) -> None:
+    """Fills ``out`` with the samples of signals from ``start`` on, and zeros beyond."""
+    stop = start + out.shape[-1]
+    inside = signals[..., max(start, 0) : max(stop, 0)]
+    before = min(max(-start, 0), out.shape[-1])
+    out[..., :before] = 0
+    out[..., before : before + inside.shape[-1]] = inside
+    out[..., before + inside.shape[-1] :] = 0
+
+
 def frames_of(flat: FloatArray, length: int, hop: int) -> FloatArray:
     """A view (n, time_frames, length) of signals (n, frames)."""
     return np.lib.stride_tricks.sliding_window_view(flat, length, axis=-1)[:, ::hop]

@@ -18,7 +18,6 @@ from beam_pipeline.parameters import (
     Choice,
     Number,
     WholeNumber,
-    check_choice,
     parameter,
 )
 from beam_pipeline.transforms.base import (
@@ -242,10 +241,12 @@ def gated_loudness(blocks: DoubleArray) -> float:
     return K_OFFSET_DB + _decibels(float(audible.mean()))
 
 
-class ClipMeter:
-    """Measures a whole clip that arrives in blocks, with little memory.
+def clip_meter(kind: str, sample_rate_hz: int) -> Meter:
+    """Returns a meter of a whole clip, which arrives in blocks, with little memory.
 
-    The bounds of the blocks change the result only by rounding (below 1e-9 dB).
+    The bounds of the blocks change the result only by rounding (below 1e-9 dB). It is
+    minus infinity for silence, NaN if samples are not finite. For ``lufs``, a clip
+    without blocks above -70 LUFS counts as silence.
 
     Parameters
     ----------
@@ -256,35 +257,19 @@ class ClipMeter:
     Raises
     ------
     RecipeError
-        If the kind is unknown, or the rate is below 4000 Hz for ``lufs``.
+        If the rate is below 4000 Hz for ``lufs``.
 
     Examples
     --------
-    >>> meter = ClipMeter("peak", 16000)
+    >>> meter = clip_meter("peak", 16000)
     >>> meter.add(np.array([[0.1, -0.5]], np.float32))
     >>> meter.add(np.array([[0.2]], np.float32))
     >>> round(meter.result(), 2)
     -6.02
     """
-
-    def __init__(self, kind: str, sample_rate_hz: int) -> None:
-        check_choice("kind", kind, ("peak", "rms", "lufs"))
-        self._meter: Meter
-        if kind == "lufs":
-            self._meter = LufsMeter(sample_rate_hz)
-        else:
-            self._meter = PeakMeter() if kind == "peak" else RmsMeter()
-
-    def add(self, frames: FloatArray) -> None:
-        """Adds the next frames, float32 of shape (channels, m)."""
-        self._meter.add(frames)
-
-    def result(self) -> float:
-        """The level so far; minus infinity for silence, NaN if samples are not finite.
-
-        For ``lufs``, a clip without blocks above -70 LUFS counts as silence.
-        """
-        return self._meter.result()
+    if kind == "lufs":
+        return LufsMeter(sample_rate_hz)
+    return PeakMeter() if kind == "peak" else RmsMeter()
 
 
 def _decibels(power: float) -> float:

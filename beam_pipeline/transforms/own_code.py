@@ -1,14 +1,15 @@
-"""A person's own code: modules that recipes name, and what a script itself defines.
+"""A person's own code: modules that recipes name, and what travels by value.
 
 ::
 
-    peak   --name_of-->   __main__:peak@3f2a...     in the recipe: data
-           --ByValue-->   the code, pickled         to other processes of the run alone
+    peak   --name_of-->   __main__.peak['3f2a...']   in the recipe: data
+           --ByValue-->   the code, pickled          to other processes of the run
 
-A name of a script is found only in a process to which the object itself was given: by
-the person, or by the process that started this one. No name is ever looked up in a
-script, so a recipe from a stranger cannot choose one of its functions; and no code is
-read from a data set. The SHA-256 is that of ::
+Functions and classes of a script or a notebook, lambdas, and what a function has
+defined cannot be imported by another process. They are found only in a process to which
+the object itself was given: by the person, or by the process that started this one. No
+such name is ever looked up, so a recipe from a stranger cannot choose a function of a
+script; and no code is read from a data set. The SHA-256 is that of ::
 
     source text + defaults + closure + the globals that it uses
                                           |
@@ -25,6 +26,7 @@ import __future__
 
 import ast
 import contextlib
+import copyreg
 import dataclasses
 import dis
 import functools
@@ -34,7 +36,6 @@ import inspect
 import json
 import linecache
 import operator
-import os
 import pickle
 import re
 import sys
@@ -42,9 +43,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import PurePath
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -54,10 +54,6 @@ _FUTURE = functools.reduce(
     operator.or_,
     (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names),
 )
-
-# The last one is of Python 3.12.
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), range)
 # Where functions come from that the decorator of a dataclass adds: its fields say all
 # about them, and other versions of Python add others.
@@ -77,22 +73,19 @@ def code_sha256(code: FunctionType | type) -> str:
         If its source is not known, if it uses a global, a default or a variable of a
         type whose values have no hash, or if it assigns globals.
     """
-    described = _Described(code.__qualname__)
+    name = code.__qualname__
     try:
-        described.value(code, code.__qualname__)
+        described = _Described(name).value(code, name)
     except RecursionError as error:
-        raise UnknownCode(f"{code.__qualname__} uses a value that holds itself") from (
-            error
-        )
-    text = json.dumps(described.definitions, ensure_ascii=False)
+        raise UnknownCode(f"{name} uses a value that holds itself") from error
+    text = json.dumps(described, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Described:
-    """Definitions, as JSON, in the order in which they were found."""
+    """Describes values as JSON; a definition is a number where it is met again."""
 
     def __init__(self, name: str):
-        self.definitions: list[Any] = []
         self._name = name
         self._numbers: dict[int, int] = {}
 
@@ -104,14 +97,11 @@ class _Described:
         if cls in (tuple, list):
             return [cls.__name__, [self.value(each, where) for each in value]]
         if cls is dict:
-            pairs = [
-                [self.value(k, where), self.value(v, where)] for k, v in value.items()
-            ]
-            return [cls.__name__, pairs]
+            return [cls.__name__, self.value(list(value.items()), where)]
         if cls in (set, frozenset):
-            known = len(self.definitions)
+            known = len(self._numbers)
             items = [json.dumps(self.value(each, where)) for each in value]
-            if len(self.definitions) > known:  # numbered in the order of the set
+            if len(self._numbers) > known:  # numbered in the order of the set
                 raise UnknownCode(
                     f"{self._name} uses {where}, a set of functions or classes, whose "
                     "order differs between runs; use a list"
@@ -119,67 +109,56 @@ class _Described:
             return [cls.__name__, sorted(items)]
         if isinstance(value, ModuleType):
             return ["module", value.__name__]
-        name = _name_in_module(value)
-        if name is not None:
-            return ["name", name]
+        if _is_importable(value):
+            return ["name", f"{value.__module__}.{value.__qualname__}"]
         if isinstance(value, FunctionType | type):
-            return self._definition(value)
+            if id(value) in self._numbers:
+                return ["definition", self._numbers[id(value)]]
+            self._numbers[id(value)] = len(self._numbers)
+            return (self._class if isinstance(value, type) else self._function)(value)
+        if cls is np.ndarray and not value.dtype.hasobject:
+            digest = hashlib.sha256(value.tobytes()).hexdigest()
+            return ["array", value.dtype.str, list(value.shape), digest]
         return self._object(value, where)
 
     def _object(self, value: Any, where: str) -> Any:
-        if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-            array = np.ascontiguousarray(value)
-            digest = hashlib.sha256(array.tobytes()).hexdigest()
-            return ["array", array.dtype.str, list(np.shape(value)), digest]
-        if isinstance(value, np.dtype | PurePath):
-            return [type(value).__name__, str(value)]
-        if isinstance(value, np.ufunc):
-            return ["ufunc", value.__name__]
-        if isinstance(value, re.Pattern):
-            return ["pattern", self.value(value.pattern, where), int(value.flags)]
-        if isinstance(value, functools.partial):
-            parts = value.func, value.args, value.keywords
-            return ["partial", [self.value(part, where) for part in parts]]
-        if dataclasses.is_dataclass(value):
-            fields = {
-                field.name: self.value(getattr(value, field.name), where)
-                for field in dataclasses.fields(value)
-            }
-            return ["instance", self.value(type(value), where), fields]
-        raise UnknownCode(
-            f"{self._name} uses {where}, of type {type(value).__name__}, of which no "
-            "hash can tell whether it has changed; use numbers, text, arrays or "
-            "functions, or create it within the function"
-        )
+        """Describes an object by the parts from which pickle would make it again."""
+        reduce = copyreg.dispatch_table.get(type(value))
+        try:
+            parts = reduce(value) if reduce else value.__reduce_ex__(4)
+        except TypeError as error:  # a file, a lock, a generator
+            raise UnknownCode(
+                f"{self._name} uses {where}, of type {type(value).__name__}, of which "
+                "no hash can tell whether it has changed; use numbers, text, arrays or "
+                "functions, or create it within the function"
+            ) from error
+        if isinstance(parts, str):
+            return [type(value).__name__, parts]
+        made, arguments, state, *items = [*parts, None, None, None][:5]
+        filled = [list(each) for each in items if each is not None]
+        return ["object", self.value([made, arguments, state, filled], where)]
 
-    def _definition(self, code: FunctionType | type) -> Any:
-        """Returns the number of a definition, which is described once."""
-        if id(code) in self._numbers:
-            return ["definition", self._numbers[id(code)]]
-        number = self._numbers[id(code)] = len(self.definitions)
-        self.definitions.append(None)
-        if isinstance(code, type):
-            self.definitions[number] = self._class(code)
-        else:
-            self.definitions[number] = self._function(code)
-        return ["definition", number]
-
-    def _function(self, function: FunctionType) -> Any:
+    def _function(self, function: Any) -> Any:
         name, code = function.__qualname__, function.__code__
         described: dict[str, Any] = {"name": name}
-        if function.__globals__.get("__name__") == MAIN:
-            described["source"] = _source_of(code, name)
-            described["globals"] = {
-                used: self.value(function.__globals__[used], f"the global {used}")
-                for used in sorted(set(_used_globals(code, name)))
-                if used in function.__globals__
+        module = function.__globals__.get("__name__")
+        if module == MAIN:
+            used = {
+                each: function.__globals__[each]
+                for each in sorted(set(_names_in(code, name)))
+                if each in function.__globals__
             }
-        else:  # what a decorator of a module has made
-            module = function.__globals__.get("__name__")
-            described["source"] = f"{module}:{code.co_qualname}"
-        closure = zip(code.co_freevars, function.__closure__ or (), strict=True)
+            described["globals"] = {
+                each: self.value(value, f"the global {each}")
+                for each, value in used.items()
+            }
+        if module == MAIN or "<lambda>" in name:
+            described["source"] = _source_of(code, name)
+        else:  # a data set has the hash of the module's source
+            described["source"] = f"{module}.{code.co_qualname}"
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         described["closure"] = {
-            free: self._cell(cell, f"the variable {free}") for free, cell in closure
+            free: self._cell(cell, f"the variable {free}") for free, cell in cells
         }
         for what in ("__defaults__", "__kwdefaults__"):
             described[what] = self.value(
@@ -194,24 +173,23 @@ class _Described:
 
     def _cell(self, cell: Any, where: str) -> Any:
         try:
-            value = cell.cell_contents
+            contents = cell.cell_contents
         except ValueError:
             return ["empty"]
-        return self.value(value, where)
+        return self.value(contents, where)
 
-    def _class(self, cls: type) -> Any:
-        bases = [
-            self.value(base, f"the class {base.__name__}") for base in cls.__bases__
-        ]
+    def _class(self, cls: Any) -> Any:
+        name = cls.__name__
         members = {
-            name: [self.value(part, f"{cls.__name__}.{name}") for part in parts]
-            for name, member in sorted(vars(cls).items())
-            if (parts := list(_parts_of(name, member)))
+            key: [self.value(part, f"{name}.{key}") for part in parts]
+            for key, member in sorted(vars(cls).items())
+            if (parts := list(_parts_of(key, member)))
         }
         fields = [
-            [field.name, field.init, self._default(field)]
-            for field in getattr(cls, "__dataclass_fields__", {}).values()
+            [each.name, each.init, self._default(each)]
+            for each in getattr(cls, "__dataclass_fields__", {}).values()
         ]
+        bases = [self.value(base, f"a base of {name}") for base in cls.__bases__]
         return {
             "name": cls.__qualname__,
             "bases": bases,
@@ -220,12 +198,9 @@ class _Described:
         }
 
     def _default(self, field: dataclasses.Field[Any]) -> Any:
-        given = [
-            default
-            for default in (field.default, field.default_factory)
-            if default is not dataclasses.MISSING
-        ]
-        return self.value(given, f"the default of {field.name}")
+        given = (field.default, field.default_factory)
+        known = [each for each in given if each is not dataclasses.MISSING]
+        return self.value(known, f"the default of {field.name}")
 
 
 def _parts_of(name: str, member: Any) -> Iterator[Any]:
@@ -248,65 +223,132 @@ def _is_of_python(name: str) -> bool:
     return (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"
 
 
-def _name_in_module(value: Any) -> str | None:
-    """Returns ``module:name``, if that finds the value again in an imported module."""
+def _is_importable(value: Any) -> bool:
+    """Whether its name finds a value again in an imported module, not in the script."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None)
     if not (isinstance(module, str) and isinstance(name, str)) or module == MAIN:
-        return None
+        return False
     try:
-        found = operator.attrgetter(name)(sys.modules[module])
+        return operator.attrgetter(name)(sys.modules[module]) is value
     except (KeyError, AttributeError):
-        return None
-    return f"{module}:{name}" if found is value else None
+        return False
 
 
-def _source_of(code: CodeType, name: str) -> str:
+def _source_of(code: CodeType, name: str) -> Any:
+    """The text of a definition; of a lambda, also its place among those of the text."""
     lines = linecache.getlines(code.co_filename)
     if not lines:
         raise UnknownCode(
             f"the source text of {name} is not known, so no later run could tell "
             "whether it has changed; define it in a script, a notebook cell or a module"
         )
+    codes = _codes_in("".join(lines), code.co_flags & _FUTURE)
     # A script may be edited while it runs.
-    if code not in _codes_in("".join(lines), code.co_flags & _FUTURE):
+    if code not in codes:
         raise UnknownCode(
             f"{code.co_filename} is no longer the text that {name} was made from; "
             "start the script again, or run the cell again"
         )
-    return textwrap.dedent("".join(inspect.getblock(lines[code.co_firstlineno - 1 :])))
+    first = code.co_firstlineno
+    text = textwrap.dedent("".join(inspect.getblock(lines[first - 1 :])))
+    same_line = [each for each in codes if each.co_firstlineno == first]
+    return text if len(same_line) == 1 else [text, same_line.index(code)]
 
 
 @functools.lru_cache(4)
-def _codes_in(text: str, flags: int) -> frozenset[CodeType]:
+def _codes_in(text: str, flags: int) -> list[CodeType]:
     """The code of all functions in a text, compiled as the caller's."""
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as in notebooks
-    found, left = set[CodeType](), list[CodeType]()
+    codes: list[CodeType] = []
     with contextlib.suppress(SyntaxError, ValueError):
-        left.append(compile(text, "", "exec", flags, dont_inherit=True))
-    while left:
-        code = left.pop()
-        found.add(code)
-        left += (each for each in code.co_consts if isinstance(each, CodeType))
-    return frozenset(found)
+        codes.append(compile(text, "", "exec", flags, dont_inherit=True))
+    for code in codes:  # which grows
+        codes += (each for each in code.co_consts if isinstance(each, CodeType))
+    return codes
 
 
-def _used_globals(code: CodeType, name: str) -> Iterator[str]:
-    """Yields the names of globals that code loads, also in the functions within it."""
+def _names_in(code: CodeType, name: str) -> Iterator[str]:
+    """Yields the names that code uses, also in the functions within it."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in _LOADS:
-            yield str(instruction.argval)
-        elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             raise UnknownCode(
                 f"{name} assigns the global {instruction.argval}, so what it returns "
                 "may depend on earlier calls, and shards on the number of workers"
             )
+    yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _used_globals(constant, name)
+            yield from _names_in(constant, name)
 
 
-_NAME = re.compile(rf"\b{MAIN}:[\w.]+@[0-9a-f]{{64}}")
+# Names of code without a module of its own, in expressions.
+_NAME = re.compile(r"[\w.]+\['[0-9a-f]{64}'\]")
+# Code by its name: what the person gave to this process, and what its parent sent.
+_given: dict[str, Any] = {}
+_received: dict[str, Any] = {}
+
+
+def name_of(code: Any) -> str:
+    """Names a function or a class, so that this process finds it again.
+
+    Returns
+    -------
+    str
+        ``module.name`` if it can be imported; else ``module.name['SHA-256']``, see
+        :func:`code_sha256`.
+
+    Raises
+    ------
+    UnknownCode
+        If it has no name or no such hash.
+    """
+    module = getattr(code, "__module__", None)
+    qualified = getattr(code, "__qualname__", None)
+    if not (module and qualified):
+        raise UnknownCode("has no name")
+    if _is_importable(code):
+        return f"{module}.{qualified}"
+    if not isinstance(code, FunctionType | type):
+        raise UnknownCode(
+            f"{qualified} is of type {type(code).__name__}, but it must be a function "
+            "or a class"
+        )
+    if module != MAIN and "<" not in qualified:
+        raise UnknownCode(f"another object now has the name {module}.{qualified}")
+    shown = qualified.replace("<locals>.", "").replace("<lambda>", "lambda_")
+    name = f"{module}.{shown}['{code_sha256(code)}']"
+    _given[name] = code
+    return name
+
+
+def find(name: str) -> Any:
+    """Returns the function or class of a name with a hash.
+
+    Raises
+    ------
+    LookupError
+        If it was not given to this process, or has changed since. Says what to do.
+    UnknownCode
+        If it has changed so that it has no hash.
+    """
+    shown, _, rest = name.partition("[")
+    if name in _received:
+        return _received[name]
+    if name in _given and code_sha256(_given[name]) == rest[1:-2]:
+        return _given[name]
+    if any(known.startswith(f"{shown}[") for known in [*_given, *_received]):
+        raise LookupError(
+            f"the code of {shown}, or a value that it uses, has changed since it was "
+            "recorded or given; pass what was recorded"
+        )
+    own = shown.rpartition(".")[2]
+    raise LookupError(
+        f"{shown} was defined in a script, a notebook or a function, and the recipe "
+        "has its name and its SHA-256, not its code; in Python, pass it again, to "
+        f"record() as before, to verify() as functions=[{own}]; or move it into a "
+        "module and record again"
+    )
 
 
 def by_value(value: Any) -> bytes:
@@ -316,90 +358,9 @@ def by_value(value: Any) -> bytes:
     return bytes(cloudpickle.dumps(value))
 
 
-class _Given(NamedTuple):
-    """A function or class, and the process in which it may change; None: in none."""
-
-    code: Any
-    process: int | None
-
-
-_given: dict[str, _Given] = {}
-
-
-def name_of(code: Any) -> str:
-    """Names a function or a class of the script, so that this process finds it again.
-
-    Returns
-    -------
-    str
-        ``__main__:name@SHA-256``, see :func:`.code_sha256`.
-
-    Raises
-    ------
-    UnknownCode
-        If it has no such hash, or if its name is that of something else by now.
-    """
-    qualified = code.__qualname__
-    if not isinstance(code, FunctionType | type):
-        raise UnknownCode(
-            f"{qualified} is of type {type(code).__name__}, but it must be a function "
-            "or a class"
-        )
-    try:
-        found = operator.attrgetter(qualified)(sys.modules[MAIN])
-    except AttributeError:
-        found = None
-    if found is not code:
-        raise UnknownCode(
-            f"another object now has the name {qualified}; if a cell was run again, "
-            "pass the new one"
-        )
-    name = f"{MAIN}:{qualified}@{code_sha256(code)}"
-    _given[name] = _Given(code, os.getpid())
-    return name
-
-
-def find(name: str) -> Any:
-    """Returns the function or class of a name.
-
-    Raises
-    ------
-    LookupError
-        If it was not given to this process, or has changed since. Says what to do.
-    UnknownCode
-        If it has changed so that it has no hash.
-    """
-    qualified, _, sha256 = name.removeprefix(f"{MAIN}:").partition("@")
-    if not sha256:
-        raise LookupError(
-            f"{name} is a name in a script or a notebook, and text cannot say which "
-            f"code that is; in Python, pass {qualified} itself"
-        )
-    code, process = _given.get(name, (None, None))
-    if code is not None and (process != os.getpid() or code_sha256(code) == sha256):
-        return code
-    if any(known.startswith(f"{MAIN}:{qualified}@") for known in list(_given)):
-        raise LookupError(
-            f"the code of {qualified}, or a value that it uses, has changed since it "
-            "was recorded or given; pass what was recorded"
-        )
-    raise LookupError(
-        f"{qualified} was defined in a script or a notebook, and the recipe has its "
-        f"name and its SHA-256, not its code; in Python, pass {qualified} again, to "
-        f"record() as before, to verify() as functions=[{qualified}]; or "
-        "move it into a module and record again"
-    )
-
-
-def code_in(texts: Iterable[str]) -> dict[str, Any]:
-    """Returns the functions and classes that texts name, as far as they were given."""
-    names = (name for text in texts for name in _NAME.findall(text))
-    return {name: _given[name].code for name in names if name in _given}
-
-
 @dataclass(frozen=True)
 class ByValue:
-    """Pickled in the place of a value, brings the code of the script that it needs.
+    """Pickled in the place of a value, brings the code that no process can import.
 
     Unpickling returns the value itself. A process that was given some code already
     keeps its own: unpickled again, a class would take the place of the person's.
@@ -415,17 +376,26 @@ class ByValue:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, FunctionType | type) and value.__module__ == MAIN:
-            for name, given in list(_given.items())[::-1]:
-                if given.code is value:
+        if isinstance(value, FunctionType | type):
+            for name, code in {**_received, **_given}.items():
+                if code is value:
                     return _receive, (name, by_value(value))
         return NotImplemented
 
 
 def _receive(name: str, pickled: bytes) -> Any:
-    if name not in _given:
-        _given[name] = _Given(pickle.loads(pickled), None)
-    return _given[name].code
+    if name in _given:
+        return _given[name]
+    if name not in _received:
+        _received[name] = pickle.loads(pickled)
+    return _received[name]
+
+
+def code_in(texts: Iterable[str]) -> ByValue:
+    """Returns the code that expressions name, as far as it is here, to be pickled."""
+    known = {**_received, **_given}
+    names = (name for text in texts for name in _NAME.findall(text))
+    return ByValue([known[name] for name in names if name in known])
 
 
 _folders: list[str] = []

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Selection(Protocol):
 
     ``windows`` is read-only float32 of shape (n, frames) or (n, channels, frames); the
     result is boolean of shape (n,). Each result may depend only on its own window.
-    Recipes can name frozen dataclasses at the top level of a module.
+    Recipes can name frozen dataclasses.
     """
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray: ...
@@ -205,14 +205,6 @@ class Active(Step):
         return int(np.count_nonzero(active)) / len(active) >= self.share
 
 
-SELECTIONS: dict[str, type[Any]] = {
-    "ac_energy": AcEnergy,
-    "active": Active,
-    "energy": Energy,
-    "peak": Peak,
-}
-
-
 def frame_powers(window: FloatArray, frame: int) -> DoubleArray:
     """Mean square of each whole frame, over its samples in all channels, in float64.
 
@@ -288,7 +280,7 @@ class Placement(Protocol):
     ``blocks`` are its frames in order, read-only float32 of shape (frames,) or
     (channels, frames), of any lengths. The result is integer of shape (n, 2): the first
     frame of each passage, and the frame after its last one. A passage may be empty: a
-    point in time. Recipes can name frozen dataclasses at the top level of a module.
+    point in time. Recipes can name frozen dataclasses.
     """
 
     def passages(
@@ -399,9 +391,6 @@ class Sounds(Step):
         least = seconds_to_frames(self.min_sound_s, sample_rate_hz)
         long = ends - begins >= least
         return np.stack([begins[long], ends[long]], axis=1)
-
-
-PLACEMENTS: dict[str, type[Any]] = {"peaks": Peaks, "sounds": Sounds}
 
 
 def _frames(frame_s: float, sample_rate_hz: int) -> int:

@@ -25,7 +25,7 @@ from beam_pipeline.transforms.base import (
     quiet,
 )
 from beam_pipeline.transforms.filters import pieces
-from beam_pipeline.transforms.frames import BLOCK_SAMPLES
+from beam_pipeline.transforms.frames import BLOCK_SAMPLES, fill_padded
 from beam_pipeline.transforms.loudness import integrated_lufs
 
 
@@ -515,21 +515,12 @@ def change_rate(windows: FloatArray, up: int, down: int) -> FloatArray:
     overlapping = np.lib.stride_tricks.sliding_window_view(padded, inputs)[::step]
     for row, result in rows(windows, out):
         for first in range(0, count, several * outputs):
-            _cut_padded(row, first // outputs * step - lead, padded)
+            fill_padded(row, first // outputs * step - lead, padded)
             stretches[...] = overlapping
             # The product always has this shape, because its rounding depends on it.
             computed = (stretches @ weights).reshape(-1)
             result[first : first + len(computed)] = computed[: count - first]
     return out
-
-
-def _cut_padded(row: FloatArray, start: int, out: FloatArray) -> None:
-    """Copies ``len(out)`` frames from ``start`` on; zeros beyond the ends."""
-    stop = start + len(out)
-    inside = slice(max(start, 0), max(0, min(stop, len(row))))
-    out[...] = 0
-    piece = row[inside]
-    out[inside.start - start :][: len(piece)] = piece
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,12 @@
     expression = step ("|" step)*
     step       = name ["(" [argument ("," argument)*] ")"]
     argument   = parameter "=" literal
-    name       = a built-in step, or package.module:qualified.name for your own,
-                 or __main__:qualified.name@SHA-256 for one of a script or a notebook
+    name       = a built-in step, or package.module.qualified.name for your own,
+                 or __main__.qualified.name['SHA-256'] for one without a module
 
-Text is never evaluated. Arguments are Python literals. A name without a module is
-looked up in the table of its kind: transforms, augmentations, selections, stream steps,
-placements.
+This is Python's own syntax, which ``ast`` reads; nothing is evaluated. A name without a
+dot is one of the steps of its kind in :mod:`beam_pipeline.transforms`: transforms,
+augmentations, selections, stream steps, placements.
 """
 
 from __future__ import annotations
@@ -24,136 +24,49 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
+from beam_pipeline import transforms as catalogue
 from beam_pipeline.errors import RecipeError, did_you_mean
+from beam_pipeline.parameters import no_parameter
 from beam_pipeline.transforms import own_code
-from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
-from beam_pipeline.transforms.augment import (
-    Augmentation,
-    Background,
-    Noise,
-    RandomGain,
-    RandomPolarity,
-    Reverb,
-    SpecAugment,
-    Speed,
-    TimeShift,
-)
 from beam_pipeline.transforms.base import (
-    AsImage,
     Identity,
+    Step,
     Transform,
     chain_of,
     steps_of,
 )
-from beam_pipeline.transforms.cepstral import Cmvn, Delta, Mfcc, Pcen
-from beam_pipeline.transforms.cqt import Chroma, Cqt
-from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
-from beam_pipeline.transforms.fourier import Fft, Stft
-from beam_pipeline.transforms.loudness import Loudness, Lufs
-from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel
 from beam_pipeline.transforms.own_code import MAIN, UnknownCode, import_own
-from beam_pipeline.transforms.pitch import Pyin, Yin
-from beam_pipeline.transforms.select import PLACEMENTS, SELECTIONS, Placement, Selection
-from beam_pipeline.transforms.shape import (
-    OnsetStrength,
-    Rms,
-    SpectralBandwidth,
-    SpectralCentroid,
-    SpectralContrast,
-    SpectralFlatness,
-    SpectralRolloff,
-    ZeroCrossingRate,
-)
-from beam_pipeline.transforms.signals import (
-    Analytic,
-    Downsample,
-    Gain,
-    LufsGain,
-    Normalize,
-    PeakGain,
-    PreEmphasis,
-    Resample,
-    RmsGain,
-)
-from beam_pipeline.transforms.stream import ClipGain, Dither
+from beam_pipeline.transforms.select import Placement
 
-BUILT_IN: dict[str, type[Any]] = {
-    "analytic": Analytic,
-    "ar_spectrum": ArSpectrum,
-    "as_image": AsImage,
-    "band_pass": BandPass,
-    "chroma": Chroma,
-    "cmvn": Cmvn,
-    "cqt": Cqt,
-    "delta": Delta,
-    "downsample": Downsample,
-    "fft": Fft,
-    "gain": Gain,
-    "high_pass": HighPass,
-    "identity": Identity,
-    "kaldi_fbank": KaldiFbank,
-    "linear_prediction": LinearPrediction,
-    "log_mel": LogMel,
-    "loudness": Loudness,
-    "low_pass": LowPass,
-    "lufs": Lufs,
-    "lufs_gain": LufsGain,
-    "mel": Mel,
-    "mfcc": Mfcc,
-    "normalize": Normalize,
-    "onset_strength": OnsetStrength,
-    "pcen": Pcen,
-    "peak_gain": PeakGain,
-    "pre_emphasis": PreEmphasis,
-    "pyin": Pyin,
-    "resample": Resample,
-    "rms": Rms,
-    "rms_gain": RmsGain,
-    "spec_augment": SpecAugment,
-    "spectral_bandwidth": SpectralBandwidth,
-    "spectral_centroid": SpectralCentroid,
-    "spectral_contrast": SpectralContrast,
-    "spectral_flatness": SpectralFlatness,
-    "spectral_rolloff": SpectralRolloff,
-    "stft": Stft,
-    "yin": Yin,
-    "zero_crossing_rate": ZeroCrossingRate,
-}
-
-# From samples to samples: any transform can follow these.
-SIGNAL_TO_SIGNAL = frozenset({
-    "band_pass", "downsample", "high_pass", "identity", "low_pass", "lufs_gain",
-    "normalize", "peak_gain", "pre_emphasis", "resample", "rms_gain",
-})  # fmt: skip
-
-# These take any feature and keep its shape.
-ON_FEATURES = frozenset({"as_image", "cmvn", "delta", "gain", "spec_augment"})
-
-AUGMENTATIONS: dict[str, type[Any]] = {
-    "background": Background,
-    "noise": Noise,
-    "random_gain": RandomGain,
-    "random_polarity": RandomPolarity,
-    "reverb": Reverb,
-    "speed": Speed,
-    "time_shift": TimeShift,
-}
-
-# On a clip's samples: also those steps on windows that can work on a stream.
-STREAM_STEPS: dict[str, type[Any]] = {
-    "clip_gain": ClipGain,
-    "dither": Dither,
-    **{name: step for name, step in BUILT_IN.items() if hasattr(step, "on_stream")},
-}
-
-
-# Reading takes time that grows with the square of the length.
+# Reading takes time that grows with the length.
 LONGEST_EXPRESSION = 10_000
 
-_NAME = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d][\w.]*(?:@[0-9a-f]{64})?)?)\s*")
+
+def step_name(step: Any) -> str:
+    """The name of a step, or of a class of steps, for errors and in expressions."""
+    cls = step if isinstance(step, type) else type(step)
+    if issubclass(cls, Step):
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+    return str(getattr(step, "__name__", cls.__name__))
+
+
+def _steps_with(method: str) -> dict[str, type[Any]]:
+    """The steps of this package that have a method, by their names."""
+    members = (getattr(catalogue, name) for name in catalogue.__all__)
+    return {
+        step_name(member): member
+        for member in members
+        if isinstance(member, type)
+        and issubclass(member, Step)
+        and _has_method(member, method)
+    }
+
+
+def _has_method(cls: type[Any], method: str) -> bool:
+    return any(method in vars(base) for base in cls.__mro__)
 
 
 @dataclass(frozen=True)
@@ -164,8 +77,6 @@ class Kind:
     ----------
     noun, field : str
         The word for a step in errors, and the recipe's field that errors name.
-    table : mapping
-        The built-in steps, by name.
     example : str
         An expression that errors show.
     method, lacks : str
@@ -176,30 +87,36 @@ class Kind:
         Values of the field that are no expressions.
     alone : bool
         Whether an expression is one step.
+    has_built_in : bool
+        Whether this package has steps of the kind.
     """
 
     noun: str
     field: str
-    table: Mapping[str, type[Any]]
     example: str
     method: str
     lacks: str
     own: str = "a frozen dataclass"
     words: tuple[str, ...] = ()
     alone: bool = False
+    has_built_in: bool = True
+
+    @functools.cached_property
+    def table(self) -> dict[str, type[Any]]:
+        """The built-in steps of the kind, by name."""
+        return _steps_with(self.method) if self.has_built_in else {}
 
     @property
     def advice(self) -> str:
         return (
-            f"use {self.own} at the top level of a module that can be imported, or of "
-            "the script or notebook that runs"
+            f"use {self.own} of a module that can be imported, or of the script or "
+            "notebook that runs"
         )
 
 
 TRANSFORM = Kind(
     noun="transform",
     field="feature",
-    table=BUILT_IN,
     example="peak_gain(level_db=-1)|log_mel(n_mels=64)",
     method="__call__",
     lacks="cannot be called on windows",
@@ -208,7 +125,6 @@ TRANSFORM = Kind(
 AUGMENTATION = Kind(
     noun="augmentation",
     field="augment",
-    table=AUGMENTATIONS,
     example="random_gain(low_db=-3)|noise()",
     method="augment",
     lacks="has no method augment(windows, keys, sample_rate_hz)",
@@ -216,7 +132,6 @@ AUGMENTATION = Kind(
 SELECTION = Kind(
     noun="selection",
     field="keep",
-    table=SELECTIONS,
     example="energy(above_db=-50)|peak()",
     method="keep",
     lacks="has no method keep(windows, sample_rate_hz)",
@@ -224,7 +139,6 @@ SELECTION = Kind(
 STREAM = Kind(
     noun="stream step",
     field="stream",
-    table=STREAM_STEPS,
     example="high_pass(cutoff_hz=50)|clip_gain(kind='peak')",
     method="context",
     lacks="has no methods context(sample_rate_hz) and "
@@ -233,7 +147,6 @@ STREAM = Kind(
 PLACEMENT = Kind(
     noun="placement",
     field="windows_at",
-    table=PLACEMENTS,
     example="peaks(above_db=-40,min_gap_s=0.5)",
     method="passages",
     lacks="has no method passages(blocks, sample_rate_hz)",
@@ -241,26 +154,15 @@ PLACEMENT = Kind(
     alone=True,
 )
 
-# Steps of any kind, given for a recipe that names them.
-GIVEN = Kind(
-    noun="function or class",
-    field="functions",
-    table={},
-    example="my_function",
-    method="__call__",
-    lacks="cannot be called",
-    own="a function or a class",
-)
-
 LOADER = Kind(
     noun="loader",
     field="loader",
-    table={},
-    example="my_files:load",
+    example="my_files.load",
     method="__call__",
     lacks="cannot be called on a path",
     own="a function or a frozen dataclass",
     alone=True,
+    has_built_in=False,
 )
 
 # The recipe's fields that hold expressions.
@@ -280,8 +182,8 @@ def given_steps(options: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
 def parse_transform(expression: str, dtype: str = "float32") -> Transform:
     """The transform that an expression describes.
 
-    User-defined: ``package.module:name`` is a function or an instance, and
-    ``package.module:Class(x=1)`` creates an instance. ``dtype`` is the dtype of a last
+    User-defined: ``package.module.name`` is a function or an instance, and
+    ``package.module.Class(x=1)`` creates an instance. ``dtype`` is the dtype of a last
     ``identity()`` that does not name one.
 
     Raises
@@ -298,9 +200,9 @@ def parse_transform(expression: str, dtype: str = "float32") -> Transform:
     """
     steps = parse_steps(expression, TRANSFORM)
     check_order(steps, expression)
-    *_, (name, arguments) = split_steps(expression, TRANSFORM)
-    says_dtype = any(argument.arg == "dtype" for argument in arguments or [])
-    if BUILT_IN.get(name) is Identity and not says_dtype:
+    last = split_steps(expression, TRANSFORM)[-1]
+    says_dtype = any(argument.arg == "dtype" for argument in last.arguments or [])
+    if isinstance(steps[-1], Identity) and not says_dtype:
         steps = (*steps[:-1], Identity(dtype))
     return chain_of(steps)
 
@@ -311,22 +213,21 @@ def check_order(steps: Sequence[Transform], expression: str) -> None:
     The input and output of user-defined transforms are unknown. So neither they nor the
     steps right after them are checked.
     """
-    names = {cls: name for name, cls in BUILT_IN.items()}
     ended_by = None
     for step in steps:
-        name = names.get(type(step))
-        if name is None:
+        if not isinstance(step, Step):
             ended_by = None
-        elif ended_by is not None and name not in ON_FEATURES:
+        elif ended_by is not None and not step.on_features:
+            names = [name for name, cls in TRANSFORM.table.items() if cls.on_features]
             raise RecipeError(
                 TRANSFORM.field,
-                f"{name} needs samples, but the step before it, {ended_by}, does not "
-                f"return samples; after {ended_by}, use only "
-                f"{', '.join(sorted(ON_FEATURES))} or your own transform",
+                f"{step_name(step)} needs samples, but the step before it, {ended_by}, "
+                f"does not return samples; after {ended_by}, use only "
+                f"{', '.join(names)} or your own transform",
                 expression,
             )
-        elif name not in SIGNAL_TO_SIGNAL | ON_FEATURES:
-            ended_by = name
+        elif not (step.gives_samples or step.on_features):
+            ended_by = step_name(step)
 
 
 def format_transform(transform: Transform | str) -> str:
@@ -348,85 +249,37 @@ def format_transform(transform: Transform | str) -> str:
     """
     if isinstance(transform, str):
         transform = parse_transform(transform)
-    steps = steps_of(transform)
-    return format_steps(steps, TRANSFORM)
-
-
-def parse_augment(expression: str) -> tuple[Augmentation, ...]:
-    """The augmentations that an expression describes, in their order.
-
-    Raises
-    ------
-    RecipeError
-        As for ``parse_transform``; user-defined steps need a method ``augment``.
-
-    Examples
-    --------
-    >>> parse_augment("random_polarity|time_shift(max_s=0.5)")
-    (RandomPolarity(), TimeShift(max_s=0.5, wrap=False))
-    """
-    return parse_steps(expression, AUGMENTATION)
-
-
-def parse_selection(expression: str) -> tuple[Selection, ...]:
-    """The selections that an expression describes; a window must pass them all.
-
-    Raises
-    ------
-    RecipeError
-        As for ``parse_transform``; user-defined steps need a method ``keep``.
-
-    Examples
-    --------
-    >>> parse_selection("energy(above_db=-50)|peak")
-    (Energy(above_db=-50.0), Peak(above_db=-40.0))
-    """
-    return parse_steps(expression, SELECTION)
+    return format_steps(steps_of(transform), TRANSFORM)
 
 
 @functools.cache
 def parse_stream(expression: str) -> tuple[Any, ...]:
-    """The steps on a clip's samples that an expression describes.
-
-    Raises
-    ------
-    RecipeError
-        As for ``parse_transform``; user-defined steps need methods ``context`` and
-        ``on_stream``.
-    """
+    """The steps on a clip's samples that an expression describes."""
     return parse_steps(expression, STREAM)
-
-
-def parse_loader(expression: str) -> Any:
-    """The loader that an expression describes, see :mod:`beam_pipeline.audio.loaded`.
-
-    Raises
-    ------
-    RecipeError
-        As for ``parse_transform``.
-    """
-    (loader,) = parse_steps(expression, LOADER)
-    return loader
 
 
 @functools.cache
 def parse_placement(expression: str) -> Placement:
-    """The placement of windows that an expression describes.
-
-    Raises
-    ------
-    RecipeError
-        As for ``parse_transform``; a user-defined one needs a method ``passages``.
-    """
+    """The placement of windows that an expression describes."""
     (placement,) = parse_steps(expression, PLACEMENT)
     return placement  # type: ignore[no-any-return]
 
 
 def parse_steps(expression: str, kind: Kind) -> tuple[Any, ...]:
-    """The steps that an expression describes, each checked to be of the kind."""
+    """The steps that an expression describes, each checked to be of the kind.
+
+    Raises
+    ------
+    RecipeError
+        As for :func:`parse_transform`.
+
+    Examples
+    --------
+    >>> parse_steps("energy(above_db=-50)|peak", SELECTION)
+    (Energy(above_db=-50.0), Peak(above_db=-40.0))
+    """
     steps = tuple(
-        _make_step(name, arguments, expression, kind)
-        for name, arguments in split_steps(expression, kind)
+        _make_step(step, expression, kind) for step in split_steps(expression, kind)
     )
     if kind.alone and len(steps) > 1:
         raise RecipeError(
@@ -449,35 +302,41 @@ def format_steps(steps: Iterable[Any] | str, kind: Kind) -> str:
 
 
 def give_steps(code: Iterable[Any]) -> None:
-    """Lets recipes find functions and classes of the script that runs.
+    """Lets recipes find functions and classes that have no module of their own.
 
     Raises
     ------
     RecipeError
-        If one has no hash, see :mod:`.own_code`; or if it is not of the script.
+        If one has no hash, see :mod:`.own_code`.
     """
     for each in code:
-        if getattr(each, "__module__", None) != MAIN:
-            raise RecipeError(
-                "functions", "must be functions and classes of the script", each
-            )
-        target = each if isinstance(each, type | FunctionType) else type(each)
-        _name_of(target, each, GIVEN)
+        is_code = isinstance(each, type | FunctionType)
+        try:
+            own_code.name_of(each if is_code else type(each))
+        except UnknownCode as error:
+            raise RecipeError("functions", str(error), each) from None
 
 
 @contextlib.contextmanager
-def naming_step(step: Any, kind: Kind) -> Iterator[None]:
-    """Adds a step's field and name to a RecipeError from the ``with`` block."""
+def naming(where: str, field: str) -> Iterator[None]:
+    """Puts a place before the field of a RecipeError from the ``with`` block."""
     try:
         yield
     except RecipeError as error:
-        field, problem, value = error.args
-        names = {cls: name for name, cls in kind.table.items()}
-        cls = step if isinstance(step, type) else type(step)
-        name = names.get(cls) or getattr(step, "__name__", type(step).__name__)
-        inner = field.removeprefix(kind.field).removeprefix(": ")
-        where = ": ".join(part for part in (kind.field, name, inner) if part)
-        raise RecipeError(where, problem, value) from error.__cause__
+        inner, problem, value = error.args
+        inner = inner.removeprefix(field).removeprefix(": ")
+        found = ": ".join(part for part in (where, inner) if part)
+        raise RecipeError(found, problem, value) from error.__cause__
+
+
+def naming_step(step: Any, kind: Kind) -> contextlib.AbstractContextManager[None]:
+    """Adds a step's field and name to a RecipeError from the ``with`` block."""
+    return naming(f"{kind.field}: {step_name(step)}", kind.field)
+
+
+def naming_feature(name: str) -> contextlib.AbstractContextManager[None]:
+    """Adds a feature's name to a RecipeError from the ``with`` block."""
+    return naming(f"{TRANSFORM.field} {name}", TRANSFORM.field)
 
 
 def _format_step(step: Any, kind: Kind) -> str:
@@ -485,210 +344,85 @@ def _format_step(step: Any, kind: Kind) -> str:
         raise RecipeError(
             kind.field, f"is a class; pass an instance, {step.__name__}()", step
         )
-    if not dataclasses.is_dataclass(step):
-        return _name_of(step, step, kind)
     cls = type(step)
-    built_in = {cls: name for name, cls in kind.table.items()}
-    name = built_in.get(cls) or _name_of(cls, step, kind)
+    if kind.table.get(step_name(step)) is cls:
+        name = step_name(step)
+    else:
+        is_instance = dataclasses.is_dataclass(step)
+        try:
+            name = own_code.name_of(cls if is_instance else step)
+        except UnknownCode as error:
+            raise RecipeError(kind.field, f"{error}; {kind.advice}", step) from None
+    if not dataclasses.is_dataclass(step):
+        return name
     parameters = [f.name for f in dataclasses.fields(step) if f.init]
     arguments = [f"{p}={_literal(step, p, kind)}" for p in parameters]
     return f"{name}({','.join(arguments)})"
 
 
-def split_steps(
-    expression: str, kind: Kind
-) -> Iterator[tuple[str, list[ast.keyword] | None]]:
-    """Each step's name and arguments; None for a step without parentheses."""
+class Named(NamedTuple):
+    """A step of an expression: its name, and its arguments; None: no parentheses."""
+
+    name: str
+    arguments: list[ast.keyword] | None
+
+
+def split_steps(expression: str, kind: Kind) -> list[Named]:
+    """The names and the arguments of the steps of an expression, in their order."""
     if len(expression) > LONGEST_EXPRESSION:
         raise RecipeError(
             kind.field,
             f"must be an expression of at most {LONGEST_EXPRESSION} characters",
             expression,
         )
-    rest = expression
-    while True:
-        match = _NAME.match(rest)
-        if match is None:
-            raise RecipeError(
-                kind.field,
-                f"must be one or more steps, like {kind.example}",
-                expression,
-            )
-        rest = rest[match.end() :]
-        arguments = None
-        if rest.startswith("("):
-            call, rest = _split_call(rest, match[1], expression, kind)
-            if call.args or any(keyword.arg is None for keyword in call.keywords):
-                raise RecipeError(
-                    kind.field,
-                    f"must name every argument of {match[1]}, like {match[1]}(x=1)",
-                    expression,
-                )
-            arguments = call.keywords
-        yield match[1], arguments
-        rest = rest.lstrip()
-        if not rest:
-            return
-        if not rest.startswith("|"):
-            raise RecipeError(
-                kind.field, f"needs a | before the step {rest[:80]!r}", expression
-            )
-        rest = rest[1:]
-
-
-def _split_call(
-    text: str, name: str, expression: str, kind: Kind
-) -> tuple[ast.Call, str]:
-    """Splits ``(x=1)|more`` after the shortest prefix that is a Python call.
-
-    Python's parser decides where the call ends, so parentheses and bars within strings
-    and brackets need no rules here.
-    """
-    problem: Exception | None = None
-    for closing in re.finditer(r"\)", text):
-        try:
-            tree = ast.parse("f" + text[: closing.end()], mode="eval")
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            problem = error  # the last two: it is nested too deep
-            continue
-        if isinstance(tree.body, ast.Call):
-            return tree.body, text[closing.end() :]
-    raise RecipeError(
-        kind.field,
-        f"the arguments of {name} cannot be read; write them like "
-        f"{name}(x=1, y='text')",
-        expression,
-    ) from problem
-
-
-def _make_step(
-    name: str, arguments: list[ast.keyword] | None, expression: str, kind: Kind
-) -> Any:
-    target = _find(name, expression, kind)
-    if isinstance(target, type):
-        return _instantiate(target, name, arguments or [], expression, kind)
-    if arguments is not None:
-        raise RecipeError(
-            kind.field, f"{name} is not a class, so it takes no arguments", expression
-        )
-    return _check_step(target, name, expression, kind)
-
-
-def _find(name: str, expression: str, kind: Kind) -> Any:
-    if name in kind.table:
-        return kind.table[name]
-    module_name, colon, qualified = name.partition(":")
-    if not colon:
-        known = [*kind.words, *kind.table]
-        close = did_you_mean(name, known)
-        hint = f"Did you mean {close}? " if close else ""
-        available = f"Available: {', '.join(known)}. " if known else ""
-        raise RecipeError(
-            kind.field,
-            f"there is no {kind.noun} {name}. {hint}{available}Give your own as "
-            "package.module:name",
-            expression,
-        )
-    if module_name == MAIN:
-        try:
-            return own_code.find(name)
-        except (LookupError, UnknownCode) as error:
-            raise RecipeError(kind.field, error.args[0], expression) from None
-    if _is_of_python(module_name):
-        raise RecipeError(
-            kind.field,
-            f"{name} is of Python's own library, which has no {kind.noun}",
-            expression,
-        )
     try:
-        target: Any = import_own(module_name)
-    except Exception as error:  # the module's own code may raise anything
+        node = ast.parse(expression.replace("\n", " ").strip(), mode="eval").body
+        steps = []
+        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            steps.append(_named(node.right))
+            node = node.left
+        return [_named(node), *reversed(steps)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        # The last two: it is nested too deep.
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise RecipeError(
             kind.field,
-            f"cannot import {module_name} ({type(error).__name__}: {error})",
+            f"must be one or more steps, like {kind.example} ({reason})",
             expression,
         ) from error
-    for attribute in qualified.split("."):
-        if not hasattr(target, attribute):
-            raise RecipeError(
-                kind.field, f"{module_name} has no {qualified}", expression
-            )
-        target = getattr(target, attribute)
-    is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
-    if is_code and _is_of_python(target.__module__ or ""):
-        raise RecipeError(
-            kind.field,
-            f"{name} is of Python's own library, which has no {kind.noun}",
-            expression,
-        )
-    return target
 
 
-def _is_of_python(module: str) -> bool:
-    """Whether a module is of Python's own library: a recipe may be a stranger's."""
-    return module.partition(".")[0] in sys.stdlib_module_names
+def _named(node: ast.expr) -> Named:
+    """A step: ``name``, ``package.module.name``, either of them called or hashed."""
+    arguments = None
+    if isinstance(node, ast.Call):
+        arguments, names = node.keywords, [each.arg for each in node.keywords]
+        text = ast.unparse(node.func)
+        if node.args or None in names:
+            raise ValueError(f"name every argument of {text}, like {text}(x=1)")
+        node = node.func
+    text = ast.unparse(node)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        node = node.value
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise ValueError(f"{text} is no name of a step")
+    return Named(text, arguments)
 
 
-def _instantiate(
-    cls: type[Any], name: str, arguments: list[ast.keyword], expression: str, kind: Kind
-) -> Any:
+def _make_step(named: Named, expression: str, kind: Kind) -> Any:
+    name, arguments = named
     try:
-        parameters = dict(inspect.signature(cls).parameters)
-    except (TypeError, ValueError):  # compiled classes may have no signature
-        parameters = {}
-    known = list(parameters)
-    values: dict[str, Any] = {}
-    for keyword in arguments:
-        parameter = str(keyword.arg)
-        if parameter not in known:
-            has = f"its parameters are {', '.join(known)}" if known else "it has none"
-            raise RecipeError(
-                kind.field, f"{name} has no parameter {parameter}; {has}", expression
-            )
-        if parameter in values:
-            raise RecipeError(kind.field, f"{parameter} is given twice", expression)
-        try:
-            values[parameter] = ast.literal_eval(keyword.value)
-        except (ValueError, TypeError, RecursionError, MemoryError) as error:
-            raise RecipeError(
-                kind.field,
-                f"{parameter}={ast.unparse(keyword.value)} is not a literal; use "
-                "numbers, text in quotes, True, False, None, or tuples or lists of "
-                "these",
-                expression,
-            ) from error
-    missing = [
-        p.name
-        for p in parameters.values()
-        if p.default is p.empty
-        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        and p.name not in values
-    ]
-    if missing:
-        raise RecipeError(
-            kind.field,
-            f"{name} needs values for {' and '.join(missing)}, as in "
-            f"{name}({','.join(f'{p}=...' for p in missing)})",
-            expression,
-        )
-    # Before an instance is made: making one may do anything.
-    if not any(kind.method in vars(base) for base in cls.__mro__):
-        raise RecipeError(kind.field, f"{name} {kind.lacks}; {kind.advice}", expression)
-    try:
-        with naming_step(cls, kind):
-            step = cls(**values)
-    except RecipeError:
-        raise
-    except Exception as error:  # the class's own code may raise anything
-        raise RecipeError(
-            kind.field,
-            f"cannot create {name} ({type(error).__name__}: {error})",
-            expression,
-        ) from error
-    return _check_step(step, name, expression, kind)
-
-
-def _check_step(step: Any, name: str, expression: str, kind: Kind) -> Any:
+        target = _find(name, kind)
+        if isinstance(target, type):
+            step = _instantiate(target, name, arguments or [], kind)
+        elif arguments is not None:
+            raise _Refused(f"{name} is not a class, so it takes no arguments")
+        else:
+            step = target
+    except _Refused as refused:
+        raise RecipeError(kind.field, str(refused), expression) from refused.__cause__
     if not callable(getattr(step, kind.method, None)):
         raise RecipeError(
             kind.field,
@@ -698,27 +432,111 @@ def _check_step(step: Any, name: str, expression: str, kind: Kind) -> Any:
     return step
 
 
-def _name_of(target: Any, step: Any, kind: Kind) -> str:
-    """``module:qualname``, checked to name the same object; see also own_code."""
-    module = getattr(target, "__module__", None)
-    qualified = getattr(target, "__qualname__", None)
-    if module is None or qualified is None:
-        raise RecipeError(kind.field, f"has no name; {kind.advice}", step)
-    name = f"{module}:{qualified}"
-    if "<" in qualified:
-        raise RecipeError(
-            kind.field, f"{name} is a lambda or a local object; {kind.advice}", step
-        )
-    if module == MAIN:
+class _Refused(Exception):
+    """What is wrong with a step of an expression."""
+
+
+def _find(name: str, kind: Kind) -> Any:
+    """The class of a built-in step, or what a person's own name stands for."""
+    if name in kind.table:
+        return kind.table[name]
+    if "[" in name:
         try:
-            return own_code.name_of(target)
-        except UnknownCode as error:
-            raise RecipeError(kind.field, str(error), step) from None
-    if _find(name, name, kind) is not target:
-        raise RecipeError(
-            kind.field, f"another object now has the name {name}; {kind.advice}", step
+            return own_code.find(name)
+        except (LookupError, UnknownCode) as error:
+            raise _Refused(error.args[0]) from None
+    root, *attributes = name.split(".")
+    if not attributes:
+        known = [*kind.words, *kind.table]
+        close = did_you_mean(name, known)
+        hint = f"Did you mean {close}? " if close else ""
+        available = f"Available: {', '.join(known)}. " if known else ""
+        raise _Refused(
+            f"there is no {kind.noun} {name}. {hint}{available}Give your own as "
+            "package.module.name"
         )
-    return name
+    if root == MAIN:
+        raise _Refused(
+            f"{name} is a name in a script or a notebook, and text cannot say which "
+            f"code that is; in Python, pass {attributes[-1]} itself"
+        )
+    target: Any = None if _is_of_python(root) else _imported(root)
+    for at, attribute in enumerate(attributes):
+        module = ".".join([root, *attributes[:at]])
+        if hasattr(target, "__path__") and not hasattr(target, attribute):
+            _imported(f"{module}.{attribute}", may_be_missing=True)
+        if target is not None and not hasattr(target, attribute):
+            raise _Refused(f"{module} has no {attribute}")
+        target = getattr(target, attribute, None)
+    is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
+    if target is None or (is_code and _is_of_python(target.__module__ or "")):
+        raise _Refused(f"{name} is of Python's own library, which has no {kind.noun}")
+    return target
+
+
+def _imported(module: str, *, may_be_missing: bool = False) -> ModuleType | None:
+    try:
+        return import_own(module)
+    except Exception as error:  # the module's own code may raise anything
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == module
+        if may_be_missing and is_missing:
+            return None
+        raise _Refused(
+            f"cannot import {module} ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _is_of_python(module: str) -> bool:
+    """Whether a module is of Python's own library: a recipe may be a stranger's."""
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _instantiate(
+    cls: type[Any], name: str, arguments: list[ast.keyword], kind: Kind
+) -> Any:
+    try:
+        parameters = dict(inspect.signature(cls).parameters)
+    except (TypeError, ValueError):  # compiled classes may have no signature
+        parameters = {}
+    values: dict[str, Any] = {}
+    for keyword in arguments:
+        parameter = str(keyword.arg)
+        if parameter not in parameters:
+            raise _Refused(f"{name} has {no_parameter(parameter, list(parameters))}")
+        if parameter in values:
+            raise _Refused(f"{parameter} is given twice")
+        try:
+            values[parameter] = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
+            raise _Refused(
+                f"{parameter}={ast.unparse(keyword.value)} is not a literal; use "
+                "numbers, text in quotes, True, False, None, or tuples or lists of "
+                "these"
+            ) from error
+    missing = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        and p.name not in values
+    ]
+    if missing:
+        raise _Refused(
+            f"{name} needs values for {' and '.join(missing)}, as in "
+            f"{name}({','.join(f'{p}=...' for p in missing)})"
+        )
+    # Before an instance is made: making one may do anything.
+    if not _has_method(cls, kind.method):
+        raise _Refused(f"{name} {kind.lacks}; {kind.advice}")
+    try:
+        with naming_step(cls, kind):
+            return cls(**values)
+    except RecipeError:
+        raise
+    except Exception as error:  # the class's own code may raise anything
+        raise _Refused(
+            f"cannot create {name} ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _literal(step: Any, parameter: str, kind: Kind) -> str:
@@ -741,15 +559,3 @@ def _literal(step: Any, parameter: str, kind: Kind) -> str:
             step,
         )
     return text
-
-
-@contextlib.contextmanager
-def naming_feature(name: str) -> Iterator[None]:
-    """Adds a feature's name to a RecipeError from the ``with`` block."""
-    try:
-        yield
-    except RecipeError as error:
-        field, problem, value = error.args
-        inner = field.removeprefix(TRANSFORM.field).removeprefix(": ")
-        where = f"{TRANSFORM.field} {name}" + (f": {inner}" if inner else "")
-        raise RecipeError(where, problem, value) from error.__cause__

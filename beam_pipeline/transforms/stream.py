@@ -23,7 +23,7 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
 from beam_pipeline.transforms.augment import white_noise
 from beam_pipeline.transforms.base import INT16_SCALE, LEVEL_DB, FloatArray, Step
-from beam_pipeline.transforms.loudness import ClipMeter
+from beam_pipeline.transforms.loudness import clip_meter
 
 CHUNK_FRAMES = 1 << 16
 
@@ -88,7 +88,7 @@ class ClipGain(Step):
         NonFiniteAudio
             If a sample is NaN or infinite, or the factor would be infinite.
         """
-        meter = ClipMeter(self.kind, sample_rate_hz)
+        meter = clip_meter(self.kind, sample_rate_hz)
         for start in range(0, frames, CHUNK_FRAMES):
             chunk = np.atleast_2d(reader.read(start, min(start + CHUNK_FRAMES, frames)))
             finite = np.isfinite(chunk)

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import beam_pipeline
-from beam_pipeline import LogMel, open_records, record
+from beam_pipeline import open_records, record
+from beam_pipeline.transforms import LogMel
 
 
 def main(sounds: str, output: str) -> None:

@@ -133,7 +133,7 @@ def measure(clips, workers):
                 win_len=RATE,
                 max_windows=2,
                 elements_per_file=CLIPS_PER_SHARD,
-                features={"loudness": "tests.benchmarks.scale:loudness"},
+                features={"loudness": "tests.benchmarks.scale.loudness"},
                 workers=workers,
             )
         seconds = time.perf_counter() - started

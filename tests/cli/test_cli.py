@@ -409,7 +409,7 @@ def test_a_transform_in_the_current_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def half(windows):\n    return windows / 2\n")
     places = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
     result = run(
-        *["record", *places, "--win-len", "500", "--feature", "h=mine:half"],
+        *["record", *places, "--win-len", "500", "--feature", "h=mine.half"],
         cwd=tmp_path,
     )
     assert result.returncode == 0, result.stderr
@@ -535,7 +535,7 @@ def test_installed_modules_come_before_those_in_the_current_folder(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "numpy.py").write_text("def halve(windows):\n    return windows / 2\n")
-    result = run("transforms", "numpy:halve", cwd=tmp_path)
+    result = run("transforms", "numpy.halve", cwd=tmp_path)
     assert result.returncode == 2
     assert "numpy has no halve" in result.stderr
 

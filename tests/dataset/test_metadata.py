@@ -51,7 +51,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 FEATURES = {
     "signal": "identity()",
     "mel": "log_mel(n_fft=64,hop=16,n_mels=4)",
-    "spectrum": "tests.sounds:spectrum",
+    "spectrum": "tests.sounds.spectrum",
     "image": "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()",
 }
 ENCODINGS = {"image": "jpeg", "spectrum": "tensor"}

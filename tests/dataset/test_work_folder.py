@@ -141,7 +141,7 @@ def test_status_follows_a_run_to_its_end(tmp_path, capsys):
             win_len=500,
             num_shards=4,
             workers=2,
-            features={"x": "tests.sounds:die"},
+            features={"x": "tests.sounds.die"},
         )
     assert main(["status", out]) == 0
     assert_names(capsys.readouterr().out, "0", "4", "60")

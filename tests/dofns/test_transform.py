@@ -22,7 +22,7 @@ from beam_pipeline.errors import InputError, OptionError, RecipeError, Transform
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import PeakGain
-from beam_pipeline.transforms.steps import BUILT_IN, parse_transform
+from beam_pipeline.transforms.steps import TRANSFORM, parse_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.pipelines import exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises
@@ -83,7 +83,7 @@ def alone(expression, window, rate=RATE):
 # What comes out
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", TRANSFORM.table)
 def test_each_is_applied_as_to_the_window_alone(name):
     call = CALLS.get(name, [f"{name}()"])[-1]
     windows = noise(5, 8000)
@@ -223,7 +223,7 @@ def test_functions_and_other_types():
     )
     assert exact(found) == exact(list((-windows).max(axis=-1)))
     tensors = list(map(tf.constant, windows))
-    found = values_of(drive(Transform("tests.sounds:first_sample"), tensors))
+    found = values_of(drive(Transform("tests.sounds.first_sample"), tensors))
     assert exact(found) == exact(list(windows[:, 0].astype(np.float64)))
     found = values_of(drive(Transform(scaled), dicts(windows)))
     assert exact([e["signal"] for e in found]) == exact(list(windows / RATE))

@@ -540,7 +540,7 @@ def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
         ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
           "augment": "noise()|speed()"}, ["event_targets", "Speed"]),
         ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
-          "augment": "tests.transform_checks:Slower()"}, ["event_targets", "Slower"]),
+          "augment": "tests.transform_checks.Slower()"}, ["event_targets", "Slower"]),
         ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
          ["classes", "none", "--no-event", "tit", "owl"]),
         ({"events": "gone.csv"}, ["gone.csv", "--events"]),

@@ -40,7 +40,7 @@ class Stamp:
 
 
 def features_of(**expressions):
-    named = {n: text.replace("Stamp", f"{__name__}:Stamp")
+    named = {n: text.replace("Stamp", f"{__name__}.Stamp")
              for n, text in expressions.items()}  # fmt: skip
     recipe = Recipe(win_len=10, features=named, copies=2)
     return FeatureSet.of(recipe, sample_rate_hz=RATE, win_len=10, channels=None)

@@ -567,7 +567,7 @@ def test_values_in_another_byte_order_are_stored(dtype, order, monkeypatch):
 
     transform = first_swapped if dtype == "U3" else swapped
     monkeypatch.setattr(sys.modules[__name__], "swapped_here", transform, raising=False)
-    features = feature_set(features={"x": f"{__name__}:swapped_here"})
+    features = feature_set(features={"x": f"{__name__}.swapped_here"})
     spec = features.specs["x"]
     windows = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
     values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))[0]["x"]
@@ -636,8 +636,8 @@ def test_a_value_for_each_window_is_no_signal():
 
 
 def test_a_transform_that_exits_is_named_with_its_error():
-    with raises(RecipeError, "feature x", "sys:exit", naming="SystemExit: 3"):
-        check_transform("x", "sys:exit", lambda windows: sys.exit(3), (64,), RATE)
+    with raises(RecipeError, "feature x", "sys.exit", naming="SystemExit: 3"):
+        check_transform("x", "sys.exit", lambda windows: sys.exit(3), (64,), RATE)
 
 
 def test_a_transform_that_raises_is_named_with_its_error():
@@ -645,9 +645,9 @@ def test_a_transform_that_raises_is_named_with_its_error():
         raise KeyError("whiskers")
 
     with raises(
-        RecipeError, "feature x", "my.module:broken", naming="KeyError: 'whiskers'"
+        RecipeError, "feature x", "my.module.broken", naming="KeyError: 'whiskers'"
     ):
-        check_transform("x", "my.module:broken", broken, (9,), RATE)
+        check_transform("x", "my.module.broken", broken, (9,), RATE)
 
 
 def test_a_transform_that_writes_into_its_windows_is_refused():
@@ -853,8 +853,8 @@ def test_the_signal_has_an_encoding_without_a_name():
         ("identity()", None, "bytes_list", ["float32", "(100,)", "string"]),
         ("identity(dtype='int16')", None, "float_list", ["int16", "float32"]),
         ("identity(dtype='int16')", None, "png", ["int16", "(100,)", "uint8"]),
-        ("tests.sounds:name_of_level", None, "raw", ["string", "()", "numbers"]),
-        ("tests.sounds:name_of_level", None, "png", ["string", "()", "uint8"]),
+        ("tests.sounds.name_of_level", None, "raw", ["string", "()", "numbers"]),
+        ("tests.sounds.name_of_level", None, "png", ["string", "()", "uint8"]),
     ],
 )  # fmt: skip
 def test_an_encoding_that_does_not_fit(expression, channels, encoding, facts):

@@ -55,8 +55,8 @@ def test_silent_windows_are_two_and_read_only(shape):
 def test_a_step_that_raises_on_silence(kind, error, cause, step, name):
     facts = [name, "(2, 5)", cause.strip()]
     with (
-        raises(RecipeError, kind.field, "a.b:c", naming=facts) as caught,
-        trying(step, kind, silent_windows((5,)), "a.b:c"),
+        raises(RecipeError, kind.field, "a.b.c", naming=facts) as caught,
+        trying(step, kind, silent_windows((5,)), "a.b.c"),
     ):
         raise error
     assert caught.value.__cause__ is error

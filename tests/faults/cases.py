@@ -335,7 +335,7 @@ def _with_a_bad_clip(world: World, step: str, *more: str) -> str:
     allowed = "--max-rejected=1"
     lost = world.root / "lost"
     status, said = world.run(
-        allowed, "--feature=odd=tests.sounds:fail_on_loud", output=lost
+        allowed, "--feature=odd=tests.sounds.fail_on_loud", output=lost
     )
     assert status == 0, said
     status, said = world.run(allowed, f"--feature=odd=tests.sounds:{step}", *more)

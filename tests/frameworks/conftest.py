@@ -10,8 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from beam_pipeline import LogMel, Metadata, record, record_examples
+from beam_pipeline import Metadata, record, record_examples
 from beam_pipeline.read.records import Records, open_records
+from beam_pipeline.transforms import LogMel
 from tests.sounds import write_corpus
 
 COUNT = 50

@@ -310,7 +310,7 @@ VALUES = {
     "copies": (["0", "12"], ["-1", "two"]),
     "augment": (["noise()|random_gain(low_db=-3)"], ["noise(|", ""]),
     "feature": (
-        ["m=log_mel(n_fft=1024,n_mels=8)", "a=x()|y(); b=pkg.mod:name"],
+        ["m=log_mel(n_fft=1024,n_mels=8)", "a=x()|y(); b=pkg.mod.name"],
         ["log_mel()x", "1a=x()", "a=x();", "a="],
     ),
     "encoding": (
@@ -332,11 +332,11 @@ VALUES = {
     "max_seconds": (["20", "1.5"], ["1s", "-1"]),
     "short_clips": (["reject", "skip", "pad"], ["drop"]),
     "windows_at": (
-        ["grid", "onsets", "peaks", "sounds(above_db=-40)", "my.mod:Onsets()"],
+        ["grid", "onsets", "peaks", "sounds(above_db=-40)", "my.mod.Onsets()"],
         ["gird", "peaks(", ""],
     ),
     "whole_clips": (["true", "false"], ["1"]),
-    "loader": (["my_files:load", "a.b:C(x=1)"], ["load", "a:", ":b"]),
+    "loader": (["my_files.load", "a.b.C(x=1)"], ["load", "a.", ".b"]),
     "hash_files": (["true", "false", ""], ["yes"]),
     "loader_suffixes": ([".npy", ".npy,.h5"], ["", ".npy,"]),
     "decoder": (["pyav", "soundfile", "pyav,soundfile"], ["ffmpeg", "pyav,"]),

@@ -379,7 +379,7 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
 
 
 def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
-    features = {"x": "tests.sounds:fail_on_sound"}
+    features = {"x": "tests.sounds.fail_on_sound"}
     _, recipe, inputs, clips, example_format = write_two(tmp_path, features=features)
     silent = np.zeros(LENGTH + HOP, np.int16)
     soundfile.write(tmp_path / "b" / "short.wav", silent, RATE)

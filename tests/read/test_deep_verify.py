@@ -27,7 +27,7 @@ from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
 
-TARGETS = "tests.read.test_deep_verify:fails_if_called"
+TARGETS = "tests.read.test_deep_verify.fails_if_called"
 
 
 def fails_if_called(windows: np.ndarray) -> np.ndarray:

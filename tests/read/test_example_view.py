@@ -102,7 +102,7 @@ def test_without_matplotlib_values_are_listed(monkeypatch):
     assert any("install matplotlib" in text for text in page.texts)
 
 
-OWN = {"x": "no.such:thing"}
+OWN = {"x": "no.such.thing"}
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_crafted_json(folder: Path, text: str) -> None:
 
 def test_a_recipe_is_not_looked_at(folder: Path, tmp_path: Path) -> None:
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    edit_metadata(folder, changed("recipe", "features", {"signal": "evil:f"}))
+    edit_metadata(folder, changed("recipe", "features", {"signal": "evil.f"}))
     code = (
         "from beam_pipeline.cli.main import main\n"
         "for command in (['verify', '.'], ['verify', '--deep', '.'], ['show', '.'],\n"

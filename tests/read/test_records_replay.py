@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import LogMel, record, record_dataset, record_examples
+from beam_pipeline import record, record_dataset, record_examples
 from beam_pipeline.dataset.member_index import index_data_set, load_index
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
+from beam_pipeline.transforms import LogMel
 from tests.read.members import rewrite
 
 tf = pytest.importorskip("tensorflow")

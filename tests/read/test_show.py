@@ -49,9 +49,9 @@ def eleven(windows: np.ndarray) -> np.ndarray:
 
 
 OWN = {
-    "peaks": "tests.read.test_show:each_peak",
-    "cube": "tests.read.test_show:four_dimensions",
-    "few": "tests.read.test_show:eleven",
+    "peaks": "tests.read.test_show.each_peak",
+    "cube": "tests.read.test_show.four_dimensions",
+    "few": "tests.read.test_show.eleven",
 }
 
 
@@ -202,7 +202,7 @@ def test_a_split_whose_clips_are_all_rejected_gives_a_warning(
     arguments = [
         "record", f"--input=train={tmp_path}/train", f"--input=test={tmp_path}/test",
         f"--output={tmp_path}/out", f"--win-len={WIN_LEN}", "--max-rejected=1",
-        "--feature=x=tests.sounds:fail_on_loud",
+        "--feature=x=tests.sounds.fail_on_loud",
     ]  # fmt: skip
     assert main(arguments) == 0
     (line,) = capsys.readouterr().err.splitlines()

@@ -201,7 +201,7 @@ def test_a_data_set_that_was_recorded_again_is_not_mixed(tmp_path, monkeypatch, 
 def test_windows_that_could_not_be_made(tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     record(str(tmp_path / "in"), str(tmp_path / "all"), win_len=WIN_LEN)
-    failing = {"signal": "identity()", "x": "tests.read.test_window_table:fail"}
+    failing = {"signal": "identity()", "x": "tests.read.test_window_table.fail"}
     record(str(tmp_path / "in"), str(tmp_path / "some"), win_len=WIN_LEN,
            features=failing, max_rejected="100%")  # fmt: skip
     expected = open_records(str(tmp_path / "all")).table().to_pandas()

@@ -438,8 +438,8 @@ CHANGES = {
     "allow_nonfinite": {"allow_nonfinite": True},
     "whole_clips": {"whole_clips": True},
     "decoder": {"decoder": "pyav"},
-    "loader": {"loader": "my_files:load"},
-    "loader_suffixes": {"loader": "my_files:load", "loader_suffixes": ".npy"},
+    "loader": {"loader": "my_files.load"},
+    "loader_suffixes": {"loader": "my_files.load", "loader_suffixes": ".npy"},
     "hash_files": {"hash_files": True},
 }
 

@@ -54,7 +54,7 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
         windows_at="onsets",
         whole_clips=True,
         decoder=["pyav"],
-        loader="my_files:load",
+        loader="my_files.load",
         loader_suffixes=".npy",
         hash_files=True,
         compression="none",

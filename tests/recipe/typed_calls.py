@@ -1,8 +1,8 @@
 """Calls that a type checker must take; see test_keywords.py."""
 
-from beam_pipeline import LogMel, Recipe, record
+from beam_pipeline import Recipe, record
 from beam_pipeline.api import plan, write_template
-from beam_pipeline.transforms import Energy, Noise
+from beam_pipeline.transforms import Energy, LogMel, Noise
 from beam_pipeline.transforms.stream import ClipGain
 
 record("in", "out", win_len=32768, hop=16384, tail="overlap", max_windows=3)
@@ -30,7 +30,7 @@ record("in", "out", win_len=1, num_shards=4, allow_nonfinite=False, whole_clips=
 record("in", "out", win_len=1, member_bytes=1 << 20, compression="none")
 record("in", "out", win_len=1, tail="pad", mark_padding=True)
 record("in", "out", win_len=1, min_seconds=1, max_seconds=20.0, short_clips="skip")
-record("in", "out", win_len=1, loader="my_files:load", loader_suffixes=[".npy"])
+record("in", "out", win_len=1, loader="my_files.load", loader_suffixes=[".npy"])
 record("in", "out", win_len=1, hash_files=True)
 record("in", "out", win_len=1, decoder="pyav,soundfile")
 record("in", "out", win_len=1, events="e.csv", windows_at="events")

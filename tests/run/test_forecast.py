@@ -93,7 +93,7 @@ def test_examples_that_cannot_be_made(sounds, tmp_path):
     for name in ("a", "b", "c"):
         loud = np.full(RATE, 0.95 if name == "b" else 0.1)
         soundfile.write(tmp_path / f"loud/{name}.wav", loud, RATE)
-    features = {"x": "tests.sounds:fail_on_loud"}
+    features = {"x": "tests.sounds.fail_on_loud"}
     made = plan(tmp_path / "loud", sample=9, win_len=RATE // 2, features=features)
     assert made.forecast.lost == 2
     assert made.forecast.sampled == 4
@@ -111,7 +111,7 @@ def test_examples_that_cannot_be_made(sounds, tmp_path):
 def test_a_clip_that_ends_the_process(tmp_path):
     for name, level in (("a", 0.1), ("b", 0.95)):
         soundfile.write(tmp_path / f"{name}.wav", np.full(RATE, level), RATE)
-    features = {"x": "tests.sounds:crash_on_loud"}
+    features = {"x": "tests.sounds.crash_on_loud"}
     found = plan(tmp_path, sample=9, win_len=RATE, features=features).forecast
     assert (found.sampled, found.lost) == (1, 1)
 

@@ -34,10 +34,10 @@ FEATURES = {
     "image": f"{MEL}|as_image()",
     "photo": f"{MEL}|as_image()",
     "pixels": f"{MEL}|as_image()",
-    "spectrum": "tests.sounds:spectrum",
+    "spectrum": "tests.sounds.spectrum",
     "pcm": "identity(dtype='int16')",
-    "text": "tests.sounds:name_of_level",
-    "first": "tests.sounds:first_sample",
+    "text": "tests.sounds.name_of_level",
+    "first": "tests.sounds.first_sample",
 }
 ENCODINGS: dict[str, Any] = {
     "mel": "tensor",

@@ -34,7 +34,8 @@ import signal
 from dataclasses import dataclass
 
 import numpy as np
-from beam_pipeline import per_window, record
+from beam_pipeline import record
+from beam_pipeline.transforms import per_window
 
 GAIN = np.float32(3)
 
@@ -170,7 +171,7 @@ def test_the_bytes_are_those_of_functions_in_a_module(ran):
         for hashed in ("sha256", "recipe_sha256", "files"):
             del values[hashed]
         text = json.dumps(values)
-        texts.append(re.sub(r"__main__:(\w+)@[0-9a-f]{64}", r"steps_module:\1", text))
+        texts.append(re.sub(r"__main__(\.\w+)\['\w{64}'\]", r"steps_module\1", text))
     assert texts[0] == texts[1]
     example = open_records(folder / "own")[0]
     assert example["scaled"] == np.float32(3) * example["level"] / (2 * RATE)
@@ -216,7 +217,7 @@ def test_another_process_has_no_code(ran, monkeypatch, capsys):
     with raises(RecipeError, "feature", text, naming="first"):
         parse_transform(text)
     with raises(RecipeError, "feature", naming=["first", "Python"]):
-        parse_transform("__main__:first")
+        parse_transform("__main__.first")
 
 
 def test_what_is_pickled_brings_the_code(ran, monkeypatch):
@@ -224,6 +225,7 @@ def test_what_is_pickled_brings_the_code(ran, monkeypatch):
 
     def loaded(number):
         monkeypatch.setattr(own_code, "_given", {})
+        monkeypatch.setattr(own_code, "_received", {})
         return pickle.loads((folder / f"{number}.pickle").read_bytes())
 
     windows = np.full((2, 5), 0.5, np.float32)
@@ -249,4 +251,5 @@ def test_nothing_in_a_data_set_is_code(ran):
     for path in (folder / "own").iterdir():
         assert b"cloudpickle" not in path.read_bytes()
     recipe = json.loads((folder / "own" / "metadata.json").read_text())["recipe"]
-    assert re.fullmatch(r"__main__:scaled@[0-9a-f]{64}", recipe["features"]["scaled"])
+    expression = recipe["features"]["scaled"]
+    assert re.fullmatch(r"__main__\.scaled\['[0-9a-f]{64}'\]", expression)

@@ -239,7 +239,7 @@ def test_a_dead_worker_ends_the_run_and_the_next_one_continues(
             win_len=500,
             elements_per_file=7,
             workers=2,
-            features={"x": "tests.sounds:die"},
+            features={"x": "tests.sounds.die"},
         )
 
     assert not (out / "metadata.json").exists()
@@ -275,7 +275,7 @@ def test_finished_shards_are_not_written_again(corpus: Path, out: Path) -> None:
     options = {
         "win_len": 500,
         "elements_per_file": 7,
-        "features": {"x": "tests.sounds:fail_on_loud"},
+        "features": {"x": "tests.sounds.fail_on_loud"},
     }
     places = corpus, out
     with raises(TooManyRejected, naming=["--max-rejected", "1"]):
@@ -460,9 +460,9 @@ def test_a_transform_that_fails_on_a_clip_names_both(
             "log_mel",
         ),
         (
-            {"win_len": 1000, "features": {"m": "tests.sounds:always_fail"}},
+            {"win_len": 1000, "features": {"m": "tests.sounds.always_fail"}},
             "feature m",
-            "tests.sounds:always_fail",
+            "tests.sounds.always_fail",
             "a bug of one's own",
         ),
         (

@@ -170,7 +170,7 @@ class Halves:
 
 @pytest.mark.runs
 def test_a_placement_of_one_s_own(sounds, tmp_path):
-    placement = "tests.runs.test_sound_windows:Halves()"
+    placement = "tests.runs.test_sound_windows.Halves()"
     metadata = record(
         sounds / "b", tmp_path / "out", win_len=4000, hop=1000, windows_at=placement
     )

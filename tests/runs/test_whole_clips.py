@@ -24,8 +24,8 @@ OPTIONS: dict[str, Any] = {
     "win_len": "clip", "splits": "train=.6,test=.4", "elements_per_file": 4,
     "features": {
         "signal": "identity()", "mel": "log_mel(n_fft=512,hop=128,n_mels=12)",
-        "spectrum": "tests.sounds:spectrum", "pcm": "identity(dtype='int16')",
-        "first": "tests.sounds:first_sample", "pairs": "tests.sounds:similarity",
+        "spectrum": "tests.sounds.spectrum", "pcm": "identity(dtype='int16')",
+        "first": "tests.sounds.first_sample", "pairs": "tests.sounds.similarity",
         "byte": "identity()",
     },
     "encodings": {"pairs": "tensor", "byte": "int8"},
@@ -202,7 +202,7 @@ def test_shards_hold_as_many_clips_as_typical_ones_take_bytes(tmp_path: Path) ->
         ({"events": "{stem}.txt"}, "win_len", ["`events` is given"]),
         ({"win_len": "klip"}, "win_len", ["whole number", "clip", "klip"]),
         (
-            {"features": {"x": "tests.sounds:similarity"}},
+            {"features": {"x": "tests.sounds.similarity"}},
             "encodings: x",
             ["tensor", "(None, None)"],
         ),

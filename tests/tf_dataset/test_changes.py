@@ -7,7 +7,6 @@ import pytest
 import scipy.signal
 import tensorflow as tf
 
-from beam_pipeline import Analytic, Resample
 from beam_pipeline.errors import OptionError
 from beam_pipeline.tf_dataset import (
     dataset_prepare_signal_for_ml,
@@ -20,6 +19,7 @@ from beam_pipeline.tf_dataset import (
     prepare_signal_for_ml_lite,
     safe_rescale,
 )
+from beam_pipeline.transforms import Analytic, Resample
 from beam_pipeline.transforms.signals import low_pass_taps
 from tests.raising import raises
 

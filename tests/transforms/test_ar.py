@@ -1,7 +1,5 @@
 """Autoregressive models, against their definitions, librosa, scipy and numpy."""
 
-import math
-
 import librosa
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import ar
 from beam_pipeline.transforms.ar import (
     METHODS,
@@ -19,7 +16,6 @@ from beam_pipeline.transforms.ar import (
     burg,
     yule_walker,
 )
-from tests.raising import raises
 from tests.transform_checks import noise
 
 RATE = 16000
@@ -37,6 +33,9 @@ def coloured(*shape, seed=0):
     )
 
 
+# Burg
+
+
 def slow_burg(x, order):
     """The recursion on the errors, in extended precision."""
     x = x.astype(np.longdouble)
@@ -52,30 +51,6 @@ def slow_burg(x, order):
         variance *= 1 - k**2
         reflection.append(k)
     return a, np.array(reflection), variance
-
-
-# Burg
-
-
-@pytest.mark.parametrize(
-    ("frames", "order"),
-    [(2, 1), (3, 2), (17, 16), (18, 16), (400, 1), (401, 7), (16000, 16), (33001, 8),
-     (1000, 128)],
-)  # fmt: skip
-def test_burg_is_its_definition(frames, order):
-    x = coloured(3, frames)
-    model = burg(x, order)
-    for i in range(3):
-        a, reflection, variance = slow_burg(x[i], order)
-        scale = np.abs(a).max()
-        np.testing.assert_allclose(
-            model.coefficients[i], a.astype(float), rtol=0, atol=1e-9 * scale
-        )
-        np.testing.assert_allclose(
-            model.reflection[i], reflection.astype(float), rtol=0, atol=1e-9
-        )
-        if frames > order + 2:  # else next to nothing is left
-            np.testing.assert_allclose(model.variance[i], float(variance), rtol=1e-8)
 
 
 @pytest.mark.parametrize("order", [1, 16, 40])
@@ -174,38 +149,6 @@ def test_yule_walker_ends_where_the_error_is_rounding():
     assert (np.abs(model.reflection) < 1).all()
 
 
-@pytest.mark.parametrize("frames", [4000, 16000])
-def test_two_tones_under_a_taper_show_in_a_high_order(frames):
-    rng = np.random.default_rng(1)
-    t = np.arange(frames) / 16000
-    low, high = rng.uniform(300, 3000, 20), rng.uniform(4000, 7700, 20)
-    both = np.sin(2 * np.pi * np.outer(low, t)) + np.sin(2 * np.pi * np.outer(high, t))
-    transform = ArSpectrum(order=32, method="yule_walker", taper="hann")
-    peaks = transform(both.astype(np.float32), 16000).argmax(axis=-1) * 16000 / 512
-    assert (np.minimum(np.abs(peaks - low), np.abs(peaks - high)) < 40).all()
-
-
-@pytest.mark.parametrize("frames", [8191, 8192, 8193, 9001, 17001])
-@pytest.mark.parametrize("method", METHOD_NAMES)
-@pytest.mark.parametrize("taper", ["none", "hann"])
-def test_long_windows_have_the_same_bytes_in_any_block(frames, method, taper):
-    t = np.arange(frames) / 16000
-    tones = np.sin(2 * np.pi * np.outer([440, 1000, 3000.5], t)).astype(np.float32)
-    transform = ArSpectrum(method=method, taper=taper)
-    together = transform(tones, 16000)
-    for k in range(3):
-        assert (transform(tones[k : k + 1], 16000) == together[k]).all()
-
-
-@pytest.mark.parametrize("method", [burg, yule_walker])
-def test_reflection_is_the_last_coefficient_of_each_order(method):
-    x = coloured(2, 300)
-    model = method(x, 6)
-    for p in range(1, 7):
-        last = method(x, p).coefficients[:, -1]
-        np.testing.assert_allclose(model.reflection[:, p - 1], last, atol=1e-14)
-
-
 # What holds for all
 
 
@@ -246,34 +189,6 @@ def test_degenerate_signals_have_finite_models(method):
         spectrum = ArSpectrum(order=order, method=method)(windows, RATE)
         assert np.isfinite(spectrum).all()
         assert (spectrum[0] == -160).all()
-
-
-def test_burg_of_simple_signals():
-    t = np.arange(100)
-    signals = np.array([0 * t + 0.5, (-1.0) ** t, t == 50], np.float32)
-    np.testing.assert_allclose(
-        burg(signals, 3).coefficients,
-        [[1, -1, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]],
-        rtol=0,
-        atol=1e-14,
-    )
-    # Burg finds a tone's recursion but for a bias that falls with its length.
-    tone = np.sin(0.3 * np.arange(20000) + 0.1)
-    np.testing.assert_allclose(
-        burg(tone, 2).coefficients, [1, -2 * math.cos(0.3), 1], atol=1e-3
-    )
-
-
-@pytest.mark.parametrize("method", METHOD_NAMES)
-def test_a_signal_has_the_same_model_in_any_shape(method):
-    x = coloured(6, 100)
-    x[4] = np.sin(0.1 * np.arange(100))
-    flat = METHODS[method](x, 5)
-    shaped = METHODS[method](x.reshape(2, 3, 100), 5)
-    one = METHODS[method](x[4], 5)
-    for values, again, alone in zip(flat, shaped, one, strict=True):
-        np.testing.assert_array_equal(again.reshape(values.shape), values)
-        np.testing.assert_array_equal(alone, values[4])
 
 
 # The transforms
@@ -349,19 +264,6 @@ def test_spectrum_is_the_filters_response(n_fft, log):
         np.testing.assert_allclose(out[i], scale * np.log(power), rtol=1e-6, atol=1e-5)
 
 
-def test_spectrum_is_the_density_of_the_process():
-    x = coloured(1, 200_000)
-    hz, response = scipy.signal.freqz(1, RECURSION, 257, include_nyquist=True, fs=RATE)
-    power = 2 * 0.1**2 / RATE * np.abs(response) ** 2
-    power[[0, -1]] /= 2
-    out = ArSpectrum(order=4)(x, RATE)[0]
-    np.testing.assert_allclose(out, 10 * np.log10(power), atol=0.5)
-    axis = ArSpectrum(order=4).axes(RATE, 200_000)[-1]
-    np.testing.assert_allclose(np.arange(257) * axis["step"], hz)
-    total = np.sum(10 ** (out.astype(np.float64) / 10)) * axis["step"]
-    assert total == pytest.approx(np.mean(x.astype(np.float64) ** 2), rel=1e-2)
-
-
 def test_spectrum_of_a_pole_on_the_unit_circle_is_finite():
     model = ar.Model(
         np.array([[1.0, -1.0]]), np.ones((1, 1)), np.array([1e77]), np.ones(1)
@@ -414,49 +316,3 @@ def test_spectrum_of_tones_shows_a_sixteenth_of_the_power(n_fft):
         most = 2.0**-16 * model.power * (1 / response).mean(axis=-1)
         np.testing.assert_allclose(power, np.minimum(expected, most)
                                    if shown else expected, rtol=1e-3)  # fmt: skip
-
-
-def test_spectrum_of_a_tone_has_no_leap_as_noise_fades():
-    clean = tone(32.5 * 2000 / 512, 2000)
-    levels = [
-        ArSpectrum()(clean + level * noise(1, 2000), RATE).max()
-        for level in 10.0 ** -np.arange(2, 9, 0.25)
-    ]
-    assert (np.abs(np.diff(levels)) < 9).all()
-
-
-def test_axes():
-    time, coefficient = LinearPrediction(order=8, frame=400, hop=160).axes(RATE, 16000)
-    assert time == {
-        "name": "time", "unit": "s", "size": 98, "start": 0.0, "step": 0.01,
-        "length": 0.025,
-    }  # fmt: skip
-    assert coefficient["size"] == 8
-    assert LinearPrediction(output="gain").axes(RATE, 16000) == []
-    assert (
-        len(LinearPrediction(output="gain", frame=9, hop=2, order=4).axes(RATE, 9)) == 1
-    )
-    assert ArSpectrum(n_fft=33).axes(RATE, 100)[0]["size"] == 17
-
-
-@pytest.mark.parametrize(
-    ("values", "frames", "field", "value", "facts"),
-    [
-        ({}, 16, "order", 16, "17"),
-        ({"frame": 400, "hop": 160}, 399, "frame", 400, "399"),
-    ],
-)
-def test_windows_that_are_too_short(values, frames, field, value, facts):
-    transform = LinearPrediction(**values)
-    with raises(RecipeError, field, value, naming=facts):
-        transform(noise(1, frames))
-    with raises(RecipeError, field, value, naming=facts):
-        transform.axes(RATE, frames)
-    assert transform(noise(1, frames + 1)).shape[-1] == 16
-
-
-def test_functions_refuse_signals_that_are_too_short():
-    for method in (burg, yule_walker):
-        assert method(noise(5), 4).coefficients.shape == (5,)
-        with raises(RecipeError, "order", 4, naming=5):
-            method(noise(4), 4)

@@ -1,7 +1,5 @@
 """Augmentations, against whole-number oracles, slow float64 sums and closed forms."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,10 +18,10 @@ from beam_pipeline.transforms.augment import (
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     format_steps,
-    parse_augment,
+    parse_steps,
 )
 from tests.raising import raises
-from tests.transform_checks import noise
+from tests.transform_checks import Slower, noise
 
 RATE = 16000
 
@@ -57,12 +55,6 @@ def test_uniforms_are_splitmix():
     np.testing.assert_array_equal(uniforms(keys), expected)
     ends = uniforms(np.array([0, 2**63, 2**64 - 1], np.uint64))
     assert ((ends >= 0) & (ends < 1)).all()
-
-
-def test_uniforms_are_uniform():
-    values = uniforms(random_keys(100_000))
-    counts, _ = np.histogram(values, 50, (0, 1))
-    assert abs(counts - 2000).max() < 5 * 2000**0.5
 
 
 # Gain, polarity and shift
@@ -143,30 +135,6 @@ def test_pink_noise_is_a_sum_of_held_octaves():
     assert augment._pink(5, 3, 3000).tolist() == expected
 
 
-def test_white_noise_is_nearly_normal_and_white():
-    x = augment.white_noise(1, 0, 2**18).astype(np.float64)
-    x /= x.std()
-    assert abs(x.mean()) < 0.01
-    assert np.mean(x**4) == pytest.approx(2.7, abs=0.05)
-    power = np.abs(np.fft.rfft(x)[1:]) ** 2 / len(x)
-    bands = power[: 2**17].reshape(64, -1).mean(axis=1)
-    np.testing.assert_allclose(bands, 1, atol=0.12)  # 5 standard deviations
-
-
-def test_pink_noise_falls_with_the_frequency():
-    power, n = 0, 2**15
-    for key in range(200):
-        x = augment._pink(key, 0, n) * np.hanning(n)
-        power = power + np.abs(np.fft.rfft(x)) ** 2
-    f = np.arange(n // 2 + 1) / n
-    edges = np.geomspace(1e-3, 0.5, 28)
-    levels = [
-        10 * np.log10(np.mean((f * power)[(f >= low) & (f <= high)]))
-        for low, high in itertools.pairwise(edges)
-    ]
-    assert np.ptp(levels) < 2  # within 1 dB of a constant
-
-
 @pytest.mark.parametrize("color", ["white", "pink"])
 @pytest.mark.parametrize("shape", [(4000,), (3, 4000), (1, 1)])
 def test_the_ratio_is_that_of_the_levels(color, shape):
@@ -236,48 +204,6 @@ def test_speed_is_the_windowed_sinc(step, frames):
     np.testing.assert_allclose(play(x, step), slow_speed(x, step), rtol=0, atol=2e-7)
 
 
-def test_speed_in_many_blocks(monkeypatch):
-    monkeypatch.setattr(augment, "_PIECE", 200)
-    for step in (83, 119):
-        x = noise(1234)
-        np.testing.assert_allclose(
-            play(x, step), slow_speed(x, step), rtol=0, atol=2e-7
-        )
-
-
-@pytest.mark.parametrize("step", [50, 90, 97, 103, 110, 200])
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
-def test_a_tone_changes_its_pitch(step, share):
-    frames, speed = 8000, step / 100
-    w = share * np.pi / max(1, speed)
-    start = max(0, frames - -(-frames * step // 100)) // 2
-    y = play(np.cos(w * np.arange(frames) + 1), step)
-    t = np.arange(frames)
-    expected = np.cos(w * (start + speed * t) + 1)
-    count = min(frames, int((frames - 1) / speed) + 1)
-    # Away from the ends, beyond which the tone is taken for zero.
-    edge = int(50 * max(1, speed) / speed) + 1
-    middle = slice(edge, count - edge)
-    assert rms((y - expected)[middle]) < 0.001 * rms(expected[middle])  # 60 dB
-    assert not y[count:].any()
-
-
-@pytest.mark.parametrize("step", [101, 110, 150, 200])
-def test_what_would_alias_is_60_db_down(step):
-    for share in (1.0, 1.002, 1.05):
-        w = min(share / (step / 100), 1) * np.pi
-        x = np.cos(w * np.arange(8000) + 1)
-        count = int(7999 * 100 / step)
-        assert rms(play(x, step)[150 : count - 150]) < 0.001 * rms(x)
-
-
-def test_constants_stay():
-    for step in (50, 91, 113, 200):
-        y = play(np.ones(2000), step)
-        count = min(2000, 1999 * 100 // step + 1)
-        np.testing.assert_allclose(y[100 : count - 100], 1, rtol=0, atol=1e-6)
-
-
 def test_speed_one_changes_nothing():
     x = noise(500)
     np.testing.assert_array_equal(play(x, 100), x)
@@ -308,10 +234,6 @@ def test_weights_are_float32_so_that_products_are_exact():
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
-        (lambda: RandomGain(low_db=7), "high_db", 6.0, ["low_db", "7"]),
-        (lambda: Noise(low_snr_db=50), "high_snr_db", 40.0, ["low_snr_db", "50"]),
-        (lambda: Speed(low=0.905), "low", 0.905, ()),
-        (lambda: Speed(low=1.2), "high", 1.1, "1.2"),
         (lambda: TimeShift(max_s=1).augment(noise(1, 16000), random_keys(1), RATE),
          "max_s", 1.0, "16000"),
         (lambda: RandomGain().augment(np.ones((1, 4), int), random_keys(1), RATE),
@@ -323,49 +245,7 @@ def test_errors(make, field, value, facts):
         make()
 
 
-def test_the_longest_shift_that_is_taken():
-    windows = noise(1, 16000)
-    shifted = TimeShift(max_s=15999 / 16000).augment(windows, random_keys(1), RATE)
-    assert shifted.shape == windows.shape
-    assert not np.array_equal(shifted, windows)
-
-
-# As text
-
-MODULE = """
-import dataclasses
-
-@dataclasses.dataclass(frozen=True)
-class Mute:
-    share: float = 0.5
-
-    def augment(self, windows, keys, sample_rate_hz):
-        return windows * 0
-
-class Idle:
-    augment = None
-
-MUTE = Mute(0.25)
-
-def function(windows):
-    return windows
-"""
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    import importlib
-    import sys
-
-    (tmp_path / "own_augmentations.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield importlib.import_module("own_augmentations")
-    sys.modules.pop("own_augmentations")
-
-
-def test_own_augmentations(own):
-    text = "own_augmentations:MUTE|own_augmentations:Mute"
-    assert parse_augment(text) == (own.MUTE, own.Mute())
-    assert format_steps(text, AUGMENTATION) == (
-        "own_augmentations:Mute(share=0.25)|own_augmentations:Mute(share=0.5)"
-    )
+def test_own_augmentations():
+    name = "tests.transform_checks.Slower"
+    assert parse_steps(f"{name}()|{name}", AUGMENTATION) == (Slower(), Slower())
+    assert format_steps((Slower(), Noise()), AUGMENTATION).startswith(f"{name}()|noise")

@@ -14,14 +14,14 @@ from beam_pipeline.transforms.own_code import UnknownCode, code_sha256
 from tests.raising import assert_names
 
 CELL = '''
-import dataclasses, functools, re
+import dataclasses, functools, re, threading
 import numpy as np
-from beam_pipeline import per_window
+from beam_pipeline.transforms import per_window
 
 GAIN = 2.0
 EDGES = [1, (2.5, "a"), {"b": {3, 4}}]
 KERNEL = np.arange(4, dtype=np.float32)
-UNUSED = object()
+UNUSED = threading.Lock()
 PATTERN = re.compile("x+")
 
 def helper(windows):
@@ -148,7 +148,7 @@ def test_hashes_are_equal_in_every_process():
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
-        ("UNUSED = object()", "UNUSED = 1", ""),
+        ("UNUSED = threading.Lock()", "UNUSED = 1", ""),
         ("def counting", "# more\n\ndef counting", ""),
         ("GAIN = 2.0", "GAIN = 2", "helper direct decorated twice Band Slotted "
          "by_band"),
@@ -189,8 +189,8 @@ def test_what_changes_a_hash(old, new, changed):
     ("name", "facts"),
     [
         ("counting", ["counting", "GAIN"]),
-        ("opaque", ["opaque", "the global UNUSED", "object"]),
-        ("defaulted", ["defaulted", "default", "object"]),
+        ("opaque", ["opaque", "the global UNUSED", "lock"]),
+        ("defaulted", ["defaulted", "default", "lock"]),
         ("unordered", ["unordered", "the global HELPERS", "set"]),
     ],
 )

@@ -11,7 +11,6 @@ from beam_pipeline.cli import main
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.describe import EXAMPLES, list_all, list_some, streamed
 from beam_pipeline.transforms.steps import (
-    BUILT_IN,
     STEP_FIELDS,
     TRANSFORM,
     parse_stream,
@@ -27,9 +26,9 @@ def sources():
     return {path: path.read_text() for path in TESTS.rglob("*.py")}
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", TRANSFORM.table)
 def test_each_is_tested_and_measured(name, sources):
-    constructed = re.compile(rf"\b{BUILT_IN[name].__name__}\(")
+    constructed = re.compile(rf"\b{TRANSFORM.table[name].__name__}\(")
     measured = re.compile(rf"[\"'|]{name}\(")
     assert any(
         constructed.search(text)
@@ -42,21 +41,21 @@ def test_each_is_tested_and_measured(name, sources):
 
 
 def test_names_are_sorted_and_documented():
-    assert list(BUILT_IN) == sorted(BUILT_IN)
-    for table in (BUILT_IN, *(kind.table for kind in STEP_FIELDS.values())):
+    assert list(TRANSFORM.table) == sorted(TRANSFORM.table)
+    for table in (TRANSFORM.table, *(kind.table for kind in STEP_FIELDS.values())):
         for cls in table.values():
             summary = cls.__doc__.partition("\n\n")[0]
             assert summary.endswith("."), cls
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", TRANSFORM.table)
 def test_each_is_listed(name):
     ((kind, entry),) = list_some([name], 16000, 8000)
     assert kind.field == "feature"
     assert entry.call.startswith(f"{name}(")
     follows = name in ("as_image", "cmvn", "delta", "spec_augment")
     assert ("=?" in entry.call or follows) == (name in EXAMPLES)
-    assert entry.text == inspect.cleandoc(BUILT_IN[name].__doc__)
+    assert entry.text == inspect.cleandoc(TRANSFORM.table[name].__doc__)
     assert entry.cost_us > 0
     assert re.fullmatch(r"(float32|complex64|uint8) (scalar|\d+(x\d+)*)", entry.result)
 

@@ -63,40 +63,6 @@ def test_windows_are_scipys_sosfiltfilt_in_any_piece(step, frames, piece):
     np.testing.assert_allclose(out, expected, atol=2e-7 * scale)
 
 
-@pytest.mark.parametrize("step", FEW)
-def test_the_padding_is_scipys_own(step):
-    windows = noise(3, 5000)
-    expected = scipy.signal.sosfiltfilt(scipys(step), windows.astype(np.float64))
-    np.testing.assert_allclose(step(windows, RATE), expected, atol=1e-7)
-
-
-def warped(hz):
-    return np.tan(np.pi * hz / RATE)
-
-
-@pytest.mark.parametrize("hz", [100.0, 1000.0, 2500.0, 6000.0])
-@pytest.mark.parametrize("order", [1, 4, 7])
-def test_a_tone_comes_out_as_the_formula_says(hz, order):
-    tone = np.sin(2 * np.pi * hz / RATE * np.arange(2 * RATE) + 0.3)
-    f, cut, low, high = warped(hz), warped(1000), warped(500), warped(2500)
-    across = (f**2 - low * high) / (f * (high - low))
-    for step, ratio in (
-        (LowPass(cutoff_hz=1000, order=order), f / cut),
-        (HighPass(cutoff_hz=1000, order=order), cut / f),
-        (BandPass(low_hz=500, high_hz=2500, order=order), across),
-    ):
-        power = 1 / (1 + ratio ** (2 * order))
-        out = step(tone[np.newaxis].astype(np.float32), RATE)[0]
-        middle = slice(RATE // 2, -RATE // 2)
-        np.testing.assert_allclose(out[middle], power * tone[middle], atol=1e-6)
-
-
-def test_constants():
-    windows = np.full((2, 1000), 0.25, np.float32)
-    np.testing.assert_allclose(LowPass(cutoff_hz=100)(windows, RATE), 0.25, rtol=1e-6)
-    np.testing.assert_allclose(HighPass(cutoff_hz=100)(windows, RATE), 0, atol=1e-7)
-
-
 # Streams
 
 
@@ -135,27 +101,14 @@ def test_the_context_is_the_least_that_will_do(step):
     assert response[context:].sum() <= 1e-9 < response[context - 1 :].sum()
 
 
-def test_no_frames():
-    step = LowPass(cutoff_hz=100)
-    assert step.on_stream(np.zeros((2, 0), np.float32), RATE).shape == (2, 0)
-    assert step(np.zeros((0, 2, 7), np.float32), RATE).shape == (0, 2, 7)
-
-
 # Errors
 
 
 @pytest.mark.parametrize(
     ("make", "field", "value", "facts"),
     [
-        (lambda: BandPass(low_hz=9, high_hz=9), "high_hz", 9.0, "low_hz"),
-        (lambda: LowPass(cutoff_hz=8000)(noise(1, 9), RATE),
-         "cutoff_hz", 8000.0, ["0.16", "7999.84", "16000"]),
         (lambda: LowPass(cutoff_hz=0.1).on_stream(noise(1, 9), RATE),
          "cutoff_hz", 0.1, ()),
-        (lambda: BandPass(low_hz=50, high_hz=9000)(noise(1, 9), RATE),
-         "high_hz", 9000.0, ()),
-        (lambda: BandPass(low_hz=50, high_hz=50.1)(noise(1, 9), RATE),
-         "high_hz", 50.1, ["0.16", "low_hz", "16000"]),
         (lambda: BandPass(low_hz=1000, high_hz=1000.2, order=16).context(RATE),
          "low_hz", 1000.0, "4194304"),
     ],

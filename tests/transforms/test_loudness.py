@@ -8,20 +8,18 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.loudness import (
     K_SECTIONS,
-    ClipMeter,
     Loudness,
     Lufs,
     a_weighting,
+    clip_meter,
     integrated_lufs,
     k_weighting,
     k_weights,
 )
 from beam_pipeline.transforms.signals import LufsGain
-from tests.raising import raises
-from tests.transform_checks import check_contract, noise
+from tests.transform_checks import noise
 
 RATE = 16000
 RATES = [8000, 11025, 16000, 22050, 32000, 44100, 48000, 96000]
@@ -77,22 +75,6 @@ def test_filters_are_those_of_the_recommendation():
     np.testing.assert_allclose(k_weighting(48000), K_SECTIONS, atol=1e-13)
 
 
-@pytest.mark.parametrize("rate", RATES)
-def test_filters_keep_their_corners_and_gains(rate):
-    for moved, section in zip(k_weighting(rate), np.array(K_SECTIONS), strict=True):
-        # 0 Hz; and half the rate, which the bilinear transform takes for infinite.
-        for z in (1, -1)[: 1 + (rate >= 16000)]:
-            gains = [
-                np.polyval(s[2::-1], z) / np.polyval(s[:2:-1], z)
-                for s in (moved, section)
-            ]
-            assert gains[0] == pytest.approx(gains[1], abs=1e-9)
-        assert abs(np.roots(moved[3:])).max() < 1
-    low = np.array([20.0, 40.0, 100.0])
-    response = k_weights(low, rate) / k_weights(low, 48000)
-    np.testing.assert_allclose(response, 1, atol=0.01)
-
-
 @pytest.mark.parametrize(
     "rate", [4000, 4410, 5512, 6000, *RATES, 12000, 176400, 192000]
 )
@@ -101,7 +83,7 @@ def test_the_tone_of_the_recommendation_at_any_rate(rate):
     full = tone(0, 2, rate, 997.0).astype(np.float32)[np.newaxis]
     assert abs(integrated_lufs(full, rate)[0] + 3.01) < 0.05
     assert abs(integrated_lufs(LufsGain()(full, rate), rate)[0] + 23) < 1e-4
-    meter = ClipMeter("lufs", rate)
+    meter = clip_meter("lufs", rate)
     meter.add(full)
     assert abs(meter.result() + 3.01) < 0.05
     hertz = np.linspace(20, min(rate, 48000) / 2, 500)
@@ -145,33 +127,17 @@ def test_what_is_left_after_the_last_block_does_not_count():
     )
 
 
-def test_lufs_keeps_the_contract():
-    features = check_contract(Lufs(), frames=9000)
-    assert features.shape == (5,)
-    stereo = noise(3, 2, 9000)
-    double = np.repeat(stereo[:, :1], 2, axis=1)
-    np.testing.assert_allclose(
-        Lufs()(double, RATE), Lufs()(stereo[:, 0].copy(), RATE) + 3.0103, atol=1e-4
-    )
-
-
 def test_silence_and_what_is_below_the_gate():
     windows = np.stack([np.zeros(8000, np.float32), noise(8000) * np.float32(1e-4)])
     assert Lufs()(windows, RATE).tolist() == [-70, -70]
     assert integrated_lufs(windows, RATE).tolist() == [-math.inf, -math.inf]
 
 
-def test_least_length():
-    assert np.isfinite(Lufs()(noise(1, 6400), RATE)).all()
-    with raises(RecipeError, "feature", 6399, naming="LUFS"):
-        Lufs()(noise(1, 6399), RATE)
-
-
 # Clips
 
 
 def in_blocks(kind, clip, cuts, rate=RATE):
-    meter = ClipMeter(kind, rate)
+    meter = clip_meter(kind, rate)
     for block in np.split(clip, sorted(cuts), axis=-1):
         meter.add(block)
     return meter.result()
@@ -209,7 +175,7 @@ def test_a_short_clip_is_one_block():
 
 @pytest.mark.parametrize("kind", ["peak", "rms", "lufs"])
 def test_clips_without_a_level(kind):
-    assert ClipMeter(kind, RATE).result() == -math.inf
+    assert clip_meter(kind, RATE).result() == -math.inf
     assert in_blocks(kind, np.zeros((2, 9000), np.float32), [5]) == -math.inf
     broken = noise(2, 9000)
     broken[1, 7000] = np.nan
@@ -269,25 +235,3 @@ def test_framewise_k_weighting_is_the_loudness_of_a_tone():
     windows = tone(-20, 2, hz=997)[np.newaxis].astype(np.float32)
     out = Loudness(frame=4096, weighting="k")(windows, 48000)
     np.testing.assert_allclose(out, Lufs()(windows, 48000)[0], atol=0.02)
-
-
-def test_silence_is_the_floor():
-    windows = np.zeros((2, 3, 2000), np.float32)
-    for weighting in ("a", "k", "none"):
-        out = Loudness(weighting=weighting, floor_db=-71.3)(windows, RATE)
-        assert (out == np.float32(-71.3)).all()
-
-
-@pytest.mark.parametrize(
-    ("make", "field", "value", "facts"),
-    [
-        (lambda: Loudness()(noise(1, 1023), RATE), "frame", 1024, ()),
-        (lambda: Loudness(weighting="k")(noise(1, 1024), 3999),
-         "sample_rate_hz", 3999, "4000"),
-        (lambda: Lufs()(noise(1, 4000), 3999), "sample_rate_hz", 3999, ()),
-        (lambda: ClipMeter("lkfs", RATE), "kind", "lkfs", ()),
-    ],
-)  # fmt: skip
-def test_errors_say_what_to_do(make, field, value, facts):
-    with raises(RecipeError, field, value, naming=facts):
-        make()

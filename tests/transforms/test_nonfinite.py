@@ -8,8 +8,6 @@ import pytest
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import apply_transform, quiet
 from beam_pipeline.transforms.cqt import Chroma
-from beam_pipeline.transforms.pitch import Pyin, Yin
-from beam_pipeline.transforms.select import AcEnergy, Active, Energy, Peak
 from beam_pipeline.transforms.shape import ZeroCrossingRate
 from beam_pipeline.transforms.signals import Normalize
 from beam_pipeline.transforms.steps import parse_transform
@@ -86,39 +84,6 @@ def test_infinity_is_no_ordinary_number(call, value):
         assert not np.isfinite(features[1]).all()
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [
-        np.zeros((2, FRAMES), np.float32),
-        1e30 * noise(2, FRAMES),
-        3e38 * np.sign(noise(2, FRAMES)),
-        1e-45 * np.rint(2 * noise(2, FRAMES)),
-        np.full((2, FRAMES), np.nan, np.float32),
-        np.full((2, FRAMES), np.inf, np.float32),
-        np.where(noise(2, FRAMES) > 0, np.inf, -np.inf),
-        with_sample(0, np.inf),
-        with_sample([4001, 5000], [np.inf, -np.inf]),
-    ],
-    ids=[
-        "silence",
-        "loud",
-        "loudest",
-        "faintest",
-        "nan",
-        "inf",
-        "infs",
-        "first",
-        "two",
-    ],
-)
-@pytest.mark.parametrize("call", FLOAT_CALLS)
-def test_nothing_warns(call, samples):
-    samples = samples.astype(np.float32)
-    features = apply_transform(parse_transform(call), samples, RATE)
-    if not samples.any():
-        assert np.isfinite(features).all()
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("call", [call for call in EVERY_CALL if "as_image" in call])
 def test_what_has_no_grey_level_is_refused(call, value):
@@ -141,29 +106,6 @@ def test_normalizing_of_several_pieces(kind):
     assert np.isnan(Normalize(kind=kind)(long)).all()
 
 
-@pytest.mark.parametrize("transform", [Yin(), Pyin(), Pyin(hop=64), Yin(hop=64)])
-def test_frames_of_pitch_without_nan_stay(transform):
-    """Also where the sums over hops are shared between frames."""
-    clean = transform(windows(), RATE)[1]
-    features = transform(with_sample(4001, np.nan), RATE)[1]
-    first = np.arange(len(features)) * transform.hop
-    inside = (first <= 4001) & (first + transform.frame > 4001)
-    np.testing.assert_array_equal(np.isnan(features[:, 0]), inside)
-    same = features[~inside] == clean[~inside]
-    # The path through the others may be another.
-    assert same[:, 1].all()
-    if isinstance(transform, Yin):
-        assert same.all()
-
-
-def test_pitch_of_long_windows_through_stretches(monkeypatch):
-    monkeypatch.setattr("beam_pipeline.transforms.pitch.HISTORY_BYTES", 2**14)
-    features = Pyin(hop=256)(with_sample(4001, np.nan), RATE)[1]
-    first = np.arange(len(features)) * 256
-    inside = (first <= 4001) & (first + 2048 > 4001)
-    np.testing.assert_array_equal(np.isnan(features[:, 0]), inside)
-
-
 def test_shares_of_a_class_that_overflows():
     """Beside an infinite class the others would be 0, and it would be NaN alone."""
     tone = np.sin(2 * np.pi * 440 / RATE * np.arange(FRAMES)).astype(np.float32)
@@ -177,21 +119,6 @@ def test_infinity_crosses_zero():
     samples = np.array([[1, np.inf, -np.inf, -1], [1, np.nan, -1, -1]], np.float32)
     np.testing.assert_array_equal(
         ZeroCrossingRate(frame=4)(samples), [[0.25], [np.nan]]
-    )
-
-
-@pytest.mark.parametrize(
-    "selection",
-    [
-        Energy(above_db=-200),
-        AcEnergy(above_db=-200),
-        Peak(above_db=-200),
-        Active(share=1.0),
-    ],
-)
-def test_windows_with_nan_are_left_out(selection):
-    np.testing.assert_array_equal(
-        selection.keep(with_sample(4001, np.nan), RATE), [True, False, True]
     )
 
 

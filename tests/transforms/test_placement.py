@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.select import PLACEMENTS, Energy, Peaks, Sounds
+from beam_pipeline.transforms.select import Energy, Peaks, Sounds
 from beam_pipeline.transforms.steps import (
     PLACEMENT,
     format_steps,
@@ -99,7 +99,7 @@ def test_blocks_do_not_matter(shape, cuts):
     clip = noise(*shape)
     parts = np.split(clip, sorted(cuts), axis=-1)
     middle_db = 10 * math.log10(float(np.median(powers_of(clip, 10))))
-    for cls in PLACEMENTS.values():
+    for cls in PLACEMENT.table.values():
         step = cls(above_db=middle_db, min_gap_s=0.02)
         whole = step.passages([clip], RATE)
         assert len(whole) > 5
@@ -120,7 +120,7 @@ def test_the_level_is_that_of_the_selection(above_db, difference):
         assert len(Peaks(above_db=above).passages([clip], RATE)) == kept
 
 
-@pytest.mark.parametrize("cls", PLACEMENTS.values())
+@pytest.mark.parametrize("cls", PLACEMENT.table.values())
 def test_silence_and_nan_are_no_sound(cls):
     step = cls(above_db=-200)
     for value in (0.0, np.nan):
@@ -140,7 +140,7 @@ def test_a_frame_has_at_least_one_sample():
     [
         ("peak", ["mean peaks?", "events", "sounds"]),
         ("peaks()|sounds()", ["one placement"]),
-        ("tests.sounds:RATE", ["passages(blocks, sample_rate_hz)"]),
+        ("tests.sounds.RATE", ["passages(blocks, sample_rate_hz)"]),
     ],
 )
 def test_what_is_no_placement(expression, facts):

@@ -3,21 +3,24 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, Number, WholeNumber
-from beam_pipeline.transforms.base import Chain, Identity
+from beam_pipeline.transforms.base import Chain, Identity, apply_transform, steps_of
 from beam_pipeline.transforms.steps import (
-    AUGMENTATIONS,
-    BUILT_IN,
-    PLACEMENTS,
-    SELECTIONS,
-    STREAM_STEPS,
+    AUGMENTATION,
+    PLACEMENT,
+    SELECTION,
+    STREAM,
+    TRANSFORM,
+    parse_transform,
 )
 from tests.raising import raises
 
-STEPS = {**AUGMENTATIONS, **BUILT_IN, **PLACEMENTS, **SELECTIONS, **STREAM_STEPS}
+KINDS = (TRANSFORM, AUGMENTATION, SELECTION, PLACEMENT, STREAM)
+STEPS = {name: cls for kind in KINDS for name, cls in kind.table.items()}
 # Values that no parameter of a type takes, by the type of its default.
 WRONG = {
     bool: (1, "yes", None),
@@ -110,6 +113,68 @@ def test_values_that_do_not_fit_each_other(row):
         STEPS[name](**given)
 
 
+# A transform, the frames of windows and their rate, then the same.
+DOES_NOT_SUIT = """
+log_mel()                                  1023 16000  n_fft 1024 1023
+log_mel(n_fft=1024)                        10 16000    n_fft 1024 10
+log_mel(f_max=8001)                        2000 16000  f_max 8001.0 8000 16000
+log_mel(f_min=8000)                        2000 16000  f_min 8000.0
+log_mel(n_fft=64,n_mels=40)                2000 16000  n_mels 40 n_fft 64 16000 250.0
+mel(n_fft=16777216,center=True)            4000 16000  n_mels 64 10000000
+log_mel(center=True,pad_mode='reflect')    512 16000   pad_mode 'reflect' 512
+stft(center=True,pad_mode='reflect')       512 16000   pad_mode 'reflect' 512
+fft(n_fft=99)                              100 16000   n_fft 99 100
+mfcc(n_fft=512)                            511 16000   n_fft 512 511
+mfcc(f_max=9000)                           2000 16000  f_max 9000.0 8000
+pcen(f_max=9000)                           2000 16000  f_max 9000.0 8000
+kaldi_fbank()                              399 16000   frame_length_s 0.025 400 399
+kaldi_fbank(f_max=4001)                    4000 8000   f_max 4001.0 f_min 20 4000
+kaldi_fbank(n_mels=300)                    4000 16000  n_mels 300
+kaldi_fbank(n_mels=4096,frame_length_s=1)  16000 16000 n_mels 4096
+kaldi_fbank(frame_shift_s=1,snip_edges=False) 4000 16000 frame_shift_s 1.0 16000 4000
+onset_strength()                           499 16000   n_fft 1024 499
+rms(frame=512)                             499 16000   frame 512 499
+zero_crossing_rate(frame=512)              499 16000   frame 512 499
+spectral_centroid(n_fft=511)               499 16000   n_fft 511 499
+spectral_flatness()                        499 16000   n_fft 1024 499
+spectral_contrast()                        2000 8000   bands 6 6400
+spectral_contrast(n_fft=64)                2000 16000  n_fft 64
+spectral_contrast(n_fft=512,f_min=31)      2000 16000  n_fft 512
+spectral_contrast(n_fft=15,f_min=7990,bands=1) 2000 16000 n_fft 15 7990
+loudness()                                 1023 16000  frame 1024 1023
+linear_prediction()                        16 16000    order 16 17
+linear_prediction(frame=400,hop=160)       399 16000   frame 400 399
+ar_spectrum()                              16 16000    order 16 17
+yin()                                      4000 2000   f_max 2093.0 1000
+pyin()                                     4000 2000   f_max 2093.0 1000
+log_mel()|delta()                          2600 16000  width 9 7
+resample(rate_hz=1000000000)               9 16000     rate_hz 1000000000 62500/1
+resample(rate_hz=7999)                     9 8000      rate_hz 7999 7999/8000
+downsample(ratio=3)                        9 16000     ratio 3 16000
+downsample(ratio=16000)                    9 16000     rate_hz 1 1/16000
+low_pass(cutoff_hz=8000)                   9 16000     cutoff_hz 8000.0 7999.84
+band_pass(low_hz=50,high_hz=9000)          9 16000     high_hz 9000.0
+band_pass(low_hz=50,high_hz=50.1)          9 16000     high_hz 50.1 0.16 low_hz 16000
+lufs()                                     6399 16000  feature 6399 0.4
+lufs()                                     4000 3999   sample_rate_hz 3999 4000
+lufs_gain()                                6399 16000  feature 6399 0.4
+loudness(weighting='k')                    1024 3999   sample_rate_hz 3999 4000
+"""
+
+
+@pytest.mark.parametrize("row", DOES_NOT_SUIT.strip().splitlines())
+def test_windows_that_do_not_suit(row):
+    call, frames, rate, field, value, *facts = row.split()
+    transform = parse_transform(call)
+    for windows in (0, 2) if call.startswith(("log_mel(", "stft")) else (2,):
+        with raises(RecipeError, field, eval(value), naming=facts):
+            shape = (windows, int(frames))
+            apply_transform(transform, np.zeros(shape, np.float32), int(rate))
+    if field in ("n_fft", "frame", "order", "bands", "pad_mode", "frame_length_s"):
+        with raises(RecipeError, field, eval(value), naming=facts):
+            steps_of(transform)[-1].axes(int(rate), int(frames))
+
+
 def test_equal_bounds_where_values_are_drawn():
     for name, low, high in (
         ("random_gain", "low_db", "high_db"),
@@ -128,7 +193,7 @@ def test_a_name_that_no_parameter_has(name):
 
 def test_the_closest_name_is_told():
     with raises(RecipeError, naming="no parameter n_mel; did you mean n_mels?"):
-        BUILT_IN["log_mel"](n_mel=64)
+        STEPS["log_mel"](n_mel=64)
 
 
 @pytest.mark.parametrize("steps", [(Identity(),), (Identity(), 3)])

@@ -9,7 +9,6 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import signals
 from beam_pipeline.transforms.base import Chain, Identity, apply_transform
 from beam_pipeline.transforms.loudness import Lufs, integrated_lufs
@@ -23,8 +22,7 @@ from beam_pipeline.transforms.signals import (
     Resample,
     low_pass_taps,
 )
-from tests.raising import raises
-from tests.transform_checks import check_contract, noise
+from tests.transform_checks import noise
 
 RATE = 16000
 KINDS = ["log", "mean", "median", "minmax", "standard"]
@@ -57,7 +55,6 @@ def test_lufs_gain_reaches_its_level(shape):
 def test_lufs_gain_leaves_what_is_below_the_gate():
     windows = np.stack([np.zeros(8000, np.float32), noise(8000) * np.float32(1e-5)])
     np.testing.assert_array_equal(LufsGain()(windows, RATE), windows)
-    check_contract(LufsGain(), frames=9000)
 
 
 # Normalize
@@ -96,12 +93,6 @@ def test_normalize_of_a_long_window():
         np.testing.assert_allclose(out, slow_normalize(windows[0], kind), atol=1e-6)
 
 
-def test_standard_is_scipys_zscore():
-    windows = noise(2, 999) + np.float32(0.3)
-    expected = scipy.stats.zscore(windows.astype(np.float64), axis=-1)
-    np.testing.assert_allclose(Normalize()(windows), expected, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "log"])
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.3e38, 1e-45])
 @pytest.mark.parametrize("frames", [1, 3, 16000])
@@ -110,27 +101,7 @@ def test_a_constant_gives_zero(kind, value, frames):
     assert not Normalize(kind=kind)(windows).any()
 
 
-def test_minmax_reaches_both_ends_of_any_range():
-    for low, high in ((-3e38, 3e38), (0, 1e-45), (1, 1 + 2**-23)):
-        windows = np.array([[low, high, low]], np.float32)
-        assert Normalize(kind="minmax")(windows).tolist() == [[0, 1, 0]]
-
-
 # Pre-emphasis
-
-
-@given(coefficient=st.floats(0, 1), frames=st.integers(1, 40))
-@settings(deadline=None)
-def test_pre_emphasis_is_its_definition(coefficient, frames):
-    windows = noise(3, 2, frames, seed=frames)
-    x = windows.astype(np.float64)
-    step = PreEmphasis(coefficient=coefficient)
-    before = np.concatenate([x[..., :1], x[..., :-1]], axis=-1)
-    np.testing.assert_allclose(step(windows), x - coefficient * before, atol=1e-7)
-    from_rest = scipy.signal.lfilter([1, -coefficient], 1, x)
-    np.testing.assert_allclose(
-        step.on_stream(windows[0], RATE), from_rest[0], atol=1e-7
-    )
 
 
 def test_pre_emphasis_is_librosas_but_for_the_first_frame():
@@ -162,14 +133,6 @@ def test_analytic_is_scipys(shape):
     expected = scipy.signal.hilbert(windows.astype(np.float64))
     np.testing.assert_allclose(out, expected, atol=5e-7 * abs(expected).max())
     np.testing.assert_array_equal(out.real, windows)
-
-
-@given(cycles=st.integers(1, 499), phase=st.floats(0, 6))
-@settings(deadline=None)
-def test_a_tone_has_a_constant_envelope(cycles, phase):
-    angle = 2 * np.pi * cycles * np.arange(1000) / 1000 + phase
-    out = Analytic()(np.cos(angle)[np.newaxis].astype(np.float32))[0]
-    np.testing.assert_allclose(out, np.exp(1j * angle), atol=1e-6)
 
 
 # Other rates
@@ -222,23 +185,6 @@ def test_response_of_the_low_pass(up, down):
     assert level[frequency >= 1].max() < -99.5
 
 
-@pytest.mark.parametrize(("from_hz", "to_hz"), [(16000, 8000), (8000, 11025)])
-def test_a_tone_stays_where_it_is(from_hz, to_hz):
-    def tone(hz, rate):
-        return np.sin(2 * np.pi * hz * np.arange(rate) / rate).astype(np.float32)
-
-    out = Resample(rate_hz=to_hz)(tone(3000, from_hz)[np.newaxis], from_hz)[0]
-    middle = slice(to_hz // 4, -to_hz // 4)
-    np.testing.assert_allclose(out[middle], tone(3000, to_hz)[middle], atol=2e-5)
-
-
-def test_no_aliases_and_no_change_at_the_same_rate():
-    tone = np.cos(2 * np.pi * 5000 / RATE * np.arange(RATE))
-    windows = tone[np.newaxis].astype(np.float32)
-    assert abs(Resample(rate_hz=8000)(windows, RATE)[:, 1000:-1000]).max() < 2e-5
-    assert Resample(rate_hz=RATE)(windows, RATE) is windows
-
-
 def test_downsample_is_resample():
     windows = noise(2, 3, 1001)
     for ratio in (1, 2, 5, 100):
@@ -260,21 +206,3 @@ def test_a_chain_knows_the_rate_after_it():
 
 
 # Errors
-
-
-@pytest.mark.parametrize(
-    ("make", "field", "value", "facts"),
-    [
-        (lambda: Downsample(ratio=3).rate_after(RATE), "ratio", 3, "16000"),
-        (lambda: Downsample(ratio=3)(noise(1, 9), RATE), "ratio", 3, ()),
-        (lambda: Downsample(ratio=16000)(noise(1, 9), RATE), "rate_hz", 1, "1/16000"),
-        (lambda: Resample(rate_hz=10**9)(noise(1, 9), RATE), "rate_hz", 10**9,
-         "62500/1"),
-        (lambda: Resample(rate_hz=7999)(noise(1, 9), 8000), "rate_hz", 7999,
-         "7999/8000"),
-        (lambda: LufsGain()(noise(1, 6399), RATE), "feature", 6399, ()),
-    ],
-)  # fmt: skip
-def test_errors_say_what_to_do(make, field, value, facts):
-    with raises(RecipeError, field, value, naming=facts):
-        make()

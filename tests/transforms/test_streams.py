@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import scipy.signal
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from beam_pipeline.read.replay import replay
 from beam_pipeline.transforms.steps import parse_stream
 from beam_pipeline.transforms.stream import (
     CHUNK_FRAMES,
-    ClipGain,
     Factor,
     SteppedReader,
     measure_factors,
@@ -120,15 +118,6 @@ def test_chunks_are_as_if_the_clip_had_never_been_cut(text):
         np.testing.assert_allclose(part, expected, rtol=0, atol=2e-8)
 
 
-def test_a_high_pass_is_scipy_s():
-    (step,) = parse_stream(HIGH_PASS)
-    samples = noise(CHUNK_FRAMES + 1000)
-    sos = scipy.signal.butter(4, 100, "high", fs=RATE, output="sos")
-    expected = scipy.signal.sosfilt(sos, samples.astype(np.float64))
-    got = stepped(samples, step).read(0, CHUNK_FRAMES + 1000)
-    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-8)
-
-
 # Gains of whole clips
 
 
@@ -174,29 +163,7 @@ def test_nan_has_no_level():
         factors_of(samples, "clip_gain()")
 
 
-@pytest.mark.parametrize(
-    ("values", "field", "value", "facts"),
-    [
-        ({"kind": "loud"}, "kind", "loud", ()),
-        ({"level_db": 201.0}, "level_db", 201.0, "200"),
-    ],
-)
-def test_gains_that_cannot_be(values, field, value, facts):
-    with raises(RecipeError, field, value, naming=facts):
-        ClipGain(**values)
-
-
 # Whole runs
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    for i in range(3):
-        path = tmp_path / "in" / "a" / f"{i}.wav"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        frames = 2 * CHUNK_FRAMES + 1000 * i
-        soundfile.write(path, noise(frames, seed=i) * (i + 1) / 4, RATE)
-    return tmp_path / "in"
 
 
 def signals_of(folder):
@@ -204,23 +171,6 @@ def signals_of(folder):
         (e["filepath"], int(e["win_start_idx"]), e["signal"])
         for e in replay(str(folder)).as_numpy_iterator()
     ]
-
-
-@pytest.mark.runs
-def test_shards_and_blocks_do_not_change_a_sample(corpus, tmp_path, monkeypatch):
-    options = {"win_len": 3000, "hop": 1700, "order": "listed",
-               "stream": f"{HIGH_PASS}|clip_gain(level_db=-3)"}  # fmt: skip
-    record(str(corpus), str(tmp_path / "a"), **options)
-    monkeypatch.setattr("beam_pipeline.write.blocks.BLOCK_BYTES", 50_000)
-    record(str(corpus), str(tmp_path / "b"), elements_per_file=31, **options)
-    a, b = signals_of(tmp_path / "a"), signals_of(tmp_path / "b")
-    assert len(a) == len(b) > 200
-    peaks = {}
-    for (file, start, x), (other, begin, y) in zip(a, b, strict=True):
-        assert (file, start) == (other, begin)
-        np.testing.assert_array_equal(x, y)
-        peaks[file] = max(peaks.get(file, 0), np.abs(x).max())
-    assert list(peaks.values()) == pytest.approx([10 ** (-3 / 20)] * 3, rel=1e-3)
 
 
 @pytest.mark.runs
