@@ -42,7 +42,7 @@ from __future__ import annotations
 import difflib
 import errno
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from beam_pipeline.text import hidden
 
@@ -53,14 +53,18 @@ class AudioTFRecordsError(Exception):
     exit_status = 1
 
     def __str__(self) -> str:
+        return self.told({})
+
+    def told(self, flags: Mapping[str, str]) -> str:
+        """Returns the message, with the names of options spelled as these flags."""
         if len(self.args) == 1 and isinstance(self.args[0], str):
             # A message, also of an error that had other fields.
-            return hidden(self.args[0])
-        return hidden(self._message())
+            return hidden(spelled(self.args[0], flags))
+        return hidden(self._message(flags))
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         """Returns the message of an error that has fields."""
-        return super().__str__()
+        return spelled(super().__str__(), flags)
 
 
 class DataSetWarning(UserWarning):
@@ -76,16 +80,17 @@ class OptionError(AudioTFRecordsError, ValueError):
 
     exit_status = 2
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         option, problem, *value = self.args
+        named = " ".join(flags.get(word, word) for word in str(option).split(" "))
         got = f"; got {shown(value[0])}" if value else ""
-        return f"{option}: {problem}{got}"
+        return f"{named}: {spelled(problem, flags)}{got}"
 
 
 class UnknownOption(OptionError):
     """``UnknownOption(option, hint)``: no option has this name."""
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         option, hint = self.args
         return f"no option {option}; {hint}"
 
@@ -122,7 +127,7 @@ class ClipError(AudioTFRecordsError):
     def reason(self) -> str:
         return str(self.args[-1])
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         return f"{self.path}: {self.reason}"
 
 
@@ -174,7 +179,7 @@ class ClipTimeout(ClipError):
 class ExampleError(AudioTFRecordsError):
     """``ExampleError(example, problem)``: which example, and what happened."""
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         example, problem = self.args
         return f"{example}: {problem}"
 
@@ -196,7 +201,7 @@ class IncompleteRun(AudioTFRecordsError):
 class StoreError(AudioTFRecordsError):
     """``StoreError(path, reason[, advice])``: the store failed, not the file."""
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         path, reason, *advice = self.args
         hint = advice[0] if advice else "Check the address and the network."
         return f"{path}: {reason}. {hint}"
@@ -213,7 +218,7 @@ class EngineError(AudioTFRecordsError):
 class WorkerDied(AudioTFRecordsError):
     """``WorkerDied(message[, traceback])``."""
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         return str(self.args[0])
 
 
@@ -224,7 +229,7 @@ class DamagedRecord(AudioTFRecordsError, ValueError):
     number of the example counts from the beginning of its split.
     """
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         path, offset, example, problem = self.args
         return (
             f"{path}: example {example}, at byte {offset}, cannot be read: {problem}. "
@@ -237,7 +242,7 @@ class VerificationError(AudioTFRecordsError):
 
     exit_status = 4
 
-    def _message(self) -> str:
+    def _message(self, flags: Mapping[str, str]) -> str:
         (problems,) = self.args
         return "\n".join(problems)
 
@@ -292,6 +297,24 @@ def shown(value: object, most: int = 1000) -> str:
             left += list(some)[:most]
     text = repr(value) if parts <= most else reprlib.repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def spelled(text: str, flags: Mapping[str, str]) -> str:
+    """Returns a text with the names of options spelled as the flags of a command.
+
+    Texts have the names in backticks: ``needs `sample_rate``` becomes ``needs
+    --sample-rate``, and ```tail` = pad`` becomes ``--tail pad``.
+    """
+    parts = text.split("`")
+    for at in range(1, len(parts) - 1, 2):
+        flag = flags.get(parts[at])
+        if flag is None:
+            parts[at] = f"`{parts[at]}`"
+        else:
+            parts[at] = flag
+            if parts[at + 1].startswith(" = "):
+                parts[at + 1] = parts[at + 1].removeprefix(" =")
+    return "".join(parts) if len(parts) % 2 else "`".join(parts)
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

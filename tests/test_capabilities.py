@@ -17,8 +17,9 @@ import scipy.signal
 import soundfile
 
 from beam_pipeline import Metadata, Recipe, open_records, record
-from beam_pipeline.cli.given_flags import given_options
-from beam_pipeline.cli.main import main, parse_flags
+from beam_pipeline.cli.commands import COMMANDS, Job
+from beam_pipeline.cli.main import main
+from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.recipe.options import RunOptions
 from tests.memory import forget_peak_memory, peak_memory_mib
 from tests.sounds import RATE, write_sound
@@ -83,10 +84,10 @@ def test_commands_are_accepted():
     commands = [words for row in ROWS for words in commands_in(row[1])]
     assert len(commands) > 70
     for words in commands:
-        args = parse_flags(words)
-        if args.command not in ("record", "plan") or args.recipe is not None:
+        args = parse_command(COMMANDS, words)
+        if not isinstance(args, Job) or args.recipe is not None:
             continue
-        options = given_options(args)
+        options = dict(args.options)
         of_the_run = set(RunOptions.__dataclass_fields__) & set(options)
         RunOptions(**{name: options.pop(name) for name in of_the_run})
         if not {"win_len", "win_seconds"} & set(options):

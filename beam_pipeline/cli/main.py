@@ -5,16 +5,14 @@ Each command imports what it needs when it runs, so ``--help`` prints at once.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from beam_pipeline.cli.flags import PROGRAM
+from beam_pipeline.cli.commands import COMMANDS, Convert
 from beam_pipeline.cli.messages import complain
-from beam_pipeline.cli.parser import make_parser
-from beam_pipeline.errors import AudioTFRecordsError, did_you_mean
+from beam_pipeline.cli.parser import PROGRAM, Command, parse_command
+from beam_pipeline.errors import AudioTFRecordsError
 
 
 def command() -> int:
@@ -38,23 +36,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     4       a data set does not verify, or a clip is in two splits
     ======  ====================================================
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    ours, beam_args = _split_at_dashes(arguments)
-    args = parse_flags(ours)
+    command: Command | None = None
     try:
-        return int(args.run(args, beam_args))
+        command = parse_command(COMMANDS, sys.argv[1:] if argv is None else argv)
+        return command.run()
     except AudioTFRecordsError as error:
-        if args.debug:
+        if command is not None and command.debug:
             raise
-        complain(str(error), args.flags)
+        complain(error.told({} if command is None else command.flags()))
         return error.exit_status
     except KeyboardInterrupt:
         what = (
             "Finished shards are kept: give the same command again to continue."
-            if args.command != "convert"
+            if not isinstance(command, Convert)
             else "Nothing is kept."
         )
-        if beam_args:
+        if command is not None and command.beam_args:
             what = (
                 f"The job may still run on its engine: `{PROGRAM} status` shows its "
                 "progress. Stop it there before you give the same command again."
@@ -65,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # nobody reads the output any more
         return 1
     except Exception as error:  # an unexpected error is one paragraph, too
-        if args.debug:
+        if command is not None and command.debug:
             raise
         import traceback
 
@@ -75,46 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{last.lineno}). --debug shows the traceback."
         )
         return 1
-
-
-def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in arguments:
-        return arguments, []
-    at = arguments.index("--")
-    return arguments[:at], arguments[at + 1 :]
-
-
-def parse_flags(arguments: list[str]) -> argparse.Namespace:
-    """Parses the arguments before ``--``; ends the process if they are wrong."""
-    parser, commands = make_parser(everything="--help-all" in arguments)
-    name = arguments[0] if arguments else ""
-    if name in commands:
-        # A misspelt flag explains why a required one is missing, so it comes first.
-        command = commands[name]
-        known = {*command.flags.values(), "--help", "--help-all"}
-        for word in arguments[1:]:
-            flag = word.partition("=")[0]
-            if re.fullmatch(r"--[a-z][a-z-]*", flag) and flag not in known:
-                command.parser.error(_explain_unknown(word, known))
-    elif close := did_you_mean(name, commands):
-        parser.error(f"no command {name}; did you mean {close}?")
-    args, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        command = commands[args.command]
-        command.parser.error(_explain_unknown(unknown[0], command.flags.values()))
-    return args
-
-
-def _explain_unknown(argument: str, known: Iterable[str]) -> str:
-    word = argument.split("=")[0]
-    if not word.startswith("-"):
-        return f"unexpected argument {word}"
-    close = did_you_mean(word, known, cutoff=0.75)
-    if close:
-        return f"no option {word}; did you mean {close}?"
-    if word.startswith("--"):
-        return f"no option {word}; options of Beam follow a lone --"
-    return f"no option {word}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the command line prints: errors and warnings, with options spelled as flags."""
+"""What the command line prints, so that no text commands the terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TextIO
 
-from beam_pipeline.cli.flags import PROGRAM
+from beam_pipeline.cli.parser import PROGRAM
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.text import hidden
 
@@ -35,13 +35,9 @@ def say(text: str, file: TextIO | None = None) -> None:
     print(printable(text), file=file)
 
 
-def complain(message: str, flags: Mapping[str, str] | None = None) -> None:
-    """Prints an error or a warning to standard error, after the program's name.
-
-    ``flags`` are those of the command, see :func:`as_flags`.
-    """
-    text = hidden(as_flags(message, flags or {}))
-    say(f"{PROGRAM}: {text}", file=sys.stderr)
+def complain(message: str) -> None:
+    """Prints an error or a warning to standard error, after the program's name."""
+    say(f"{PROGRAM}: {hidden(message)}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -60,22 +56,3 @@ def collected_warnings() -> Iterator[list[str]]:
 
         warnings.showwarning = collect  # type: ignore[assignment]
         yield collected
-
-
-def as_flags(message: str, flags: Mapping[str, str]) -> str:
-    """Returns a message with the names of a command's options spelled as flags.
-
-    Messages have names of options in backticks, or at their beginning:
-    ``win_len: needs `sample_rate``` becomes ``--win-len: needs --sample-rate``, and
-    ```tail` = pad`` becomes ``--tail pad``.
-    """
-
-    def replaced(found: re.Match[str]) -> str:
-        flag = flags.get(found[1])
-        return found[0] if flag is None else flag + (" " if found[2] else "")
-
-    start, colon, rest = message.partition(": ")
-    words = start.split(" ")
-    if colon and all(word in {*flags, "and", "or"} for word in words):
-        start = " ".join(flags.get(word, word) for word in words)
-    return re.sub(r"`(\w+)`( = )?", replaced, start + colon + rest)

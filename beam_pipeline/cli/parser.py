@@ -1,76 +1,122 @@
-"""The commands, and what each of them takes."""
+"""The parser of the command line, made of what commands declare.
+
+A command is a class of :mod:`.commands`. Its fields are its flags, with the types that
+check them; its docstring is its help.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any, NoReturn
+import inspect
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NoReturn
 
-from beam_pipeline import __version__
-from beam_pipeline.cli import commands as run
-from beam_pipeline.cli.flags import PROGRAM, Command
-from beam_pipeline.errors import RecipeError
+from beam_pipeline.errors import (
+    OptionError,
+    RecipeError,
+    did_you_mean,
+    spelled,
+)
 from beam_pipeline.parameters import (
-    Bytes,
+    Declared,
     Flag,
-    Names,
-    Text,
     ValueType,
-    WholeNumber,
-    comma_list,
+    attribute_texts,
+    parameter,
 )
-from beam_pipeline.recipe.fields import Shares, options_of, parse_shares
-from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.sections import (
-    Audio,
-    Augmentation,
-    Columns,
-    Events,
-    Features,
-    Labels,
-    Shards,
-    Splits,
-    Windows,
-)
-from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
+from beam_pipeline.recipe.fields import ByFeature, Option
 
-# What --help of record and plan shows; --help-all shows every option.
-FIRST_DAY = (
-    "input", "output", "recipe", "label_from", "classes", "splits", "group_by",
-    "stratify", "sample_rate", "channels", "win_len", "win_seconds", "hop_seconds",
-    "tail", "features", "copies", "augment", "max_rejected", "overwrite", "workers",
-)  # fmt: skip
-
-_OF_RUN = (
-    "How the job runs. These options do not change the data. Options of Beam follow a "
-    "lone --."
-)
-# The groups of --help, with the sections of the recipe in each.
-_GROUPS = {
-    "manifests": ((Columns,), "Columns of CSV, TSV, JSONL, Parquet and Avro files."),
-    "labels": ((Labels,), "The class of each clip."),
-    "events": ((Events,), "Labels with times: the classes of each window."),
-    "splits": (
-        (Splits,),
-        "At most one of --splits, --folds and --split-column. Without them there is "
-        "one split, records.",
-    ),
-    "audio": ((Audio,), ""),
-    "windows": (
-        (Windows, Augmentation),
-        "One of --win-len and --win-seconds is required.",
-    ),
-    "features": ((Features,), "What examples hold of their windows."),
-    "shards": (
-        (Shards,),
-        "At most one of --elements-per-file, --shard-bytes and --num-shards.",
-    ),
-}
-_FOLDER = "folder of a data set"
-_FOLDERS = f"{_FOLDER}; several that belong together are read as one"
-_ORIGINAL = "what the data set was recorded from, as for record"
+PROGRAM = "audio-tfrecords"
 
 
-class Parser(argparse.ArgumentParser):
+def argument(
+    metavar: str = "DIR", *, several: bool = False, required: bool = True
+) -> Any:
+    """Declares an argument that has no flag; several are a list."""
+    takes: dict[str, Any] = {"nargs": "+" if required else "*"} if several else {}
+    return parameter((), ValueType(), metavar=metavar, takes=takes, is_argument=True)
+
+
+def flag(
+    default: Any,
+    values: ValueType,
+    metavar: str = "",
+    *,
+    repeated: bool = False,
+    required: bool = False,
+    short: str | None = None,
+) -> Any:
+    """Declares a flag.
+
+    Parameters
+    ----------
+    default, values
+        See :func:`.parameters.parameter`.
+    repeated : bool
+        Whether it may be given several times; its value is a list.
+    short : str, optional
+        Another spelling than that of the field.
+    """
+    if isinstance(values, Flag):
+        takes: dict[str, Any] = {"action": "store_true"}
+    elif repeated:
+        takes = {"action": "append", "metavar": metavar}
+    else:
+        takes = _taken(values, metavar)
+    declared = ValueType() if repeated else values
+    return parameter(
+        default, declared, takes={**takes, "required": required}, flag=short
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(Declared):
+    """A command: its fields are its flags, and its docstring is its help.
+
+    Attributes
+    ----------
+    debug
+        Show the traceback of an error.
+    options : mapping
+        The options of ``groups`` that were given, by their names.
+    beam_args : sequence of str
+        Options of Beam, which follow a lone ``--``.
+    """
+
+    usage: ClassVar[str | None] = None
+    # Titles, with their descriptions and options.
+    groups: ClassVar[Sequence[tuple[str, str, Sequence[Option]]]] = ()
+    # What --help shows, if --help-all shows more.
+    first_day: ClassVar[Sequence[str]] = ()
+    takes_beam_args: ClassVar[bool] = False
+
+    debug: bool = flag(False, Flag())
+    options: Mapping[str, Any]
+    beam_args: Sequence[str] = ()
+
+    def run(self) -> int:
+        """Does what is asked for; returns the exit status."""
+        raise NotImplementedError
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.__name__.lower()
+
+    @classmethod
+    def flags(cls) -> dict[str, str]:
+        """Maps the name of each option, as Python has it, to its flag."""
+        flags = {
+            each.name: each.metadata["flag"] or "--" + each.name.replace("_", "-")
+            for each in fields(cls)
+            if "flag" in each.metadata
+        }
+        shared = (option for _, _, options in cls.groups for option in options)
+        return {**flags, **{option.name: option.flag for option in shared}}
+
+
+class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one paragraph, without the list of all flags."""
 
     def error(self, message: str) -> NoReturn:
@@ -79,542 +125,186 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(
-    everything: bool = True,
-) -> tuple[argparse.ArgumentParser, dict[str, Command]]:
-    """Returns the parser of all commands, and the commands by name.
+    commands: Sequence[type[Command]], everything: bool = True
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Returns the parser of all commands, and those of the commands by name.
 
     Parameters
     ----------
     everything : bool
-        Whether ``--help`` shows every option, and not only those of ``FIRST_DAY``.
+        Whether ``--help`` shows every option, and not only those of a first day.
     """
-    parser = Parser(
+    parser = _Parser(
         prog=PROGRAM,
         description="Records audio files as sharded GZIP TFRecords for training.",
         epilog=f"`{PROGRAM} COMMAND --help` explains a command. `plan` with the flags "
         "of `record` is a good start: it writes nothing.",
         allow_abbrev=False,
     )
+    from beam_pipeline import __version__
+
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(
+    below = parser.add_subparsers(
         title="commands", dest="command", required=True, metavar="COMMAND"
     )
-    made = [
-        _record(commands, everything),
-        _plan(commands, everything),
-        _convert(commands),
-        _show(commands),
-        _windows(commands),
-        _verify(commands),
-        _index(commands),
-        _audit(commands),
-        _report(commands),
-        _transforms(commands),
-        _status(commands),
-    ]
-    return parser, {command.name: command for command in made}
+    made = {each.name(): _add(below, each, everything) for each in commands}
+    return parser, made
 
 
-def _record(commands: Any, everything: bool) -> Command:
-    command = Command(
-        commands,
-        "record",
-        run.run_record,
-        "record audio as a data set",
-        "Records audio as a data set: cuts clips into windows, computes features, and "
-        "writes one example for each window. A run that was interrupted continues when "
-        "you give the same command again.",
-        "--input sounds/ --output records/ --win-seconds 1",
-        "--input sounds/ --output records/ --sample-rate 16000 --win-seconds 1 \\\n"
-        "    --splits train=.8,eval=.1,test=.1 --feature 'mel=log_mel(n_mels=64)'",
-        "--input clips.csv --output records/ --win-len 16000 \\\n"
-        "    --label-from species -- --runner=FlinkRunner --flink_master=host:8081",
-        usage="--input PATH --output DIR [OPTION ...] [-- ...]",
-        shown=FIRST_DAY,
-        everything=everything,
+def _add(
+    below: Any, command: type[Command], everything: bool
+) -> argparse.ArgumentParser:
+    """Adds the parser of a command."""
+    flags, texts = command.flags(), attribute_texts(command)
+    about, _, rest = inspect.cleandoc(command.__doc__ or "").partition("\n\nAttributes")
+    summary, _, description = about.partition("\n\n")
+    parser: argparse.ArgumentParser = below.add_parser(
+        command.name(),
+        usage=command.usage and f"{PROGRAM} {command.name()} {command.usage}",
+        help=summary[:1].lower() + summary[1:].rstrip("."),
+        description="\n\n".join(
+            textwrap.fill(" ".join(part.split()), 78)
+            for part in spelled(description, flags).split("\n\n")
+        ),
+        epilog="examples:\n"
+        + textwrap.indent(textwrap.dedent(rest.partition("::\n\n")[2]), "  "),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    _add_job(
-        command,
-        "folder of the data set: new, empty, or with an unfinished run, which is "
-        "continued",
-        needs_output=True,
-    )
-    command.option(
-        "report",
-        Text(),
-        "at the end, write a page that shows the data set, as `report` does",
-        "FILE",
-    )
-    return command
+    first_day = () if everything else command.first_day
+
+    def add(group: Any, name: str, text: str, **takes: Any) -> None:
+        is_shown = text and (not first_day or name in first_day)
+        help = spelled(text, flags).replace("%", "%%")
+        option = {"dest": name} if name in flags else {}
+        group.add_argument(
+            flags.get(name, name),
+            **option,
+            **takes,
+            help=help if is_shown else argparse.SUPPRESS,
+        )
+
+    more = "show every option, and exit" if command.first_day else argparse.SUPPRESS
+    parser.add_argument("--help-all", action="help", help=more)
+    for each in fields(command):
+        declared = each.metadata
+        if declared.get("is_argument"):
+            takes = {**declared["takes"], "metavar": declared["metavar"]}
+            add(parser, each.name, texts[each.name], **takes)
+        elif "flag" in declared:
+            text = texts.get(each.name, "")
+            if each.default not in (None, False, (), ""):
+                text += f" Default: {each.default}."
+            add(parser, each.name, text, default=argparse.SUPPRESS, **declared["takes"])
+    for title, about, options in command.groups:
+        group = parser.add_argument_group(
+            title, None if first_day else spelled(about, flags)
+        )
+        for option in options:
+            repeats = option.default in ({}, ())
+            is_flag = isinstance(option.values, Flag)
+            text = option.help
+            if isinstance(option.values, ByFeature) and option.values.choices_of_texts:
+                text += f" One of: {', '.join(option.values.choices_of_texts)}."
+            if option.default not in (None, "") and not (repeats or is_flag):
+                text += f" Default: {option.default}."
+            takes = _taken(option.values, option.metavar)
+            if is_flag:
+                takes = {"action": "store_true"}
+            elif repeats:
+                takes = {"action": "append", "metavar": option.metavar}
+            add(group, option.name, text, default=argparse.SUPPRESS, **takes)
+    parser.set_defaults(command_class=command)
+    return parser
 
 
-def _plan(commands: Any, everything: bool) -> Command:
-    command = Command(
-        commands,
-        "plan",
-        run.run_plan,
-        "show what record would do, from headers alone",
-        "Shows what record would do: splits, examples, classes, features, shards and "
-        "rejects. Reads headers only and writes nothing. Takes every option of record. "
-        "With --sample, it also says how many bytes and how much time that takes.",
-        "--input sounds/ --win-seconds 1",
-        "--input sounds/ --win-seconds 1 --splits train=.8,test=.2 --stratify",
-        "--input sounds/ --win-seconds 1 --sample 20",
-        usage="--input PATH [OPTION ...]",
-        shown=(*FIRST_DAY, "sample"),
-        everything=everything,
-    )
-    command.group("forecast", "Bytes after GZIP and time, from a random sample.")
-    command.option(
-        "sample",
-        WholeNumber(),
-        "make N random examples, with the windows of their clips that a worker holds "
-        "at once, as a run would; this decodes audio. Default: none",
-        "N",
-    )
-    _add_job(command, argparse.SUPPRESS)
-    return command
+def _taken(values: ValueType, metavar: str) -> dict[str, Any]:
+    """Returns how argparse reads one value: it parses and checks the text."""
+
+    def parse(text: str) -> Any:
+        try:
+            given = values.parse(text)
+            values.value("", values.json("", given))
+        except RecipeError as error:
+            _, problem, value = error.args
+            raise argparse.ArgumentTypeError(f"{problem}; got {value!r}") from error
+        return given
+
+    choices = getattr(values, "choices", None)
+    shown = "|".join(choices) if choices else metavar
+    return {"type": parse, "choices": choices, "metavar": shown}
 
 
-def _add_job(command: Command, output: str, *, needs_output: bool = False) -> None:
-    """Adds every option of ``record``: those of the recipe, and those of the run."""
-    command.group("inputs and output")
-    command.option(
-        "input",
-        Text(),
-        "a folder, a glob, an audio file, a manifest (CSV, TSV, JSONL, Parquet, Avro) "
-        "or a .txt file of paths, local, in gs:// or s3://, or on another file system "
-        "of Beam; SPLIT=PATH puts it into a split; may be repeated",
-        "PATH",
-        repeated=True,
-        required=True,
-    )
-    command.option(
-        "recipe",
-        Text(),
-        "read options from a YAML file or a data set, which also decides classes and "
-        "splits; flags override them",
-        "PATH",
-    )
-    command.option("output", Text(), output, "DIR", required=needs_output)
-    for title, (sections, description) in _GROUPS.items():
-        command.group(title, description)
-        for section in sections:
-            for option in options_of(section):
-                command.declared(option)
-    command.group("run", _OF_RUN)
-    for option in options_of(RunOptions):
-        command.declared(option)
+def parse_command(
+    commands: Sequence[type[Command]], arguments: Sequence[str]
+) -> Command:
+    """Parses arguments; ends the process if they are wrong.
+
+    Raises
+    ------
+    OptionError
+        If the arguments are well-formed, but contradict each other.
+    """
+    arguments = list(arguments)
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    ours, beam_args = arguments[:at], arguments[at + 1 :]
+    parser, parsers = make_parser(commands, everything="--help-all" in ours)
+    name = ours[0] if ours else ""
+    by_name = {command.name(): command for command in commands}
+    if name in by_name:
+        # A misspelt flag explains why a required one is missing, so it comes first.
+        known = {*by_name[name].flags().values(), "--help", "--help-all"}
+        for word in ours[1:]:
+            letters = word.partition("=")[0].removeprefix("--").replace("-", "")
+            is_flag = word.startswith("--") and letters.isalpha() and letters.islower()
+            if is_flag and word.partition("=")[0] not in known:
+                parsers[name].error(_explain_unknown(word, known))
+    elif close := did_you_mean(name, by_name):
+        parser.error(f"no command {name}; did you mean {close}?")
+    args, unknown = parser.parse_known_args(ours)
+    values = vars(args)
+    command = values.pop("command_class")
+    if unknown:
+        flags = command.flags().values()
+        parsers[values["command"]].error(_explain_unknown(unknown[0], flags))
+    if beam_args and not command.takes_beam_args:
+        raise OptionError(
+            command.name(), "takes no options of Beam", " ".join(beam_args)
+        )
+    own = {each.name for each in fields(command)}
+    shared = {o.name: o for _, _, options in command.groups for o in options}
+    options = {
+        name: by_feature(shared[name], value)
+        if isinstance(shared[name].values, ByFeature)
+        else value
+        for name, value in values.items()
+        if name in shared
+    }
+    held = {name: value for name, value in values.items() if name in own}
+    made: Command = command(options=options, beam_args=beam_args, **held)
+    return made
 
 
-def _convert(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "convert",
-        run.run_convert,
-        "rewrite TFRecords: other shards, splits or features",
-        "Rewrites a folder of TFRecords as a data set: a data set of record, or any "
-        "records of tf.train.Example or tf.train.SequenceExample, compressed with GZIP "
-        "or not at all. DIR stays as it is.",
-        "records/ smaller/ --features log_mel,target --num-shards 8",
-        "old/ records/ --dtypes data=float32 --splits train=.8,eval=.2",
-        usage="DIR [DIR ...] OUT [OPTION ...] [-- ...]",
-    )
-    command.argument(
-        "input_dir",
-        "folder of TFRecords; several data sets that belong together become one",
-        several=True,
-    )
-    command.argument(
-        "output_dir", "folder of the new data set: new or empty, and outside DIR", "OUT"
-    )
-
-    def add(name: str, values: ValueType, help: str, metavar: str = "") -> None:
-        command.option(name, values, help, metavar, argparse.SUPPRESS)
-
-    command.group("features")
-    add("features", NameList(), "features a,b that stay; default: all", "NAMES")
-    add(
-        "schema",
-        Text(),
-        "schema of TensorFlow Metadata, as text; default: schema.pbtxt in DIR, or else "
-        "the first examples show the features",
-        "FILE",
-    )
-    add(
-        "dtypes",
-        Dtypes(),
-        "dtypes of features; bytes with a numeric dtype become an array: data=float32",
-        "NAME=DTYPE,...",
-    )
-    add(
-        "classes",
-        NameList(),
-        "a longer list of classes, which begins with those of DIR",
-        "NAMES",
-    )
-    command.group("splits", "Default: the splits of DIR.")
-    add(
-        "splits",
-        ShareMap(),
-        "share of each new split, train=.8,eval=.2; a hash assigns examples",
-        "SHARES",
-    )
-    add(
-        "group_by",
-        Text(),
-        "examples with the same value go to one split; default: filepath, if examples "
-        "have it, otherwise each example goes by its place",
-        "FEATURE",
-    )
-    of_shards = {option.name: option for option in options_of(Shards)}
-    command.declared(of_shards["seed"])
-    command.group("shards", _GROUPS["shards"][1])
-    for name in ("elements_per_file", "shard_bytes", "num_shards"):
-        command.declared(of_shards[name])
-    add(
-        "multiple_of",
-        WholeNumber(),
-        "number of shards becomes a multiple of this; default: 1",
-        "N",
-    )
-    for name in ("member_bytes", "compression"):
-        command.declared(of_shards[name])
-    command.group("run", _OF_RUN)
-    for option in options_of(RunOptions):
-        if option.name in ("overwrite", "workers"):
-            command.declared(option)
-    return command
+def _explain_unknown(argument: str, known: Any) -> str:
+    word = argument.split("=")[0]
+    if not word.startswith("-"):
+        return f"unexpected argument {word}"
+    close = did_you_mean(word, known, cutoff=0.75)
+    if close:
+        return f"no option {word}; did you mean {close}?"
+    if word.startswith("--"):
+        return f"no option {word}; options of Beam follow a lone --"
+    return f"no option {word}"
 
 
-def _show(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "show",
-        run.run_show,
-        "print, draw or save examples",
-        "Prints a few examples that are spread evenly over a split, draws them, or "
-        "saves their sounds.",
-        "records/ -n 3",
-        "records/ --split test --plot examples.png",
-        "records/ -n 1 --text",
-        "records/ -n 5 --save-wav heard/",
-        "records/ --clip owl/night.wav --where 'start_s >= 60 and level_db > -40'",
-    )
-    command.argument("records", _FOLDER)
-    command.option("n", WholeNumber(), "how many; default: 3", "N", 3, flag="-n")
-    command.option(
-        "split",
-        Text(),
-        "which split, or several (fold0+fold2), all others (!fold1), or a part "
-        "(train[:10%]); default: train, or else the largest",
-        "SPLIT",
-    )
-    command.option(
-        "clip",
-        Text(),
-        "only windows of this file, by its path relative to its input",
-        "PATH",
-    )
-    command.option(
-        "where",
-        Text(),
-        "only windows that meet a condition on the columns of the table of windows, "
-        "such as \"class == 'owl' and start_s > 60\"",
-        "CONDITION",
-    )
-    command.option(
-        "text", Flag(), "print whole records as protobuf text; needs TensorFlow"
-    )
-    command.option(
-        "plot",
-        Text(),
-        "draw them into this picture: .png, .pdf, .svg ...; needs matplotlib",
-        "FILE",
-    )
-    command.option(
-        "save_wav",
-        Text(),
-        "write their samples into this folder, as WAV files with names of split, "
-        "number, clip and second",
-        "FOLDER",
-    )
-    command.option(
-        "input",
-        Text(),
-        "with --save-wav, if examples have no samples: what they were recorded from, "
-        "as for record; runs the recipe",
-        "PATH",
-        repeated=True,
-    )
-    return command
-
-
-def _windows(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "windows",
-        run.run_windows,
-        "list all windows: kept or left out, level, place",
-        "Sums up the windows of a data set: how many are kept, left out and why, the "
-        "hours of audio, and the levels, with which a threshold for --keep is chosen. "
-        "--csv lists each window: path, seconds, level, split, shard and position.",
-        "records/",
-        "records/ --csv > windows.csv",
-        "records/ --csv --where \"left_out == 'keep' and level_db > -45\"",
-    )
-    command.argument("records", _FOLDER)
-    command.option("csv", Flag(), "print a line for each window")
-    command.option("split", Text(), "with --csv: only this split", "NAME")
-    command.option(
-        "where",
-        Text(),
-        "with --csv: only windows that meet a condition on the columns",
-        "CONDITION",
-    )
-    command.option(
-        "sources",
-        Flag(),
-        "with --csv: also each window's first frame, frames, sample rate and channels "
-        "in its file, and the SHA-256 of the file if it was recorded",
-    )
-    return command
-
-
-def _verify(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "verify",
-        run.run_verify,
-        "compare a data set with its metadata; repair it",
-        "Compares every size, SHA-256, checksum and count with metadata.json. --deep "
-        "also parses every example, and compares it with the tables. Ends with status "
-        "4 if something differs.",
-        "records/",
-        "records/ --deep --input sounds/ --sample 500",
-        "records/ --repair",
-    )
-    command.argument("records", _FOLDERS, several=True)
-    command.option(
-        "deep",
-        Flag(),
-        "parse every example, and compare it with the tables of clips and windows",
-    )
-    command.option(
-        "input",
-        Text(),
-        f"with --deep: {_ORIGINAL}; runs its recipe, with the transforms of your own "
-        "that it names",
-        "PATH",
-        repeated=True,
-    )
-    command.option(
-        "sample",
-        WholeNumber(),
-        "with --deep and --input: decode so many windows again and compare them byte "
-        "for byte; default: 100",
-        "N",
-        100,
-    )
-    command.option(
-        "seed", WholeNumber(None), "chooses these windows; default: 0", "N", 0
-    )
-    command.option(
-        "repair",
-        Flag(),
-        "delete damaged shards, and let the same record command make them again",
-    )
-    return command
-
-
-def _index(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "index",
-        run.run_index,
-        "make the index that open_records needs",
-        "Reads every shard of a data set, and writes members.index, with which "
-        "open_records reads any example at once. Data sets of this version have it "
-        "already.",
-        "records/",
-    )
-    command.argument("records", _FOLDER)
-    return command
-
-
-def _audit(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "audit",
-        run.run_audit,
-        "find leaks between splits, and duplicates",
-        "Finds clips that have a file, a group or audio in common: leaks between "
-        "splits, and duplicates. Ends with status 4 if there is a leak.",
-        "records/",
-        "records/ --group-by speaker --json",
-        "records/ --input sounds/ --write-manifest sounds/clean.csv --drop-doubles",
-    )
-    command.argument("records", _FOLDERS, several=True)
-    command.option(
-        "group_by",
-        Text(),
-        "columns a,b of the data set's manifest that make a group; default: as "
-        "recorded",
-        "COLUMNS",
-    )
-    command.option("json", Flag(), "print each finding as a line of JSON")
-    command.option(
-        "write_manifest",
-        Text(),
-        "write a manifest, .csv or .parquet, with one group for all clips that are "
-        "alike; record it with --group-by group. Needs --input",
-        "FILE",
-    )
-    command.option(
-        "input", Text(), f"with --write-manifest: {_ORIGINAL}", "PATH", repeated=True
-    )
-    command.option(
-        "drop_doubles",
-        Flag(),
-        "with --write-manifest: keep only the first of clips with the same samples "
-        "and class",
-    )
-    return command
-
-
-def _report(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "report",
-        run.run_report,
-        "write a page that shows a data set, and lets you hear it",
-        "Writes one HTML file, which needs no network and no server: what the data set "
-        "is, what may be wrong with it, and examples of each class to listen to.",
-        "records/",
-        "records/ --output report.html --clips 200 --bytes 20MB",
-        "2026-11/ 2026-12/",
-    )
-    command.argument("records", _FOLDERS, several=True)
-    command.option(
-        "output",
-        Text(),
-        "the HTML file; default: the name of the data set, records-report.html",
-        "FILE",
-    )
-    command.option(
-        "clips",
-        WholeNumber(0),
-        "how many examples can be heard; five times as many are measured; default: "
-        f"{DEFAULT_CLIPS}",
-        "N",
-        DEFAULT_CLIPS,
-    )
-    command.option(
-        "bytes",
-        Bytes(0),
-        "about how large the file may become; default: 5MB",
-        "BYTES",
-        DEFAULT_BYTES,
-    )
-    command.option(
-        "seed", WholeNumber(None), "chooses the examples; default: 0", "N", 0
-    )
-    command.option(
-        "examples",
-        Text(),
-        "examples that come first, whatever the seed; repeatable",
-        "SPLIT:N,N",
-        [],
-        repeated=True,
-    )
-    command.option(
-        "input",
-        Text(),
-        f"{_ORIGINAL}, to decode windows again; needed only if the examples have no "
-        "samples",
-        "PATH",
-        repeated=True,
-    )
-    return command
-
-
-def _transforms(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "transforms",
-        run.run_transforms,
-        "list transforms: parameters, result and cost",
-        "Lists the steps for --feature, --stream, --keep, --augment and --windows-at, "
-        "with their parameters, and what they give and cost for one window.",
-        "",
-        "log_mel",
-        "'low_pass(cutoff_hz=1000)|mfcc' --win-len 16000",
-    )
-    command.argument(
-        "steps",
-        "a name, which also prints its documentation, or an expression; default: all "
-        "names",
-        "STEP",
-        several=True,
-        required=False,
-    )
-    command.option(
-        "win_len",
-        WholeNumber(),
-        "frames in the window; default: 16000",
-        "FRAMES",
-        16000,
-    )
-    command.option(
-        "sample_rate",
-        WholeNumber(),
-        "sample rate of the window; default: 16000",
-        "HZ",
-        16000,
-    )
-    return command
-
-
-def _status(commands: Any) -> Command:
-    command = Command(
-        commands,
-        "status",
-        run.run_status,
-        "show the progress of a run, from any machine",
-        "Shows the progress of a run, or its error, from any machine that can read the "
-        "run's folder.",
-        "records/",
-        "--watch gs://bucket/records",
-    )
-    command.argument("run_folder", "output folder or work folder of the run")
-    command.option("watch", Flag(), "show a progress bar until the run ends")
-    return command
-
-
-class NameList(Names):
-    """Names, as the list that ``convert`` takes."""
-
-    def parse(self, text: str) -> Any:
-        return comma_list(text)
-
-
-class ShareMap(Shares):
-    """Shares, as the mapping that ``convert`` takes."""
-
-    def parse(self, text: str) -> Any:
-        return parse_shares(text)
-
-
-class Dtypes(ValueType):
-    """Dtypes of features: ``data=float32,label=int32``."""
-
-    def parse(self, text: str) -> Any:
-        pairs = [part.rpartition("=") for part in comma_list(text)]
-        if not all(name and equals and dtype for name, equals, dtype in pairs):
-            return text
-        return {name: dtype for name, _, dtype in pairs}
-
-    def value(self, name: str, json: Any) -> Any:
-        if not isinstance(json, dict):
-            raise RecipeError(name, "must look like data=float32,label=int32", json)
-        return json
+def by_feature(option: Option, texts: Sequence[str]) -> dict[str, str]:
+    """Returns the texts after each ``NAME=``, by the names."""
+    named: dict[str, str] = {}
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise RecipeError(option.flag, f"must look like {option.metavar}", text)
+        if name in named:
+            raise RecipeError(option.flag, "is given twice for the same feature", name)
+        named[name] = rest
+    return named

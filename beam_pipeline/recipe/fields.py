@@ -226,6 +226,12 @@ class ByFeature(ValueType):
     texts: ValueType
     text_of: Callable[[str, Any], Any] = as_given
 
+    @property
+    def choices_of_texts(self) -> tuple[str, ...]:
+        """All allowed texts; empty if they cannot be listed."""
+        choices: tuple[str, ...] = getattr(self.texts, "choices", ())
+        return choices
+
     def json(self, name: str, given: Any) -> Any:
         if not isinstance(given, Mapping):
             raise RecipeError(name, f"must map names to {self.noun}", given)

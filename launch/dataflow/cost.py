@@ -24,11 +24,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from beam_pipeline.api import plan, record
-from beam_pipeline.cli.given_flags import given_options
-from beam_pipeline.cli.main import parse_flags
+from beam_pipeline.cli.commands import COMMANDS
+from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.inputs.listing import list_sources, survey
@@ -251,12 +251,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             help=f"{HELP[assumption.name]}; default: {assumption.default:g}",
         )
     ours, rest = parser.parse_known_args(argv)
-    args = parse_flags(["plan", *rest])
     try:
-        options = given_options(args)
+        args: Any = parse_command(COMMANDS, ["plan", *rest])
         with quiet_beam():
-            summary, _ = plan(args.input, recipe=args.recipe, **options)
-            recipe, _ = split_options(given_recipe(args.recipe), options)
+            summary, _ = plan(args.input, recipe=args.recipe, **args.options)
+            recipe, _ = split_options(given_recipe(args.recipe), args.options)
             speed = measure(args.input, recipe, SAMPLE_SECONDS)
     except AudioTFRecordsError as error:
         print(f"cost.py: {error}", file=sys.stderr)

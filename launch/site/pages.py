@@ -131,11 +131,12 @@ def included_page(name: str) -> str:
 
 def command_line_page() -> str:
     """Every command and its flags, from the parser, as ``--help`` has them."""
+    from beam_pipeline.cli.commands import COMMANDS
     from beam_pipeline.cli.parser import make_parser
 
-    parser, commands = make_parser()
+    parser, commands = make_parser(COMMANDS)
     parts = ["# Command line", f"{parser.description} {plain(parser.epilog)}"]
-    for name, command in ((n, c.parser) for n, c in commands.items()):
+    for name, command in commands.items():
         parts += [f"## {name}", plain(command.description)]
         # In one line, however wide the terminal is.
         parts += [fenced("text", " ".join(command.format_usage().split()))]

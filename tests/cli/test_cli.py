@@ -393,7 +393,7 @@ def test_a_recipe_from_a_file_and_from_a_data_set(
     places = ["--input", str(tmp_path / "in"), "--output", out]
     assert main(["record", *places, "--recipe", str(recipe)]) == 0
     made = Metadata.load(out).recipe
-    assert (made.shards.shard_bytes, made.audio.channels) == (1 << 20, 0)
+    assert (made.shard_bytes, made.channels) == (1 << 20, 0)
     recipe.write_text("win_len: 500\nshard_bytes: many\n")
     assert main(["plan", *places[:2], "--recipe", str(recipe)]) == 2
     assert_names(capsys.readouterr().err, "shard_bytes", "many")

@@ -75,7 +75,7 @@ def test_printed_times(seconds: float, of_s: float, text: str) -> None:
     ],
 )
 def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
-    plan = WindowPlan.of(Recipe(**options).windows, rate, 100)
+    plan = WindowPlan.of(Recipe(**options), rate, 100)
     assert (plan.length, plan.hop) == (length, hop)
 
 
@@ -105,14 +105,14 @@ def test_plan_of_a_recipe_is_in_frames(options, rate, length, hop):
 )
 def test_less_than_a_frame_is_refused(options, field, value, facts, tmp_path):
     with raises(RecipeError, field, value, naming=facts):
-        WindowPlan.of(Recipe(**options).windows, 8000, 100)
+        WindowPlan.of(Recipe(**options), 8000, 100)
     write_sound(tmp_path / "in" / "a" / "x.wav", 500, rate=8000)
     for run in (plan, partial(record, output=tmp_path / "out")):
         with raises(RecipeError, field, value, naming=facts):
             run(tmp_path / "in", **options)
     assert not (tmp_path / "out").exists()
     # At a higher rate the same seconds are enough.
-    WindowPlan.of(Recipe(**options).windows, 2_000_000_000, 100)
+    WindowPlan.of(Recipe(**options), 2_000_000_000, 100)
 
 
 def test_plan_of_a_recipe_has_its_other_options():

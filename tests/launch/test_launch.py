@@ -33,9 +33,9 @@ import yaml
 from packaging.requirements import Requirement
 
 from beam_pipeline import Metadata
-from beam_pipeline.cli import given_flags
 from beam_pipeline.cli import main as cli_main
-from beam_pipeline.cli import parser as cli_parser
+from beam_pipeline.cli.commands import COMMANDS
+from beam_pipeline.cli.parser import make_parser, parse_command
 from launch.dataflow import cost
 from launch.dataflow.main import OF_BEAM, RECOMMENDED, REPEATED, to_command
 from tests.fake_dataflow import Ending, run_staged
@@ -125,9 +125,9 @@ def test_submit_gives_the_recommended_options_and_passes_on_the_rest() -> None:
     )
     at = command.index("--")
     assert command[:4] == ["python3.11", "-m", "beam_pipeline", "record"]
-    args = cli_main.parse_flags(command[3:at])
+    args = parse_command(COMMANDS, command[3:at])
     assert args.input == ["gs://my-bucket/a b"]
-    assert args.features == ["m=log_mel(n_mels=8)|x()"]
+    assert args.options["features"] == {"m": "log_mel(n_mels=8)|x()"}
     options = known_options(command[at + 1 :])
     assert options["runner"] == "DataflowRunner"
     assert options["project"] == "my-project"
@@ -222,10 +222,10 @@ def declared_parameters() -> list[dict[str, Any]]:
 
 def record_flags() -> dict[str, argparse.Action]:
     """Every flag of ``record`` by its name."""
-    _, commands = cli_parser.make_parser()
+    _, commands = make_parser(COMMANDS)
     return {
         option.lstrip("-").replace("-", "_"): action
-        for option, action in commands["record"].parser._option_string_actions.items()
+        for option, action in commands["record"]._option_string_actions.items()
         if option.startswith("--")
     }
 
@@ -360,7 +360,7 @@ def test_a_parameter_takes_what_its_flag_takes(parameter: dict[str, Any]) -> Non
         needed = {"input": "gs://b/in", "output": "gs://b/out"}
         given = {**needed, name: value}
         command = to_command([f"--{n}={v}" for n, v in given.items()])
-        cli_main.parse_flags(command[: command.index("--")])
+        parse_command(COMMANDS, command[: command.index("--")])
     assert bad
     for value in bad:
         assert not re.fullmatch(regex, value), value
@@ -382,9 +382,9 @@ def test_the_template_s_launcher_gives_flags_and_options() -> None:
         ]
     )
     at = command.index("--")
-    args = cli_main.parse_flags(command[:at])
+    args = parse_command(COMMANDS, command[:at])
     assert args.input == ["gs://b/one", "gs://b/two"]
-    assert given_flags.given_options(args) == {
+    assert args.options == {
         "features": {"m": "log_mel(n_mels=8)|x()", "s": "identity()"},
         "random_starts": True,
         "win_seconds": 0.5,

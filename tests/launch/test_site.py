@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import beam_pipeline
+from beam_pipeline.cli.commands import COMMANDS
 from beam_pipeline.cli.parser import make_parser
 from launch.site import check, pages
 
@@ -84,10 +85,10 @@ def test_the_reference_has_every_flag() -> None:
     sections = dict(
         part.split("\n", 1) for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     )
-    _, commands = make_parser()
+    _, commands = make_parser(COMMANDS)
     assert list(sections) == list(commands)
     for name, command in commands.items():
-        for option, action in command.parser._option_string_actions.items():
+        for option, action in command._option_string_actions.items():
             shown = re.search(rf"^\| `.*{option}\b.*` \|", sections[name], re.MULTILINE)
             assert bool(shown) == (action.help != "==SUPPRESS=="), (name, option)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from beam_pipeline.cli.given_flags import given_options
-from beam_pipeline.cli.main import parse_flags
+from beam_pipeline.cli.commands import COMMANDS
+from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.errors import RecipeError
 from tests.raising import assert_names, raises
 
@@ -21,7 +21,7 @@ from tests.raising import assert_names, raises
 )
 def test_a_misspelt_flag_is_named_before_a_missing_one(words, facts, capsys):
     with pytest.raises(SystemExit) as ended:
-        parse_flags(words.split())
+        parse_command(COMMANDS, words.split())
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert_names(error, *facts)
@@ -31,7 +31,7 @@ def test_a_misspelt_flag_is_named_before_a_missing_one(words, facts, capsys):
 
 def test_values_may_look_like_anything(tmp_path):
     words = ["plan", "--input", "a--b", "--label-from", "(--x)", "--seed", "-3"]
-    options = given_options(parse_flags(words))
+    options = parse_command(COMMANDS, words).options
     assert options == {"label_from": "(--x)", "seed": -3}
 
 
@@ -47,7 +47,7 @@ def test_texts_by_feature():
         "--encoding",
         "c=",
     ]
-    options = given_options(parse_flags(words))
+    options = parse_command(COMMANDS, words).options
     assert options == {"encodings": {"a": "png", "b": "a=b", "c": ""}}
 
 
@@ -64,4 +64,4 @@ def test_texts_by_feature():
 def test_texts_that_name_no_feature(option, texts, facts):
     words = ["plan", "--input", "x", *(f"--{option}={text}" for text in texts)]
     with raises(RecipeError, f"--{option}", naming=facts):
-        given_options(parse_flags(words))
+        parse_command(COMMANDS, words).options
