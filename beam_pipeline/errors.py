@@ -82,7 +82,9 @@ class OptionError(AudioTFRecordsError, ValueError):
 
     def _message(self, flags: Mapping[str, str]) -> str:
         option, problem, *value = self.args
-        named = " ".join(flags.get(word, word) for word in str(option).split(" "))
+        named, words = str(option), str(option).split(" ")
+        if all(word in flags or word in ("and", "or") for word in words):
+            named = " ".join(flags.get(word, word) for word in words)
         got = f"; got {shown(value[0])}" if value else ""
         return f"{named}: {spelled(problem, flags)}{got}"
 
