@@ -70,7 +70,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.pages import Pages
 from beam_pipeline.storage.spilled import SortedValues
-from beam_pipeline.write.observations import Observations
+from beam_pipeline.write.shard import Observations
 
 
 def finish_job(

@@ -34,7 +34,6 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.corpus import CorpusCount, format_of
 from beam_pipeline.plan.poison_clips import PROBE, read_poison_clips
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import Buckets, PlacedClips, ShardWork, cut_tasks
@@ -46,7 +45,7 @@ from beam_pipeline.plan.splits import (
     is_balanced,
     tally_groups,
 )
-from beam_pipeline.plan.summary import PlanSummary, PlanTally
+from beam_pipeline.plan.summary import CorpusCount, PlanSummary, PlanTally, format_of
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import (

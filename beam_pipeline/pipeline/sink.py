@@ -171,7 +171,8 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         if self._draft is None:
             name = shard.name.replace("/", ".")
             path = new_draft(f"{name}-", self.suffix, self.work_folder)
-            self._draft = ShardDraft(shard, path, self.runner)
+            example_format = block.slot.example_format
+            self._draft = ShardDraft(shard, example_format, path, self.runner)
         with keeping_verdict(self.work_folder):
             self._draft.write(block)
         if self._draft.is_complete:

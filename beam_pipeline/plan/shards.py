@@ -101,7 +101,7 @@ class ShardInfo(NamedTuple):
     """A written shard.
 
     ``examples`` is the planned number less the lost examples and the ``left_out`` ones.
-    ``seen`` is the state of a :class:`beam_pipeline.write.observations.Observations`,
+    ``seen`` is the state of a :class:`beam_pipeline.write.shard.Observations`,
     ``members`` and ``windows`` are the texts of
     :class:`beam_pipeline.storage.gzip_members.Members` and
     :class:`beam_pipeline.write.window_rows.WindowRows`. ``clips`` is the
@@ -162,7 +162,7 @@ class ShardLayout:
             The length of a typical serialised example. ``shard_bytes`` divided by it is
             the number of examples in a shard.
         longest_walk : int
-            See :func:`beam_pipeline.plan.corpus.longest_walk`.
+            See :func:`beam_pipeline.plan.summary.longest_walk`.
         """
         total = min(examples, recipe.num_elems or examples)
         per_member = 1

@@ -57,7 +57,6 @@ from beam_pipeline.inputs.own_manifest import FILE_SHA256
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.corpus import longest_walk
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import (
     Segment,
@@ -66,6 +65,7 @@ from beam_pipeline.plan.segments import (
     narrow_events,
 )
 from beam_pipeline.plan.shards import Shard, ShardLayout, lay_out
+from beam_pipeline.plan.summary import longest_walk
 from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
 from beam_pipeline.read.records import open_records
 from beam_pipeline.recipe.options import allowed_rejects

@@ -186,7 +186,7 @@ def _measure(
         # What a process needs once, such as tables of a filter.
         first = _one_shard(segments[:1], work)
         write_shard(first, job.inputs, job.recipe, path, poison_clips)
-        draft = ShardDraft(shard, path)
+        draft = ShardDraft(shard, work.example_format, path)
         began = time.perf_counter()
         for block in encode_shard(work, job.inputs, job.recipe, poison_clips):
             draft.write(block)

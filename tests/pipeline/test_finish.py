@@ -37,7 +37,7 @@ from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.gzip_members import Members
 from beam_pipeline.storage.pages import PageWriter
-from beam_pipeline.write.observations import Observations
+from beam_pipeline.write.shard import Observations
 from beam_pipeline.write.statistics import DataStatistics
 from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import assert_names, names, raises

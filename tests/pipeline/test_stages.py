@@ -120,38 +120,13 @@ def test_probing_gives_clips_and_rejects(tmp_path):
     rows = [SourceRow(i, 0, f"{name}.wav", "a") for i, name in enumerate(names)]
     rows.append(SourceRow(8, 0, "good.wav", None, "has no class"))
     recipe = Recipe(win_len=100)
-    example_format = ("WAV", "PCM_16", RATE)
-    good, fits = ((tmp_path / f"{n}.wav").stat().st_mtime_ns for n in ("good", "fits"))
     clips = [
-        Clip(
-            0,
-            0,
-            "good.wav",
-            "a",
-            "records",
-            1050,
-            RATE,
-            2,
-            *example_format,
-            1050,
-            10,
-            good,
-        ),
-        Clip(
-            2,
-            0,
-            "fits.wav",
-            "a",
-            "records",
-            100,
-            RATE,
-            1,
-            *example_format,
-            100,
-            1,
-            fits,
-        ),
-    ]
+        Clip(row, 0, name, "a", "records", frames, RATE, channels, "WAV", "PCM_16", RATE,
+             frames, frames // 100, (tmp_path / name).stat().st_mtime_ns)
+        for row, name, frames, channels in [
+            (0, "good.wav", 1050, 2), (2, "fits.wav", 100, 1),
+        ]
+    ]  # fmt: skip
     rejects = [
         (1, "short.wav", "probe", "ShortClip"),
         (3, "truncated.wav", "probe", "TruncatedAudio"),

@@ -15,7 +15,6 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan import segments
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.corpus import CorpusCount
 from beam_pipeline.plan.segments import (
     BUCKET_BITS,
     ROWS_PER_LISTED_BUCKET,
@@ -28,7 +27,7 @@ from beam_pipeline.plan.segments import (
     order_key,
 )
 from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, Shard, ShardLayout, lay_out
-from beam_pipeline.plan.summary import PlanTally
+from beam_pipeline.plan.summary import CorpusCount, PlanTally
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch
 

@@ -6,7 +6,7 @@ import pytest
 from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.write.observations import without_padding
+from beam_pipeline.write.shard import without_padding
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus
 

@@ -21,11 +21,11 @@ from beam_pipeline.storage.tfrecord import (
 from beam_pipeline.write.shard import ShardDraft, mixed_order
 from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import raises
-from tests.shards import blocks_of, record_at
+from tests.shards import FORMAT, blocks_of, record_at
 
 
 def write(blocks, path):
-    draft = ShardDraft(blocks[0].slot.shard, str(path))
+    draft = ShardDraft(blocks[0].slot.shard, FORMAT, str(path))
     for block in blocks:
         draft.write(block)
     return draft.close(path.name)
@@ -122,7 +122,7 @@ def test_only_a_whole_shard_is_written(tmp_path, changed, facts, mix_seed):
     shard = SHARD._replace(mix_seed=mix_seed)
     blocks = blocks_of(shard, (4, 8), lost={4})
     write(blocks, tmp_path / "good.tfrecord")
-    draft = ShardDraft(shard, str(tmp_path / "bad.tfrecord"), "AnyRunner")
+    draft = ShardDraft(shard, FORMAT, str(tmp_path / "bad.tfrecord"), "AnyRunner")
     with raises(IncompleteRun, naming=["AnyRunner", shard.name, *facts]):
         for block in changed(blocks):
             draft.write(block)
