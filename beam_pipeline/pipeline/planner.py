@@ -139,12 +139,11 @@ def make_plan(
 
     The order of the pages does not matter. If the folder has a plan, nothing is made.
     """
-    found = find_plan(folder)
-    if found is None:
-        with keeping_verdict(job.work_folder):
-            plan = _plan(sorted(pages), listing, job, folder)
-            found = publish(plan, folder)
-    return announce_plan(found.summary, job.work_folder)
+    with keeping_verdict(job.work_folder):
+        if not files.exists(files.join(folder, PLAN)):
+            publish(_plan(sorted(pages), listing, job, folder), folder)
+        summary = read_plan(folder).summary
+    return announce_plan(summary, job.work_folder)
 
 
 def _plan(
@@ -238,25 +237,10 @@ def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
     return moves, Buckets(recipe, assigned)
 
 
-def publish(plan: PublishedPlan, folder: str) -> PublishedPlan:
-    """Writes the file that makes a plan valid; returns the plan that is valid.
-
-    That is the plan of another worker, if it published first.
-    """
-    path = files.join(folder, PLAN)
-    if files.create(path, pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)):
-        return plan
-    return read_plan(folder)
-
-
-def find_plan(folder: str) -> PublishedPlan | None:
-    """Returns the plan of a folder; None if none is published there."""
-    try:
-        content = files.read_bytes(files.join(folder, PLAN))
-    except FileNotFoundError:
-        return None
-    plan: PublishedPlan = pickle.loads(content)
-    return plan
+def publish(plan: PublishedPlan, folder: str) -> None:
+    """Writes the file that makes a plan valid, unless another worker was faster."""
+    content = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
+    files.create(files.join(folder, PLAN), content)
 
 
 def read_plan(folder: str) -> PublishedPlan:
@@ -267,13 +251,15 @@ def read_plan(folder: str) -> PublishedPlan:
     IncompleteRun
         If there is none, because somebody has deleted it.
     """
-    found = find_plan(folder)
-    if found is None:
+    try:
+        content = files.read_bytes(files.join(folder, PLAN))
+    except FileNotFoundError:
         raise IncompleteRun(
             f"The plan in {folder} was deleted while a run used it. Wait until no "
             "other run writes there. Then give the same command again to continue."
-        )
-    return found
+        ) from None
+    plan: PublishedPlan = pickle.loads(content)
+    return plan
 
 
 def planned_work(first: int, folder: str, step: int = 1) -> Iterator[ShardWork]:

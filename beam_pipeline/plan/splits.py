@@ -88,53 +88,46 @@ def tally_groups(blocks: Iterable[Iterable[Clip]], recipe: Recipe) -> GroupTally
     count.
     """
     splitter = hash_splitter(recipe)
-    splits = range(len(splitter.names))
-    numbers = {EVERYTHING: 0}
-    examples: dict[int, list[int]] = {}
-    groups: dict[int, list[int]] = {}
+    none = [0 for _ in splitter.names]
+    examples: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     movable: dict[int, Mapping[str, int]] = {}
-    with closing(SortedValues(_in_sqlite, _counts(blocks, numbers, recipe))) as kept:
-        names = list(numbers)
-        for key, rows in groupby(kept, key=itemgetter(0)):
+    with closing(SortedValues(_in_sqlite, _counts(blocks, recipe))) as kept:
+        for key, clips in groupby(kept, key=itemgetter(0)):
             split = splitter.names.index(splitter.split_of(key))
-            sums = Counter[int]()
-            for _, number, count in rows:
-                sums[number] += count
-            counted = sorted(sums.items())
+            sums = Counter[str]()
+            for _, labels, windows in clips:
+                for name in (EVERYTHING, *labels):
+                    sums[name] += windows
             is_movable = False
-            for number, count in counted:
-                examples.setdefault(number, [0 for _ in splits])[split] += count
-                before = groups.setdefault(number, [0 for _ in splits])
+            for name, count in sums.items():
+                examples.setdefault(name, none.copy())[split] += count
+                before = groups.setdefault(name, none.copy())
                 is_movable |= before[split] < MOVABLE
                 before[split] += 1
             if is_movable:
-                movable[key] = {names[number]: n for number, n in counted}
-    return GroupTally({names[k]: counts for k, counts in examples.items()}, movable)
+                movable[key] = dict(sums)
+    return GroupTally(examples, movable)
 
 
-def _in_sqlite(count: tuple[int, int, int]) -> tuple[int]:
+def _in_sqlite(count: tuple[int, Sequence[str], int]) -> tuple[int]:
     """Returns the key of a group as SQLite has whole numbers: with a sign."""
     return (count[0] - (1 << 63),)
 
 
 def _counts(
-    blocks: Iterable[Iterable[Clip]], numbers: dict[str, int], recipe: Recipe
-) -> Iterator[tuple[int, int, int]]:
-    """Yields (group, class, windows) of clips; ``numbers`` gets the new classes."""
+    blocks: Iterable[Iterable[Clip]], recipe: Recipe
+) -> Iterator[tuple[int, Sequence[str], int]]:
+    """Yields (group, classes that count, windows) of each clip that has windows."""
     by_class, separator = recipe.stratify, recipe.label_separator
-    seed, copies = recipe.seed, recipe.copies
     for clip in chain.from_iterable(blocks):
         if not clip.examples:
             continue
-        key = group_key(seed, clip.group)
-        windows = clip.examples // (1 + copies_in(copies, clip.split))
-        yield key, numbers[EVERYTHING], windows
-        if by_class and clip.label:
-            labels = [clip.label]
-            if separator is not None:
-                labels = label_parts(clip.label, separator)
-            for label in labels:
-                yield key, numbers.setdefault(label, len(numbers)), windows
+        labels: Sequence[str] = (clip.label,) if by_class and clip.label else ()
+        if labels and separator is not None:
+            labels = label_parts(labels[0], separator)
+        windows = clip.examples // (1 + copies_in(recipe.copies, clip.split))
+        yield group_key(recipe.seed, clip.group), labels, windows
 
 
 def hash_splitter(recipe: Recipe) -> Splitter:
