@@ -158,11 +158,6 @@ class Written(NamedTuple):
     rejects: beam.PCollection  # Reject
 
 
-def _rejected(reject: Reject) -> TaggedOutput:
-    _counter(f"rejected_{reject.error}").inc()
-    return TaggedOutput(REJECTS, reject)
-
-
 @with_input_types(ShardWork)
 @with_output_types(ShardWork, finished=ShardInfo)
 @dataclass(eq=False)
@@ -234,7 +229,8 @@ class EncodeExamples(beam.DoFn):  # type: ignore[misc]
     def process(self, block: FeatureBlock) -> Iterator[Any]:
         encoded = self._encoder.encode(block)
         if encoded.reject is not None:
-            yield _rejected(encoded.reject)
+            _counter(f"rejected_{encoded.reject.error}").inc()
+            yield TaggedOutput(REJECTS, encoded.reject)
         else:
             _count(encoded)
         # To write a shard may take long, and is not the work of a clip.

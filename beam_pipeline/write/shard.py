@@ -310,7 +310,11 @@ def _kept(block: EncodedBlock) -> list[int]:
 
 @dataclass
 class Observations:
-    """Counts of left-out examples, and statistics of the others.
+    """What the metadata say of examples: counts of left-out ones, statistics of others.
+
+    Each shard has its own; their state is JSON values in the receipt of the shard. At
+    the end of a run they merge in the order of shards, so the metadata do not depend on
+    who wrote which shard, and when.
 
     Attributes
     ----------
