@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,6 @@ from beam_pipeline.dataset.skip_recorded import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
-from beam_pipeline.inputs.sources import Input
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
@@ -173,17 +172,6 @@ def _asked(
     return input, *split_options(given_recipe(recipe), given)
 
 
-def _skipped(
-    run: RunOptions, recipe: Recipe, inputs: Sequence[Input]
-) -> tuple[str, ...]:
-    """Returns the folders of the data sets whose clips a run leaves out."""
-    given = run.skip_recorded
-    paths = [given] if isinstance(given, str | os.PathLike) else given
-    folders = tuple(files.absolute(os.fspath(path)) for path in paths)
-    check_skipped(folders, recipe, inputs)
-    return folders
-
-
 @contextmanager
 def _job(
     input: Source,
@@ -202,6 +190,10 @@ def _job(
     with resolved(input, recipe) as inputs:
         check_can_start(run.workers, run.time_limit)
         check_transforms(recipe, inputs, run.time_limit)
+        given = run.skip_recorded
+        paths = [given] if isinstance(given, str | os.PathLike) else given
+        skipped = tuple(files.absolute(os.fspath(path)) for path in paths)
+        check_skipped(skipped, recipe, inputs)
         if work is None:
             if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
                 raise InputError(f"`output` must be a folder; got {output!r}.")
@@ -215,7 +207,7 @@ def _job(
             work,
             recipe,
             str(run.max_rejected),
-            skip_recorded=_skipped(run, recipe, inputs),
+            skip_recorded=skipped,
             allow_unreadable=run.allow_unreadable,
         )
 
