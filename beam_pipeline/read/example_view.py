@@ -155,15 +155,15 @@ def _rate_of(
             break
     if recipe is None or rate is None:
         return rate
+    from beam_pipeline.transforms.base import rate_after, steps_of
+    from beam_pipeline.transforms.steps import names_own_code, parse_transform
+
     expression = recipe.features.get(name, "identity()")
-    if ":" in expression:  # the user's own code, which is not run for a drawing
+    if names_own_code(expression):  # it is not run for a drawing
         if recipe.windows_are_clips:
             return None
         same = WindowPlan.of(recipe, rate, 0).length == example[name].shape[-1]
         return rate if same else None
-    from beam_pipeline.transforms.base import rate_after, steps_of
-    from beam_pipeline.transforms.steps import parse_transform
-
     steps = steps_of(parse_transform(expression))
     return reduce(lambda hz, step: rate_after(step, hz), steps, rate)
 

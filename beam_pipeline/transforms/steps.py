@@ -392,6 +392,11 @@ def split_steps(expression: str, kind: Kind) -> list[Named]:
         ) from error
 
 
+def names_own_code(expression: str) -> bool:
+    """Whether a transform has steps that are not of this package; runs none of them."""
+    return any("." in step.name for step in split_steps(expression, TRANSFORM))
+
+
 def _named(node: ast.expr) -> Named:
     """A step: ``name``, ``package.module.name``, either of them called or hashed."""
     arguments = None

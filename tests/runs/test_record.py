@@ -741,7 +741,7 @@ def test_a_changed_transform_does_not_continue_what_it_was(
         "from tests.sounds import die\ndef f(windows):\n    return die(windows)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
-    options = {"win_len": 500, "features": {"x": "gains_of_mine:f"}, "workers": 2}
+    options = {"win_len": 500, "features": {"x": "gains_of_mine.f"}, "workers": 2}
     options["num_shards"] = 4
     places = corpus, out
     with pytest.raises(WorkerDied):
@@ -1085,7 +1085,7 @@ class TestTheSameCommandAgain:
         code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")
         monkeypatch.syspath_prepend(str(tmp_path / "code"))
         places = corpus, out
-        options = {"win_len": 500, "features": {"x": "peaks_of_mine:f"}}
+        options = {"win_len": 500, "features": {"x": "peaks_of_mine.f"}}
         record(*places, **options)
         self.again(*places, **options)
         code.write_text(code.read_text() + "\n# otherwise\n")
