@@ -48,7 +48,7 @@ HOMES = {
     "[read.original_records] elements.tensors elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.spec] [read.batches] [read.show]",
-    "fastavro": "[inputs.avro]",
+    "fastavro": "[inputs.tables]",
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
     "soundfile": "audio.decoder [examples.flac_signal] [read.example_view] [read.show]",

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import record
-from beam_pipeline.inputs.column_types import ColumnType, column_types
+from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.read.audit import audit, describe_overlaps, read_clips
 from beam_pipeline.storage import files

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_pipeline.cli.messages import collected_warnings, complain, say
-from beam_pipeline.cli.parser import PROGRAM, Command, argument, flag
+from beam_pipeline.cli.parser import PROGRAM, Command, argument
 from beam_pipeline.dataset.progress import watch_bar, watch_lines
 from beam_pipeline.errors import OptionError, RecipeError, TooManyRejected, spelled
 from beam_pipeline.parameters import (
@@ -29,7 +29,7 @@ from beam_pipeline.parameters import (
     WholeNumber,
     comma_list,
 )
-from beam_pipeline.recipe.fields import Shares, options_of
+from beam_pipeline.recipe.fields import Shares, option, options_of
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.sections import (
     Audio,
@@ -64,8 +64,8 @@ _ONE_SIZE = "At most one of `elements_per_file`, `shard_bytes` and `num_shards`.
 
 def _given(*sections: type) -> list[Any]:
     """Returns the options of sections that flags give."""
-    found = (option for section in sections for option in options_of(section))
-    return [option for option in found if not option.is_carried]
+    found = (each for section in sections for each in options_of(section))
+    return [each for each in found if not each.is_carried]
 
 
 # What record and plan share: titles, descriptions and options.
@@ -132,8 +132,8 @@ class Job(Command):
     groups = _OF_JOB
     first_day: ClassVar[Sequence[str]] = FIRST_DAY
 
-    input: list[str] = flag((), Text(), "PATH", repeated=True, required=True)
-    recipe: str | None = flag(None, Text(), "PATH")
+    input: list[str] = option((), ValueType(), "PATH", repeats=True, required=True)
+    recipe: str | None = option(None, Text(), "PATH")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +167,8 @@ class Record(Job):
     usage = "--input PATH --output DIR [OPTION ...] [-- ...]"
     takes_beam_args = True
 
-    output: str = flag("", Text(), "DIR", required=True)
-    report: str | None = flag(None, Text(), "FILE")
+    output: str = option("", Text(), "DIR", required=True)
+    report: str | None = option(None, Text(), "FILE")
 
     def run(self) -> int:
         from beam_pipeline.api import record, write_template
@@ -262,8 +262,8 @@ class Plan(Job):
     first_day = (*FIRST_DAY, "sample")
     takes_beam_args = True
 
-    output: str | None = flag(None, Text(), "DIR")  # a command of record becomes one
-    sample: int | None = flag(None, WholeNumber(), "N")
+    output: str | None = option(None, Text(), "DIR")  # a command of record becomes one
+    sample: int | None = option(None, WholeNumber(), "N")
 
     def run(self) -> int:
         from beam_pipeline.api import plan
@@ -354,13 +354,13 @@ class Convert(Command):
 
     input_dir: list[str] = argument(several=True)
     output_dir: str = argument("OUT")
-    features: tuple[str, ...] | None = flag(None, Names(), "NAMES")
-    schema: str | None = flag(None, Text(), "FILE")
-    dtypes: Mapping[str, str] | None = flag(None, Dtypes(), "NAME=DTYPE,...")
-    classes: tuple[str, ...] | None = flag(None, Names(), "NAMES")
-    splits: Mapping[str, float] | None = flag(None, Shares(), "SHARES")
-    group_by: str | None = flag(None, Text(), "FEATURE")
-    multiple_of: int | None = flag(None, WholeNumber(), "N")
+    features: tuple[str, ...] | None = option(None, Names(), "NAMES")
+    schema: str | None = option(None, Text(), "FILE")
+    dtypes: Mapping[str, str] | None = option(None, Dtypes(), "NAME=DTYPE,...")
+    classes: tuple[str, ...] | None = option(None, Names(), "NAMES")
+    splits: Mapping[str, float] | None = option(None, Shares(), "SHARES")
+    group_by: str | None = option(None, Text(), "FEATURE")
+    multiple_of: int | None = option(None, WholeNumber(), "N")
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_metadata
@@ -436,14 +436,14 @@ class Show(Command):
     """
 
     records: str = argument()
-    n: int = flag(3, WholeNumber(), "N", short="-n")
-    split: str | None = flag(None, Text(), "SPLIT")
-    clip: str | None = flag(None, Text(), "PATH")
-    where: str | None = flag(None, Text(), "CONDITION")
-    text: bool = flag(False, Flag())
-    plot: str | None = flag(None, Text(), "FILE")
-    save_wav: str | None = flag(None, Text(), "FOLDER")
-    input: list[str] | None = flag(None, Text(), "PATH", repeated=True)
+    n: int = option(3, WholeNumber(), "N", short="-n")
+    split: str | None = option(None, Text(), "SPLIT")
+    clip: str | None = option(None, Text(), "PATH")
+    where: str | None = option(None, Text(), "CONDITION")
+    text: bool = option(False, Flag())
+    plot: str | None = option(None, Text(), "FILE")
+    save_wav: str | None = option(None, Text(), "FOLDER")
+    input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
 
     def run(self) -> int:
         from beam_pipeline.dataset.metadata import Metadata
@@ -545,10 +545,10 @@ class ListWindows(Command):
     """
 
     records: str = argument()
-    csv: bool = flag(False, Flag())
-    split: str | None = flag(None, Text(), "NAME")
-    where: str | None = flag(None, Text(), "CONDITION")
-    sources: bool = flag(False, Flag())
+    csv: bool = option(False, Flag())
+    split: str | None = option(None, Text(), "NAME")
+    where: str | None = option(None, Text(), "CONDITION")
+    sources: bool = option(False, Flag())
 
     @classmethod
     def name(cls) -> str:
@@ -596,7 +596,7 @@ class Verify(Command):
         With `deep` and `input`: decode so many windows again and compare them byte for
         byte.
     seed
-        Chooses these windows. Default: 0.
+        Chooses these windows.
     repair
         Delete damaged shards, and let the same record command make them again.
 
@@ -610,11 +610,11 @@ class Verify(Command):
     """
 
     records: list[str] = argument(several=True)
-    deep: bool = flag(False, Flag())
-    input: list[str] | None = flag(None, Text(), "PATH", repeated=True)
-    sample: int = flag(100, WholeNumber(), "N")
-    seed: int = flag(0, WholeNumber(None), "N")
-    repair: bool = flag(False, Flag())
+    deep: bool = option(False, Flag())
+    input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
+    sample: int = option(100, WholeNumber(), "N")
+    seed: int = option(0, WholeNumber(None), "N")
+    repair: bool = option(False, Flag())
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import counted
@@ -742,11 +742,11 @@ class Audit(Command):
     """
 
     records: list[str] = argument(several=True)
-    group_by: str | None = flag(None, Text(), "COLUMNS")
-    json: bool = flag(False, Flag())
-    write_manifest: str | None = flag(None, Text(), "FILE")
-    input: list[str] | None = flag(None, Text(), "PATH", repeated=True)
-    drop_doubles: bool = flag(False, Flag())
+    group_by: str | None = option(None, Text(), "COLUMNS")
+    json: bool = option(False, Flag())
+    write_manifest: str | None = option(None, Text(), "FILE")
+    input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
+    drop_doubles: bool = option(False, Flag())
 
     def run(self) -> int:
         from beam_pipeline.errors import VerificationError
@@ -801,7 +801,7 @@ class Report(Command):
     bytes
         About how large the file may become. Default: 5MB.
     seed
-        Chooses the examples. Default: 0.
+        Chooses the examples.
     examples
         Examples that come first, whatever the seed; repeatable.
     input
@@ -818,12 +818,12 @@ class Report(Command):
     """
 
     records: list[str] = argument(several=True)
-    output: str | None = flag(None, Text(), "FILE")
-    clips: int = flag(DEFAULT_CLIPS, WholeNumber(0), "N")
-    bytes: int = flag(None, Bytes(0), "BYTES")
-    seed: int = flag(0, WholeNumber(None), "N")
-    examples: list[str] = flag((), Text(), "SPLIT:N,N", repeated=True)
-    input: list[str] | None = flag(None, Text(), "PATH", repeated=True)
+    output: str | None = option(None, Text(), "FILE")
+    clips: int = option(DEFAULT_CLIPS, WholeNumber(0), "N")
+    bytes: int = option(None, Bytes(0), "BYTES")
+    seed: int = option(0, WholeNumber(None), "N")
+    examples: list[str] = option((), ValueType(), "SPLIT:N,N", repeats=True)
+    input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
 
     def run(self) -> int:
         from beam_pipeline.reporting.page import report
@@ -889,8 +889,8 @@ class Transforms(Command):
     """
 
     steps: list[str] = argument("STEP", several=True, required=False)
-    win_len: int = flag(16000, WholeNumber(), "FRAMES")
-    sample_rate: int = flag(16000, WholeNumber(), "HZ")
+    win_len: int = option(16000, WholeNumber(), "FRAMES")
+    sample_rate: int = option(16000, WholeNumber(), "HZ")
 
     def run(self) -> int:
         from beam_pipeline.transforms.describe import (
@@ -929,7 +929,7 @@ class Status(Command):
     """
 
     run_folder: str = argument()
-    watch: bool = flag(False, Flag())
+    watch: bool = option(False, Flag())
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_progress

@@ -10,7 +10,7 @@ import argparse
 import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NoReturn
 
 from beam_pipeline.errors import (
@@ -22,11 +22,9 @@ from beam_pipeline.errors import (
 from beam_pipeline.parameters import (
     Declared,
     Flag,
-    ValueType,
     attribute_texts,
-    parameter,
 )
-from beam_pipeline.recipe.fields import ByFeature, Option
+from beam_pipeline.recipe.fields import ByFeature, Option, option, options_of
 
 PROGRAM = "audio-tfrecords"
 
@@ -36,39 +34,7 @@ def argument(
 ) -> Any:
     """Declares an argument that has no flag; several are a list."""
     takes: dict[str, Any] = {"nargs": "+" if required else "*"} if several else {}
-    return parameter((), ValueType(), metavar=metavar, takes=takes, is_argument=True)
-
-
-def flag(
-    default: Any,
-    values: ValueType,
-    metavar: str = "",
-    *,
-    repeated: bool = False,
-    required: bool = False,
-    short: str | None = None,
-) -> Any:
-    """Declares a flag.
-
-    Parameters
-    ----------
-    default, values
-        See :func:`.parameters.parameter`.
-    repeated : bool
-        Whether it may be given several times; its value is a list.
-    short : str, optional
-        Another spelling than that of the field.
-    """
-    if isinstance(values, Flag):
-        takes: dict[str, Any] = {"action": "store_true"}
-    elif repeated:
-        takes = {"action": "append", "metavar": metavar}
-    else:
-        takes = _taken(values, metavar)
-    declared = ValueType() if repeated else values
-    return parameter(
-        default, declared, takes={**takes, "required": required}, flag=short
-    )
+    return field(default=(), metadata={"argument": {**takes, "metavar": metavar}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +58,7 @@ class Command(Declared):
     first_day: ClassVar[Sequence[str]] = ()
     takes_beam_args: ClassVar[bool] = False
 
-    debug: bool = flag(False, Flag())
+    debug: bool = option(False, Flag())
     options: Mapping[str, Any]
     beam_args: Sequence[str] = ()
 
@@ -105,15 +71,16 @@ class Command(Declared):
         return cls.__name__.lower()
 
     @classmethod
+    def known(cls) -> dict[str, Option]:
+        """Maps the names of all options to them: its own, then those it shares."""
+        shared = (each for _, _, options in cls.groups for each in options)
+        declared: type = cls
+        return {each.name: each for each in (*options_of(declared), *shared)}
+
+    @classmethod
     def flags(cls) -> dict[str, str]:
         """Maps the name of each option, as Python has it, to its flag."""
-        flags = {
-            each.name: each.metadata["flag"] or "--" + each.name.replace("_", "-")
-            for each in fields(cls)
-            if "flag" in each.metadata
-        }
-        shared = (option for _, _, options in cls.groups for option in options)
-        return {**flags, **{option.name: option.flag for option in shared}}
+        return {name: each.flag for name, each in cls.known().items()}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -173,66 +140,69 @@ def _add(
     )
     first_day = () if everything else command.first_day
 
-    def add(group: Any, name: str, text: str, **takes: Any) -> None:
-        is_shown = text and (not first_day or name in first_day)
-        help = spelled(text, flags).replace("%", "%%")
-        option = {"dest": name} if name in flags else {}
+    def add(group: Any, option: Option) -> None:
+        is_shown = option.help and (not first_day or option.name in first_day)
+        help = spelled(_explained(option), flags).replace("%", "%%")
         group.add_argument(
-            flags.get(name, name),
-            **option,
-            **takes,
+            option.flag,
+            dest=option.name,
+            default=argparse.SUPPRESS,
+            required=option.required,
             help=help if is_shown else argparse.SUPPRESS,
+            **_taken(option),
         )
 
     more = "show every option, and exit" if command.first_day else argparse.SUPPRESS
     parser.add_argument("--help-all", action="help", help=more)
     for each in fields(command):
-        declared = each.metadata
-        if declared.get("is_argument"):
-            takes = {**declared["takes"], "metavar": declared["metavar"]}
-            add(parser, each.name, texts[each.name], **takes)
-        elif "flag" in declared:
-            text = texts.get(each.name, "")
-            if each.default not in (None, False, (), ""):
-                text += f" Default: {each.default}."
-            add(parser, each.name, text, default=argparse.SUPPRESS, **declared["takes"])
+        if takes := each.metadata.get("argument"):
+            parser.add_argument(each.name, help=texts[each.name], **takes)
+    declared: type = command
+    for own in options_of(declared):
+        add(parser, own)
     for title, about, options in command.groups:
         group = parser.add_argument_group(
             title, None if first_day else spelled(about, flags)
         )
-        for option in options:
-            repeats = option.default in ({}, ())
-            is_flag = isinstance(option.values, Flag)
-            text = option.help
-            if isinstance(option.values, ByFeature) and option.values.choices_of_texts:
-                text += f" One of: {', '.join(option.values.choices_of_texts)}."
-            if option.default not in (None, "") and not (repeats or is_flag):
-                text += f" Default: {option.default}."
-            takes = _taken(option.values, option.metavar)
-            if is_flag:
-                takes = {"action": "store_true"}
-            elif repeats:
-                takes = {"action": "append", "metavar": option.metavar}
-            add(group, option.name, text, default=argparse.SUPPRESS, **takes)
+        for shared in options:
+            add(group, shared)
     parser.set_defaults(command_class=command)
     return parser
 
 
-def _taken(values: ValueType, metavar: str) -> dict[str, Any]:
-    """Returns how argparse reads one value: it parses and checks the text."""
+def _explained(option: Option) -> str:
+    """Returns what an option does, with its choices and its default."""
+    text = option.help
+    if isinstance(option.values, ByFeature) and option.values.choices_of_texts:
+        text += f" One of: {', '.join(option.values.choices_of_texts)}."
+    is_flag = isinstance(option.values, Flag)
+    if option.default not in (None, "") and not (is_flag or option.repeats):
+        text += f" Default: {option.default}."
+    return text
+
+
+def _taken(option: Option) -> dict[str, Any]:
+    """Returns how argparse reads an option: it parses and checks the text."""
+    if isinstance(option.values, Flag):
+        return {"action": "store_true"}
+    if option.repeats:
+        return {"action": "append", "metavar": option.metavar}
 
     def parse(text: str) -> Any:
         try:
-            given = values.parse(text)
-            values.value("", values.json("", given))
+            given = option.values.parse(text)
+            option.values.value(option.name, option.values.json(option.name, given))
         except RecipeError as error:
             _, problem, value = error.args
             raise argparse.ArgumentTypeError(f"{problem}; got {value!r}") from error
         return given
 
-    choices = getattr(values, "choices", None)
-    shown = "|".join(choices) if choices else metavar
-    return {"type": parse, "choices": choices, "metavar": shown}
+    choices = option.choices or None
+    return {
+        "type": parse,
+        "choices": choices,
+        "metavar": "|".join(choices or [option.metavar]),
+    }
 
 
 def parse_command(
@@ -272,15 +242,11 @@ def parse_command(
             command.name(), "takes no options of Beam", " ".join(beam_args)
         )
     own = {each.name for each in fields(command)}
-    shared = {o.name: o for _, _, options in command.groups for o in options}
-    options = {
-        name: by_feature(shared[name], value)
-        if isinstance(shared[name].values, ByFeature)
-        else value
-        for name, value in values.items()
-        if name in shared
-    }
-    held = {name: value for name, value in values.items() if name in own}
+    held = {name: values.pop(name) for name in [*values] if name in own}
+    options = {name: value for name, value in values.items() if name in command.known()}
+    for name, value in options.items():
+        if isinstance(command.known()[name].values, ByFeature):
+            options[name] = by_feature(command.known()[name], value)
     made: Command = command(options=options, beam_args=beam_args, **held)
     return made
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_pipeline.inputs.column_types import (
+from beam_pipeline.inputs.column_values import (
     BYTES,
     FLOAT32,
     FLOAT64,
@@ -14,7 +14,7 @@ from beam_pipeline.inputs.column_types import (
     Column,
     ColumnType,
 )
-from beam_pipeline.inputs.own_manifest import (
+from beam_pipeline.inputs.columns import (
     FILE_SHA256,
     FINGERPRINT_FIELDS,
     MANIFEST_FIELDS,

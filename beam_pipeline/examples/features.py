@@ -43,7 +43,7 @@ from beam_pipeline.examples.trial import (
     the_sample_rate,
     trying,
 )
-from beam_pipeline.inputs.column_types import Column
+from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import DEFAULT_FEATURE, VALID_FRAMES, Features

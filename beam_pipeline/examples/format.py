@@ -11,7 +11,7 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.augmentation import WindowSteps
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.inputs.column_types import Column
+from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 

@@ -1,21 +1,49 @@
-"""Columns of tables: their use under a recipe."""
+"""Columns of tables: their use under a recipe, and which part of its file a row is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
-from beam_pipeline.errors import RecipeError
-from beam_pipeline.inputs.column_types import FLOAT32, Column, ColumnType
-from beam_pipeline.inputs.labels import reads_names
-from beam_pipeline.inputs.own_manifest import (
-    FILE_SHA256,
-    FINGERPRINT_FIELDS,
-    MANIFEST_FIELDS,
+from beam_pipeline.audio.clip_reader import output_frames
+from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.inputs.column_values import (
+    FLOAT32,
+    Column,
+    ColumnType,
+    optional_number,
 )
-from beam_pipeline.inputs.part_columns import PartColumns
+from beam_pipeline.inputs.labels import reads_names
+from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import LABEL_SOURCES, RESERVED_NAMES, VALID_FRAMES
+
+MANIFEST_FIELDS = {
+    "path": "string",
+    "input": "int32",
+    "file": "int64",
+    "index": "int64",
+    "class": "string",
+    "split": "string",
+    "group": "string",
+    "start": "int64",
+    "frames": "int64",
+    "sample_rate_hz": "int32",
+    "channels": "int32",
+    "channel": "int32",
+    "native_frames": "int64",
+    "native_sample_rate_hz": "int32",
+    "format": "string",
+    "subtype": "string",
+    "first_index": "int64",
+    "windows": "int64",
+}
+# Present if the recipe asks for fingerprints; of so many bytes.
+FINGERPRINT_FIELDS = {"content": CONTENT_BYTES, "sketch": SKETCH_BYTES}
+# Present if the recipe asks for it: the SHA-256 of the file, in hexadecimal.
+FILE_SHA256 = "file_sha256"
 
 # Names of the path's column if the recipe gives none, the first that exists.
 PATH_NAMES = ("path", "filepath", "file", "filename", "file_name", "audio", "wav",
@@ -147,3 +175,188 @@ def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
                 f"{use}rename the column, or give `columns` without it",
                 name,
             )
+
+
+# Parts of files
+
+# NeMo's manifests name the path so, and then mean seconds by `offset` and `duration`.
+_NEMO_PATH = "audio_filepath"
+
+# What people call the start and the end of a part, in units that only they know.
+_LIKE_STARTS = {"start", "begin", "onset", "offset", "from", "start_time", "begin_time",
+                "time_start", "t_start", "tmin", "xmin"}  # fmt: skip
+_LIKE_ENDS = {"end", "stop", "offset", "duration", "length", "to", "end_time",
+              "stop_time", "time_end", "t_end", "tmax", "xmax"}  # fmt: skip
+
+
+_OF_PART = (
+    "start", "frames", "sample_rate_hz", "native_frames", "native_sample_rate_hz",
+)  # fmt: skip
+
+
+class Part(NamedTuple):
+    """A part of a file: see :class:`beam_pipeline.inputs.rows.SourceRow`."""
+
+    offset_s: float = 0.0
+    duration_s: float | None = None
+    channel: int | None = None
+
+
+WHOLE_FILE = Part()
+
+
+@dataclass(frozen=True)
+class PartColumns:
+    """The columns of a table that say which part of its file each clip is.
+
+    Each is None if the table has no such column. A part has a duration or an end. With
+    ``in_frames``, the table is the manifest of a data set, in frames of its rate.
+    """
+
+    start: str | None = None
+    duration: str | None = None
+    end: str | None = None
+    channel: str | None = None
+    in_frames: bool = False
+
+    @classmethod
+    def of(cls, names: Sequence[str], path: str | None, where: str) -> PartColumns:
+        """Returns those among the columns of a table whose path column is ``path``.
+
+        Raises
+        ------
+        RecipeError
+            If two columns say the same.
+        """
+        if is_own_manifest(names):
+            return cls("start", "frames", channel="channel", in_frames=True)
+        nemo = path == _NEMO_PATH
+
+        def one(*usual: str) -> str | None:
+            found = [name for name in usual if name in names]
+            if len(found) > 1:
+                raise RecipeError(
+                    "columns",
+                    f"{where} has the columns {' and '.join(found)}, but only one of "
+                    "them can say which part of its file a clip is; rename or remove "
+                    "the other",
+                )
+            return found[0] if found else None
+
+        start = one("offset_s", "start_s", *["offset"] * nemo)
+        length = one("duration_s", "end_s", *["duration"] * nemo)
+        ends = length == "end_s"
+        return cls(
+            start,
+            None if ends else length,
+            length if ends else None,
+            one("channel"),
+        )
+
+    def names(self) -> set[str]:
+        """Returns the names of the columns."""
+        return {name for name in astuple(self) if isinstance(name, str)}
+
+    def read(self, values: Row) -> Part:
+        """Returns the part of a row.
+
+        Raises
+        ------
+        ValueError
+            If there is no such part.
+        """
+        if self.in_frames:
+            numbers = [_whole(values, name) for name in _OF_PART]
+            channel = _number(values, self.channel)
+            return Part(
+                *part_in_seconds(*numbers), None if channel is None else int(channel)
+            )
+        start_s = _number(values, self.start)
+        duration_s = _number(values, self.duration)
+        end_s = _number(values, self.end)
+        channel = _number(values, self.channel)
+        if start_s is not None and start_s < 0:
+            raise ValueError(f"has {self.start} {start_s:g}, which is negative")
+        if duration_s is not None and duration_s <= 0:
+            raise ValueError(
+                f"has {self.duration} {duration_s:g}, which is not positive"
+            )
+        if end_s is not None:
+            if end_s <= (start_s or 0.0):
+                raise ValueError(
+                    f"has {self.end} {end_s:g}, but it starts at {start_s or 0:g}"
+                )
+            duration_s = end_s - (start_s or 0.0)
+        if channel is not None and (channel < 0 or channel != int(channel)):
+            raise ValueError(
+                f"has channel {channel:g}, which is not a whole number, 0 or more"
+            )
+        return Part(
+            start_s or 0.0, duration_s, None if channel is None else int(channel)
+        )
+
+
+def _number(values: Row, name: str | None) -> float | None:
+    return None if name is None else optional_number(values, name)
+
+
+def _whole(values: Row, name: str) -> int:
+    number = optional_number(values, name)
+    if number is None or number < (name != "start") or number != int(number):
+        raise ValueError(
+            f"has {values.get(name)!r} in {name}, but needs a whole number"
+        )
+    return int(number)
+
+
+def check_no_parts(
+    extra: Sequence[str], types: Mapping[str, ColumnType], where: str
+) -> None:
+    """Refuses columns of data that probably say which part of its file a clip is.
+
+    Without this, each row would be recorded as its whole file.
+
+    Raises
+    ------
+    InputError
+        If one has the name of a start and another that of an end or a duration, and
+        both have numbers.
+    """
+    numbers = [name for name in extra if types[name].is_one_number]
+    starts = [name for name in numbers if name.lower() in _LIKE_STARTS]
+    ends = [name for name in numbers if name.lower() in _LIKE_ENDS]
+    for start in starts:
+        for end in ends:
+            if start != end:
+                kind = "duration_s" if end in ("duration", "length") else "end_s"
+                raise InputError(
+                    f"{where} has the columns {start} and {end}. If they say which "
+                    "part of its file each clip is, in seconds, name them start_s and "
+                    f"{kind}. If they are data for the examples, list them in "
+                    "`columns`, with all others that examples need. Without either, "
+                    "each row would be its whole file."
+                )
+
+
+def is_own_manifest(names: Sequence[str]) -> bool:
+    """Whether a table with these columns is a data set's manifest."""
+    return set(MANIFEST_FIELDS) <= set(names)
+
+
+def part_in_seconds(
+    start: int, frames: int, rate_hz: int, native_frames: int, native_rate_hz: int
+) -> tuple[float, float | None]:
+    """Returns where a recorded clip starts in its file, and its length, in seconds.
+
+    The length is None if the clip is its whole file.
+
+    Examples
+    --------
+    >>> part_in_seconds(0, 8000, 8000, 16000, 16000)
+    (0.0, None)
+    >>> part_in_seconds(2000, 4000, 8000, 16000, 16000)
+    (0.25, 0.5)
+    """
+    if start == 0 and frames == output_frames(native_frames, native_rate_hz, rate_hz):
+        return 0.0, None
+    return start / rate_hz, frames / rate_hz

@@ -14,11 +14,12 @@ import math
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, UnusableEntry
+from beam_pipeline.inputs.tables import CSV_SUFFIXES, JSON_SUFFIXES, json_lines
 from beam_pipeline.recipe.sections import Events
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
@@ -32,9 +33,6 @@ LENGTH_NAMES = ("duration_s", "duration", "duration (s)", "delta time (s)")
 LABEL_NAMES = ("label", "class", "event_label", "annotation", "species", "tag", "code",
                "call type", "text", "event", "common name")  # fmt: skip
 FILE_NAMES = ("path", "filepath", "filename", "file", "begin file", "begin path")
-
-# Text with other suffixes comes from Audacity or Raven if it has tabs.
-CSV_SUFFIXES = (".csv", ".tsv")
 
 
 class Event(NamedTuple):
@@ -68,11 +66,8 @@ def read_events(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{location} is not UTF-8 text: {error}.") from error
-    suffix = os.path.splitext(location)[1].lower()
-    if suffix in (".json", ".jsonl", ".ndjson"):
-        rows = _json_rows(text, location, is_lines=suffix != ".json")
-    else:
-        rows = _text_rows(text, location)
+    is_json = location.lower().endswith((".json", *JSON_SUFFIXES))
+    rows = _json_rows(content, location) if is_json else _text_rows(text, location)
     events: dict[str | None, list[Event]] = {}
     selections: set[Any] = set()
     for line, row in rows:
@@ -90,7 +85,7 @@ def read_events(
     return events
 
 
-def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
+def _text_rows(text: str, location: str) -> Iterable[tuple[int, dict[str, Any]]]:
     """Returns (line, values by column in lower case) for each row.
 
     Files of Audacity have no header.
@@ -98,7 +93,8 @@ def _text_rows(text: str, location: str) -> list[tuple[int, dict[str, Any]]]:
     first = next((line for line in text.splitlines() if line.strip()), None)
     if first is None:
         return []
-    # In CSV, quotes enclose values. In Audacity and Raven, they are part of the label.
+    # In CSV, quotes enclose values. In Audacity and Raven, which have tabs, they are
+    # part of the label.
     is_csv = location.lower().endswith(CSV_SUFFIXES) or "\t" not in first
     delimiter = max("\t,;", key=first.count) if is_csv else "\t"
     table = _split_lines(text, delimiter, is_csv, location)
@@ -149,30 +145,28 @@ def _split_lines(
     return rows
 
 
-def _json_rows(
-    text: str, location: str, is_lines: bool
-) -> list[tuple[int, dict[str, Any]]]:
-    try:
-        if is_lines:
-            rows = [(n, parse_json(line)) for n, line in enumerate(text.splitlines(), 1)
-                    if line.strip()]  # fmt: skip
-        else:
-            values = parse_json(text)
-            if isinstance(values, Mapping):
-                values = values.get("events")
-            if not isinstance(values, list):
-                raise InputError(
-                    f'{location} must hold a list, or {{"events": [...]}}.'
-                )
-            rows = list(enumerate(values, 1))
-    except ValueError as error:
-        raise InputError(f"{location}: {error}.") from error
-    for n, row in rows:
+def _json_rows(content: bytes, location: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (number, values by column in lower case) for each event of a file."""
+    rows: Iterable[tuple[int, Any]]
+    if location.lower().endswith(JSON_SUFFIXES):
+        rows = json_lines(io.BytesIO(content), location)
+    else:
+        try:
+            values = parse_json(content.decode("utf-8-sig"))
+        except ValueError as error:
+            raise InputError(f"{location}: {error}.") from error
+        if isinstance(values, Mapping):
+            values = values.get("events")
+        if not isinstance(values, list):
+            raise InputError(f'{location} must hold a list, or {{"events": [...]}}.')
+        rows = enumerate(values, 1)
+    for number, row in rows:
         if not isinstance(row, Mapping):
             raise InputError(
-                f"{location}, entry {n}: this entry must be an object, not {row!r}."
+                f"{location}, entry {number}: this entry must be an object, not "
+                f"{row!r}."
             )
-    return [(n, {str(k).lower(): v for k, v in row.items()}) for n, row in rows]
+        yield number, {str(key).lower(): value for key, value in row.items()}
 
 
 def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Event:

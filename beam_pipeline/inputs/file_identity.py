@@ -96,3 +96,11 @@ def _parted(name: str) -> tuple[str, str]:
         name = os.path.normpath(name)
         folder, slash, base = name.rpartition("/")
     return folder or slash, base
+
+
+def normal_path(root: str, name: str) -> str:
+    """Returns a file's path in its normal spelling: ``x.wav`` for ``./x.wav``."""
+    path = files.join(root, name)
+    # Most paths are normal already, and normpath costs more than this whole check.
+    may_differ = "/." in path or "//" in path or path.endswith("/")
+    return os.path.normpath(path) if may_differ and files.is_local(path) else path

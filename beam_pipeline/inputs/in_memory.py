@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.duplicates import normal_path
+from beam_pipeline.inputs.file_identity import normal_path
 from beam_pipeline.inputs.listing import list_input, survey
-from beam_pipeline.inputs.memory_rows import is_rows, write_rows
 from beam_pipeline.inputs.sources import TABLE, Input, resolve_inputs
+from beam_pipeline.inputs.tables import is_rows, write_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage.files import PathLike

@@ -8,12 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_pipeline.inputs.column_types import ColumnType
-from beam_pipeline.inputs.column_values import convert, optional_count, target_value
-from beam_pipeline.inputs.columns import Layout
+from beam_pipeline.inputs.column_values import (
+    ColumnType,
+    convert,
+    optional_count,
+    target_value,
+)
+from beam_pipeline.inputs.columns import WHOLE_FILE, Layout
 from beam_pipeline.inputs.file_identity import FileIdentities
 from beam_pipeline.inputs.labels import Labeler, composed, label_parts
-from beam_pipeline.inputs.part_columns import WHOLE_FILE
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.column_types import Column
+from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.inputs.tables import Table, is_manifest
 from beam_pipeline.storage import files
 

@@ -17,7 +17,7 @@ from beam_pipeline.errors import ShortClip
 from beam_pipeline.examples.event_targets import check_any_event, named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
-from beam_pipeline.inputs.column_types import Column
+from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clip_audio import header_of
 from beam_pipeline.plan.clips import Clip, Reject, copies_in, why_left_out

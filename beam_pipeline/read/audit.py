@@ -25,7 +25,7 @@ from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.own_manifest import FINGERPRINT_FIELDS
+from beam_pipeline.inputs.columns import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.own_manifest import (
+from beam_pipeline.inputs.columns import (
     FILE_SHA256,
     FINGERPRINT_FIELDS,
     MANIFEST_FIELDS,

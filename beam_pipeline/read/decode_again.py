@@ -51,9 +51,9 @@ from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
+from beam_pipeline.inputs.columns import FILE_SHA256
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing, list_sources
-from beam_pipeline.inputs.own_manifest import FILE_SHA256
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.plan.clips import Clip, Reject

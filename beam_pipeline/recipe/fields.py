@@ -46,6 +46,12 @@ class Option:
         What the option does.
     is_carried : bool
         Whether only the recipe of a data set has it: neither flags nor keywords do.
+    repeats : bool
+        Whether the flag may be given several times.
+    required : bool
+        Whether the flag must be given.
+    short : str
+        Another flag than that of the name.
     """
 
     name: str
@@ -54,6 +60,9 @@ class Option:
     values: ValueType
     help: str
     is_carried: bool = False
+    repeats: bool = False
+    required: bool = False
+    short: str = ""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -68,22 +77,20 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return "--" + self.singular.replace("_", "-")
+        return self.short or "--" + self.singular.replace("_", "-")
 
 
-def option(
-    default: Any, values: ValueType, metavar: str = "", *, is_carried: bool = False
-) -> Any:
+def option(default: Any, values: ValueType, metavar: str = "", **more: Any) -> Any:
     """Declares a field as an option; the docstring of its class explains it.
 
     Parameters
     ----------
     default : object
         What the field holds if no value is given. None allows None.
-    values, metavar, is_carried
+    values, metavar, **more
         See :class:`Option`.
     """
-    return parameter(default, values, metavar=metavar, is_carried=is_carried)
+    return parameter(default, values, metavar=metavar, **more)
 
 
 @cache

@@ -54,7 +54,9 @@ class RunOptions(Declared):
     max_rejected: int | str = option(0, ValueType(), "N|P%")
     allow_unreadable: bool = option(False, Flag())
     overwrite: bool = option(False, Flag())
-    skip_recorded: PathLike | Sequence[PathLike] = option((), ValueType(), "DIR")
+    skip_recorded: PathLike | Sequence[PathLike] = option(
+        (), ValueType(), "DIR", repeats=True
+    )
     workers: int | None = option(None, WholeNumber(), "N")
     work_dir: PathLike | None = option(None, ValueType(), "DIR")
     time_limit: float | None = option(

@@ -552,11 +552,12 @@ class Features(Declared):
         may be repeated. Default: by the type and the shape of the feature.
     """
 
-    features: Mapping[str, str] = option({}, _TRANSFORMS, "NAME=EXPR")
+    features: Mapping[str, str] = option({}, _TRANSFORMS, "NAME=EXPR", repeats=True)
     encodings: Mapping[str, str] = option(
         {},
         ByFeature("encodings, like {mel: tensor}", Choice(ENCODINGS)),
         "NAME=ENCODING",
+        repeats=True,
     )
 
     def check(self) -> None:

@@ -35,7 +35,7 @@ from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.images import encode_image
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.inputs.column_types import ColumnType
+from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.segments import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout

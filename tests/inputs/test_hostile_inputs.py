@@ -12,7 +12,7 @@ import pytest
 
 from beam_pipeline.api import plan
 from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError, shown
-from beam_pipeline.inputs.column_types import ColumnType, column_types
+from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe

@@ -22,15 +22,14 @@ from beam_pipeline import convert, open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.column_types import (
+from beam_pipeline.inputs.column_values import (
     ColumnType,
-    _kind_of,
+    _kind_of_float,
     _kinds_of_floats,
     column_types,
 )
 from beam_pipeline.inputs.column_values import convert as to_type
-from beam_pipeline.inputs.memory_rows import memory_rows, write_rows
-from beam_pipeline.inputs.tables import open_table
+from beam_pipeline.inputs.tables import memory_rows, open_table, write_rows
 from beam_pipeline.read.clean_manifest import write_clean_manifest
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.table import window_table
@@ -84,7 +83,7 @@ def test_types_of_lists_and_bytes(
 @given(st.lists(st.floats() | st.integers(-(2**60), 2**60).map(float), min_size=1))
 @example([0.1, 0.1 + 0.2, 16777216.0, 16777217.0, 16777218.0, math.nan, math.inf, 1e39])
 def test_kinds_of_many_floats_are_those_of_each(values: list[float]) -> None:
-    kinds = {{"NaN": "missing"}.get(k, k) for k in map(_kind_of, values)}
+    kinds = {"NaN" if v != v else _kind_of_float(v) for v in values}
     found = _kinds_of_floats(np.array(values), set())
     # Once a value needs float64, it does not matter how few digits others have.
     assert found - {"number"} == kinds - {"number"}

@@ -17,7 +17,7 @@ from beam_pipeline.api import plan
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
-from beam_pipeline.inputs.column_types import ColumnType, column_types
+from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.listing import list_sources, survey
 from beam_pipeline.inputs.rows import Known, SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs

@@ -18,9 +18,8 @@ from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.manifest import manifest_fields
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.column_types import ColumnType
-from beam_pipeline.inputs.own_manifest import is_own_manifest, part_in_seconds
-from beam_pipeline.inputs.part_columns import PartColumns
+from beam_pipeline.inputs.column_values import ColumnType
+from beam_pipeline.inputs.columns import PartColumns, is_own_manifest, part_in_seconds
 from beam_pipeline.read.clean_manifest import components_of, write_clean_manifest
 from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.transforms.base import seconds_to_frames
