@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from beam_pipeline import errors
-from beam_pipeline.errors import AudioTFRecordsError
+from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
 
 # The fields of a class, and of those that inherit from it.
 FIELDS = {
@@ -58,3 +58,15 @@ def test_the_fields_of_a_clips_error(kind):
     error = kind("a/1.wav", "it is short")
     assert (error.path, error.reason) == ("a/1.wav", "it is short")
     assert kind(str(error)).reason == str(error)
+
+
+def test_options_are_spelled_as_flags_but_values_are_not():
+    flags = {"win_len": "--win-len", "tail": "--tail"}
+    error = OptionError("win_len", "needs `tail` = pad, not `this`", "`tail`")
+    assert str(error) == "win_len: needs `tail` = pad, not `this`; got '`tail`'"
+    assert error.told(flags) == "--win-len: needs --tail pad, not `this`; got '`tail`'"
+    several = OptionError("win_len and tail", "give only one of them")
+    assert several.told(flags) == "--win-len and --tail: give only one of them"
+    in_file = OptionError("r.yaml: tail", "must be text")
+    assert in_file.told(flags) == "r.yaml: tail: must be text"
+    assert InputError("Check `tail`.").told(flags) == "Check --tail."

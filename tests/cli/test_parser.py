@@ -36,17 +36,8 @@ def test_values_may_look_like_anything(tmp_path):
 
 
 def test_texts_by_feature():
-    words = [
-        "plan",
-        "--input",
-        "x",
-        "--encoding",
-        "a=png",
-        "--encoding",
-        "b=a=b",
-        "--encoding",
-        "c=",
-    ]
+    texts = ("a=png", "b=a=b", "c=")
+    words = ["plan", "--input", "x", *(f"--encoding={text}" for text in texts)]
     options = parse_command(COMMANDS, words).options
     assert options == {"encodings": {"a": "png", "b": "a=b", "c": ""}}
 
