@@ -199,7 +199,7 @@ class EventRule:
     drops : bool
         Whether windows without an event are left out.
     targets : tuple of str
-        As in ``recipe.clip_sections.EVENT_TARGETS``.
+        As in ``recipe.sections.EVENT_TARGETS``.
     masked : mapping
         For each feature with a mask, its axis of time.
     """
