@@ -40,17 +40,19 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def list_keywords(function: _Function) -> _Function:
     """Adds the keywords of ``record`` to the signature that ``help()`` shows."""
-    defaults = {n: o.default for n, o in _record_options().items()}
+    defaults = {name: option.default for name, option in _record_options().items()}
+    defaults["beam_args"] = ()
     signature = inspect.signature(function)
     *named, _ = signature.parameters.values()
     listed = (
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=defaults.get(name, ()),
+            default=defaults[name],
             annotation=getattr(kind, "__forward_arg__", kind),
         )
         for name, kind in RecordKeywords.__annotations__.items()
+        if name in defaults
     )
     changed = signature.replace(parameters=[*named, *listed])
     function.__signature__ = changed  # type: ignore[attr-defined]

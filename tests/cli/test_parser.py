@@ -55,4 +55,4 @@ def test_texts_by_feature():
 def test_texts_that_name_no_feature(option, texts, facts):
     words = ["plan", "--input", "x", *(f"--{option}={text}" for text in texts)]
     with raises(RecipeError, f"--{option}", naming=facts):
-        parse_command(COMMANDS, words).options
+        parse_command(COMMANDS, words)
