@@ -338,7 +338,7 @@ def _with_a_bad_clip(world: World, step: str, *more: str) -> str:
         allowed, "--feature=odd=tests.sounds.fail_on_loud", output=lost
     )
     assert status == 0, said
-    status, said = world.run(allowed, f"--feature=odd=tests.sounds:{step}", *more)
+    status, said = world.run(allowed, f"--feature=odd=tests.sounds.{step}", *more)
     assert status == 0, said
     # A step that only fails loses some windows; one that harms its process, the clip.
     wanted, found = (

@@ -56,7 +56,7 @@ class Runs:
         self.processes, ended = 0, "done"
         output = self.folder / name.partition(" ")[0]
         if transform:
-            options["features"] = {"x": f"tests.sounds:{transform}"}
+            options["features"] = {"x": f"tests.sounds.{transform}"}
         try:
             record(self.folder / sounds, output, **{**OPTIONS, **options})
         except AudioTFRecordsError as error:

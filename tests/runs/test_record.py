@@ -438,7 +438,7 @@ def test_a_transform_that_fails_on_a_clip_names_both(
     folder = bad_folder(tmp_path, "none")
     with raises(TooManyRejected, naming=["a/good.wav", "feature mine", facts]):
         record(
-            folder, out, win_len=1000, features={"mine": f"tests.sounds:{transform}"}
+            folder, out, win_len=1000, features={"mine": f"tests.sounds.{transform}"}
         )
 
 
