@@ -121,8 +121,8 @@ def test_probing_gives_clips_and_rejects(tmp_path):
     rows.append(SourceRow(8, 0, "good.wav", None, "has no class"))
     recipe = Recipe(win_len=100)
     clips = [
-        Clip(row, 0, name, "a", "records", frames, RATE, channels, "WAV", "PCM_16", RATE,
-             frames, frames // 100, (tmp_path / name).stat().st_mtime_ns)
+        Clip(row, 0, name, "a", "records", frames, RATE, channels, "WAV", "PCM_16",
+             RATE, frames, frames // 100, (tmp_path / name).stat().st_mtime_ns)
         for row, name, frames, channels in [
             (0, "good.wav", 1050, 2), (2, "fits.wav", 100, 1),
         ]
