@@ -367,6 +367,19 @@ def test_memory_does_not_depend_on_the_number_of_rows(where, tmp_path):
     assert peaks[1] < peaks[0] + 20
 
 
+@pytest.mark.parametrize("loses", [lose_a_block, lose_sources])
+def test_what_is_lost_replaces_nothing_in_a_store(loses, bucket, monkeypatch):
+    output = f"s3://{bucket}/out"
+    record(output, count=2, workers=1)
+    before = {name: files.size(f"{output}/{name}") for name in files.list_files(output)}
+    for module in (elements_graph, element_set):
+        monkeypatch.setattr(module, "lay_out", loses)
+    with pytest.raises(IncompleteRun):
+        record(output, workers=1, overwrite=True)
+    after = set(files.list_files(output))
+    assert {name for name in before if "_work" not in name} <= after
+
+
 @pytest.mark.parametrize(
     ("scheme", "where"),
     [
