@@ -68,10 +68,13 @@ def element_output(
     if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
         raise InputError(f"The output must be a folder; got {output!r}.")
     folder = files.absolute(os.fspath(output))
-    work, is_local = files.join(folder, WORK_FOLDER), files.is_local(folder)
-    drafts, receipts = files.join(work, DRAFTS), files.join(work, RECEIPTS)
+    work = files.join(folder, WORK_FOLDER)
+    is_local = files.is_local(folder)
     with started_for_elements(folder, recorded_by, overwrite) as claim:
-        written = os.path.join(claim.folder, "written") if is_local else folder
+        # A run that wakes up late writes where the next one finds nothing.
+        own = claim.folder if is_local else work
+        written = os.path.join(own, "written") if is_local else folder
+        drafts, receipts = files.join(own, DRAFTS), files.join(own, RECEIPTS)
         yield ElementOutput(written, work, drafts, receipts, claim)
         if is_local:
             put_in_place(written, folder, claim)

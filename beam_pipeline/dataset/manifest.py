@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from beam_pipeline.inputs.column_values import (
@@ -23,10 +23,7 @@ from beam_pipeline.plan.segments import PlacedClips
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
-from beam_pipeline.storage.parquet import (
-    create_parquet,
-    read_parquet,
-)
+from beam_pipeline.storage.parquet import in_groups, read_parquet, write_parquet
 
 # In the schema of the file: who reads it with other tools sees only names.
 _DESCRIPTIONS = {
@@ -46,13 +43,13 @@ class ManifestPart(NamedTuple):
     ----------
     clips, windows : int
         Number of rows, and the sum of their planned windows.
-    rows : str
-        JSON.
+    rows : tuple of tuple
+        In the order of :func:`manifest_fields`.
     """
 
     clips: int
     windows: int
-    rows: str
+    rows: tuple[tuple[Any, ...], ...]
 
 
 def manifest_fields(
@@ -105,7 +102,7 @@ def make_manifest_part(
     rows, index, planned = [], placed.first_window, 0
     for clip in placed.clips:
         channel = recipe.channels if clip.channel is None else clip.channel
-        prints = (clip.content.hex(), clip.sketch.hex()) if recipe.fingerprint else ()
+        prints = clip.content or None, clip.sketch or None
         hashes = (clip.sha256 or None,) if recipe.hash_files else ()
         windows = max(0, min(clip.examples, total - index))
         rows.append(
@@ -128,15 +125,14 @@ def make_manifest_part(
                 clip.subtype,
                 index,
                 windows,
-                *prints,
+                *(prints if recipe.fingerprint else ()),
                 *hashes,
                 *clip.columns,
             )
         )
         index += clip.examples
         planned += windows
-    text = json.dumps(rows, default=bytes.hex)
-    return ManifestPart(len(rows), planned, text)
+    return ManifestPart(len(rows), planned, tuple(rows))
 
 
 def write_manifest(
@@ -161,15 +157,8 @@ def write_manifest(
             for name, kind in fields.items()
         ]
     )
-    with create_parquet(path, schema) as writer:
-        rows: list[Sequence[Any]] = []
-        for part in parts:
-            rows += json.loads(part.rows)
-            if len(rows) >= _ROW_GROUP:
-                writer.write_table(_table(rows, schema))
-                rows = []
-        if rows:
-            writer.write_table(_table(rows, schema))
+    groups = in_groups(parts, attrgetter("clips"), _ROW_GROUP)
+    write_parquet(path, schema, (_table(group, schema) for group in groups))
 
 
 def arrow_type(kind: ColumnType | int) -> Any:
@@ -187,20 +176,14 @@ def _described(name: str) -> dict[str, str] | None:
     return None if text is None else {"description": text}
 
 
-def _table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
+def _table(parts: Sequence[ManifestPart], schema: Any) -> Any:
     import pyarrow as pa
 
-    columns = []
-    for i, kind in enumerate(schema.types):
-        values = [row[i] for row in rows]
-        if pa.types.is_fixed_size_binary(kind):
-            values = [bytes.fromhex(value) or None for value in values]
-        elif pa.types.is_binary(kind):
-            values = list(map(bytes.fromhex, values))
-        elif pa.types.is_list(kind) and pa.types.is_binary(kind.value_type):
-            values = [list(map(bytes.fromhex, value)) for value in values]
-        columns.append(pa.array(values, kind))
-    return pa.Table.from_arrays(columns, schema=schema)
+    columns = zip(*(row for part in parts for row in part.rows), strict=True)
+    return pa.Table.from_arrays(
+        [pa.array(values, t) for values, t in zip(columns, schema.types, strict=True)],
+        schema=schema,
+    )
 
 
 def recorded_formats(path: str) -> set[str]:

@@ -512,10 +512,12 @@ def _check_statistics(
         _check_moment(f"{where}.{name}", found.get(name), count)
     if "bins" not in found:
         return
-    bins = typed(_Bins, found["bins"], f"{where}.bins")
-    size = shape[-1] if shape and shape[-1] is not None else len(bins.count)
+    within = f"{where}.bins"
+    bins = typed(Mapping[str, tuple[Any, ...]], found["bins"], within)
+    counts = typed(tuple[int, ...], found["bins"].get("count"), f"{within}.count")
+    size = shape[-1] if shape and shape[-1] is not None else len(counts)
     for name in ("count", *_MOMENTS):
-        values = getattr(bins, name)
+        values = bins.get(name, ())
         if len(values) != size:
             raise ValueError(
                 f"{where}: {name} of bins has the shape ({len(values)},), but the last "
@@ -523,23 +525,13 @@ def _check_statistics(
                 f"{size} bins"
             )
         if name != "count":
-            for k, (value, of_bin) in enumerate(zip(values, bins.count, strict=True)):
-                _check_moment(f"{where}.bins.{name}[{k}]", value, of_bin)
+            for k, (value, count) in enumerate(zip(values, counts, strict=True)):
+                _check_moment(f"{within}.{name}[{k}]", value, count)
 
 
 @dataclass(frozen=True)
 class _Count:
     count: int
-
-
-@dataclass(frozen=True)
-class _Bins:
-    count: tuple[int, ...]
-    mean: tuple[Any, ...]
-    m2: tuple[Any, ...]
-    std: tuple[Any, ...]
-    min: tuple[Any, ...]
-    max: tuple[Any, ...]
 
 
 def _check_moment(where: str, value: Any, count: int) -> None:

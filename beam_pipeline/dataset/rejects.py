@@ -7,7 +7,8 @@ import json
 import math
 import warnings
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,11 +30,20 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.spilled import SortedValues
-from beam_pipeline.text import hidden, parse_json, time_text
+from beam_pipeline.text import hidden, parse_json, time_text, typed
 
 NAMED_IN_ERRORS = 5
 
-_KEYS = {"path", "stage", "error", "reason", "seconds"}
+
+@dataclass(frozen=True)
+class RejectLine:
+    """A line of ``rejected.jsonl``."""
+
+    path: str
+    stage: str
+    error: str
+    reason: str
+    seconds: float | None
 
 
 def check_rejects(
@@ -122,14 +132,14 @@ def sort_rejects(rejects: Iterable[Reject]) -> SortedValues[Reject]:
 
 def reject_line(reject: Reject) -> bytes:
     """Returns the line of a reject in ``rejected.jsonl``."""
-    values = {
-        "path": reject.filepath,
-        "stage": reject.stage,
-        "error": reject.error,
-        "reason": hidden(reject.reason),
-        "seconds": reject.seconds,
-    }
-    return (json.dumps(values, ensure_ascii=False) + "\n").encode()
+    line = RejectLine(
+        reject.filepath,
+        reject.stage,
+        reject.error,
+        hidden(reject.reason),
+        reject.seconds,
+    )
+    return (json.dumps(asdict(line), ensure_ascii=False) + "\n").encode()
 
 
 class LostAudio(NamedTuple):
@@ -161,39 +171,29 @@ def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
         file.writelines(map(reject_line, rejects))
 
 
-def read_rejects(folder: str, name: str = REJECTED) -> list[dict[str, Any]]:
-    """Returns the rejects of a data set, as the file lists them."""
-    lines = files.read_bytes(files.join(folder, name)).splitlines()
-    return [parse_json(line) for line in lines]
-
-
-def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
-    """Returns how much audio a data set's rejects have.
+def read_rejects(folder: str, name: str = REJECTED) -> list[RejectLine]:
+    """Returns the rejects of a data set, as the file lists them.
 
     Raises
     ------
     InputError
         If the list of rejects is missing or damaged.
     """
-    if metadata.recipe is None or not metadata.rejected:
-        return LostAudio(0.0, 0)
-    path = files.join(folder, REJECTED)
+    path, rejects = files.join(folder, name), list[RejectLine]()
     try:
-        rejects = read_rejects(folder)
+        for number, line in enumerate(files.read_bytes(path).splitlines(), 1):
+            rejects.append(typed(RejectLine, parse_json(line), f"line {number}"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}. Restore it.") from error
-    for number, values in enumerate(rejects, 1):
-        if not _is_reject(values):
-            raise InputError(f"{path}: line {number} is not a reject. Restore it.")
-    return LostAudio.of(values["seconds"] for values in rejects)
+    return rejects
 
 
-def _is_reject(values: Any) -> bool:
-    if not isinstance(values, dict) or {*values} != _KEYS:
-        return False
-    seconds = values["seconds"]
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return seconds is None or (is_number and seconds >= 0)
+def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
+    """Returns how much audio a data set's rejects have; see :func:`read_rejects`."""
+    rejects = []
+    if metadata.recipe is not None and metadata.rejected:
+        rejects = read_rejects(folder)
+    return LostAudio.of(reject.seconds for reject in rejects)
 
 
 def nothing_new(
@@ -212,7 +212,7 @@ def nothing_new(
         return None
     rejects = read_rejects(work, NOTHING_NEW)
     if rejects:
-        first = [f"  {each['path']}: {each['reason']}" for each in rejects[:10]]
+        first = [f"  {each.path}: {each.reason}" for each in rejects[:10]]
         more = [f"  ... and {len(rejects) - 10} more"] if len(rejects) > 10 else []
         warnings.warn(
             "\n".join(
@@ -224,5 +224,5 @@ def nothing_new(
     clear_work(work, claim)
     if not files.exists(files.join(output, METADATA)):
         claim.discard(files.join(output, REJECTED))
-    number = len({each["path"] for each in rejects})
+    number = len({each.path for each in rejects})
     return Metadata(recipe, {}, (), {}, clips=number, rejected=number)

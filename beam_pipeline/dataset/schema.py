@@ -15,7 +15,12 @@ from beam_pipeline.examples.spec import (
     Shape,
 )
 
-_DTYPES = {BYTES_LIST: "string", FLOAT_LIST: "float32", INT64_LIST: "int64"}
+# Encoding -> the type in a schema, and the dtype that it is read as.
+_TYPES = {
+    BYTES_LIST: ("BYTES", "string"),
+    FLOAT_LIST: ("FLOAT", "float32"),
+    INT64_LIST: ("INT", "int64"),
+}
 
 
 def schema_text(
@@ -34,16 +39,10 @@ def schema_text(
 def _schema(features: Mapping[str, FeatureSpec], classes: Sequence[str]) -> Any:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
-    kinds = {
-        FLOAT_LIST: schema_pb2.FLOAT,
-        INT64_LIST: schema_pb2.INT,
-        BYTES_LIST: schema_pb2.BYTES,
-    }
     schema = schema_pb2.Schema()
     for name, spec in features.items():
-        feature = schema.feature.add(
-            name=name, type=kinds.get(spec.encoding, schema_pb2.BYTES)
-        )
+        kind, _ = _TYPES.get(spec.encoding, _TYPES[BYTES_LIST])
+        feature = schema.feature.add(name=name, type=schema_pb2.FeatureType.Value(kind))
         feature.annotation.comment.append(spec.description)
         if classes:
             _add_domain(feature, spec, classes)
@@ -98,23 +97,19 @@ def parse_schema(text: bytes, where: str) -> dict[str, FeatureSpec]:
             f"{where} is not a schema of TensorFlow Metadata as text: {error}. Restore "
             "the file, or give another `schema`."
         ) from error
-    encodings = {
-        schema_pb2.BYTES: BYTES_LIST,
-        schema_pb2.FLOAT: FLOAT_LIST,
-        schema_pb2.INT: INT64_LIST,
-    }
+    encodings = {kind: encoding for encoding, (kind, _) in _TYPES.items()}
     specs: dict[str, FeatureSpec] = {}
     for feature in schema.feature:
-        encoding = encodings.get(feature.type)
+        kind = schema_pb2.FeatureType.Name(feature.type)
+        encoding = encodings.get(kind)
         if encoding is None or feature.name in specs:
             problem = "is there twice"
             if encoding is None:
-                kind = schema_pb2.FeatureType.Name(feature.type)
                 problem = f"has the type {kind}, not BYTES, INT or FLOAT"
             raise InputError(f"{where}: feature {feature.name!r} {problem}.")
         specs[feature.name] = FeatureSpec(
             feature.name,
-            _DTYPES[encoding],
+            _TYPES[encoding][1],
             _shape_of(feature),
             encoding,
             "".join(feature.annotation.comment[:1]),

@@ -29,7 +29,7 @@ from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import create_parquet, read_parquet
+from beam_pipeline.storage.parquet import read_parquet, write_parquet
 
 # What decides the split of a group, in a recipe that decides splits by a hash.
 OF_SPLITS = ("splits", "folds", "group_by", "seed", "split_moves")
@@ -271,8 +271,7 @@ def join_tables(data: DataSets, output: str) -> dict[str, str]:
     for name, some in ((MANIFEST, manifests), (WINDOWS, tables)):
         joined = pa.concat_tables(some, promote_options="default").unify_dictionaries()
         written[name] = files.join(output, name)
-        with create_parquet(written[name], joined.schema) as writer:
-            writer.write_table(joined)
+        write_parquet(written[name], joined.schema, [joined])
     return written
 
 

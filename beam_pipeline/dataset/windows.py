@@ -9,7 +9,6 @@ clip.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import unpack_columns
-from beam_pipeline.storage.parquet import create_parquet, read_parquet
+from beam_pipeline.storage.parquet import in_groups, read_parquet, write_parquet
 from beam_pipeline.write.window_rows import (
     LEFT_OUT,
     WindowRows,
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
 _ROW_GROUP = 1 << 17
 
 
-def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
+def write_windows(
+    path: str, infos: Iterable[ShardInfo], are_mixed: bool = False
+) -> None:
     """Writes the table of the windows of some shards, in their order.
 
     ::
@@ -48,45 +49,25 @@ def write_windows(path: str, infos: Iterable[ShardInfo]) -> None:
                             clip could not be read or transformed there
         clip       int64    if examples are mixed: ``index`` of the clip in the manifest
     """
-    infos = iter(infos)
-    first = next(infos, None)
-    schema = _schema(are_mixed=first is not None and bool(first.clips))
-    with create_parquet(
-        path,
-        schema,
-        use_dictionary=["left_out"],
-        column_encoding={
-            "start": "DELTA_BINARY_PACKED",
-            "frames": "DELTA_BINARY_PACKED",
-            "copy": "DELTA_BINARY_PACKED",
-            "level_db": "BYTE_STREAM_SPLIT",
-            **({CLIP: "DELTA_BINARY_PACKED"} if CLIP in schema.names else {}),
-        },
-    ) as writer:
-        waiting: list[ShardInfo] = []
-        count = 0
-        for info in () if first is None else chain([first], infos):
-            waiting.append(info)
-            count += info.shard.examples
-            if count >= _ROW_GROUP:
-                writer.write_table(_table(waiting, schema))
-                waiting, count = [], 0
-        if waiting:
-            writer.write_table(_table(waiting, schema))
-
-
-def _schema(are_mixed: bool) -> Any:
     import pyarrow as pa
 
-    return pa.schema(
-        {
-            "start": pa.int64(),
-            "frames": pa.int32(),
-            "copy": pa.int16(),
-            "level_db": pa.float32(),
-            "left_out": pa.dictionary(pa.int8(), pa.string()),
-            **({CLIP: pa.int64()} if are_mixed else {}),
-        }
+    columns = {
+        "start": (pa.int64(), "DELTA_BINARY_PACKED"),
+        "frames": (pa.int32(), "DELTA_BINARY_PACKED"),
+        "copy": (pa.int16(), "DELTA_BINARY_PACKED"),
+        "level_db": (pa.float32(), "BYTE_STREAM_SPLIT"),
+        "left_out": (pa.dictionary(pa.int8(), pa.string()), None),
+    }
+    if are_mixed:
+        columns[CLIP] = (pa.int64(), "DELTA_BINARY_PACKED")
+    schema = pa.schema({name: kind for name, (kind, _) in columns.items()})
+    groups = in_groups(infos, lambda info: info.shard.examples, _ROW_GROUP)
+    write_parquet(
+        path,
+        schema,
+        (_table(group, schema) for group in groups),
+        use_dictionary=["left_out"],
+        column_encoding={name: how for name, (_, how) in columns.items() if how},
     )
 
 

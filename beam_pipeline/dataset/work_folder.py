@@ -27,7 +27,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -131,20 +131,11 @@ def delete_all_drafts(work_folder: str) -> None:
     files.delete_drafts(files.join(work_folder, DRAFTS), "*.tfrecord*")
 
 
-def announce_plan(summary: PlanSummary, work_folder: str) -> PlanSummary:
-    """Calls :func:`write_totals`; returns the plan unchanged."""
-    seconds = {split: summary.seconds(split) for split in summary.layouts}
-    write_totals(summary.layouts, seconds, work_folder)
-    return summary
-
-
-def write_totals(
-    layouts: Mapping[str, ShardLayout], seconds: Mapping[str, float], work_folder: str
-) -> None:
+def write_totals(summary: PlanSummary, work_folder: str) -> None:
     """Writes ``plan.json``: the layout of each split, and its seconds of audio."""
     splits = {
-        split: {**asdict(layout), "seconds": seconds[split]}
-        for split, layout in layouts.items()
+        split: {**asdict(layout), "seconds": summary.seconds(split)}
+        for split, layout in summary.layouts.items()
     }
     content = json.dumps({"splits": splits}, indent=2).encode()
     files.write_bytes(files.join(work_folder, PLAN_FILE), content)
@@ -231,33 +222,27 @@ def _progress(work_folder: str) -> RunProgress:
         return RunProgress("failed" if error else "planning", error=error)
     receipts = files.join(work_folder, RECEIPTS)
     done = set(files.list_files(receipts)) if files.is_folder(receipts) else set()
-    examples = shards = shards_done = all_examples = 0
-    seconds = all_seconds = 0.0
+    found = RunProgress("failed" if error else "writing", error=error)
     for values in plan["splits"].values():
-        length = values.pop("seconds")
+        seconds = values.pop("seconds")
         layout = ShardLayout(**values)
-        written = 0
         if layout.shards > MOST_SHARDS:
             raise ValueError(f"{layout.shards} shards")
-        for k in range(layout.shards):
-            shard = layout.shard(k)
-            if posixpath.basename(receipt_path(shard.name, "")) in done:
-                written += shard.examples
-                shards_done += 1
-        examples += written
-        seconds += length * written / layout.total
-        shards += layout.shards
-        all_examples += layout.total
-        all_seconds += length
-    return RunProgress(
-        "failed" if error else "writing",
-        Totals(all_examples, all_seconds),
-        examples,
-        seconds,
-        shards,
-        shards_done,
-        error,
-    )
+        finished = [
+            shard.examples
+            for shard in map(layout.shard, range(layout.shards))
+            if posixpath.basename(receipt_path(shard.name, "")) in done
+        ]
+        totals = found.totals
+        found = replace(
+            found,
+            totals=Totals(totals.examples + layout.total, totals.seconds + seconds),
+            examples=found.examples + sum(finished),
+            seconds=found.seconds + seconds * sum(finished) / layout.total,
+            shards=found.shards + layout.shards,
+            shards_done=found.shards_done + len(finished),
+        )
+    return found
 
 
 def find_run(folder: str) -> str | None:

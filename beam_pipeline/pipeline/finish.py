@@ -139,7 +139,8 @@ def finish_job(
     write_rejects(files.join(stage, REJECTED), rejects)
     fields = manifest_fields(job.recipe, job.inputs[0].columns)
     write_manifest(files.join(stage, MANIFEST), manifest, fields)
-    write_windows(files.join(stage, WINDOWS), written)
+    are_mixed = job.recipe.examples_are_mixed
+    write_windows(files.join(stage, WINDOWS), written, are_mixed)
     formats = recorded_formats(files.join(stage, MANIFEST))
     described = assemble_metadata(summary, shards, rejects, seen, job.recipe, formats)
     beside = (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED)

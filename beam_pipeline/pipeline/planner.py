@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.rejects import check_readable
-from beam_pipeline.dataset.work_folder import announce_plan, keeping_verdict
+from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
 from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
@@ -143,7 +143,8 @@ def make_plan(
         if not files.exists(files.join(folder, PLAN)):
             publish(_plan(sorted(pages), listing, job, folder), folder)
         summary = read_plan(folder).summary
-    return announce_plan(summary, job.work_folder)
+    write_totals(summary, job.work_folder)
+    return summary
 
 
 def _plan(

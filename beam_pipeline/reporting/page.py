@@ -248,8 +248,8 @@ def _rejects(data: DataSets) -> list[dict[str, Any]]:
     """Returns the rejected files by the kind of their error, most frequent first."""
     by_error: dict[str, list[dict[str, str]]] = defaultdict(list)
     for reject in chain.from_iterable(map(read_rejects, data.folders)):
-        file = {name: str(reject[name]) for name in ("path", "reason")}
-        by_error[str(reject["error"])].append(file)
+        file = {"path": reject.path, "reason": reject.reason}
+        by_error[reject.error].append(file)
     kinds = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_KINDS_SHOWN]
     return [
         {"error": error, "count": len(each), "files": each[:_FILES_SHOWN]}

@@ -78,6 +78,17 @@ def write(path: str, content: bytes) -> None:
         writer.write(content)
 
 
+def create(path: str, content: bytes) -> bool:
+    """Writes a whole file unless it exists; returns whether this call wrote it.
+
+    Of two calls at once both may write it.
+    """
+    is_new = size(path) < 0
+    if is_new:
+        write(path, content)
+    return is_new
+
+
 def upload(local_path: str, path: str) -> None:
     """Writes a local file under a temporary name, then renames it."""
     temporary = f"{path}.tmp"

@@ -238,14 +238,9 @@ class Owner:
         """This process, with a new token."""
         process = os.getpid()
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        boot = processes = ""  # not known beside Linux
-        with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        with suppress(OSError):
-            processes = os.readlink("/proc/self/ns/pid")
         return cls(
-            uuid.uuid4().hex, socket.gethostname(), boot, processes, process,
-            _start_of(process), since,
+            uuid.uuid4().hex, socket.gethostname(), _boot(), _space_of_processes(),
+            process, _start_of(process), since,
         )  # fmt: skip
 
     @classmethod
@@ -546,6 +541,19 @@ def _content(path: str) -> bytes | None:
         return files.read_bytes(path)
     except FileNotFoundError:
         return None
+
+
+def _boot() -> str:
+    """What the start of this machine is called; empty if it is not Linux."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
+
+
+def _space_of_processes() -> str:
+    with suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
 
 
 def _start_of(process: int) -> str:

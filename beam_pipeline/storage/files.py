@@ -227,13 +227,17 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     """
     draft = draft_of(path)
     try:
-        with writing(path), open(draft, "wb") as file:
+        with open(draft, "wb") as file:
             yield file
         move(draft, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
+    except BaseException as error:
+        with suppress(OSError):
             os.remove(draft)
-        raise
+        is_draft = getattr(error, "filename", None) in (None, draft)
+        explained = why_not_written(error, path) if is_draft else None
+        if explained is None:  # it is an error of what the block reads
+            raise
+        raise explained from error
 
 
 def create(path: str, content: bytes) -> bool:

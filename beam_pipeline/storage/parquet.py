@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from beam_pipeline.storage import files
 
+_T = TypeVar("_T")
 
-@contextmanager
-def create_parquet(path: str, schema: Any, **options: Any) -> Iterator[Any]:
-    """Gives a ``pyarrow.parquet.ParquetWriter``; the file is there when it is whole.
+
+def write_parquet(
+    path: str, schema: Any, tables: Iterable[Any], **options: Any
+) -> None:
+    """Writes tables into one Parquet file; it is there when it is whole.
 
     Each page has a checksum, which :func:`open_parquet` compares.
 
     Parameters
     ----------
     schema : pyarrow.Schema
+    tables : iterable of pyarrow.Table
+        Each becomes a group of rows.
     **options
-        Of the writer.
+        Of ``pyarrow.parquet.ParquetWriter``.
     """
     import pyarrow.parquet as pq
 
@@ -29,7 +34,24 @@ def create_parquet(path: str, schema: Any, **options: Any) -> Iterator[Any]:
             file, schema, compression="zstd", write_page_checksum=True, **options
         ) as writer,
     ):
-        yield writer
+        for table in tables:
+            writer.write_table(table)
+
+
+def in_groups(
+    parts: Iterable[_T], rows_of: Callable[[_T], int], least: int
+) -> Iterator[list[_T]]:
+    """Yields parts of a table that have at least so many rows together."""
+    waiting: list[_T] = []
+    rows = 0
+    for part in parts:
+        waiting.append(part)
+        rows += rows_of(part)
+        if rows >= least:
+            yield waiting
+            waiting, rows = [], 0
+    if rows:
+        yield waiting
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 ::
 
-    audio-tfrecords-USER/run-X/    locked until its process, and the forks of it, end
+    audio-tfrecords-USER/process-X/    locked until its process, and its forks, end
 
 Whoever is killed leaves its folder. The next process that needs one deletes it.
 """
@@ -57,8 +57,10 @@ def temporary_folder() -> Iterator[str]:
     """
     delete_abandoned()
     folder, lock = _locked_folder()
+    inside = os.path.join(folder, "files")  # it may be deleted and made again
+    os.mkdir(inside, 0o700)
     try:
-        yield folder
+        yield inside
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
@@ -82,7 +84,7 @@ def folder_of_process() -> str:
 
 def delete_abandoned() -> None:
     """Deletes the folders of processes that have ended."""
-    for folder in glob.glob(os.path.join(glob.escape(private_folder()), "run-*")):
+    for folder in glob.glob(os.path.join(glob.escape(private_folder()), "process-*")):
         # Without locks, nothing shows who has ended.
         with suppress(OSError, AttributeError):
             lock = os.open(folder, os.O_RDONLY)
@@ -96,11 +98,12 @@ def delete_abandoned() -> None:
 def _locked_folder() -> tuple[str, int]:
     """Makes a folder that this process has locked, as long as the lock is open."""
     while True:
-        folder = tempfile.mkdtemp(prefix="run-", dir=private_folder())
-        lock = os.open(folder, os.O_RDONLY)
-        with suppress(OSError, AttributeError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        # Another process may have looked before the folder was locked, and deleted it.
-        if os.path.isdir(folder):
-            return folder, lock
-        os.close(lock)
+        folder = tempfile.mkdtemp(prefix="process-", dir=private_folder())
+        # Another process may look before the folder is locked, and delete it.
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY)
+            with suppress(OSError, AttributeError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.isdir(folder):
+                return folder, lock
+            os.close(lock)

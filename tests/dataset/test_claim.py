@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from beam_pipeline import convert, record, record_examples, verify
-from beam_pipeline.dataset.job_start import Asked, Case, Found, case_of
 from beam_pipeline.errors import IncompleteRun, InputError, OutputError, StoreError
 from beam_pipeline.read.verify import repair
 from beam_pipeline.storage import claim as claims
@@ -320,81 +319,6 @@ def test_a_number_that_another_run_has_now_is_not_deleted(tmp_path: Path) -> Non
         with raises(IncompleteRun, naming=claim.path):
             claim.check()
     assert os.path.exists(claim.path)
-
-
-def stamp(**options: Any) -> dict[str, Any]:
-    return {"recipe": options, "inputs": [], "writer": {}, "code": {}}
-
-
-NOTHING = Found([])
-RUN = Found(["records-00000-of-00002.tfrecord.gz"], stamp={})
-OLD = Found(["metadata.json", "schema.pbtxt"], "old")
-MINE, OTHER = stamp(win_len=1), stamp(win_len=2)
-
-
-@pytest.mark.parametrize(
-    ("found", "overwrite", "case"),
-    [
-        (NOTHING, False, Case.BEGIN),
-        (NOTHING._replace(held=["rejected.jsonl"]), False, Case.BEGIN),
-        (RUN._replace(stamp=MINE), False, Case.CONTINUE),
-        (RUN._replace(stamp=MINE), True, Case.CONTINUE),
-        (RUN._replace(stamp=MINE, is_useless=True), False, Case.CONTINUE),
-        (RUN._replace(stamp=MINE, is_damaged=True), False, Case.CONTINUE),
-        (RUN._replace(stamp=OTHER), False, "`win_len` was 2, here it is 1"),
-        (RUN, False, "cannot be read"),
-        (RUN._replace(stamp=OTHER), True, Case.BEGIN),
-        (RUN._replace(stamp=OTHER, is_useless=True), False, Case.BEGIN),
-        (RUN._replace(stamp=None), False, "holds a data set"),
-        (RUN._replace(stamp=None, is_damaged=True), False, Case.REPAIR),
-        (RUN._replace(stamp=None, is_damaged=True), True, Case.BEGIN),
-        (OLD, False, "holds a data set"),
-        (OLD, True, Case.REPLACE),
-        (OLD._replace(held=["metadata.json", "thesis.txt"]), True, "thesis.txt"),
-        (OLD._replace(stamp=MINE, replaces="old"), True, Case.CONTINUE),
-        (OLD._replace(stamp=MINE, replaces="old"), False, "data set"),
-        (OLD._replace(stamp=OTHER, replaces="old"), True, Case.REPLACE),
-        (OLD._replace(stamp=MINE, replaces="older"), True, Case.REPLACE),
-        (NOTHING._replace(held=["thesis.txt"]), False, "thesis.txt"),
-        (NOTHING._replace(held=["thesis.txt"]), True, "thesis.txt"),
-        (OLD._replace(difference=None), False, Case.DONE),
-        (OLD._replace(difference=None, stamp=OTHER), False, Case.DONE),
-        (OLD._replace(difference="other clips"), False, "other clips"),
-        (OLD._replace(stamp=MINE, is_switched=True), True, Case.DONE),
-        (OLD._replace(stamp=OTHER, is_switched=True), True, Case.REPLACE),
-    ],
-)
-def test_what_is_found_decides_what_a_run_does(
-    found: Found, overwrite: bool, case: Case | str
-) -> None:
-    asked = Asked("/out", "/out/_work", MINE, overwrite)
-    if isinstance(case, Case):
-        assert case_of(found, asked) is case
-    else:
-        with raises(OutputError, naming=["/out", case]):
-            case_of(found, asked)
-
-
-@pytest.mark.parametrize(
-    ("found", "overwrite", "case"),
-    [
-        (NOTHING, False, Case.BEGIN),
-        (RUN._replace(stamp={"recorded_by": "x"}, is_useless=True), False, Case.BEGIN),
-        (RUN._replace(stamp=OTHER), False, "unfinished run of `record`"),
-        (OLD, False, "holds a data set"),
-        (OLD, True, Case.REPLACE),
-    ],
-)
-def test_elements_are_never_continued(
-    found: Found, overwrite: bool, case: Case | str
-) -> None:
-    for output in ("/out", "s3://bucket/out"):
-        asked = Asked(output, f"{output}/_work", {"recorded_by": "x"}, overwrite)
-        if isinstance(case, Case):
-            assert case_of(found, asked) is case
-        else:
-            with raises(OutputError, naming=[output, case]):
-                case_of(found, asked)
 
 
 # Whole runs.

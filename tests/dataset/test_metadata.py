@@ -198,28 +198,19 @@ def edited(path, value):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "[]",
-        "3",
-        "null",
-        b"\xff\xfe",
+        "", "{", "[]", "3", "null", b"\xff\xfe",
         *(
-            pytest.param(json.dumps(edited(path, value)), id=".".join(map(str, path)))
+            json.dumps(edited(path, value))
             for path, value in [
                 (["recipe"], None),
-                (["features"], None),
-                (["splits"], None),
-                (["inputs", "clips"], None),
-                (["recipe", "tail"], "cut"),
                 (["recipe", "win_lem"], 100),
-                (["splits"], []),
+                (["inputs", "clips"], None),
                 (["splits", "train", "shards", 0, "file"], None),
                 (["features", "signal", "shape"], None),
             ]
         ),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_metadata_is_named(text):
     with raises(InputError, naming="/x/metadata.json"):
         Metadata.parse(text, "/x/metadata.json")

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import apache_beam as beam
 import pytest
@@ -35,7 +36,7 @@ from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.run import engine as run_engine
 from beam_pipeline.run import watching
 from tests.raising import assert_names, raises
-from tests.sounds import write_corpus, write_sound
+from tests.sounds import write_corpus
 
 ENGINE = ["--runner=FnApiRunner"]
 
@@ -71,7 +72,8 @@ def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
         "train": ShardLayout("train", 10, 3, 4),
         "test": ShardLayout("test", 6, 1, None),
     }
-    write_totals(layouts, {"train": 5.0, "test": 1.5}, work)
+    seconds_of = {"train": 5.0, "test": 1.5}.get
+    write_totals(SimpleNamespace(layouts=layouts, seconds=seconds_of), work)
     for k in done:
         path = Path(receipt_path(layouts["train"].shard(k).name, work))
         path.parent.mkdir(exist_ok=True)
@@ -85,7 +87,7 @@ def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
 
 def test_an_empty_plan_is_no_division_by_zero(tmp_path):
     work = claimed(tmp_path)
-    write_totals({}, {}, work)
+    write_totals(SimpleNamespace(layouts={}), work)
     assert read_progress(work) == RunProgress("writing", NOTHING)
 
 
@@ -170,32 +172,9 @@ def test_too_many_rejects_have_one_exit_status_on_every_engine(tmp_path, engine)
 
 
 @pytest.mark.runs
-def test_an_engine_hands_on_what_is_wrong_with_the_recipe(tmp_path):
-    write_sound(tmp_path / "in" / "a.wav", 9000, rate=8000)
-    write_sound(tmp_path / "in" / "b.wav", 9000, rate=9000)
-    with raises(RecipeError, "sample_rate", naming=["8000", "a.wav", "9000", "b.wav"]):
-        record(
-            str(tmp_path / "in"),
-            str(tmp_path / "out"),
-            win_seconds=0.5,
-            beam_args=ENGINE,
-        )
-
-
-@pytest.mark.runs
-def test_a_cancelled_job_is_not_taken_for_a_finished_one(tmp_path):
-    write_corpus(tmp_path / "in")
-    with raises(IncompleteRun, naming="CANCELLED"):
-        record(
-            str(tmp_path / "in"),
-            str(tmp_path / "out"),
-            win_len=500,
-            beam_args=["--runner=tests.dataset.test_work_folder.CancellingRunner"],
-        )
-
-
-@pytest.mark.runs
-def test_an_old_verdict_is_not_taken_for_a_new_one(tmp_path):
+def test_a_cancelled_job_is_not_taken_for_a_finished_one_nor_for_the_one_before(
+    tmp_path,
+):
     write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
     places = str(tmp_path / "in"), str(tmp_path / "out")

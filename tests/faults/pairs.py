@@ -230,5 +230,12 @@ def pairs_asleep(world: World) -> str:
         assert digests_in(output) == between == reference(second), ends
         assert verify(output) == []
         return "taken over"
+    if (
+        end[0] != 0 and ends[1][1] != 0
+    ):  # the second one refused what the first had begun
+        assert not (world.output / "metadata.json").exists(), ends
+        assert start(world, first, output).end()[0] == 0, ends
+        assert digests_in(output) == reference(first)
+        return "taken over and refused, then continued"
     check(output, ends)
     return "the first was done, or had not begun"

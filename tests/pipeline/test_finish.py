@@ -20,6 +20,7 @@ from beam_pipeline.dataset.work_folder import receipt_path
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.inputs.own_manifest import MANIFEST_FIELDS
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.finish import (
     assemble_metadata,
@@ -125,7 +126,8 @@ def manifest_of(summary, rejects=()):
     clips = summary.listing.clips - sum(reject.shard is None for reject in rejects)
     parts = []
     for layout in summary.layouts.values():
-        parts.append(ManifestPart(clips, layout.total, "[]"))
+        rows = ((None,) * len(MANIFEST_FIELDS),) * clips
+        parts.append(ManifestPart(clips, layout.total, rows))
         clips = 0
     return parts
 

@@ -61,6 +61,15 @@ def test_the_temporary_folder_is_that_of_before(temporary):
         assert os.environ.get("TMPDIR") == of_shell
 
 
+def test_a_folder_that_is_made_again_is_not_abandoned(temporary):
+    with temporary_folder() as folder:
+        os.rmdir(folder)
+        os.mkdir(folder)
+        with temporary_folder():
+            pass
+        assert os.path.isdir(folder)
+
+
 _KILLED = """
 import os, signal, sys
 from beam_pipeline.storage.private_folder import folder_of_process, temporary_folder
@@ -93,4 +102,4 @@ def test_what_a_killed_process_has_left_is_deleted_by_the_next_one(temporary, nu
         alive.stdin.close()
     with temporary_folder():
         pass
-    assert [*temporary.rglob("run-*")] == []
+    assert [*temporary.rglob("process-*")] == []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +22,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record
-from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.job_start import _nothing_left
-from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import (
-    EngineError,
     InputError,
     OptionError,
     OutputError,
@@ -40,16 +34,9 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
 from beam_pipeline.pipeline.job import Job
-from beam_pipeline.read.decode_again import (
-    DAMAGED_FILE,
-    NEWER_FILE,
-    OTHER_EXAMPLES,
-    OTHER_INPUTS,
-)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline
-from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.storage.tfrecord import read_any_records
 from tests.data_sets import contents, examples_in, problems_in, rejects_in, shards_in
 from tests.raising import assert_names, raises
@@ -555,21 +542,12 @@ def test_what_was_there_before_is_not_touched(corpus: Path, out: Path) -> None:
         record(corpus, str(corpus / "out"), win_len=500)
 
 
-def test_an_unfinished_run_is_not_mixed_with_another(tmp_path: Path) -> None:
-    folder = bad_folder(tmp_path, "text")
-    out = tmp_path / "out"
-    with pytest.raises(TooManyRejected):
-        record(folder, out, win_len=1000)
-    with raises(OutputError, naming=[out, "--overwrite", "--output"]):
-        record(folder, out, win_len=500, max_rejected=1)
-    record(folder, out, win_len=500, max_rejected=1, overwrite=True)
-
-
 def test_a_work_dir_elsewhere(corpus: Path, tmp_path: Path) -> None:
     record(corpus, str(tmp_path / "a"), win_len=500)
-    record(corpus, str(tmp_path / "b"), win_len=500, work_dir=str(tmp_path / "work"))
+    (work := tmp_path / "work").mkdir()
+    record(corpus, str(tmp_path / "b"), win_len=500, work_dir=str(work))
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert not (tmp_path / "work").exists()
+    assert not work.exists()
 
 
 def test_progress_counts_every_window(corpus: Path, out: Path) -> None:
@@ -619,138 +597,6 @@ def test_a_data_set_repeats_itself(corpus: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-class TestWorkFolder:
-    """Nothing of the user's is deleted with it."""
-
-    def refused(
-        self, tmp_path: Path, work: Path, facts: list, out: str = "out"
-    ) -> None:
-        before = contents(tmp_path)
-        with raises(OutputError, naming=["--work-dir", work, *facts]):
-            record(tmp_path / "in", tmp_path / out, win_len=500, work_dir=work)
-        assert contents(tmp_path) == before
-
-    def test_with_other_files_it_is_refused(self, tmp_path: Path) -> None:
-        write_corpus(tmp_path / "in", clips=1)
-        (tmp_path / "precious" / "deep").mkdir(parents=True)
-        (tmp_path / "precious" / "deep" / "thesis.txt").write_text("years")
-        self.refused(tmp_path, tmp_path / "precious", ["deep/thesis.txt"])
-
-    def test_in_or_around_the_data_it_is_refused(self, tmp_path: Path) -> None:
-        write_corpus(tmp_path / "in", clips=1)
-        for work in ("in", "in/work", "."):
-            self.refused(tmp_path, tmp_path / work, [])
-        for work in ("a/out", "a/out/work", "a"):
-            self.refused(tmp_path, tmp_path / work, ["--output"], out="a/out")
-
-    def test_an_empty_one_is_used_and_gone(self, out: Path, tmp_path: Path) -> None:
-        write_corpus(tmp_path / "in", clips=1)
-        (tmp_path / "work").mkdir()
-        record(tmp_path / "in", out, win_len=500, work_dir=tmp_path / "work")
-        assert not (tmp_path / "work").exists()
-
-    def test_what_others_put_there_meanwhile_stays(self, tmp_path: Path) -> None:
-        work = tmp_path / "work"
-        (work / "receipts").mkdir(parents=True)
-        (work / "receipts" / "x.json").touch()
-        (work / "mine.txt").touch()
-        clear_work(str(work))
-        assert [path.name for path in work.iterdir()] == ["mine.txt"]
-
-
-def test_an_output_inside_an_input_is_refused_through_links(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in", clips=1)
-    (tmp_path / "link").symlink_to(tmp_path / "in")
-    for sounds, out in (("in", "link/out"), ("link", "in/out"), ("link", "link")):
-        with raises(OutputError, naming=["--output", "inside"]):
-            record(tmp_path / sounds, tmp_path / out, win_len=500)
-
-
-@pytest.mark.parametrize("wrong", ["sounds", "windows"])
-def test_a_data_set_stays_if_nothing_can_replace_it(
-    out: Path, tmp_path: Path, wrong: str
-) -> None:
-    write_corpus(tmp_path / "in", clips=1)
-    record(tmp_path / "in", out, win_len=500)
-    before = contents(out)
-    if wrong == "sounds":
-        for path in (tmp_path / "in").rglob("*.wav"):
-            path.write_text("no sound")
-    with raises(TooManyRejected, naming="None of 3"):
-        record(
-            tmp_path / "in",
-            out,
-            win_len=500 if wrong == "sounds" else 10**8,
-            overwrite=True,
-        )
-    after = contents(out)
-    assert {name: each for name, each in after.items() if "_work" not in name} == before
-
-
-@pytest.mark.parametrize("engine", [[], ["--runner=FnApiRunner"]])
-@pytest.mark.parametrize("work", [None, "work/of/mine"])
-def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
-    tmp_path: Path, engine: list[str], work: str | None
-) -> None:
-    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
-    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
-    before = contents(tmp_path), sorted(tmp_path.rglob("*"))
-    work_dir = {} if work is None else {"work_dir": tmp_path / work}
-    with raises(
-        RecipeError, "sample_rate", naming=["8000", "a/1.wav", "16000", "a/2.wav"]
-    ):
-        record(
-            tmp_path / "in",
-            tmp_path / "deep" / "out",
-            win_seconds=0.5,
-            beam_args=engine,
-            **work_dir,
-        )
-    assert (contents(tmp_path), sorted(tmp_path.rglob("*"))) == before
-
-
-def test_what_was_there_before_a_refused_run_stays(out: Path, tmp_path: Path) -> None:
-    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
-    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
-    out.mkdir()
-    with pytest.raises(RecipeError):
-        record(tmp_path / "in", out, win_seconds=0.5)
-    assert list(out.iterdir()) == []
-
-
-def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
-    corpus: Path, out: Path
-) -> None:
-    (corpus / "cat" / "bad.wav").write_text("no sound")
-    places = corpus, out
-    with pytest.raises(TooManyRejected):
-        record(*places, win_len=500, num_shards=3)
-    receipts = sorted((out / "_work" / "receipts").iterdir())
-    assert receipts
-    with pytest.raises(EngineError), _nothing_left(f"{places[1]}/_work", UNCLAIMED):
-        raise EngineError("nobody answers")
-    assert sorted((out / "_work" / "receipts").iterdir()) == receipts
-
-
-def test_a_changed_transform_does_not_continue_what_it_was(
-    corpus: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "code").mkdir()
-    code = tmp_path / "code" / "gains_of_mine.py"
-    code.write_text(
-        "from tests.sounds import die\ndef f(windows):\n    return die(windows)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path / "code"))
-    options = {"win_len": 500, "features": {"x": "gains_of_mine.f"}, "workers": 2}
-    options["num_shards"] = 4
-    places = corpus, out
-    with pytest.raises(WorkerDied):
-        record(*places, **options)
-    code.write_text("def f(windows):\n    return 3 * windows\n")
-    with raises(OutputError, naming=[places[1], "--overwrite"]):
-        record(*places, **options)
-
-
 def test_a_file_that_changes_during_the_run_is_not_recorded(
     out: Path, tmp_path: Path
 ) -> None:
@@ -794,16 +640,6 @@ def test_values_of_a_wrong_kind_are_named(
 ) -> None:
     with raises(OptionError, name, value):
         record(tmp_path / "in", out, win_len=500, **{name: value})
-
-
-def test_a_damaged_work_folder_is_no_dead_end(out: Path, tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in", clips=1)
-    work = out / "_work"
-    work.mkdir(parents=True)
-    (work / "job.json").touch()
-    with raises(OutputError, naming="--overwrite"):
-        record(tmp_path / "in", out, win_len=500)
-    record(tmp_path / "in", out, win_len=500, overwrite=True)
 
 
 ENGINES = [{}, {"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
@@ -917,272 +753,6 @@ class TestShardsOfEarlierPlans:
         with raises(OutputError, naming=[tmp_path / "a", "--work-dir", "--overwrite"]):
             record(corpus, tmp_path / "b", **options)
         assert contents(tmp_path) == before
-
-
-def times_in(folder: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
-
-
-class TestTheSameCommandAgain:
-    """What is recorded already is left as it is; what is not is refused."""
-
-    def again(self, *places: Any, **options: Any) -> Metadata:
-        """A call that must find its data set complete."""
-        before, found = times_in(places[1]), []
-        metadata = record(*places, found=found.append, **options)
-        assert found == [metadata]
-        assert times_in(places[1]) == before
-        assert metadata == Metadata.load(str(places[1]))
-        return metadata
-
-    def refused(self, difference: str, *places: Any, **options: Any) -> None:
-        before = times_in(places[1])
-        with pytest.raises(OutputError) as raised:
-            record(*places, **options)
-        assert difference in str(raised.value)
-        assert_names(str(raised.value), "--overwrite")
-        assert times_in(places[1]) == before
-
-    @pytest.mark.parametrize(
-        ("engine", "options"),
-        [
-            (ENGINES[0], {"elements_per_file": 7}),
-            (ENGINES[1], {"splits": "train=1,test=1", "stratify": True,
-                          "fingerprint": True}),
-            (ENGINES[2], {"keep": "energy(above_db=-200)", "copies": 2,
-                          "augment": "random_gain()"}),
-        ],
-    )  # fmt: skip
-    def test_it_is_complete(
-        self, corpus: Path, out: Path, engine: dict, options: dict
-    ) -> None:
-        places, options = (corpus, out), {**options, **engine}
-        first = record(*places, win_len=500, **options)
-        assert self.again(*places, win_len=500, **options) == first
-        assert not (out / "_work").exists()
-
-    def test_the_command_line_says_so(
-        self, corpus: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-    ) -> None:
-        places = ["--input", str(corpus), "--output", str(out)]
-        assert main(["record", *places, "--win-len", "500"]) == 0
-        assert "complete before" not in capsys.readouterr().out
-        before = times_in(tmp_path)
-        assert main(["record", *places, "--win-len", "500"]) == 0
-        assert "out: complete before" in capsys.readouterr().out
-        assert main(["record", *places, "--win-len", "501"]) == 2
-        assert_names(capsys.readouterr().err, "--win-len", "500", "501")
-        options = ["--win-len", "500", "--hop", "250"]
-        assert main(["record", *places, *options]) == 2
-        assert_names(capsys.readouterr().err, "--hop", "250")
-        assert times_in(tmp_path) == before
-        assert main(["record", *places, "--win-len", "500", "--overwrite"]) == 0
-        assert "complete before" not in capsys.readouterr().out
-        assert times_in(tmp_path) != before
-
-    @pytest.mark.parametrize(
-        "change", ["more", "less", "ignored", "time", "older", "length", "link"]
-    )
-    def test_other_inputs_are_refused(
-        self, corpus: Path, out: Path, tmp_path: Path, change: str
-    ) -> None:
-        write_sound(tmp_path / "spare.wav", 2500, seed=77)
-        spare, clip = tmp_path / "spare.wav", corpus / "owl" / "owl_0.wav"
-        os.utime(spare, ns=(0, 1))
-        places = corpus, out
-        record(*places, win_len=500, elements_per_file=50)
-        self.again(*places, win_len=500, elements_per_file=50)
-        if change == "more":
-            shutil.copy(spare, corpus / "owl" / "more.wav")
-        elif change == "less":
-            clip.unlink()
-        elif change == "ignored":
-            (corpus / "notes.md").touch()
-        elif change == "time":
-            os.utime(clip)
-        elif change == "older":
-            os.replace(spare, clip)
-        elif change == "length":
-            write_sound(clip, 2501, seed=77)
-        else:
-            clip.unlink()
-            clip.symlink_to(spare)
-        difference = OTHER_INPUTS
-        if change in ("time", "length"):
-            difference = NEWER_FILE.format("owl_0.wav")
-        elif change in ("older", "link"):
-            difference = OTHER_EXAMPLES
-        self.refused(difference, *places, win_len=500, elements_per_file=50)
-        record(*places, win_len=500, elements_per_file=50, overwrite=True)
-        self.again(*places, win_len=500, elements_per_file=50)
-
-    @pytest.mark.parametrize("change", ["rights", "future", "moved", "archived"])
-    def test_the_same_audio_is_complete(
-        self, corpus: Path, out: Path, tmp_path: Path, change: str
-    ) -> None:
-        clip = corpus / "owl" / "owl_0.wav"
-        places = corpus, out
-        record(*places, win_len=500)
-        if change == "rights":
-            clip.chmod(0o600)
-        elif change == "future":
-            later = time.time_ns() + 10**15
-            os.utime(clip, ns=(later, later))
-        elif change == "moved":
-            shutil.move(clip, tmp_path / "moved.wav")
-            shutil.move(tmp_path / "moved.wav", clip)
-        else:
-            shutil.copytree(corpus, tmp_path / "archive")
-            places = tmp_path / "archive", out
-        self.again(*places, win_len=500)
-
-    def test_other_audio_of_the_same_names_is_refused(
-        self, corpus: Path, tmp_path: Path
-    ) -> None:
-        for path in corpus.rglob("*.wav"):
-            other = tmp_path / "other" / path.relative_to(corpus)
-            write_sound(other, soundfile.info(path).frames, seed=99)
-        out = tmp_path / "out"
-        record(corpus, out, win_len=500)
-        self.refused(OTHER_EXAMPLES, tmp_path / "other", out, win_len=500)
-
-    def test_a_file_that_was_rejected_and_is_mended_is_refused(
-        self, corpus: Path, out: Path
-    ) -> None:
-        bad = corpus / "cat" / "bad.wav"
-        bad.write_text("no sound")
-        places = corpus, out
-        record(*places, win_len=500, max_rejected=1)
-        self.again(*places, win_len=500, max_rejected=1)
-        self.refused("1 of its 13 clips were rejected", *places, win_len=500)
-        write_sound(bad, 2500)
-        newer = NEWER_FILE.format(bad)
-        self.refused(newer, *places, win_len=500, max_rejected=1)
-
-    def test_a_run_that_was_continued_is_complete(
-        self, corpus: Path, out: Path
-    ) -> None:
-        bad = corpus / "cat" / "zzz.wav"
-        bad.write_text("no sound")
-        places = corpus, out
-        options = {"win_len": 500, "elements_per_file": 40, "order": "listed"}
-        options["label_from"] = "none"
-        shutil.move(corpus / "cat", corpus / "zoo")
-        with pytest.raises(TooManyRejected):
-            record(*places, **options)
-        first = times_in(out)
-        write_sound(corpus / "zoo" / "zzz.wav", 2500)
-        record(*places, **options)
-        kept = set(first.items()) & set(times_in(out).items())
-        assert any(name.endswith(".gz") for name, _ in kept)
-        self.again(*places, **options)
-
-    def test_other_code_of_a_transform_is_refused(
-        self, corpus: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "code").mkdir()
-        code = tmp_path / "code" / "peaks_of_mine.py"
-        code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")
-        monkeypatch.syspath_prepend(str(tmp_path / "code"))
-        places = corpus, out
-        options = {"win_len": 500, "features": {"x": "peaks_of_mine.f"}}
-        record(*places, **options)
-        self.again(*places, **options)
-        code.write_text(code.read_text() + "\n# otherwise\n")
-        self.refused(NEWER_FILE.format("peaks_of_mine.py"), *places, **options)
-
-    @pytest.mark.parametrize("beside", [False, True])
-    def test_other_events_are_refused(
-        self, out: Path, tmp_path: Path, beside: bool
-    ) -> None:
-        sounds = write_corpus(tmp_path / "in", clips=1)
-        table = tmp_path / "events.csv"
-        rows = [f"{name},0,0.1,x" for name in sounds]
-        table.write_text("\n".join(["path,start,end,label", *rows]))
-        for name in sounds:
-            (tmp_path / "in" / name).with_suffix(".txt").write_text("0\t0.1\tx\n")
-        places = tmp_path / "in", out
-        options = {"win_len": 500, "events": str(table)}
-        if beside:
-            options["events"] = "{folder}/{stem}.txt"
-            table = (tmp_path / "in" / name).with_suffix(".txt")
-        record(*places, **options)
-        self.again(*places, **options)
-        table.write_text(table.read_text().replace("0.1", "0.2"))
-        self.refused(NEWER_FILE.format(table.name), *places, **options)
-
-    def test_rows_in_memory_are_compared(self, tmp_path: Path) -> None:
-        sounds = write_corpus(tmp_path / "in", clips=1)
-        rows = [
-            {"path": str(tmp_path / "in" / name), "kind": "a", "snr": snr, "day": day}
-            for name, snr, day in zip(sounds, (1.5, None, 2.5), "xyz", strict=True)
-        ]
-        out, options = tmp_path / "out", {"win_len": 500, "label_from": "kind"}
-        record(rows, out, **options)
-        self.again(rows, out, **options)
-        for name, value in (("kind", "b"), ("snr", 1.0), ("day", "w")):
-            other = [{**rows[0], name: value}, *rows[1:]]
-            self.refused(OTHER_INPUTS, other, out, **options)
-        self.refused(OTHER_INPUTS, rows[::-1], out, **options)
-
-    def test_lengths_that_a_table_tells_hide_no_change(self, tmp_path: Path) -> None:
-        sounds = write_corpus(tmp_path / "in", clips=1)
-        table = tmp_path / "all.csv"
-        rows = [f"in/{n},{len(samples)},{RATE}" for n, samples in sounds.items()]
-        table.write_text("\n".join(["path,frames,sample_rate_hz", *rows]))
-        out, options = tmp_path / "out", {"win_len": 500, "label_from": "none"}
-        record(table, out, **options)
-        self.again(table, out, **options)
-        os.utime(tmp_path / "in" / name_of(sounds))
-        self.refused(NEWER_FILE.format(""), table, out, **options)
-        (tmp_path / "in" / name_of(sounds)).unlink()
-        self.refused(OTHER_EXAMPLES, table, out, **options)
-
-    @pytest.mark.parametrize(
-        "damage", ["gone", "short", "more", "metadata", "versions"]
-    )
-    def test_a_damaged_data_set_is_not_complete(
-        self, corpus: Path, out: Path, damage: str
-    ) -> None:
-        places = corpus, out
-        record(*places, win_len=500)
-        shard = out / "records-00000-of-00001.tfrecord.gz"
-        path = out / "metadata.json"
-        if damage == "gone":
-            shard.unlink()
-        elif damage == "short":
-            shard.write_bytes(shard.read_bytes()[:-1])
-        elif damage == "more":
-            shutil.copy(shard, out / "records-00001-of-00002.tfrecord.gz")
-        elif damage == "metadata":
-            path.write_text("{")
-        else:
-            values = json.loads(path.read_text())
-            values["writer"]["numpy"] = "0.1"
-            path.write_text(json.dumps(values))
-        damaged = DAMAGED_FILE.format(shard.name)
-        facts = {"metadata": "metadata.json", "versions": "numpy 0.1"}
-        facts["more"] = "records-00001-of-00002"
-        self.refused(facts.get(damage, damaged), *places, win_len=500)
-
-    def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(
-        self, corpus: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        places = corpus, out
-        with monkeypatch.context() as patch:
-            patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda *_: None)
-            record(*places, win_len=500)
-        assert (out / "_work" / "job.json").exists()
-        before = contents(out)
-        record(*places, win_len=500)
-        assert not (out / "_work").exists()
-        after = contents(out)
-        assert after.items() <= before.items()
-        assert "metadata.json" in after
-
-
-def name_of(sounds: dict) -> str:
-    return next(iter(sounds))
 
 
 def test_a_pipeline_that_cannot_be_built_leaves_no_folder(

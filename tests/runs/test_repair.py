@@ -19,6 +19,7 @@ from beam_pipeline.errors import (
     VerificationError,
 )
 from beam_pipeline.run import local
+from tests.data_sets import contents
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus, write_sound
 
@@ -29,12 +30,6 @@ OPTIONS: dict[str, Any] = {
     "splits": "train=.5,test=.5", "stratify": True, "keep": "energy(above_db=-10.9)",
     "features": {"x": "tests.sounds.fail_on_loud"},
 }  # fmt: skip
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """The files below a folder, by name."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture(scope="module")

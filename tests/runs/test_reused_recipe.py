@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ import pytest
 from beam_pipeline import Metadata, Recipe, open_records, record
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.job_start import job_differences, option_differences
 from beam_pipeline.dataset.side_by_side import as_recorded, reused_recipe
 from beam_pipeline.elements.record_examples import record_examples
 from beam_pipeline.errors import InputError, OutputError, TooManyRejected
 from beam_pipeline.read.verify import verify
-from tests.raising import assert_names, raises
+from tests.raising import raises
 from tests.sounds import write_sound
 
 pytestmark = pytest.mark.runs
@@ -98,70 +96,3 @@ def test_elements_have_no_recipe(before: Path, tmp_path: Path) -> None:
     made = Metadata.load(tmp_path / "elements")
     with raises(InputError, naming=["recipe", "audio"]):
         record(before / "a", tmp_path / "out", recipe=made)
-
-
-# What differs, named by the errors
-
-
-def test_every_changed_option_is_named() -> None:
-    old, new = Recipe(win_len=5, seed=1), Recipe(win_seconds=1.0, allow_truncated=True)
-    assert option_differences(old.to_json(), new.to_json()) == [
-        "`allow_truncated` was False, here it is True",
-        "`seed` was 1, here it is 0",
-        "`win_len` was 5, here it is not given",
-        "`win_seconds` was not given, here it is 1.0",
-    ]
-    assert option_differences(old.to_json(), old.to_json()) == []
-
-
-def test_every_change_of_a_job_is_named() -> None:
-    def job(**changes: Any) -> dict[str, Any]:
-        entry = {"split": "", "location": "/a", "columns": []}
-        parts = {"recipe": {}, "inputs": [entry], "writer": {"numpy": "1"}, "code": {}}
-        return {**parts, **changes}
-
-    split = {"split": "train", "location": "/b"}
-    assert job_differences(job(), job()) == []
-    assert job_differences(job(), job(inputs=[split])) == [
-        "`input` was /a, here it is train=/b"
-    ]
-    columns = {"split": "", "location": "/a", "columns": [["x", "int64"]]}
-    assert job_differences(job(), job(inputs=[columns])) == [
-        "the columns of the `input` have changed"
-    ]
-    assert job_differences(job(), job(writer={"numpy": "2"})) == [
-        "numpy was 1, here it is 2"
-    ]
-    assert job_differences(job(code={"mine": "a"}), job(code={"mine": "b"})) == [
-        "the code of mine has changed"
-    ]
-    for damaged in (None, [], {"recipe": None}, {}):
-        assert job_differences(damaged, job()) == []
-
-
-def test_the_refusal_of_an_unfinished_run_names_them(
-    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sounds = shutil.copytree(before / "a", tmp_path / "a")
-    cut = sounds / "owl" / "1.wav"
-    cut.write_bytes(cut.read_bytes()[:1500])
-    command = ["record", "--input", str(sounds), "--output", str(tmp_path / "out")]
-    command += ["--win-len", "500"]
-    assert main(command) == 3
-    assert "--allow-truncated accepts such files" in capsys.readouterr().err
-    assert main([*command, "--allow-truncated", "--seed", "7"]) == 2
-    assert_names(
-        capsys.readouterr().err,
-        "--allow-truncated was False, here it is True",
-        "--seed was 0, here it is 7",
-        "--overwrite",
-    )
-    assert main([*command, "--allow-truncated", "--seed", "7", "--overwrite"]) == 0
-    # Of a finished data set, too.
-    assert main([*command, "--hop", "250"]) == 2
-    assert_names(
-        capsys.readouterr().err,
-        "--allow-truncated was True, here it is False",
-        "--hop was not given, here it is 250",
-        "--seed was 7, here it is 0",
-    )

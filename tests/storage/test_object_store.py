@@ -28,7 +28,7 @@ from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests import loopback
 from tests.loopback import free_port, point_at
 from tests.raising import assert_names, raises
-from tests.sounds import write_corpus, write_sound
+from tests.sounds import write_corpus
 
 SCHEMES = ("s3", "gs")
 NOISE = np.random.default_rng(0).bytes(5 * FIRST_BYTES + 17)
@@ -61,6 +61,7 @@ def test_written_bytes_are_read_back(bucket, scheme, size):
         file.seek(-1, os.SEEK_END) if size else None
         assert file.read() == NOISE[:size][-1:]
         assert file.read() == b""
+        assert files.modified_ns(file) == files.modified_ns(path) > 0
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.0])
@@ -426,19 +427,6 @@ def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
     assert contents(remote, names) == contents(str(tmp_path / "out"), names)
 
 
-def test_shards_of_an_earlier_plan_are_deleted_from_a_store(bucket, tmp_path):
-    write_corpus(tmp_path / "in")
-    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
-    remote, options = f"s3://{bucket}/out", {"win_len": 500, "elements_per_file": 15}
-    with pytest.raises(TooManyRejected):
-        record(tmp_path / "in", remote, **options)
-    write_sound(tmp_path / "in" / "cat" / "bad.wav", 9000)
-    metadata = record(tmp_path / "in", remote, **options)
-    found = {n for n in files.list_files(remote) if n.endswith(".tfrecord.gz")}
-    assert found == {shard.file for shard in metadata.splits["records"].shards}
-    assert len(found) == 6
-
-
 def test_a_finished_data_set_in_a_store_is_recognised(bucket, tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     paths = f"s3://{bucket}/in", f"s3://{bucket}/out"
@@ -452,24 +440,6 @@ def test_a_finished_data_set_in_a_store_is_recognised(bucket, tmp_path):
     upload_folder(tmp_path / "in", paths[0])
     with raises(OutputError, naming="--overwrite"):
         record(*paths, win_len=500)
-
-
-def test_objects_changed_in_the_store_are_probed_again(bucket, tmp_path):
-    write_corpus(tmp_path / "in", clips=2)
-    remote = f"s3://{bucket}/in"
-    upload_folder(tmp_path / "in", remote)
-    from beam_pipeline.inputs.rows import SourceRow
-    from beam_pipeline.inputs.sources import resolve_inputs
-    from beam_pipeline.plan.prober import Prober
-    from beam_pipeline.recipe.recipe import Recipe
-
-    row = SourceRow(0, 0, "cat/cat_0.wav", "cat")
-    inputs = resolve_inputs([remote])
-    prober = Prober(inputs, Recipe(win_len=500))
-    clip = prober.probe(row)
-    time.sleep(1.1)  # the store's times are in seconds
-    upload_folder(tmp_path / "in", remote)
-    assert prober.probe(row).modified_ns > clip.modified_ns
 
 
 @pytest.mark.runs
@@ -486,20 +456,15 @@ def test_job_files_hold_no_secret(bucket, tmp_path, monkeypatch):
     assert job["recipe"]["win_len"] == 500
 
 
-@pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_a_list_whose_answer_is_cut_is_continued(bucket, proxy, scheme):
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_list_whose_answer_is_cut_is_continued(bucket, proxy, monkeypatch, scheme):
     names = [f"{number:05}-{'x' * 100}" for number in range(30)]
     for name in names:
         object_store.write(f"{scheme}://{bucket}/in/{name}", b"")
     proxy.cut = 3
     assert list(object_store.list_files(f"{scheme}://{bucket}/in")) == names
     assert proxy.cut == 0
-
-
-def test_a_list_that_is_always_cut(bucket, proxy, monkeypatch):
-    monkeypatch.setitem(object_store._RETRIES, "max_retries", 2)
-    for number in range(30):
-        object_store.write(f"s3://{bucket}/in/{number:05}-{'x' * 100}", b"")
     proxy.cut = 99
-    with raises(StoreError, naming=f"s3://{bucket}/in"):
-        list(object_store.list_files(f"s3://{bucket}/in"))
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 2)
+    with raises(StoreError, naming=f"{scheme}://{bucket}/in"):
+        list(object_store.list_files(f"{scheme}://{bucket}/in"))

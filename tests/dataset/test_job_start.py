@@ -1,0 +1,595 @@
+"""What a run finds in its output decides what it does there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_pipeline import Metadata, record
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.job_start import (
+    Asked,
+    Case,
+    Found,
+    _nothing_left,
+    case_of,
+    job_differences,
+    option_differences,
+)
+from beam_pipeline.dataset.work_folder import clear_work
+from beam_pipeline.errors import (
+    EngineError,
+    OutputError,
+    RecipeError,
+    TooManyRejected,
+    WorkerDied,
+)
+from beam_pipeline.read.decode_again import (
+    DAMAGED_FILE,
+    NEWER_FILE,
+    OTHER_EXAMPLES,
+    OTHER_INPUTS,
+)
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage.claim import UNCLAIMED
+from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_corpus, write_sound
+
+# The table of cases
+
+
+def stamp(**options: Any) -> dict[str, Any]:
+    return {"recipe": options, "inputs": [], "writer": {}, "code": {}}
+
+
+NOTHING = Found([])
+RUN = Found(["records-00000-of-00002.tfrecord.gz"], stamp={})
+DAMAGED = Found(RUN.held, is_damaged=True)
+OLD = Found(["metadata.json", "schema.pbtxt"], "old")
+SAME = OLD._replace(difference=None)
+MINE, OTHER, ELEMENTS = stamp(win_len=1), stamp(win_len=2), {"recorded_by": "x"}
+MY_RUN, OTHER_RUN = RUN._replace(stamp=MINE), RUN._replace(stamp=OTHER)
+REPLACING = OLD._replace(stamp=MINE, replaces="old")
+THESIS = Found(["thesis.txt"])
+
+
+@pytest.mark.parametrize(
+    ("found", "overwrite", "case"),
+    [
+        (NOTHING, False, Case.BEGIN),
+        (Found(["rejected.jsonl"]), False, Case.BEGIN),
+        (MY_RUN, False, Case.CONTINUE),
+        (MY_RUN, True, Case.CONTINUE),
+        (MY_RUN._replace(is_useless=True), False, Case.CONTINUE),
+        (MY_RUN._replace(is_damaged=True), False, Case.CONTINUE),
+        (OTHER_RUN, False, "`win_len` was 2, here it is 1"),
+        (OTHER_RUN, True, Case.BEGIN),
+        (OTHER_RUN._replace(is_useless=True), False, Case.BEGIN),
+        (RUN, False, "cannot be read"),
+        (RUN._replace(stamp=None), False, "holds a data set"),
+        (DAMAGED, False, Case.REPAIR),
+        (DAMAGED, True, Case.BEGIN),
+        (OLD, False, "holds a data set"),
+        (OLD, True, Case.REPLACE),
+        (OLD._replace(held=["metadata.json", "thesis.txt"]), True, "thesis.txt"),
+        (OLD._replace(difference="other clips"), False, "other clips"),
+        (REPLACING, True, Case.CONTINUE),
+        (REPLACING, False, "data set"),
+        (REPLACING._replace(stamp=OTHER), True, Case.REPLACE),
+        (REPLACING._replace(replaces="older"), True, Case.REPLACE),
+        (OLD._replace(stamp=MINE, is_switched=True), True, Case.DONE),
+        (OLD._replace(stamp=OTHER, is_switched=True), True, Case.REPLACE),
+        (SAME, False, Case.DONE),
+        (SAME._replace(stamp=OTHER), False, Case.DONE),
+        (THESIS, False, "thesis.txt"),
+        (THESIS, True, "thesis.txt"),
+    ],
+)
+def test_what_is_found_decides_what_a_run_does(
+    found: Found, overwrite: bool, case: Case | str
+) -> None:
+    expect_case(case, found, Asked("/out", "/out/_work", MINE, overwrite))
+
+
+@pytest.mark.parametrize("output", ["/out", "s3://bucket/out"])
+@pytest.mark.parametrize(
+    ("found", "overwrite", "case"),
+    [
+        (NOTHING, False, Case.BEGIN),
+        (RUN._replace(stamp=ELEMENTS, is_useless=True), False, Case.BEGIN),
+        (OTHER_RUN, False, "unfinished run of `record`"),
+        (OLD, False, "holds a data set"),
+        (OLD, True, Case.REPLACE),
+    ],
+)
+def test_elements_are_never_continued(
+    output: str, found: Found, overwrite: bool, case: Case | str
+) -> None:
+    expect_case(case, found, Asked(output, f"{output}/_work", ELEMENTS, overwrite))
+
+
+def expect_case(case: Case | str, found: Found, asked: Asked) -> None:
+    facts = [asked.output, case]
+    refused = isinstance(case, str)
+    with raises(OutputError, naming=facts) if refused else nullcontext():
+        assert case_of(found, asked) is case
+
+
+# How two jobs differ
+
+
+def test_every_changed_option_is_named() -> None:
+    old, new = Recipe(win_len=5, seed=1), Recipe(win_seconds=1.0, allow_truncated=True)
+    assert option_differences(old.to_json(), new.to_json()) == [
+        "`allow_truncated` was False, here it is True",
+        "`seed` was 1, here it is 0",
+        "`win_len` was 5, here it is not given",
+        "`win_seconds` was not given, here it is 1.0",
+    ]
+    assert option_differences(old.to_json(), old.to_json()) == []
+
+
+ENTRY = {"split": "", "location": "/a", "columns": []}
+JOB: dict[str, Any] = {
+    "recipe": {}, "inputs": [ENTRY], "writer": {"numpy": "1"}, "code": {"mine": "a"},
+    "skip_recorded": {"/b": "a"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        (
+            {"inputs": [{"split": "train", "location": "/b"}]},
+            ["`input` was /a, here it is train=/b"],
+        ),
+        (
+            {"inputs": [{**ENTRY, "columns": [["x", "int64"]]}]},
+            ["the columns of the `input` have changed"],
+        ),
+        ({"writer": {"numpy": "2"}}, ["numpy was 1, here it is 2"]),
+        ({"code": {"mine": "b"}}, ["the code of mine has changed"]),
+        ({"skip_recorded": {"/b": "b"}}, ["the data set in /b has changed"]),
+        (
+            {"skip_recorded": {}},
+            ["`skip_recorded` was ['/b'], here it is []"],
+        ),
+    ],
+)
+def test_every_change_of_a_job_is_named(
+    changes: dict[str, Any], words: list[str]
+) -> None:
+    assert job_differences(JOB, {**JOB, **changes}) == words
+
+
+@pytest.mark.parametrize("damaged", [None, [], {"recipe": None}, {}])
+def test_a_job_that_cannot_be_read_has_no_differences(damaged: Any) -> None:
+    assert job_differences(damaged, JOB) == []
+
+
+# Runs that are refused leave everything as it is
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """The time and the content of every file and folder."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with sounds, and the data set of them."""
+    folder = tmp_path_factory.mktemp("recorded")
+    write_corpus(folder / "in")
+    record(folder / "in", folder / "out", win_len=500)
+    return folder
+
+
+@pytest.fixture
+def places(recorded: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the sounds and their data set, which a test may change."""
+    for name in ("in", "out"):
+        shutil.copytree(recorded / name, tmp_path / name)
+    return tmp_path / "in", tmp_path / "out"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("work", "out", "facts"),
+    [
+        ("precious", "out", ["deep/thesis.txt"]),
+        *((work, "out", []) for work in ("in", "in/work", ".")),
+        *((work, "a/out", ["--output"]) for work in ("a/out", "a/out/work", "a")),
+    ],
+)
+def test_a_work_dir_with_files_of_others_is_refused(
+    tmp_path: Path, work: str, out: str, facts: list[str]
+) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    (tmp_path / "precious" / "deep").mkdir(parents=True)
+    (tmp_path / "precious" / "deep" / "thesis.txt").write_text("years")
+    before = state_of(tmp_path)
+    with raises(OutputError, naming=["--work-dir", tmp_path / work, *facts]):
+        record(tmp_path / "in", tmp_path / out, win_len=500, work_dir=tmp_path / work)
+    assert state_of(tmp_path) == before
+
+
+def test_what_others_put_into_a_work_dir_meanwhile_stays(tmp_path: Path) -> None:
+    (tmp_path / "receipts").mkdir()
+    (tmp_path / "receipts" / "x.json").touch()
+    (tmp_path / "mine.txt").touch()
+    clear_work(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.runs
+def test_an_output_inside_an_input_is_refused_through_links(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    for sounds, out in (("in", "link/out"), ("link", "in/out"), ("link", "link")):
+        with raises(OutputError, naming=["--output", "inside"]):
+            record(tmp_path / sounds, tmp_path / out, win_len=500)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("engine", [[], ["--runner=FnApiRunner"]])
+@pytest.mark.parametrize("work", [None, "work/of/mine"])
+@pytest.mark.parametrize("out", ["deep/out", "empty"])
+def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
+    tmp_path: Path, engine: list[str], work: str | None, out: str
+) -> None:
+    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
+    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
+    (tmp_path / "empty").mkdir()
+    options: dict[str, Any] = {"win_seconds": 0.5, "beam_args": engine}
+    options |= {} if work is None else {"work_dir": tmp_path / work}
+    before = [*state_of(tmp_path)]
+    facts = ["8000", "a/1.wav", "16000", "a/2.wav"]
+    with raises(RecipeError, "sample_rate", naming=facts):
+        record(tmp_path / "in", tmp_path / out, **options)
+    assert [*state_of(tmp_path)] == before
+
+
+@pytest.mark.runs
+def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
+    places: tuple[Path, Path],
+) -> None:
+    (places[0] / "cat" / "bad.wav").write_text("no sound")
+    shutil.rmtree(places[1])
+    with pytest.raises(TooManyRejected):
+        record(*places, win_len=500, num_shards=3)
+    before = state_of(places[1])
+    assert "_work/receipts" in before
+    with pytest.raises(EngineError), _nothing_left(f"{places[1]}/_work", UNCLAIMED):
+        raise EngineError("nobody answers")
+    assert state_of(places[1]) == before
+    with raises(OutputError, naming=[places[1], "--overwrite", "--output"]):
+        record(*places, win_len=400, max_rejected=1)
+    assert state_of(places[1]).items() >= before.items()
+    record(*places, win_len=400, max_rejected=1, overwrite=True)
+
+
+@pytest.mark.runs
+def test_a_changed_transform_does_not_continue_what_it_was(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = places[0].parent / "gains_of_mine.py"
+    code.write_text(
+        "from tests.sounds import die\ndef f(windows):\n    return die(windows)\n"
+    )
+    monkeypatch.syspath_prepend(str(code.parent))
+    options = {"win_len": 500, "features": {"x": "gains_of_mine.f"}, "workers": 2}
+    out = places[1].parent / "new"
+    with pytest.raises(WorkerDied):
+        record(places[0], out, num_shards=4, **options)
+    code.write_text("def f(windows):\n    return 3 * windows\n")
+    with raises(OutputError, naming=[out, "gains_of_mine", "--overwrite"]):
+        record(places[0], out, num_shards=4, **options)
+
+
+@pytest.mark.runs
+def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", clips=1)
+    work = tmp_path / "out" / "_work"
+    work.mkdir(parents=True)
+    (work / "job.json").touch()
+    with raises(OutputError, naming="--overwrite"):
+        record(tmp_path / "in", tmp_path / "out", win_len=500)
+    record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)
+
+
+@pytest.mark.runs
+def test_the_refusal_of_an_unfinished_run_names_what_differs(
+    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = places[0] / "owl" / "owl_1.wav"
+    cut.write_bytes(cut.read_bytes()[:1500])
+    new = places[1].parent / "new"
+    command = ["record", f"--input={places[0]}", f"--output={new}", "--win-len=500"]
+    assert main(command) == 3
+    assert "--allow-truncated accepts such files" in capsys.readouterr().err
+    changed = [*command, "--allow-truncated", "--seed=7"]
+    assert main(changed) == 2
+    assert_names(
+        capsys.readouterr().err,
+        "--allow-truncated was False, here it is True",
+        "--seed was 0, here it is 7",
+        "--overwrite",
+    )
+    assert main([*changed, "--overwrite"]) == 0
+    # Of a finished data set, too.
+    assert main([*command, "--hop=250"]) == 2
+    assert_names(
+        capsys.readouterr().err,
+        "--allow-truncated was True, here it is False",
+        "--hop was not given, here it is 250",
+        "--seed was 7, here it is 0",
+    )
+
+
+# The same command again
+
+
+def again(*places: Any, **options: Any) -> Metadata:
+    """A call that must find its data set complete."""
+    before, found = state_of(places[1]), []
+    metadata = record(*places, found=found.append, **options)
+    assert found == [metadata]
+    assert state_of(places[1]) == before
+    assert metadata == Metadata.load(str(places[1]))
+    return metadata
+
+
+def refused(difference: str, *places: Any, **options: Any) -> None:
+    before = state_of(places[1])
+    with raises(OutputError, naming="--overwrite") as caught:
+        record(*places, **options)
+    assert difference in str(caught.value)
+    assert state_of(places[1]) == before
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"elements_per_file": 7},
+        {"splits": "train=1,test=1", "stratify": True, "fingerprint": True,
+         "workers": 2},
+        {"keep": "energy(above_db=-200)", "copies": 2, "augment": "random_gain()",
+         "beam_args": ["--runner=FnApiRunner"]},
+    ],
+)  # fmt: skip
+def test_the_same_command_is_complete(
+    places: tuple[Path, Path], options: dict[str, Any]
+) -> None:
+    new = places[0], places[1].parent / "new"
+    first = record(*new, win_len=500, **options)
+    assert again(*new, win_len=500, **options) == first
+    assert not (new[1] / "_work").exists()
+
+
+@pytest.mark.runs
+def test_the_command_line_says_that_a_data_set_is_complete(
+    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["record", f"--input={places[0]}", f"--output={places[1]}"]
+    before = state_of(places[1])
+    assert main([*command, "--win-len=500"]) == 0
+    assert "out: complete before" in capsys.readouterr().out
+    assert main([*command, "--win-len=501"]) == 2
+    assert_names(capsys.readouterr().err, "--win-len", "500", "501")
+    assert state_of(places[1]) == before
+    assert main([*command, "--win-len=500", "--overwrite"]) == 0
+    assert "complete before" not in capsys.readouterr().out
+    assert state_of(places[1]) != before
+
+
+def replace_by_older(clip: Path) -> None:
+    """Puts another sound there, which was written before."""
+    write_sound(clip, 2500, seed=77)
+    os.utime(clip, ns=(0, 1))
+
+
+def link_to_older(clip: Path) -> None:
+    shutil.move(clip, clip.parents[2] / "older.wav")
+    replace_by_older(clip.parents[2] / "older.wav")
+    clip.symlink_to(clip.parents[2] / "older.wav")
+
+
+SHARD = "records-00000-of-00001.tfrecord.gz"
+NEWER_CLIP = NEWER_FILE.format("owl_0.wav")
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda clip: shutil.copy2(clip, clip.with_name("more.wav")), OTHER_INPUTS),
+        (Path.unlink, OTHER_INPUTS),
+        (lambda clip: (clip.parent / "notes.md").touch(), OTHER_INPUTS),
+        (os.utime, NEWER_CLIP),
+        (lambda clip: write_sound(clip, 2501, seed=77), NEWER_CLIP),
+        (replace_by_older, OTHER_EXAMPLES),
+        (link_to_older, OTHER_EXAMPLES),
+    ],
+)
+def test_other_inputs_are_refused(
+    places: tuple[Path, Path], change: Callable[[Path], Any], difference: str
+) -> None:
+    change(places[0] / "owl" / "owl_0.wav")
+    refused(difference, *places, win_len=500)
+    record(*places, win_len=500, overwrite=True)
+    again(*places, win_len=500)
+
+
+def edit_metadata(out: Path) -> None:
+    path = out / "metadata.json"
+    values = json.loads(path.read_text())
+    values["writer"]["numpy"] = "0.1"
+    path.write_text(json.dumps(values))
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda out: (out / SHARD).unlink(), DAMAGED_FILE.format(SHARD)),
+        (
+            lambda out: os.truncate(out / SHARD, (out / SHARD).stat().st_size - 1),
+            DAMAGED_FILE.format(SHARD),
+        ),
+        (
+            lambda out: shutil.copy(
+                out / SHARD, out / "records-00001-of-00002.tfrecord.gz"
+            ),
+            "records-00001-of-00002",
+        ),
+        (lambda out: (out / "metadata.json").write_text("{"), "metadata.json"),
+        (edit_metadata, "numpy 0.1"),
+    ],
+)
+def test_a_damaged_data_set_is_not_complete(
+    places: tuple[Path, Path], change: Callable[[Path], Any], difference: str
+) -> None:
+    change(places[1])
+    refused(difference, *places, win_len=500)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("change", ["rights", "future", "moved", "archived"])
+def test_the_same_audio_is_complete(places: tuple[Path, Path], change: str) -> None:
+    (sounds, out), clip = places, places[0] / "owl" / "owl_0.wav"
+    if change == "rights":
+        clip.chmod(0o600)
+    elif change == "future":
+        later = time.time_ns() + 10**15
+        os.utime(clip, ns=(later, later))
+    elif change == "moved":
+        shutil.move(clip, out.parent / "moved.wav")
+        shutil.move(out.parent / "moved.wav", clip)
+    else:
+        sounds = Path(shutil.copytree(sounds, out.parent / "archive"))
+    again(sounds, out, win_len=500)
+
+
+@pytest.mark.runs
+def test_a_file_that_was_rejected_and_is_mended_is_refused(
+    places: tuple[Path, Path],
+) -> None:
+    bad = places[0] / "cat" / "bad.wav"
+    bad.write_text("no sound")
+    record(*places, win_len=500, max_rejected=1, overwrite=True)
+    again(*places, win_len=500, max_rejected=1)
+    refused("1 of its 13 clips were rejected", *places, win_len=500)
+    write_sound(bad, 2500)
+    refused(NEWER_FILE.format(bad), *places, win_len=500, max_rejected=1)
+
+
+@pytest.mark.runs
+def test_a_run_that_was_continued_is_complete(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", ("zoo", "dog", "owl"))
+    bad, places = tmp_path / "in" / "zoo" / "zzz.wav", (tmp_path / "in", tmp_path / "o")
+    bad.write_text("no sound")
+    options = {"win_len": 500, "elements_per_file": 40, "order": "listed"}
+    options["label_from"] = "none"
+    with pytest.raises(TooManyRejected):
+        record(*places, **options)
+    first = state_of(places[1])
+    write_sound(bad, 2500)
+    record(*places, **options)
+    kept = first.items() & state_of(places[1]).items()
+    assert any(name.endswith(".gz") for name, _ in kept)
+    again(*places, **options)
+
+
+@pytest.mark.runs
+def test_other_code_of_a_transform_is_refused(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = places[0].parent / "peaks_of_mine.py"
+    code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")
+    monkeypatch.syspath_prepend(str(code.parent))
+    options = {"win_len": 500, "features": {"x": "peaks_of_mine.f"}}
+    record(*places, overwrite=True, **options)
+    again(*places, **options)
+    code.write_text(code.read_text() + "\n# otherwise\n")
+    refused(NEWER_FILE.format("peaks_of_mine.py"), *places, **options)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("beside", [False, True])
+def test_other_events_are_refused(tmp_path: Path, beside: bool) -> None:
+    sounds = write_corpus(tmp_path / "in", clips=1)
+    table = tmp_path / "events.csv"
+    rows = [f"{name},0,0.1,x" for name in sounds]
+    table.write_text("\n".join(["path,start,end,label", *rows]))
+    options = {"win_len": 500, "events": str(table)}
+    if beside:
+        options["events"] = "{folder}/{stem}.txt"
+        for name in sounds:
+            table = (tmp_path / "in" / name).with_suffix(".txt")
+            table.write_text("0\t0.1\tx\n")
+    places = tmp_path / "in", tmp_path / "out"
+    record(*places, **options)
+    again(*places, **options)
+    table.write_text(table.read_text().replace("0.1", "0.2"))
+    refused(NEWER_FILE.format(table.name), *places, **options)
+
+
+@pytest.mark.runs
+def test_rows_in_memory_are_compared(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in", clips=1)
+    rows = [
+        {"path": str(tmp_path / "in" / name), "kind": "a", "snr": snr, "day": day}
+        for name, snr, day in zip(sounds, (1.5, None, 2.5), "xyz", strict=True)
+    ]
+    out, options = tmp_path / "out", {"win_len": 500, "label_from": "kind"}
+    record(rows, out, **options)
+    again(rows, out, **options)
+    for name, value in (("kind", "b"), ("snr", 1.0), ("day", "w")):
+        refused(OTHER_INPUTS, [{**rows[0], name: value}, *rows[1:]], out, **options)
+    refused(OTHER_INPUTS, rows[::-1], out, **options)
+
+
+@pytest.mark.runs
+def test_lengths_that_a_table_tells_hide_no_change(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in", clips=1)
+    table, clip = tmp_path / "all.csv", tmp_path / "in" / next(iter(sounds))
+    rows = [f"in/{n},{len(samples)},{RATE}" for n, samples in sounds.items()]
+    table.write_text("\n".join(["path,frames,sample_rate_hz", *rows]))
+    out, options = tmp_path / "out", {"win_len": 500, "label_from": "none"}
+    record(table, out, **options)
+    again(table, out, **options)
+    os.utime(clip)
+    refused(NEWER_FILE.format(""), table, out, **options)
+    clip.unlink()
+    refused(OTHER_EXAMPLES, table, out, **options)
+
+
+@pytest.mark.runs
+def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(
+    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = places[0], places[1].parent / "new"
+    with monkeypatch.context() as patch:
+        patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda *_: None)
+        record(*new, win_len=500)
+    before = state_of(new[1])
+    assert "_work/job.json" in before
+    record(*new, win_len=500)
+    after = {name for name, _ in state_of(new[1]).items()}
+    assert after == {name for name in before if not name.startswith("_work")}
