@@ -19,8 +19,8 @@ from beam_pipeline.dataset.rejects import (
 from beam_pipeline.dataset.work_folder import receipt_path
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.inputs.columns import MANIFEST_FIELDS
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.inputs.own_manifest import MANIFEST_FIELDS
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.finish import (
     assemble_metadata,
