@@ -82,11 +82,13 @@ class OptionError(AudioTFRecordsError, ValueError):
 
     def _message(self, flags: Mapping[str, str]) -> str:
         option, problem, *value = self.args
-        named, words = str(option), str(option).split(" ")
+        # Such as "encodings: signal", a part of an option.
+        named, colon, part = str(option).partition(": ")
+        words = named.split(" ")
         if all(word in flags or word in ("and", "or") for word in words):
             named = " ".join(flags.get(word, word) for word in words)
         got = f"; got {shown(value[0])}" if value else ""
-        return f"{named}: {spelled(problem, flags)}{got}"
+        return f"{named}{colon}{part}: {spelled(problem, flags)}{got}"
 
 
 class UnknownOption(OptionError):
