@@ -38,8 +38,10 @@ CELLS = (
     "class Mine:\n"
     "    def __call__(self, windows): return mine(windows)",
     "%time both = {{'mine': mine, 'of_class': Mine()}}\n"
-    "mine = record({input!r}, {output!r} + '3', win_len=9, features=both, watch=False)",
-    "record({input!r}, {output!r} + '4', win_len=9, features={{'x': lambda w: w}})",
+    "made = record({input!r}, {output!r} + '3', win_len=9, features=both, watch=False)",
+    "both['of_lambda'] = lambda windows: windows * GAIN\n"
+    "made = record({input!r}, {output!r} + '4', win_len=9, features=both, watch=False)",
+    "record({input!r}, {output!r} + '5', win_len=9, features={{'x': 'log_mle()'}})",
 )
 
 
@@ -68,7 +70,7 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
         allow_errors=True,
         resources={"metadata": {"path": str(REPOSITORY)}},
     ).execute()
-    _, recorded, printed, *shown, silent, _, own, failed = cells
+    _, recorded, printed, *shown, silent, _, own, of_lambda, failed = cells
     assert text_of(printed, "stdout") == "8\n"
     # The private folder of the user stays, empty.
     assert [path for path in temporary.rglob("*") if not path.is_dir()] == []
@@ -81,13 +83,15 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     assert silent.outputs == []
     for cell in shown:
         assert_names(html_of(cell), "signal")
-    assert [o for o in own.outputs if o.output_type == "error"] == []
-    example = open_records(tmp_path / "out3")[0]
+    for cell in (own, of_lambda):
+        assert [o for o in cell.outputs if o.output_type == "error"] == []
+    example = open_records(tmp_path / "out4")[0]
     assert np.array_equal(example["mine"], example["of_class"])
-    # The error of a lambda in a notebook has one traceback, and says what to do.
+    assert np.array_equal(example["mine"], example["of_lambda"])
+    # An error in a notebook has one traceback, and says what to do.
     (error,) = failed.outputs
     assert error.ename == "RecipeError"
-    assert_names(error.evalue, "feature x", "lambda", "notebook")
+    assert_names(error.evalue, "feature x", "log_mle", "log_mel")
     assert "direct cause" not in "".join(error.traceback)
 
 
