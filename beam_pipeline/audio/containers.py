@@ -195,8 +195,8 @@ def _samples_problem(fields: bytes, order: str) -> str | None:
     if not confirmed or frame_bytes in (needed * channels, needed):
         return None
     return (
-        f"is damaged: its header declares samples of {bits} bits, but "
-        f"{frame_bytes} bytes for {channels} of them"
+        f"is damaged: its header declares samples of {bits} bits in {channels} "
+        f"channels, but {frame_bytes} bytes for a frame"
     )
 
 

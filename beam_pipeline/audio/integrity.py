@@ -1,7 +1,7 @@
 """Finds what decoders do not tell of a file: a missing end, and what follows the end.
 
 For all formats, the frames that a header declares are compared with those that are
-decoded, in :mod:`.probe`. This module reads what that rule needs and people meet:
+decoded, in :mod:`.probe`. This module finds what people meet beyond that rule:
 
 - MP3: whether frames follow each other without a gap, and as many as the encoder's
   header declares. Without that header, libsndfile estimates the length.

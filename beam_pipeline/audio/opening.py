@@ -60,8 +60,8 @@ def ffmpeg_container(
         if container is None:
             raise UnreadableAudio(
                 name,
-                "not readable as audio: its container is none that `decoder` pyav "
-                f"reads ({', '.join(DEMUXERS)}); add soundfile",
+                "not readable as audio: `decoder` pyav does not read its container, "
+                f"only {', '.join(DEMUXERS)}; add soundfile",
             )
         return container
     if container is None or not is_installed():

@@ -154,8 +154,8 @@ def _loose_spec(name: str, found: _Found) -> FeatureSpec:
     if len(found.widths) > 1:
         raise InputError(
             f"{found.where}: the steps of the sequence {name} have "
-            f"{' or '.join(map(str, sorted(found.widths)))} values. Steps must all "
-            "have the same number. Leave the feature out with `features`."
+            f"{' or '.join(map(str, sorted(found.widths)))} values, but all must have "
+            "the same number. Leave the feature out with `features`."
         )
     (width,) = found.widths
     shape = (None,) if width == 1 else (None, width)

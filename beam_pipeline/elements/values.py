@@ -112,7 +112,7 @@ def _texts(name: str, items: Sequence[Any], shape: tuple[int, ...]) -> Array:
 
 
 def _large(name: str, value: Any, array: Array) -> Array:
-    """Returns whole numbers that are too large for int64 as uint64, if it holds them.
+    """Returns whole numbers as uint64, if int64 cannot hold them, but uint64 can.
 
     numpy makes floats of them, which have other values.
     """

@@ -132,7 +132,7 @@ def _some_frames(windows: Windows, name: str, sample_rate_hz: int) -> int:
 def too_short_or_long(frames: int, plan: WindowPlan) -> str | None:
     """Returns why a clip of ``frames`` frames is left out; None if it is not.
 
-    A clip is too long before it is too short: both say only that it is left out.
+    If a clip is both too long and too short, it counts as too long.
     """
     if plan.most is not None and frames > plan.most:
         return TOO_LONG

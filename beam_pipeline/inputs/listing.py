@@ -112,9 +112,10 @@ class DuplicateCheck:
         return row if problem is None else row._replace(problem=problem)
 
     def _file_problem(self, row: SourceRow, part: int, first: _First) -> str | None:
-        """The problem if another row has this part, or the file another split or group.
+        """Returns the problem of a row that does not fit another row of its file.
 
-        ``first`` is that of the first row of the same file.
+        The part may be listed twice, or the file may have another split or group.
+        ``first`` belongs to the first row of the file.
         """
         earlier, its_part, split, its_group = first
         if self._by_hand:

@@ -88,10 +88,9 @@ class RecordedClips:
         self.keys, self.numbers = self.keys[order], self.numbers[order]
 
     def compared(self, row: SourceRow, root: str) -> SourceRow:
-        """Returns a row: with the header of before if it is recorded already.
+        """Marks a row that is recorded already with its header of then.
 
-        Another row of a group that the data sets have gets a problem if it cannot be
-        beside the others.
+        Another row gets a problem if its group is in another split of the data sets.
         """
         name = plain_name(row.filepath, root)
         channel = self.channel if row.channel is None else row.channel

@@ -163,9 +163,9 @@ def _publish(names: Iterable[str], folder: str, claim: Claim) -> None:
 def sort_shards(
     infos: Iterable[ShardInfo],
 ) -> tuple[SortedValues[ShardInfo], list[ShardInfo]]:
-    """Returns the shards of a run in their order: whole on disk, and in memory in part.
+    """Returns the shards of a run in their order, twice: on disk, and as a list.
 
-    Those in memory lack their members and windows, which grow with the clips.
+    In the list, they lack their members and windows, which grow with the clips.
     """
     written = SortedValues(lambda info: (info.shard.split, info.shard.number), infos)
     return written, [info._replace(members="", windows="") for info in written]
@@ -360,9 +360,9 @@ def merge_observed(
         receipt = read_receipt(info.shard, work_folder, info.is_whole())
         if receipt is None or receipt.seen is None or receipt.sha256 != info.sha256:
             raise IncompleteRun(
-                f"Shard {info.shard.name} has no receipt in {work_folder}, or that of "
-                "other bytes. Files there were deleted during the run, or two runs "
-                "wrote this shard. Give the same command again to continue."
+                f"Shard {info.shard.name} has no receipt in {work_folder}, or its "
+                "receipt is of another file. Files there were deleted during the run, "
+                "or two runs wrote this shard. Give the same command again to continue."
             )
         seen = Observations.from_state(receipt.seen)
         if info.shard.split in merged:

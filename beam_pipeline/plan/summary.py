@@ -42,8 +42,8 @@ class CorpusCount:
         """Counts clips and rejects.
 
         Clips that are left out do not count: a class that only they have is no class.
-        Of rejects, those count that are shorter than a window: who chooses one rate for
-        all clips wants to know theirs, too.
+        Rejects that are shorter than a window count, too: whoever chooses one rate for
+        all clips needs to know their rates.
         """
         recipe = self._recipe
         counted = [clip for clip in clips if clip.examples]

@@ -443,7 +443,7 @@ def overlapping_parts(clips: Any) -> Integers:
 
 
 def similar_audio(sketches: Any) -> tuple[Integers, bool]:
-    """Equal numbers for clips with near sketches, directly or by others.
+    """Gives clips with near sketches, directly or through others, the same number.
 
     The second value is that of :func:`.near_sketches`.
     """

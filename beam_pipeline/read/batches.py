@@ -410,7 +410,7 @@ class BatchIteration(ABC):
         lacking = [name for name in identity if name not in state]
         if lacking:
             raise InputError(
-                f"The state is none of batches: it lacks {', '.join(lacking)}."
+                f"This is not a state of batches: it has no {', '.join(lacking)}."
             )
         differ = [
             f"{name} is {state[name]!r} in the state, but {value!r} here"

@@ -143,7 +143,7 @@ def write_clean_manifest(
 
 
 def components_of(numbers: Sequence[Integers]) -> Integers:
-    """Equal numbers for clips that have some number in common, directly or by others.
+    """Gives clips that share some number, directly or through others, the same one.
 
     Each array has a number for each clip.
     """

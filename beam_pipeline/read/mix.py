@@ -48,8 +48,8 @@ _BLOCK = 8192
 # What of a feature must be the same in all sources.
 _AGREEING = ("dtype", "shape", "optional", "sequence")
 _PAIRS = (
-    "must be a dict or a list of pairs, of a folder, or Records, and its weight; at "
-    "least one"
+    "must be a dict of folders and their weights, or a list of pairs of a folder, or "
+    "Records, and its weight; and not empty"
 )
 
 

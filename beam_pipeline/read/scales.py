@@ -95,8 +95,8 @@ def choose_scales(
     if not splits:
         raise InputError(
             "normalize: the data set has no split named train. Its splits are "
-            f"{', '.join(metadata.splits)}. Name those whose mean and deviation are "
-            "used with `statistics`."
+            f"{', '.join(metadata.splits)}. Name in `statistics` the splits whose mean "
+            "and deviation to use."
         )
     entries = [metadata.splits[n] for n in splits if metadata.splits[n].examples]
     if not entries:

@@ -171,15 +171,15 @@ def repair(folder: str | os.PathLike[str]) -> list[str]:
     metadata = load_metadata(root)
     if metadata.recipe is None:
         raise InputError(
-            f"{root} was not recorded from audio files, so no command makes some of "
-            "its shards again. Record it again."
+            f"{root} was not recorded from audio files, so its shards cannot be made "
+            "again one by one. Record it again."
         )
     listed = {*metadata.files, METADATA} - {INDEX}
     for line in problems_beside_shards(root, metadata):
         if line.partition(":")[0] in listed:
             raise InputError(
-                f"{root}: {line}. Only shards are made again alone. Restore this file, "
-                "or give the command of `record` again with `overwrite`."
+                f"{root}: {line}. Only shards can be made again, not this file. "
+                "Restore it, or give the command of `record` again with `overwrite`."
             )
     with claimed(root) as claim:
         metadata = load_metadata(root)  # another run may have replaced it
@@ -231,7 +231,7 @@ def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[str]:
     """Yields one line for each difference that shows without reading shards."""
     values = parse_json(files.read_bytes(files.join(root, METADATA)))
     if values.pop(OWN_SHA256, None) != json_sha256(values):
-        yield f"{METADATA}: was changed: `{OWN_SHA256}` is not that of its values"
+        yield f"{METADATA}: was changed: `{OWN_SHA256}` does not match its content"
     for name, split in metadata.splits.items():
         total = sum(shard.examples for shard in split.shards)
         if total != split.examples:

@@ -49,7 +49,7 @@ VARIABLE = "AUDIO_TFRECORDS_MOST_BYTES"
 
 
 def most_bytes(on_disk: int) -> int:
-    """Returns how many bytes of memory what is stored in a file may take at once.
+    """Returns the most memory that the content of a file may take at once, in bytes.
 
     256 MiB, or 16 times the bytes on disk if that is more. Silence is compressed a
     thousandfold, so the variable ``AUDIO_TFRECORDS_MOST_BYTES`` raises the first limit.

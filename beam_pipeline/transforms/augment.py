@@ -104,7 +104,7 @@ def uniforms(keys: Keys) -> DoubleArray:
 
 
 def draw(keys: Keys, number: int) -> DoubleArray:
-    """Random numbers in [0, 1), one for each key: those with a number of many.
+    """Random values in [0, 1), one for each key: one of many independent draws.
 
     Number 0 is :func:`uniforms`; ``uniforms(hash64(number, keys))`` are the others.
     """
