@@ -15,9 +15,9 @@ from beam_pipeline.dataset.windows import clips_of, read_table, with_clips
 from beam_pipeline.errors import DataSetWarning, RecipeError
 from beam_pipeline.inputs.recorded_clips import (
     RecordedClips,
-    clip_key,
-    group_name,
     plain_name,
+    recorded_group,
+    recorded_key,
 )
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
@@ -97,7 +97,8 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
         paths, sources = clips["path"].to_pylist(), clips["input"].to_pylist()
         plain = [plain_name(path) for path in paths]
         keys += [
-            clip_key(source, name) for source, name in zip(sources, plain, strict=True)
+            recorded_key(source, name)
+            for source, name in zip(sources, plain, strict=True)
         ]
         numbers.append(
             np.stack(
@@ -107,7 +108,7 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
         )
         if given:
             groups = clips["group"].to_pylist() if has_groups else plain
-            named = map(group_name, sources, groups, [has_groups] * len(groups))
+            named = map(recorded_group, sources, groups, [has_groups] * len(groups))
             splits.update(zip(named, clips["split"].to_pylist(), strict=True))
         if recipe.events is not None:
             names += paths

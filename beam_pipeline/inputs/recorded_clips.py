@@ -62,14 +62,14 @@ class RecordedClips:
     Parameters
     ----------
     keys : numpy.ndarray, shape (clips,), uint64
-        The :func:`clip_key` of each clip.
+        The :func:`recorded_key` of each clip.
     numbers : numpy.ndarray, shape (clips, 7), int64
         The fields of a :class:`RecordedPart`, the header's first.
     channel : int
         The only channel that the recipe takes; -1: all, or their mean.
     splits : mapping
-        The :func:`group_name` of groups to their splits, if columns or inputs give the
-        splits.
+        The :func:`recorded_group` of groups to their splits, if columns or inputs give
+        the splits.
     has_groups : bool
         Whether the recipe names the columns of groups; else each file is one.
     names : sequence of str
@@ -94,7 +94,7 @@ class RecordedClips:
         """
         name = plain_name(row.filepath, root)
         channel = self.channel if row.channel is None else row.channel
-        for part in self._parts_of(clip_key(row.source, name)):
+        for part in self._parts_of(recorded_key(row.source, name)):
             if part.is_of(row, channel):
                 return row._replace(recorded=part.header)
         if row.problem is None and self.splits:
@@ -113,7 +113,7 @@ class RecordedClips:
 
     def _group_problem(self, row: SourceRow, name: str) -> str | None:
         group = row.group if self.has_groups else name
-        split = self.splits.get(group_name(row.source, group, self.has_groups))
+        split = self.splits.get(recorded_group(row.source, group, self.has_groups))
         if split is None:
             return None
         shown = row.group.replace(GROUP_SEPARATOR, ", ")
@@ -126,12 +126,12 @@ class RecordedClips:
         return None
 
 
-def clip_key(source: int, name: str) -> int:
+def recorded_key(source: int, name: str) -> int:
     """Returns the hash by which a file of an input is known."""
     return text_key(f"recorded {source}", name)
 
 
-def group_name(source: int, group: str, has_groups: bool) -> str:
+def recorded_group(source: int, group: str, has_groups: bool) -> str:
     """Returns the name of a group among those of all inputs; a file is of one input."""
     return group if has_groups else f"{source} {group}"
 

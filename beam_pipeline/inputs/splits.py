@@ -54,7 +54,7 @@ class Splitter:
         Name of each split to its share; they add up to 1.
     moves : mapping, optional
         Groups whose split is not that of the hash; see
-        :class:`beam_pipeline.recipe.fields.Moves`.
+        :class:`beam_pipeline.recipe.fields.MovedGroups`.
 
     Examples
     --------

@@ -30,7 +30,7 @@ from beam_pipeline.read.scales import choose_scales, normalise
 from beam_pipeline.read.sizes import (
     READ_AHEAD_BYTES,
     SHUFFLE_BYTES,
-    example_bytes,
+    decoded_bytes,
     memory_bytes,
     usable_cores,
 )
@@ -140,7 +140,7 @@ class Share:
         self.smallest = total // count
         self.read_bytes = memory_bytes(metadata, records.features.values())
         # Of all features, so that the order does not depend on those that are read.
-        self._size = example_bytes(metadata.features.values())
+        self._size = decoded_bytes(metadata.features.values())
 
     def identity(self) -> dict[str, Any]:
         """Returns what decides the order of the examples, and which they are."""

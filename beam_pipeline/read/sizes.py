@@ -23,7 +23,7 @@ _GUESSED_SIZE = 256
 _INFLATED = 2
 
 
-def example_bytes(specs: Iterable[FeatureSpec]) -> int:
+def decoded_bytes(specs: Iterable[FeatureSpec]) -> int:
     """Returns the approximate size of an example in bytes, serialised or in memory."""
     return sum(
         _TEXT_BYTES
@@ -40,7 +40,7 @@ def memory_bytes(metadata: Metadata, specs: Iterable[FeatureSpec]) -> int:
     If sizes differ between examples, the shards tell more about them than the specs.
     """
     specs = list(specs)
-    size = example_bytes(specs)
+    size = decoded_bytes(specs)
     if all(spec.has_fixed_shape for spec in specs):
         return size
     splits = metadata.splits.values()

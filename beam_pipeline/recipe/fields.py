@@ -167,7 +167,7 @@ class Shares(ValueType):
 
 
 @dataclass(frozen=True)
-class Moves(ValueType):
+class MovedGroups(ValueType):
     """Groups that are in another split than that of their hash; a field holds a dict.
 
     A group is known by the first 48 bits of its key, which are eight characters of

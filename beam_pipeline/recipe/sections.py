@@ -31,7 +31,7 @@ from beam_pipeline.parameters import (
 )
 from beam_pipeline.recipe.fields import (
     ByFeature,
-    Moves,
+    MovedGroups,
     Shares,
     Steps,
     changed_options,
@@ -267,7 +267,7 @@ class Splits(Declared):
     folds: int | None = option(None, WholeNumber(2), "N")
     group_by: tuple[str, ...] | None = option(None, Names(), "COLUMNS")
     stratify: bool = option(False, Flag())
-    split_moves: Mapping[int, str] | None = option(None, Moves(), is_carried=True)
+    split_moves: Mapping[int, str] | None = option(None, MovedGroups(), is_carried=True)
 
     def check(self) -> None:
         """Checks that groups are moved between splits that a hash decides."""
