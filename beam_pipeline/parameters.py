@@ -106,8 +106,12 @@ class Bytes(WholeNumber):
     """A number of bytes, also as text with a unit: ``128MiB``."""
 
     def parse(self, text: str) -> Any:
-        size = _bytes(text)
-        return text if size is None else size
+        match = re.fullmatch(r"(\d+)\s*(|[kmgt]i?b|b)", text.strip(), re.IGNORECASE)
+        if match is None:
+            return text
+        unit = match[2].lower()
+        power = " kmgt".index(unit[0]) if unit and unit != "b" else 0
+        return int(match[1]) * int((1024 if "i" in unit else 1000) ** power)
 
 
 @dataclass(frozen=True)
@@ -303,23 +307,6 @@ def attribute_texts(cls: type) -> dict[str, str]:
                 words = texts.setdefault(line.partition(" ")[0], [])
             words += line.split() if line.startswith(" ") else []
     return {name: " ".join(words) for name, words in texts.items()}
-
-
-def parse_bytes(text: str, option: str = "shard_bytes") -> int:
-    """Parses a number of bytes: ``134217728``, ``128MiB``, ``1GB``."""
-    size = _bytes(text)
-    if size is None:
-        raise RecipeError(option, "must look like 128MiB or 134217728", text)
-    return size
-
-
-def _bytes(text: str) -> int | None:
-    match = re.fullmatch(r"(\d+)\s*(|[kmgt]i?b|b)", text.strip(), re.IGNORECASE)
-    if match is None:
-        return None
-    unit = match[2].lower()
-    power = " kmgt".index(unit[0]) if unit and unit != "b" else 0
-    return int(match[1]) * int((1024 if "i" in unit else 1000) ** power)
 
 
 def comma_list(text: str | None) -> list[str]:

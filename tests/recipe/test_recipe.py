@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.errors import OptionError, RecipeError, UnknownOption
-from beam_pipeline.parameters import parse_bytes
+from beam_pipeline.parameters import Bytes
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.sections import (
     CLIP_FEATURES,
@@ -473,22 +473,23 @@ def test_every_field_changes_the_hash():
         ("1TiB", 1 << 40),
     ],
 )
-def test_parse_bytes(text, size):
-    assert parse_bytes(text) == size
+def test_bytes_with_a_unit(text, size):
+    assert Bytes().parse(text) == size
 
 
 @pytest.mark.parametrize(
     "text", ["", "B", "MiB", "1.5GB", "-1", "1M", "1k", "1PB", "1 2", "1iB", "1e6"]
 )
 def test_text_that_is_no_number_of_bytes(text):
+    assert Bytes().parse(text) == text
     with raises(RecipeError, "shard_bytes", text):
-        parse_bytes(text)
+        Recipe(win_len=1, shard_bytes=text)
 
 
 @given(st.integers(0, 10**15), st.sampled_from(["", "b", "kB", "KiB", "MB", "MiB"]))
 def test_bytes_are_exact(number, unit):
     factor = {"": 1, "b": 1, "kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20}
-    assert parse_bytes(f"{number}{unit}") == number * factor[unit]
+    assert Bytes().parse(f"{number}{unit}") == number * factor[unit]
 
 
 @pytest.mark.parametrize(
