@@ -1,4 +1,4 @@
-"""Writes docs/licences.md: the licence of each dependency, from what its index says.
+"""Writes the licences of docs/evidence.md, from what the index says of each package.
 
     python launch/licences.py
 
@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "licences.md"
+PAGE = ROOT / "docs" / "evidence.md"
 
 # Licences of packages whose metadata do not name one of SPDX. They were read.
 READ = {
@@ -49,13 +50,17 @@ WORDS = {
     r"mozilla public license 2\.0.*": "MPL-2.0",
 }
 
-HEAD = """# Licences
+# The section is the last one of the page.
+HEADING = "## Licences\n"
 
-Which licence does each dependency have? audio-tfrecords itself is under Apache-2.0. The
-identifiers are those of SPDX, as packages name them. A wheel may hold libraries under
-further licences, which its own files name. `python launch/licences.py` makes this page
-from the newest versions.
+TEXT = """
+audio-tfrecords itself is under Apache-2.0. The identifiers are those of SPDX, as
+packages name them. A wheel may hold libraries under further licences, which its own
+files name. `python launch/licences.py` makes this table from the newest
+versions; it did on {day}.
 """
+
+COLUMNS = ("licence", "always installed", "by an extra", "required by the first ones")
 
 
 def requirements_of(keyword: str) -> Any:
@@ -104,28 +109,35 @@ def licence_of(metadata: dict[str, Any]) -> str:
     raise ValueError(f"{name}: no rule knows the licence {said}; add it to READ.")
 
 
-def table(packages: list[dict[str, Any]]) -> str:
-    """Name and licence of each package."""
-    rows = {canonicalize_name(one["name"]): licence_of(one) for one in packages}
-    lines = [f"| {name} | {licence} |" for name, licence in sorted(rows.items())]
-    return "\n".join(["| package | licence |", "|---|---|", *lines])
+def table(packages: list[list[dict[str, Any]]]) -> str:
+    """A row for each licence; ``packages`` has a list for each column after it."""
+    found: dict[str, list[set[str]]] = {}
+    for column, some in enumerate(packages):
+        for one in some:
+            row = found.setdefault(licence_of(one), [set() for _ in packages])
+            row[column].add(canonicalize_name(one["name"]))
+    rows = [
+        (licence, *(", ".join(sorted(names)) for names in cells))
+        for licence, cells in sorted(found.items())
+    ]
+    lines = [f"| {' | '.join(cells)} |\n" for cells in (COLUMNS, *rows)]
+    lines.insert(1, f"|{'---|' * len(COLUMNS)}\n")
+    return "".join(lines)
 
 
-def page() -> str:
-    """The whole page."""
-    always = requirements_of("install_requires")
-    extras = requirements_of("extras_require")
-    installed = metadata_of(always)
-    direct = named(always)
-    parts = {True: [], False: []}
-    for one in installed:
-        parts[canonicalize_name(one["name"]) in direct].append(one)
-    text = [HEAD, "## Always installed\n", table(parts[True]), ""]
-    for extra, wanted in extras.items():
-        text += [f"## Extra `{extra}`\n", table(metadata_of(wanted, "--no-deps")), ""]
-    text += ["## What the first ones require\n", table(parts[False])]
-    return "\n".join(text) + "\n"
+def section() -> str:
+    """The text and the table below the heading."""
+    direct = named(requirements_of("install_requires"))
+    always, by_extras, required = [], [], []
+    for one in metadata_of(requirements_of("install_requires")):
+        is_direct = canonicalize_name(one["name"]) in direct
+        (always if is_direct else required).append(one)
+    for wanted in requirements_of("extras_require").values():
+        by_extras += metadata_of(wanted, "--no-deps")
+    text = TEXT.format(day=date.today().isoformat())
+    return f"{text}\n{table([always, by_extras, required])}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    before = PAGE.read_text().partition(HEADING)[0]
+    PAGE.write_text(before + HEADING + section())

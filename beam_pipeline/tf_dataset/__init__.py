@@ -1,6 +1,6 @@
 """Functions on ``tf.data``: folders of audio as data sets, windows, maps, batches.
 
-The names and calls are those of the package ``tf_dataset``; docs/coming-from-tf-dataset
+The names and calls are those of the package ``tf_dataset``; docs/coming-from-other-libraries
 says what differs.
 
 In: a folder or a data frame of audio files, or any ``tf.data.Dataset`` of dicts with a

@@ -102,7 +102,7 @@ def test_scripts_are_bash() -> None:
 
 
 def test_the_engines_record_the_class_of_the_document() -> None:
-    document = (REPOSITORY / "docs" / "coming-from-tfrecorder.md").read_text()
+    document = (REPOSITORY / "docs" / "coming-from-other-libraries.md").read_text()
     module = (LAUNCH / "engines" / "typed" / "toy_example.py").read_text()
     found = module.index("class ToyExample")
     assert f"{module[found:]}```" in document

@@ -1,8 +1,6 @@
-"""docs/licences.md against setup.py; what each package says is not asked for here."""
+"""The licences of docs/evidence.md against setup.py; no index is asked."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 from packaging.licenses import canonicalize_license_expression
@@ -10,29 +8,40 @@ from packaging.licenses import canonicalize_license_expression
 from launch import licences
 
 
-def listed() -> dict[str, dict[str, str]]:
-    """Heading -> package -> licence, from the page."""
-    parts = re.split(r"^## ", licences.PAGE.read_text(), flags=re.MULTILINE)[1:]
-    return {
-        part.partition("\n")[0]: dict(re.findall(r"^\| (\S+) \| (.+) \|$", part, re.M))
-        for part in parts
-    }
+def rows() -> list[list[str]]:
+    """The cells of the table of the page, below its first two lines."""
+    section = licences.PAGE.read_text().partition(licences.HEADING)[2]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert tuple(cells[0]) == licences.COLUMNS
+    return cells[2:]
+
+
+def packages(column: str) -> set[str]:
+    at = licences.COLUMNS.index(column)
+    return {name for row in rows() for name in row[at].split(", ")} - {""}
 
 
 def test_the_page_has_every_requirement_of_setup() -> None:
-    page = listed()
     always = licences.requirements_of("install_requires")
-    assert licences.named(always) == page["Always installed"].keys() - {"package"}
-    for extra, wanted in licences.requirements_of("extras_require").items():
-        assert licences.named(wanted) == page[f"Extra `{extra}`"].keys() - {"package"}
+    assert licences.named(always) == packages("always installed")
+    extras = licences.requirements_of("extras_require").values()
+    assert set().union(*map(licences.named, extras)) == packages("by an extra")
 
 
 def test_every_licence_is_one_of_spdx() -> None:
-    for part in listed().values():
-        for name, licence in part.items():
-            if name not in ("package", "matplotlib"):
-                assert canonicalize_license_expression(licence) == licence
-                assert "LicenseRef" not in licence
+    for licence, *_ in rows():
+        assert canonicalize_license_expression(licence) == licence
+        assert "LicenseRef" not in licence or licence == "LicenseRef-Matplotlib"
+
+
+def test_the_table_has_a_row_for_each_licence() -> None:
+    always = [{"name": "B", "license": "MIT"}, {"name": "a", "license": "MIT"}]
+    extra = [{"name": "c", "license": "ISC"}]
+    assert licences.table([always, extra, []]).splitlines()[2:] == [
+        "| ISC |  | c |  |",
+        "| MIT | a, b |  |  |",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The class of docs/coming-from-tfrecorder.md."""
+"""The class of docs/coming-from-other-libraries.md."""
 
 import os
 
