@@ -10,9 +10,6 @@ from typing import Any, BinaryIO, cast
 
 from beam_pipeline.errors import InputError
 
-_STORE_SCHEMES = ("gs", "s3")  # served by object_store
-
-
 def _file_systems(path: str = "/") -> Any:
     """Returns Beam's ``FileSystems``, after a check that it can serve the path.
 
@@ -28,33 +25,17 @@ def _file_systems(path: str = "/") -> Any:
     # Only Beam's own scripts set the options when they start a worker.
     if FileSystems._pipeline_options is None:
         FileSystems.set_options(PipelineOptions([]))
-    scheme = FileSystems.get_scheme(path)
-    if scheme is not None and scheme not in _schemes():
-        known = sorted({*_STORE_SCHEMES, *_schemes()})
-        raise InputError(
-            f"{path}: the scheme {scheme}:// is not supported. Use a path on this "
-            "machine, or one that begins with "
-            f"{' or '.join(f'{name}://' for name in known)}. To use {scheme}://, "
-            "install a Beam file system for it where this command runs."
-        )
     try:
         FileSystems.get_filesystem(path)
     except (ValueError, BeamIOError) as error:
         details = getattr(error, "exception_details", None) or {"": error}
-        reason = "; ".join(str(detail) for detail in details.values())
         raise InputError(
-            f"{path}: Beam's file system for {scheme}:// cannot be used: {reason}. "
-            "Install the packages that it needs, or give --runner and the options of "
-            "the file system after a separate --."
+            f"{path} cannot be used: {'; '.join(map(str, details.values()))}. Use a "
+            "path on this machine, or one that begins with gs:// or s3://. For others, "
+            "install a Beam file system for it where this command runs, or give "
+            "--runner and the options of the file system after a separate --."
         ) from error
     return FileSystems
-
-
-def _schemes() -> set[str]:
-    """The schemes of the Beam file systems that are installed here."""
-    from apache_beam.io.filesystem import FileSystem
-
-    return {s.scheme() for s in FileSystem.get_all_subclasses() if s.scheme()}
 
 
 def _uncompressed() -> str:

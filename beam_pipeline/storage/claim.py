@@ -8,13 +8,14 @@
 Claims are numbered, and the highest one counts. A run creates the next number
 exclusively: of several runs at once one succeeds, also on machines that share a disk,
 and in ``gs://`` and ``s3://``. Other file systems of Beam cannot promise that. What a
-run may do depends on the state of the claims before, see :class:`State`::
+run may do depends on the owners of the claims before::
 
-    GIVEN_UP, DEAD    it takes the output over: creates the next number, then deletes
-                      the claims before and their folders
-    HELD              it waits PATIENCE_S, then names the owner in an error
-    UNKNOWN           it watches the claim for WATCH_S. If that changes, the claim is
-                      HELD; else it is DEAD. No clocks are compared
+    has given up; or its process or its machine has ended: the run takes the output
+        over. It creates the next number, then deletes the claims before and their
+        folders
+    lives: the run waits PATIENCE_S, then names the owner in an error
+    not known, as on another machine or in a store: the run watches the claim for
+        WATCH_S. An owner that lives changes it meanwhile. No clocks are compared
 
 An owner that only slept must not go on: its claim is *handed over*, because another
 number is higher. So its workers compare number and token before each file gets its
@@ -39,7 +40,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from enum import Enum, auto
 from typing import ClassVar
 
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, OutputError
@@ -108,19 +108,19 @@ class Claim:
 
         That is the other one itself, where nothing can be renamed.
         """
-        return self.folder if self._has_folder(folder) else folder
+        return self.folder if self._renames(folder) else folder
 
     def move(self, draft: str, target: str) -> None:
         """Gives a finished local file its name, unless the claim is lost."""
         with self._fenced():
-            if self._has_folder(target):
+            if self._renames(target):
                 draft = self._into_folder(draft)
             files.move(draft, target)
 
     def write(self, path: str, content: bytes) -> None:
         """Writes a whole file, unless the claim is lost."""
         with self._fenced():
-            if not self._has_folder(path):
+            if not self._renames(path):
                 files.write_bytes(path, content)
                 return
             draft = self._new_path()
@@ -134,7 +134,7 @@ class Claim:
         One that is gone is no error.
         """
         with self._fenced():
-            if self._has_folder(path) and os.path.lexists(path):
+            if self._renames(path) and os.path.lexists(path):
                 path = self._into_folder(path)
             if is_folder:
                 files.delete_below(path)
@@ -142,13 +142,8 @@ class Claim:
                 files.delete([path])
 
     def delete(self) -> None:
-        """Deletes the claim and its folders; in a store only one that is out of date.
-
-        Other claims stay.
-        """
+        """Deletes the claim and its folder, but for those in a store."""
         if not files.is_local(self.output):
-            if not self.is_held():
-                files.delete([self.path])
             return
         files.delete_below(self.folder)
         owner = Owner.parse(_content(self.path))
@@ -163,7 +158,8 @@ class Claim:
         if owner is not None and owner.is_gone and self.is_held():
             self.delete()
 
-    def _has_folder(self, path: str) -> bool:
+    def _renames(self, path: str) -> bool:
+        """Whether a file gets its name by a rename out of the claim's folder."""
         return bool(self.token) and files.is_local(self.output) and files.is_local(path)
 
     def _new_path(self) -> str:
@@ -194,15 +190,6 @@ class Claim:
 UNCLAIMED = Claim()
 
 
-class State(Enum):
-    """What a claim shows of its owner."""
-
-    HELD = auto()  # its process lives
-    GIVEN_UP = auto()  # its owner has ended, and has said so
-    DEAD = auto()  # its process, or its machine, has ended
-    UNKNOWN = auto()  # it may be on another machine, or in another container
-
-
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Who holds a claim, as its file says.
@@ -211,10 +198,6 @@ class Owner:
     ----------
     boot : str
         Another one whenever the machine starts. Empty: not known.
-    processes : str
-        The space in which ``process`` is a number: a container has its own.
-    started : str
-        When the process started. Another one may have its number by now.
     since : str
         When the claim began; for people.
     beats : int
@@ -226,9 +209,7 @@ class Owner:
     token: str
     host: str
     boot: str
-    processes: str
     process: int
-    started: str
     since: str
     beats: int = 0
     is_gone: bool = False
@@ -236,12 +217,9 @@ class Owner:
     @classmethod
     def here(cls) -> Owner:
         """This process, with a new token."""
-        process = os.getpid()
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        return cls(
-            uuid.uuid4().hex, socket.gethostname(), _boot(), _space_of_processes(),
-            process, _start_of(process), since,
-        )  # fmt: skip
+        host, token = socket.gethostname(), uuid.uuid4().hex
+        return cls(token, host, _boot(), os.getpid(), since)
 
     @classmethod
     def parse(cls, content: bytes | None) -> Owner | None:
@@ -259,38 +237,26 @@ class Owner:
         return f"process {self.process} on {self.host}, since {self.since}"
 
 
-def _state_of(path: str, content: bytes) -> State:
-    """Returns the state of another run's claim, as far as it shows at once."""
-    owner, here = Owner.parse(content), Owner.here()
-    locked = _is_locked(path)
-    if locked:
-        return State.HELD
-    if owner is None:  # it is being written
-        return State.UNKNOWN
-    if owner.is_gone:
-        return State.GIVEN_UP
-    if owner.boot != here.boot or not here.boot:
-        restarted = owner.host == here.host and owner.boot
-        return State.DEAD if restarted else State.UNKNOWN
-    if locked is False:
-        return State.DEAD
-    if owner.processes != here.processes:
-        return State.UNKNOWN
-    lives = _start_of(owner.process) == owner.started
-    if owner.process == here.process:
-        # It may not have reached the store to give the claim up.
-        lives = any(owner.token == held.claim.token for held in _Held.all)
-    return State.HELD if lives else State.DEAD
-
-
 def _is_free(path: str, content: bytes) -> bool:
-    """Whether an output may be taken over from the owner of a claim.
+    """Whether an output may be taken over from the owner of a claim."""
+    has_ended = _has_ended(path, content)
+    return _is_silent(path, content) if has_ended is None else has_ended
 
-    An owner that is not known is watched for a while.
-    """
-    state = _state_of(path, content)
-    if state is not State.UNKNOWN:
-        return state is not State.HELD
+
+def _has_ended(path: str, content: bytes) -> bool | None:
+    """Whether the owner of a claim has ended; None if that does not show at once."""
+    owner, locked, boot = Owner.parse(content), _is_locked(path), _boot()
+    if locked:
+        return False
+    if owner is None:  # it is being written
+        return None
+    is_here = owner.boot == boot != ""
+    was_here = owner.host == socket.gethostname() and "" != owner.boot != boot
+    return owner.is_gone or was_here or (is_here and locked is False) or None
+
+
+def _is_silent(path: str, content: bytes) -> bool:
+    """Whether a claim stays as it is while it is watched, or is given up."""
     deadline = time.monotonic() + WATCH_S
     while time.monotonic() < deadline:
         time.sleep(WATCH_S / 50)
@@ -344,7 +310,7 @@ def claimed(
         try:
             yield held.claim
         finally:
-            held.give_up(goes_on)
+            held.end(goes_on)
     finally:
         delete_empty(missing)
 
@@ -395,11 +361,10 @@ def _take(output: str) -> _Held:
         now = _claims_on(output)
         now.pop(held.claim.number, None)
         if now.items() <= before.items() and held.claim.is_held():
-            held.begin()
+            _delete_others(held.claim)
             return held
         # The claims before are deleted by now, and their numbers begin again.
-        held.claim.delete()
-        held.unlock()
+        held.end()
 
 
 def _create(output: str, number: int) -> _Held | None:
@@ -431,6 +396,17 @@ def _create(output: str, number: int) -> _Held | None:
     return _Held(claim, owner, lock)
 
 
+def _delete_others(claim: Claim) -> None:
+    """Deletes what runs before have left."""
+    folder, own = os.path.split(claim.path)
+    for name in _names(claim.output):
+        is_folder = "-" in name
+        if name in (own, os.path.basename(claim.folder)):
+            continue
+        if is_folder or int(name) < claim.number:
+            claim.discard(files.join(folder, name), is_folder=is_folder)
+
+
 class _Held:
     """A claim that this process holds, its lock and its heartbeat."""
 
@@ -441,31 +417,21 @@ class _Held:
         self._owner = owner
         self._lock = lock
         self.all.append(self)
-
-    def begin(self) -> None:
-        """Deletes what runs before have left, and starts the heartbeat."""
-        folder, own = os.path.split(self.claim.path)
-        for name in _names(self.claim.output):
-            is_folder = "-" in name
-            if name in (own, os.path.basename(self.claim.folder)):
-                continue
-            if is_folder or int(name) < self.claim.number:
-                self.claim.discard(files.join(folder, name), is_folder=is_folder)
         self.beat()
 
     def beat(self) -> None:
         """Starts the heartbeat."""
-        self._ended = threading.Event()
+        self._resting = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="claim", daemon=True)
         self._heart.start()
 
     def rest(self) -> None:
-        """Ends the heartbeat."""
-        self._ended.set()
+        """Stops the heartbeat."""
+        self._resting.set()
         self._heart.join()
 
     def _beat(self) -> None:
-        while not self._ended.wait(BEAT_S):
+        while not self._resting.wait(BEAT_S):
             with suppress(OSError, AudioTFRecordsError):  # it may look dead then
                 self._write(replace(self._owner, beats=self._owner.beats + 1))
                 if self._lock is not None:
@@ -478,17 +444,13 @@ class _Held:
         elif self.claim.is_held():
             files.write_bytes(self.claim.path, owner.to_bytes())
 
-    def give_up(self, goes_on: Callable[[], bool]) -> None:
-        """Ends the claim; its file stays if workers of an engine may go on."""
+    def end(self, goes_on: Callable[[], bool] = lambda: False) -> None:
+        """Gives the claim up; its file stays if workers of an engine may go on."""
         self.rest()
         with suppress(OSError, AudioTFRecordsError):  # else the owner is found dead
             self._write(replace(self._owner, is_gone=True))
             if not goes_on():
                 self.claim.delete()
-        self.unlock()
-
-    def unlock(self) -> None:
-        """Releases the lock."""
         self.all.remove(self)
         if self._lock is not None:
             os.close(self._lock)
@@ -547,17 +509,4 @@ def _boot() -> str:
     """What the start of this machine is called; empty if it is not Linux."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
-    return ""
-
-
-def _space_of_processes() -> str:
-    with suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")
-    return ""
-
-
-def _start_of(process: int) -> str:
-    """When a process of this machine started, in ticks; empty if there is none."""
-    with suppress(OSError), open(f"/proc/{process}/stat") as file:
-        return file.read().rpartition(")")[2].split()[19]
     return ""

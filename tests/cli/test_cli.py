@@ -354,7 +354,7 @@ def test_an_unknown_scheme_is_wrong_usage(
         (line,) = capsys.readouterr().err.splitlines()
         assert f"{remote}" in line
         assert_names(line, scheme)
-        for known in ("gs://", "hdfs://", "s3://"):
+        for known in ("gs://", "s3://"):
             assert known in line
     assert not out.exists()
 

@@ -23,7 +23,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRejected
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import Marks, new_state
-from beam_pipeline.storage import files, object_store
+from beam_pipeline.storage import claim, files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests import loopback
 from tests.loopback import free_port, point_at
@@ -409,6 +409,7 @@ def test_a_run_in_a_store_is_continued(bucket, proxy, tmp_path, monkeypatch):
         upload(local_path, path)
 
     monkeypatch.setattr(object_store, "upload", fail_at_the_third)
+    monkeypatch.setattr(claim, "WATCH_S", 0.1)  # of the run that could not end its own
     drafts = tmp_path / "drafts"
     drafts.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(drafts))
