@@ -70,7 +70,7 @@ def absolute(path: str) -> str:
     """
     if holds_credentials(path):
         raise InputError(
-            f"{path} holds credentials. Give the address without them; docs/stores.md "
+            f"{path} holds credentials. Give the address without them; docs/engines.md "
             "says where credentials are looked for."
         )
     return os.path.abspath(os.path.expanduser(path)) if is_local(path) else path

@@ -42,9 +42,9 @@ def test_the_navigation_has_every_page_once() -> None:
     config = yaml.safe_load((pages.ROOT / "mkdocs.yml").read_text())
     listed = list(pages_in(config["nav"]))
     assert wrong_in(listed) == []
-    assert wrong_in([*listed[1:], "none.md", "faq.md"]) == [
+    assert wrong_in([*listed[1:], "none.md", "engines.md"]) == [
         "README.md",
-        "faq.md",
+        "engines.md",
         "none.md",
     ]
 
@@ -52,16 +52,16 @@ def test_the_navigation_has_every_page_once() -> None:
 @pytest.mark.parametrize(
     ("origin", "link", "on_site"),
     [
-        ("docs/faq.md", "batches.md#order", "batches.md#order"),
-        ("docs/faq.md", "../README.md", "project.md"),
-        ("docs/faq.md", "../launch/README.md#the-matrix", "launch.md#the-matrix"),
-        ("docs/faq.md", "../launch/test.sh", "code/launch/test.sh.txt"),
-        ("docs/faq.md", "../launch/features.png", "pictures/launch/features.png"),
+        ("docs/engines.md", "batches.md#order", "batches.md#order"),
+        ("docs/engines.md", "../README.md", "project.md"),
+        ("docs/engines.md", "../launch/README.md#the-matrix", "launch.md#the-matrix"),
+        ("docs/engines.md", "../launch/test.sh", "code/launch/test.sh.txt"),
+        ("docs/engines.md", "../launch/features.png", "pictures/launch/features.png"),
         ("README.md", "docs/README.md", "README.md"),
-        ("launch/README.md", "../docs/stores.md", "stores.md"),
-        ("docs/faq.md", "#a", "#a"),
-        ("docs/faq.md", "https://a.b/c.md", "https://a.b/c.md"),
-        ("docs/faq.md", "none.md", "none.md"),  # MkDocs refuses it
+        ("launch/README.md", "../docs/engines.md", "engines.md"),
+        ("docs/engines.md", "#a", "#a"),
+        ("docs/engines.md", "https://a.b/c.md", "https://a.b/c.md"),
+        ("docs/engines.md", "none.md", "none.md"),  # MkDocs refuses it
     ],
 )
 def test_links_lead_where_pages_are_on_the_site(origin, link, on_site) -> None:
