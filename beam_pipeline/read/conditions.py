@@ -9,11 +9,9 @@ Arrow does the same: ``pyarrow.compute.field("my col") == 2``.
 from __future__ import annotations
 
 import ast
-import io
-import keyword
 import operator
-import tokenize
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -25,10 +23,9 @@ import pyarrow.dataset as ds
 
 from beam_pipeline.errors import OptionError, did_you_mean
 
-_WORDS = {"and", "or", "not", "in", "is", "None", "True", "False"}
-# Columns such as `class` have names that are keywords of Python.
-_KEYWORD_COLUMNS = set(keyword.kwlist) - _WORDS
-_MARK = "__column"
+# The column `class` has the name of a keyword of Python; quoted texts may hold it.
+_CLASS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\bclass\b""")
+_CLASS_NAME = "class__"
 
 _OPERATORS: Mapping[type[ast.AST], Any] = {
     ast.Eq: operator.eq,
@@ -45,12 +42,16 @@ _OPERATORS: Mapping[type[ast.AST], Any] = {
     ast.Mult: operator.mul,
     ast.USub: pc.negate_checked,
 }
-_LISTS = ast.List | ast.Tuple | ast.Set
 _ALLOWED = (
-    "It may hold comparisons, and, or, not, is None, + - * / of columns and numbers, "
-    "and `in` with constants: class in ['owl', 'wren'], or 'night' in path. To compare "
-    "values, write =="
+    "It may hold comparisons, and, or, not, + - * / of columns and numbers, `in` with "
+    "constants (class in ['owl', 'wren'], or 'night' in path), and for missing values "
+    "`class is None`. To compare values, write ==. Texts need quotes, numbers have "
+    "none. To compute beyond 64 bits, multiply by 1.0 first"
 )
+_REFUSED = (
+    ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError,
+    pa.ArrowException,
+)  # fmt: skip
 _SHOWN = 200
 
 
@@ -75,56 +76,27 @@ def rows_where(table: pa.Table, condition: object) -> Any:
         If the condition cannot be read, names no column of the table, compares values
         of different kinds, or computes integers beyond 64 bits.
     """
-    shown = _shortened(str(condition))
     try:
+        met = condition
         if isinstance(condition, str):
-            met = _expression(_parse(condition), table.schema)
-        else:
-            met = condition
+            text = _CLASS.sub(lambda found: found[1] or _CLASS_NAME, condition)
+            met = _expression(ast.parse(f"({text}\n)", mode="eval").body, table.schema)
         rows = ds.dataset(table).to_table(columns={"met": met})["met"]
-    except RecursionError as error:
-        problem = "is nested too deeply; use `in` with a list, or where() several times"
-        raise OptionError("condition", problem, shown) from error
-    except (pa.ArrowException, OverflowError) as error:
-        problem = str(error).splitlines()[0]
+        if not pa.types.is_boolean(rows.type):
+            raise TypeError(f"it gives {rows.type}, and not true or false")
+    except _REFUSED as error:
+        problem = (str(error).splitlines() or ["it is too long"])[0]
         problem = problem.replace("has no kernel matching input types", "cannot take")
-        remedy = "Texts need quotes, numbers have none"
-        if "overflow" in problem:
-            remedy = "Multiply a number by 1.0 first, to compute with decimals"
-        problem = f"cannot be computed: {problem}. {remedy}"
-        raise OptionError("condition", problem, shown) from error
-    except ValueError as error:
-        raise OptionError("condition", str(error), shown) from error
-    except TypeError as error:
-        problem = "must be a text, like \"class == 'owl'\""
-        raise OptionError("condition", problem, condition) from error
-    if not pa.types.is_boolean(rows.type):
-        problem = f"gives {rows.type}, and not true or false; compare it with a value"
-        raise OptionError("condition", problem, shown)
+        problem = f"cannot be used: {problem}. {_ALLOWED}"
+        raise OptionError("condition", problem, _shown(condition)) from error
     return np.asarray(rows.fill_null(False))
-
-
-def _parse(text: str) -> ast.expr:
-    """Returns the tree of a condition; keywords that may be columns have a mark."""
-    if not text.strip():
-        raise ValueError("is empty; write for example class == 'owl'")
-    try:
-        tokens = tokenize.generate_tokens(io.StringIO(f"({text}\n)").readline)
-        marked = [
-            (token.type, token.string + _MARK * (token.string in _KEYWORD_COLUMNS))
-            for token in tokens
-        ]
-        return ast.parse(tokenize.untokenize(marked), mode="eval").body
-    except (SyntaxError, tokenize.TokenError, ValueError, MemoryError) as error:
-        problem = str(error.args[0]) if error.args else "it is too long"
-        raise ValueError(f"cannot be read: {problem}. {_ALLOWED}") from error
 
 
 def _expression(tree: ast.expr, schema: pa.Schema) -> Any:
     """Returns a part of a condition as an expression of Arrow."""
     match tree:
         case ast.Name():
-            return _column(tree.id.removesuffix(_MARK), schema)
+            return _column(tree.id.replace(_CLASS_NAME, "class"), schema)
         case ast.Constant(value=float()):  # Arrow would take 1.0 for a float32
             return pc.scalar(tree.value).cast(pa.float64(), safe=False)
         case ast.Constant(value=bool() | int() | str()):
@@ -134,13 +106,16 @@ def _expression(tree: ast.expr, schema: pa.Schema) -> Any:
             return reduce(_OPERATORS[type(tree.op)], parts)
         case ast.UnaryOp(op=ast.Not() | ast.USub()):
             return _OPERATORS[type(tree.op)](_expression(tree.operand, schema))
-        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
-            left, right = (_expression(s, schema) for s in (tree.left, tree.right))
-            if not isinstance(tree.op, ast.Div):
-                return _OPERATORS[type(tree.op)](left, right)
-            left, right = (s.cast(pa.float64(), safe=False) for s in (left, right))
+        case ast.BinOp(op=ast.Div()):
+            left, right = (
+                _expression(side, schema).cast(pa.float64(), safe=False)
+                for side in (tree.left, tree.right)
+            )
             nothing = pa.scalar(None, pa.float64())
             return pc.if_else(right == 0, nothing, pc.divide(left, right))
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult()):
+            left, right = (_expression(s, schema) for s in (tree.left, tree.right))
+            return _OPERATORS[type(tree.op)](left, right)
         case ast.Compare():
             sides = pairwise([tree.left, *tree.comparators])
             compared = [
@@ -148,22 +123,16 @@ def _expression(tree: ast.expr, schema: pa.Schema) -> Any:
                 for (left, right), sign in zip(sides, tree.ops, strict=True)
             ]
             return reduce(operator.and_, compared)
-        case ast.Constant(value=None):
-            raise ValueError(
-                "has None where a value must be. To find missing values, write `class "
-                "is None` or `class is not None`"
-            )
-    raise ValueError(f"holds {_shown(tree)}. {_ALLOWED}")
+    raise _not_allowed(tree)
 
 
 def _column(name: str, schema: pa.Schema) -> Any:
     """Returns a column, whose integers have 64 bits, and whose NaN are null."""
     if name not in schema.names:
-        close = did_you_mean(name, [*schema.names, *sorted(_WORDS)])
-        hint = "" if close is None else f" Did you mean {close}?"
+        close = did_you_mean(name, schema.names)
+        hint = "" if close is None else f" (did you mean {close}?)"
         raise ValueError(
-            f"names no column {name!r}; the columns are {', '.join(schema.names)}."
-            f"{hint} Texts need quotes"
+            f"there is no column {name!r}, only {', '.join(schema.names)}{hint}"
         )
     column, kind = pc.field(name), schema.field(name).type
     if pa.types.is_floating(kind):
@@ -178,36 +147,39 @@ def _column(name: str, schema: pa.Schema) -> Any:
 def _compared(
     left: ast.expr, sign: ast.cmpop, right: ast.expr, schema: pa.Schema
 ) -> Any:
-    match sign:
-        case ast.IsNot():
+    match sign, left, right:
+        case ast.IsNot(), _, _:
             return ~_compared(left, ast.Is(), right, schema)
-        case ast.NotIn():
+        case ast.NotIn(), _, _:
             return ~_compared(left, ast.In(), right, schema)
-        case ast.Is() if isinstance(right, ast.Constant) and right.value is None:
+        case ast.Is(), _, ast.Constant(value=None):
             return _expression(left, schema).is_null()
-        case ast.In() if isinstance(right, _LISTS) and _are_constants(right.elts):
+        case ast.In(), _, ast.List() | ast.Tuple() | ast.Set():
             values = _expression(left, schema)
-            wanted = pa.array(ast.literal_eval(item) for item in right.elts)
-            found = pc.is_in(values, value_set=wanted) if len(wanted) else False
+            if not all(map(_is_constant, right.elts)):
+                raise _not_allowed(right)
+            wanted = ast.literal_eval(right)
+            found = (
+                pc.is_in(values, value_set=pa.array(list(wanted))) if wanted else False
+            )
             return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
-        case ast.In() if isinstance(left, ast.Constant) and isinstance(left.value, str):
+        case ast.In(), ast.Constant(value=str()), _:
             return pc.match_substring(_expression(right, schema), left.value)
-        case ast.Is() | ast.In():
-            word = "is" if isinstance(sign, ast.Is) else "in"
-            raise ValueError(f"holds {_shown(left)} {word} {_shown(right)}. {_ALLOWED}")
+        case ast.Is() | ast.In(), _, _:
+            raise _not_allowed(ast.Compare(left, [sign], [right]))
     return _OPERATORS[type(sign)](_expression(left, schema), _expression(right, schema))
 
 
-def _are_constants(items: Sequence[ast.expr]) -> bool:
-    try:
-        return None not in [ast.literal_eval(item) for item in items]
-    except ValueError:
-        return False
+def _is_constant(item: ast.expr) -> bool:
+    if isinstance(item, ast.UnaryOp):  # a negative number
+        item = item.operand
+    return isinstance(item, ast.Constant) and item.value is not None
 
 
-def _shown(tree: ast.expr) -> str:
-    return _shortened(ast.unparse(tree).replace(_MARK, ""))
+def _not_allowed(tree: ast.expr) -> ValueError:
+    return ValueError(f"it holds {_shown(ast.unparse(tree))}")
 
 
-def _shortened(text: str) -> str:
+def _shown(condition: object) -> str:
+    text = str(condition).replace(_CLASS_NAME, "class")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

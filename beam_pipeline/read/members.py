@@ -1,4 +1,4 @@
-"""Records out of the members of shards: where they are, read, inflated and checked.
+"""Examples of a split out of the members of its shards: found, read, inflated, checked.
 
 The bytes of local shards come by ``pread``, those of a store by ranges.
 """
@@ -9,17 +9,15 @@ import bisect
 import os
 import stat
 import struct
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate, repeat
-from typing import NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.member_index import ShardIndex, Span, damaged
+from beam_pipeline.dataset.member_index import ShardIndex, damaged
 from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX, METADATA
 from beam_pipeline.dataset.side_by_side import DataSets
@@ -32,7 +30,6 @@ from beam_pipeline.storage.gzip_members import (
     too_long,
 )
 from beam_pipeline.storage.tfrecord import (
-    FRAME_BYTES,
     is_compressed,
     record_bounds,
     record_data,
@@ -47,13 +44,6 @@ MOST_AT_ONCE = 4 << 20
 # turns less often, and the content still fits into a core's cache.
 INFLATED_AT_ONCE = 256 << 10
 
-# Members of several examples stay inflated, as many as fit.
-KEPT_BYTES = 16 << 20
-KEPT_MEMBERS = 8
-
-# Members up to so many bytes are inflated, whatever examples may have.
-LARGE_BYTES = 64 << 20
-
 # No member inflates to more than so many times its size.
 _MOST_RATIO = 1040
 _FOOTER = 4
@@ -61,104 +51,33 @@ _DIFFERS = (
     "the index of members does not fit; run `audio-tfrecords index` on the folder"
 )
 
-# (place in the request, number in the split, buffer, start, stop, offset in the file)
-Found = tuple[int, int, bytes, int, int, int]
+# From ``data[start:stop]``, which is a record, to what its reader wants. At least 4
+# bytes follow the record. A ValueError says that it is damaged.
+Parse = Callable[[bytes, int, int], Any]
 
 
-class Wanted(NamedTuple):
-    """Members of one shard, in their order, and the wanted examples in them.
+class WantedMember(NamedTuple):
+    """A member of a shard, and which of its examples are wanted.
 
     Attributes
     ----------
-    shard : ShardIndex
-    first : int
-        The number of the shard's first example in the split.
-    members, starts, stops : list of int
-        The members, and where they are in the file.
-    firsts, counts : list of int
-        The first example of each member in the shard, and its examples.
-    bounds : list of int
-        ``places[bounds[k]:bounds[k + 1]]`` are wanted of ``members[k]``.
-    positions : list of int
-        The positions in the shard of the wanted examples, ascending.
-    places : list of int
-        The place of each of them in the request.
+    start, stop : int
+        Where it is in the file.
+    first, examples : int
+        The number in the split of its first example, and how many it has.
+    wanted : list of (int, int)
+        The place in the request, and the number in the split, of wanted examples.
     """
 
-    shard: ShardIndex
+    start: int
+    stop: int
     first: int
-    members: list[int]
-    starts: list[int]
-    stops: list[int]
-    firsts: list[int]
-    counts: list[int]
-    bounds: list[int]
-    positions: list[int]
-    places: list[int]
+    examples: int
+    wanted: list[tuple[int, int]]
 
 
-class ExamplePlaces:
-    """The examples of a split, numbered from 0, and their shards.
-
-    Parameters
-    ----------
-    shards : sequence of ShardIndex
-        Of the split, in order.
-    """
-
-    def __init__(self, shards: Sequence[ShardIndex]):
-        self.shards = list(shards)
-        counts = np.array([shard.examples for shard in shards], np.int64)
-        self.ends: Integers = np.cumsum(counts)
-        self.firsts: Integers = self.ends - counts
-        self._ends: list[int] = self.ends.tolist()
-
-    def __len__(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    def find(self, numbers: Integers) -> Iterator[Wanted]:
-        """Yields what to read for some examples, shard by shard."""
-        if not len(numbers):
-            return
-        order = np.argsort(numbers, kind="stable")
-        ascending = numbers[order]
-        shard_of = np.searchsorted(self.ends, ascending, "right")
-        cuts = np.flatnonzero(np.diff(shard_of)) + 1
-        starts = [0, *cuts.tolist()]
-        for start, stop in zip(starts, [*starts[1:], len(numbers)], strict=True):
-            shard = int(shard_of[start])
-            yield self._in_shard(shard, ascending[start:stop], order[start:stop])
-
-    def find_one(self, number: int) -> tuple[ShardIndex, Span]:
-        """Returns the shard of an example, and its member."""
-        k = bisect.bisect_right(self._ends, number)
-        shard = self.shards[k]
-        first = self._ends[k] - shard.examples
-        return shard, shard.span(int(shard.member_of(number - first)))
-
-    def _in_shard(self, number: int, examples: Integers, places: Integers) -> Wanted:
-        shard, first = self.shards[number], int(self.firsts[number])
-        positions = examples - first
-        member_of = shard.member_of(positions)
-        cuts = np.flatnonzero(np.diff(member_of, prepend=-1))
-        members = member_of[cuts]
-        firsts, stops = shard.firsts[members], shard.firsts[members + 1]
-        return Wanted(
-            shard,
-            first,
-            members.tolist(),
-            shard.offsets[members].tolist(),
-            shard.offsets[members + 1].tolist(),
-            firsts.tolist(),
-            (stops - firsts).tolist(),
-            [*cuts.tolist(), len(positions)],
-            positions.tolist(),
-            places.tolist(),
-        )
-
-
-def load_places(data: DataSets, entries: Sequence[ShardEntry]) -> ExamplePlaces:
-    """Reads the index of data sets for the shards of a split.
+def check_shards(data: DataSets, entries: Sequence[ShardEntry]) -> list[ShardIndex]:
+    """Returns the indices of the shards of a split, in order.
 
     Raises
     ------
@@ -188,42 +107,43 @@ def load_places(data: DataSets, entries: Sequence[ShardEntry]) -> ExamplePlaces:
         except ValueError as error:
             raise damaged(data.name, error) from error
         found.append(shard)
-    return ExamplePlaces(found)
+    return found
 
 
 class _Inflated(NamedTuple):
+    """A member of several examples, and where each record begins in its content."""
+
+    place: tuple[str, int]
     content: bytes
     bounds: Sequence[int]
 
 
 class MemberReader:
-    """Reads examples of the shards of data sets.
+    """Reads the examples of a split, numbered from 0; safe in threads.
 
     Parameters
     ----------
     folders : sequence of str
         Of the data sets, absolute; all local, or none.
-    most_record_bytes : int, optional
-        The length that no record exceeds. Default: unknown.
+    shards : sequence of ShardIndex
+        Of the split, in order.
     """
 
-    def __init__(self, folders: Sequence[str], most_record_bytes: int | None = None):
-        self._most_bytes = most_record_bytes
+    def __init__(self, folders: Sequence[str], shards: Sequence[ShardIndex]):
+        self.shards = list(shards)
+        counts = np.array([shard.examples for shard in shards], np.int64)
+        self.ends: Integers = np.cumsum(counts)
+        self._ends: list[int] = self.ends.tolist()
         self._bytes = ShardBytes(folders)
-        self.check_data_set = self._bytes.check_data_set
-        self.gap = LOCAL_GAP if files.is_local(folders[0]) else REMOTE_GAP
-        self._start()
+        self._gap = LOCAL_GAP if files.is_local(folders[0]) else REMOTE_GAP
+        # The member that was inflated last: neighbours are often read one by one.
+        self._last = _Inflated(("", 0), b"", ())
 
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, int], _Inflated] = OrderedDict()
-        self._kept_bytes = 0
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
 
-    def read(self, wanted: Wanted) -> Iterator[Found]:
-        """Yields the wanted examples of a shard, in its order.
-
-        ``buffer[start:stop]`` is the record; at least 4 bytes follow it.
+    def read(self, numbers: Integers, parse: Parse) -> Iterator[tuple[int, Any]]:
+        """Yields (place in ``numbers``, what ``parse`` returns), shard by shard.
 
         Raises
         ------
@@ -232,171 +152,190 @@ class MemberReader:
         InputError, StoreError
             See :meth:`ShardBytes.read`.
         """
-        shard, starts, stops = wanted.shard, wanted.starts, wanted.stops
-        compressed = is_compressed(shard.file)
+        if not len(numbers):
+            return
+        order = np.argsort(numbers, kind="stable")
+        ascending = numbers[order]
+        shard_of = np.searchsorted(self.ends, ascending, "right")
+        cuts = np.flatnonzero(np.diff(shard_of)) + 1
+        for start, stop in pairwise([0, *cuts.tolist(), len(numbers)]):
+            k = int(shard_of[start])
+            if start == 0:
+                self._bytes.check_data_set(self.shards[k])
+            members = self._find(k, ascending[start:stop], order[start:stop])
+            yield from self._parsed_members(self.shards[k], members, parse)
+
+    def read_one(self, number: int, parse: Parse) -> Any:
+        """Returns what ``parse`` returns of one example; faster than :meth:`read`."""
+        k = bisect.bisect_right(self._ends, number)
+        shard = self.shards[k]
+        first = self._ends[k] - shard.examples
+        span = shard.span(int(shard.member_of(number - first)))
+        end = span.offset + span.size
+        member = WantedMember(
+            span.offset, end, first + span.first, span.examples, [(0, number)]
+        )
+        self._bytes.check_data_set(shard)
+        if span.examples > 1:  # neighbours stay inflated
+            ((_, value),) = self._parsed_members(shard, [member], parse)
+            return value
+        (data,) = self._bytes.read(shard, [(span.offset, end)])
+        data = self._inflate(shard, member, data)
+        return self._value(shard, member, number, data, (0, len(data)), parse)
+
+    def _find(self, k: int, numbers: Integers, places: Integers) -> list[WantedMember]:
+        """Returns the members of a shard that hold some examples, in its order."""
+        shard, first = self.shards[k], self._ends[k] - self.shards[k].examples
+        member_of = shard.member_of(numbers - first)
+        cuts = np.flatnonzero(np.diff(member_of, prepend=-1))
+        members = member_of[cuts]
+        firsts, stops = shard.firsts[members], shard.firsts[members + 1]
+        wanted = list(zip(places.tolist(), numbers.tolist(), strict=True))
+        bounds = pairwise([*cuts.tolist(), len(wanted)])
+        return [
+            WantedMember(start, stop, first + begin, examples, wanted[a:b])
+            for start, stop, begin, examples, (a, b) in zip(
+                shard.offsets[members].tolist(),
+                shard.offsets[members + 1].tolist(),
+                firsts.tolist(),
+                (stops - firsts).tolist(),
+                bounds,
+                strict=True,
+            )
+        ]
+
+    def _parsed_members(
+        self, shard: ShardIndex, members: Sequence[WantedMember], parse: Parse
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields (place, what ``parse`` returns) of the wanted examples of a shard."""
+        compressed, last = is_compressed(shard.file), self._last
         unread = []
-        for k, count in enumerate(wanted.counts):
-            kept = self._find_kept(wanted, k) if count > 1 else None
-            if kept is None:
-                unread.append(k)
+        for member in members:
+            if last.place == (shard.file, member.start):
+                yield from self._parsed(shard, member, last, parse)
             else:
-                yield from self._records(wanted, [(k, *kept)])
-        runs = _runs(unread, starts, stops, self.gap)
-        ranges = [(starts[run[0]], stops[run[-1]]) for run in runs]
-        alone: list[tuple[int, memoryview]] = []  # members of one example
+                unread.append(member)
+        runs = _runs(unread, self._gap)
+        ranges = [(run[0].start, run[-1].stop) for run in runs]
+        alone: list[tuple[WantedMember, memoryview]] = []  # members of one example
         length = 0
         for run, data in zip(runs, self._bytes.read(shard, ranges), strict=True):
-            view, before = memoryview(data), starts[run[0]]
-            for k in run:
-                start, stop = starts[k] - before, stops[k] - before
-                if not compressed and wanted.counts[k] == 1:
-                    yield from self._records(wanted, [(k, data, (start, stop))])
+            view, before = memoryview(data), run[0].start
+            for member in run:
+                start, stop = member.start - before, member.stop - before
+                if member.examples > 1:
+                    found = self._inflate_several(shard, member, view[start:stop])
+                    yield from self._parsed(shard, member, found, parse)
                     continue
                 piece = view[start:stop]
-                if wanted.counts[k] == 1:
-                    if alone and length + _length(piece) > INFLATED_AT_ONCE:
-                        yield from self._alone(wanted, alone)
-                        alone, length = [], 0
-                    alone.append((k, piece))
-                    length += _length(piece)
-                    continue
-                content = self._content(wanted, k, piece) if compressed else piece
-                member = self._member(wanted, k, bytes(content))
-                yield from self._records(wanted, [(k, *member)])
-        yield from self._alone(wanted, alone)
+                is_full = length + _length(piece) > INFLATED_AT_ONCE
+                if alone and (is_full or not compressed):
+                    yield from self._parsed_alone(shard, alone, parse)
+                    alone, length = [], 0
+                alone.append((member, piece))
+                length += _length(piece)
+        if alone:
+            yield from self._parsed_alone(shard, alone, parse)
 
-    def _alone(
-        self, wanted: Wanted, members: Sequence[tuple[int, memoryview]]
-    ) -> Iterator[Found]:
-        """Yields the records of members of one example, inflated together."""
-        content, lengths = b"", [_length(piece) for _, piece in members]
+    def _parsed_alone(
+        self,
+        shard: ShardIndex,
+        members: Sequence[tuple[WantedMember, memoryview]],
+        parse: Parse,
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields the examples of members that hold one each, inflated together."""
+        content, ends = b"", list(accumulate(_length(piece) for _, piece in members))
         if len(members) > 1:
             with suppress(ValueError):  # one by one, the damaged one is found
-                joined = b"".join(piece for _, piece in members)
-                content = inflate_members(joined, sum(lengths))
-        if content:
-            ends = list(accumulate(lengths))
-            pairs = zip([0, *ends], ends, strict=False)
-            numbers = (k for k, _ in members)
-            yield from self._records(
-                wanted, zip(numbers, repeat(content), pairs, strict=False)
+                content = inflate_members(b"".join([p for _, p in members]), ends[-1])
+        for (member, piece), bounds in zip(members, pairwise([0, *ends]), strict=True):
+            alone = content
+            if not content:
+                alone = self._inflate(shard, member, piece)
+                bounds = (0, len(alone))
+            for place, number in member.wanted:
+                yield place, self._value(shard, member, number, alone, bounds, parse)
+
+    def _parsed(
+        self, shard: ShardIndex, member: WantedMember, found: _Inflated, parse: Parse
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields (place, what ``parse`` returns) of the wanted examples of a member."""
+        for place, number in member.wanted:
+            nth = number - member.first
+            bounds = found.bounds[nth : nth + 2]
+            yield (
+                place,
+                self._value(shard, member, number, found.content, bounds, parse),
             )
-            return
-        for k, piece in members:
-            alone = self._content(wanted, k, piece)
-            yield from self._records(wanted, [(k, alone, (0, len(alone)))])
 
-    def read_alone(
-        self, shard: ShardIndex, span: Span, number: int
-    ) -> tuple[bytes, int, int]:
-        """Returns the only record of a member; see :meth:`read`.
-
-        Parameters
-        ----------
-        number : int
-            The number of the example in the split, for errors.
-
-        Returns
-        -------
-        buffer, start, stop
-        """
-        (data,) = self._bytes.read(shard, [(span.offset, span.offset + span.size)])
+    def _value(
+        self,
+        shard: ShardIndex,
+        member: WantedMember,
+        number: int,
+        content: bytes,
+        bounds: Sequence[int],
+        parse: Parse,
+    ) -> Any:
+        """Returns what ``parse`` returns of the record between two bounds."""
         try:
-            if is_compressed(shard.file):
-                data = self._inflate(data, 1)
-            start, stop = record_data(data, 0)
-            if stop + _FOOTER != len(data):
+            start, stop = record_data(content, bounds[0])
+            if stop + _FOOTER != bounds[1]:
                 raise ValueError(_DIFFERS)
+            return parse(content, start, stop)
         except ValueError as error:
-            self._bytes.check(shard)
-            path = self._bytes.path(shard)
-            raise DamagedRecord(path, span.offset, number, str(error)) from error
-        return data, start, stop
+            raise self._damaged(shard, member, error, number) from error
 
-    def _records(
-        self, wanted: Wanted, members: Iterable[tuple[int, bytes, Sequence[int]]]
-    ) -> Iterator[Found]:
-        """Yields the wanted records of members: content, and where each begins."""
-        positions, places, first = wanted.positions, wanted.places, wanted.first
-        for k, content, bounds in members:
-            for i in range(wanted.bounds[k], wanted.bounds[k + 1]):
-                number = first + positions[i]
-                nth = positions[i] - wanted.firsts[k]
-                try:
-                    start, stop = record_data(content, bounds[nth])
-                    if stop + _FOOTER != bounds[nth + 1]:
-                        raise ValueError(_DIFFERS)
-                except (ValueError, IndexError) as error:
-                    raise self._damaged(wanted, k, number, str(error)) from error
-                yield places[i], number, content, start, stop, wanted.starts[k]
-
-    def _find_kept(self, wanted: Wanted, k: int) -> _Inflated | None:
-        """Returns the content of a member that was inflated lately."""
-        if self._process != os.getpid():
-            self._start()  # a lock may be held by a thread that is not here
-        key = wanted.shard.file, wanted.members[k]
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def _member(self, wanted: Wanted, k: int, content: bytes) -> _Inflated:
-        """Returns the records of a member of several, and keeps it."""
-        number = wanted.first + wanted.positions[wanted.bounds[k]]
+    def _inflate_several(
+        self, shard: ShardIndex, member: WantedMember, piece: memoryview
+    ) -> _Inflated:
+        """Returns a member of several examples, and keeps it."""
+        content = self._inflate(shard, member, piece)
         try:
             bounds = record_bounds(content)
         except struct.error:
             bounds = []
-        if len(bounds) != wanted.counts[k] + 1 or bounds[-1] != len(content):
-            raise self._damaged(wanted, k, number, _DIFFERS)
-        member = _Inflated(content, bounds)
-        with self._lock:
-            key = wanted.shard.file, wanted.members[k]
-            if key not in self._kept:
-                self._kept[key] = member
-                self._kept_bytes += len(content)
-            while self._kept and (
-                self._kept_bytes > KEPT_BYTES or len(self._kept) > KEPT_MEMBERS
-            ):
-                _, dropped = self._kept.popitem(last=False)
-                self._kept_bytes -= len(dropped.content)
-        return member
+        if len(bounds) != member.examples + 1 or bounds[-1] != len(content):
+            raise self._damaged(shard, member, ValueError(_DIFFERS))
+        self._last = found = _Inflated((shard.file, member.start), content, bounds)
+        return found
 
-    def _content(self, wanted: Wanted, k: int, piece: memoryview) -> bytes:
-        try:
-            return self._inflate(piece, wanted.counts[k])
-        except ValueError as error:
-            number = wanted.first + wanted.positions[wanted.bounds[k]]
-            raise self._damaged(wanted, k, number, str(error)) from error
-
-    def _inflate(self, piece: bytes | memoryview, examples: int) -> bytes:
-        """Returns the content of a member of so many examples.
+    def _inflate(
+        self, shard: ShardIndex, member: WantedMember, piece: bytes | memoryview
+    ) -> bytes:
+        """Returns the content of a member, which may not be compressed.
 
         A damaged or crafted member must not request gigabytes: its content has the
-        length that it states, which GZIP and the features limit.
+        length that it states, which is limited.
         """
-        if not len(piece):
-            raise ValueError("the file ends before it")
-        length = _length(piece)
-        if length > _MOST_RATIO * len(piece):
-            raise ValueError(f"{len(piece)} bytes of GZIP cannot hold {length} bytes")
-        problem = too_long(length, len(piece))
-        if problem is not None:
-            raise ValueError(problem)
-        if self._most_bytes is not None and length > LARGE_BYTES:
-            most = examples * (self._most_bytes + FRAME_BYTES)
-            if length > most:
+        if not is_compressed(shard.file):
+            return bytes(piece)
+        try:
+            if not len(piece):
+                raise ValueError("the file ends before it")
+            length = _length(piece)
+            if length > _MOST_RATIO * len(piece):
                 raise ValueError(
-                    f"{examples} examples have at most {most} bytes, not {length}"
+                    f"{len(piece)} bytes of GZIP cannot hold {length} bytes"
                 )
-        return inflate_member(piece, length)
+            if problem := too_long(length, len(piece)):
+                raise ValueError(problem)
+            return inflate_member(piece, length)
+        except ValueError as error:
+            raise self._damaged(shard, member, error) from error
 
     def _damaged(
-        self, wanted: Wanted, k: int, number: int, problem: str
+        self,
+        shard: ShardIndex,
+        member: WantedMember,
+        error: ValueError,
+        number: int | None = None,
     ) -> DamagedRecord:
-        self._bytes.check(wanted.shard)
-        path = self._bytes.path(wanted.shard)
-        return DamagedRecord(path, wanted.starts[k], number, problem)
+        """Returns the error for an example; by default the first wanted of a member."""
+        self._bytes.check(shard)
+        number = member.wanted[0][1] if number is None else number
+        path = self._bytes.path(shard)
+        return DamagedRecord(path, member.start, number, str(error))
 
 
 def _length(piece: bytes | memoryview) -> int:
@@ -404,23 +343,22 @@ def _length(piece: bytes | memoryview) -> int:
     return int.from_bytes(piece[-4:], "little")
 
 
-def _runs(
-    members: Sequence[int], starts: Sequence[int], stops: Sequence[int], gap: int
-) -> list[list[int]]:
+def _runs(members: Sequence[WantedMember], gap: int) -> list[list[WantedMember]]:
     """Returns the members to read at once.
 
-    >>> _runs([0, 1, 2], [0, 10, 900], [10, 20, 910], gap=100)
-    [[0, 1], [2]]
+    >>> members = [WantedMember(k, k + 10, 0, 1, []) for k in (0, 10, 900)]
+    >>> [len(run) for run in _runs(members, gap=100)]
+    [2, 1]
     """
-    runs: list[list[int]] = []
+    runs: list[list[WantedMember]] = []
     end, most = -1, -1
-    for k in members:
-        if runs and starts[k] - end <= gap and stops[k] <= most:
-            runs[-1].append(k)
+    for member in members:
+        if runs and member.start - end <= gap and member.stop <= most:
+            runs[-1].append(member)
         else:
-            runs.append([k])
-            most = starts[k] + MOST_AT_ONCE
-        end = stops[k]
+            runs.append([member])
+            most = member.start + MOST_AT_ONCE
+        end = member.stop
     return runs
 
 
@@ -431,7 +369,6 @@ CHECK_SECONDS = 0.01
 
 # Opening a pipe would wait for its writer without O_NONBLOCK, which files ignore.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-
 
 # The size of a file, when it was modified and its number: that it is the one it was.
 _Stamp = tuple[int, int | str, int]
@@ -466,7 +403,8 @@ def _stamp(found: os.stat_result) -> _Stamp:
 class ShardBytes:
     """The shards of data sets; safe in threads, and in processes after a fork.
 
-    At most 128 files stay open.
+    At most 128 files stay open. Each change of what is open is a single operation of a
+    dict, so no lock is needed, which another thread might hold in a fork.
 
     Parameters
     ----------
@@ -483,12 +421,7 @@ class ShardBytes:
         self._metadata = self._metadata_stamp()
         self._next_check = 0.0
         self._seen: dict[str, _Stamp] = {}
-        self._start()
-
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._open: OrderedDict[str, _OpenShard] = OrderedDict()
+        self._open: dict[str, _OpenShard] = {}
 
     def path(self, shard: ShardIndex) -> str:
         """Returns the path of a shard."""
@@ -516,19 +449,18 @@ class ShardBytes:
                 if number == len(ranges):
                     self.check(shard)
                 yield data
-            return
-        if files.is_beams(path):
+        elif files.is_beams(path):
             with files.open_read(path) as file:
                 for start, stop in ranges:
                     file.seek(start)
                     yield file.read(stop - start)
-            return
-        try:
-            for piece in object_store.read_ranges(path, ranges):
-                self._check(shard, (piece.size, piece.e_tag, 0))
-                yield piece.content
-        except FileNotFoundError as error:
-            raise self._missing(shard, error) from error
+        else:
+            try:
+                for piece in object_store.read_ranges(path, ranges):
+                    self._check(shard, (piece.size, piece.e_tag, 0))
+                    yield piece.content
+            except FileNotFoundError as error:
+                raise self._missing(shard, error) from error
 
     def check_data_set(self, shard: ShardIndex, now: bool = False) -> None:
         """Raises InputError if another process has rewritten a local data set.
@@ -548,13 +480,9 @@ class ShardBytes:
             raise self._rewritten(shard, "it has changed since it was opened")
 
     def _opened(self, shard: ShardIndex) -> _OpenShard:
-        if self._process != os.getpid():
-            self._start()  # a lock may be held by a thread that is not here
-        with self._lock:
-            opened = self._open.get(shard.file)
-            if opened is not None:
-                self._open.move_to_end(shard.file)
-                return opened
+        opened = self._open.get(shard.file)
+        if opened is not None:
+            return opened
         try:
             with files.reading(self.path(shard)):
                 opened = _OpenShard(self.path(shard))
@@ -562,10 +490,9 @@ class ShardBytes:
             raise self._missing(shard, error) from error
         self._check(shard, opened.stamp)
         self.check_data_set(shard, now=True)
-        with self._lock:
-            self._open[shard.file] = opened
-            while len(self._open) > MOST_OPEN:
-                self._open.popitem(last=False)
+        self._open[shard.file] = opened
+        for file in list(self._open)[:-MOST_OPEN]:
+            self._open.pop(file, None)
         return opened
 
     def _check(self, shard: ShardIndex, stamp: _Stamp) -> None:

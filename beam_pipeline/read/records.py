@@ -19,15 +19,13 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.member_index import ShardIndex
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.errors import DamagedRecord, InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
     ExampleMaker,
     RecordParser,
-    Stored,
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import needed_features
@@ -39,9 +37,8 @@ from beam_pipeline.read.choices import (
     choose_splits,
 )
 from beam_pipeline.read.example import Example
-from beam_pipeline.read.members import MemberReader, Wanted, load_places
+from beam_pipeline.read.members import MemberReader, check_shards
 from beam_pipeline.read.scales import choose_statistics
-from beam_pipeline.read.sizes import most_record_bytes
 from beam_pipeline.read.table import (
     Given,
     Source,
@@ -50,7 +47,6 @@ from beam_pipeline.read.table import (
     numbers_of_clip,
     read_window_table,
 )
-from beam_pipeline.storage import files
 
 if TYPE_CHECKING:
     import pyarrow
@@ -155,7 +151,7 @@ class Records(Sequence[Example]):
     @property
     def is_whole(self) -> bool:
         """Whether these are all examples of the splits, in the order on disk."""
-        whole = range(len(self._source.places))
+        whole = range(len(self._source.reader))
         return isinstance(self._numbers, range) and self._numbers == whole
 
     def __len__(self) -> int:
@@ -163,7 +159,7 @@ class Records(Sequence[Example]):
 
     def __repr__(self) -> str:
         # Grain's DataLoader compares it with that in a state.
-        total = len(self._source.places)
+        total = len(self._source.reader)
         count = f"{len(self)} of {total}" if len(self) != total else f"{total}"
         return (
             f"<Records: {count} examples of split {self.split} in {self.folder}: "
@@ -190,8 +186,9 @@ class Records(Sequence[Example]):
         length = len(self)
         if not -length <= number < length:
             raise no_example(number, length, self._place())
-        stored = self._source.one(int(self._numbers[number]))
-        return self._source.maker.make(stored, self._source.new_example)
+        source = self._source
+        stored = source.reader.read_one(self._numbers[number], source.parser.stored)
+        return source.maker.make(stored, source.new_example)
 
     def __getitems__(self, keys: Sequence[int]) -> list[Example]:
         """Returns several examples; neighbours in a file are read together.
@@ -246,8 +243,9 @@ class Records(Sequence[Example]):
         """
         is_slice = isinstance(indices, slice)
         numbers = self[indices].numbers if is_slice else self._chosen(indices)
-        batch = BatchMaker(self._source.parser, self.features, len(numbers))
-        for place, stored in self._source.stored(numbers):
+        source = self._source
+        batch = BatchMaker(source.parser, self.features, len(numbers))
+        for place, stored in source.reader.read(numbers, source.parser.stored):
             batch.put(place, stored)
         return batch.finish()
 
@@ -331,7 +329,9 @@ class Records(Sequence[Example]):
 
     def serialised(self, indices: Any) -> list[bytes]:
         """Returns some examples as they are stored, for other parsers."""
-        return self._source.serialised(self._chosen(indices))
+        numbers = self._chosen(indices)
+        found = dict(self._source.reader.read(numbers, _as_it_is))
+        return [found[place] for place in range(len(numbers))]
 
     def batches(
         self,
@@ -477,10 +477,9 @@ class Records(Sequence[Example]):
         return self._source.fingerprint(None if self.is_whole else self.numbers)
 
     def _examples(self, numbers: Integers, new: Callable[[], Any]) -> list[Any]:
-        made: list[Any] = [None] * len(numbers)
-        make = self._source.maker.make
-        for place, stored in self._source.stored(numbers):
-            made[place] = make(stored, new)
+        source, made = self._source, list[Any]([None] * len(numbers))
+        for place, stored in source.reader.read(numbers, source.parser.stored):
+            made[place] = source.maker.make(stored, new)
         return made
 
     def _view(self, numbers: range | Integers) -> Records:
@@ -498,6 +497,10 @@ class Records(Sequence[Example]):
         source = self._source
         opened = (source.data.folders, source.split, source.chosen, source.data.hashes)
         return _reopened, (*opened, self._numbers, self.statistics)
+
+
+def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
+    return data[start:stop]
 
 
 def _reopened(
@@ -544,9 +547,7 @@ class SplitSource:
         self.numbers = choice.numbers(self.metadata)
         self.chosen = None if features is None else tuple(names)
         shards = choice.shards(self.metadata)
-        self.places = load_places(data, shards)
-        most_bytes = most_record_bytes(self.metadata.features.values())
-        self.reader = MemberReader(data.folders, most_bytes)
+        self.reader = MemberReader(data.folders, check_shards(data, shards))
         elements = self.metadata.elements
         structure = None if elements is None else elements.structure
         specs = needed_features(names, self.metadata.features, structure)
@@ -556,7 +557,7 @@ class SplitSource:
         self.maker = ExampleMaker(self.parser, self.features)
         self.new_example = partial(Example.of, self.metadata)
         sizes = sum(shard.bytes for shard in shards)
-        self.example_bytes = max(2 * sizes // max(len(self.places), 1), 1)
+        self.example_bytes = max(2 * sizes // max(len(self.reader), 1), 1)
 
     @cached_property
     def table(self) -> Any:
@@ -569,55 +570,10 @@ class SplitSource:
         table = read_window_table(self.data, self.splits, sources=True)
         return examples_of(table)
 
-    def stored(self, numbers: Integers) -> Iterator[tuple[int, Stored]]:
-        """Yields (place, stored values) of examples, in the order on disk."""
-        parse = self.parser.stored
-        for wanted in self._wanted(numbers):
-            for place, number, data, start, stop, offset in self.reader.read(wanted):
-                try:
-                    stored = parse(data, start, stop)
-                except ValueError as error:
-                    raise self._damaged(wanted.shard, offset, number, error) from error
-                yield place, stored
-
-    def one(self, number: int) -> Stored:
-        """Returns the stored values of one example; faster than :meth:`stored`."""
-        shard, span = self.places.find_one(number)
-        if span.examples > 1:  # neighbours stay inflated
-            ((_, stored),) = self.stored(np.array([number]))
-            return stored
-        self.reader.check_data_set(shard)
-        data, start, stop = self.reader.read_alone(shard, span, number)
-        try:
-            return self.parser.stored(data, start, stop)
-        except ValueError as error:
-            raise self._damaged(shard, span.offset, number, error) from error
-
-    def _damaged(
-        self, shard: ShardIndex, offset: int, number: int, error: ValueError
-    ) -> DamagedRecord:
-        path = files.join(self.folder, shard.file)
-        return DamagedRecord(path, offset, number, str(error))
-
-    def _wanted(self, numbers: Integers) -> Iterator[Wanted]:
-        """Yields what to read, after a test that no process rewrote the data set."""
-        for place, wanted in enumerate(self.places.find(numbers)):
-            if place == 0:
-                self.reader.check_data_set(wanted.shard)
-            yield wanted
-
-    def serialised(self, numbers: Integers) -> list[bytes]:
-        """Returns the records of some examples, in the order asked for."""
-        records: list[Any] = [None] * len(numbers)
-        for wanted in self._wanted(numbers):
-            for place, _, data, start, stop, _ in self.reader.read(wanted):
-                records[place] = data[start:stop]
-        return records
-
     def fingerprint(self, numbers: Integers | None) -> str:
         """Returns a hash of the shards and of some examples; None: of all of them."""
         hasher = hashlib.sha256()
-        for shard in self.places.shards:
+        for shard in self.reader.shards:
             hasher.update(shard.sha256.encode())
         if numbers is not None:
             hasher.update(numbers.astype("<i8").tobytes())

@@ -49,20 +49,6 @@ def memory_bytes(metadata: Metadata, specs: Iterable[FeatureSpec]) -> int:
     return max(size, _INFLATED * stored // max(examples, 1))
 
 
-def most_record_bytes(specs: Iterable[FeatureSpec]) -> int | None:
-    """Returns what no serialised example with these features exceeds.
-
-    None if it has texts, or arrays whose shape differs. No encoding takes more than 20
-    bytes for a number.
-    """
-    total = 0
-    for spec in specs:
-        if spec.is_text or spec.sequence or not spec.has_fixed_shape:
-            return None
-        total += 20 * math.prod(spec.sizes) + len(spec.name.encode()) + (4 << 10)
-    return total
-
-
 def usable_cores() -> int:
     """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -45,7 +45,7 @@ from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import check_number
-from beam_pipeline.read.members import ExamplePlaces, MemberReader
+from beam_pipeline.read.members import MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.read.sizes import usable_cores
 from beam_pipeline.recipe.sections import VALID_FRAMES
@@ -480,7 +480,7 @@ class _ShardCheck:
         except (FileNotFoundError, InputError, KeyError, ValueError):
             return
         size = files.size(files.join(self._root, self._shard.file))
-        places, reader = ExamplePlaces([index]), MemberReader([self._root])
+        reader = MemberReader([self._root], [index])
         for number in range(len(index.offsets) - 1):
             span = index.span(number)
             stop = span.first + span.examples
@@ -494,9 +494,8 @@ class _ShardCheck:
                     self._add(f"{where}: the file ends before")
                 continue
             try:
-                for wanted in places.find(np.arange(span.first, stop)):
-                    for _ in reader.read(wanted):
-                        pass
+                for _ in reader.read(np.arange(span.first, stop), lambda *_: None):
+                    pass
             except DamagedRecord as error:
                 self._add(f"{where}: {error.args[-1]}")
             except InputError as error:

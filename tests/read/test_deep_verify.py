@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import open_records, record, record_examples
-from beam_pipeline.dataset.member_index import index_data_set
+from beam_pipeline.dataset.member_index import index_data_set, load_index
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, VerificationError
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -177,11 +177,11 @@ def test_verifying_runs_no_code(
 
 def test_a_damaged_example_is_named_by_file_byte_and_number(folder: Path) -> None:
     path = min(folder.glob("train/*.tfrecord.gz"))
-    places = open_records(folder, "train")._source.places
+    shard = load_index(str(folder))[f"train/{path.name}"]
     whole = path.read_bytes()
     content, expected = bytearray(whole), []
     for number in (2, 7):
-        _, span = places.find_one(number)
+        span = shard.span(int(shard.member_of(number)))
         content[span.offset + span.size // 2] ^= 255
         expected.append((number, span.offset))
     path.write_bytes(content)
@@ -189,7 +189,7 @@ def test_a_damaged_example_is_named_by_file_byte_and_number(folder: Path) -> Non
     for number, offset in expected:
         assert_names(text, f"train/{path.name}", number, f"byte {offset}")
     assert "metadata.json" not in text
-    _, span = places.find_one(5)
+    span = shard.span(int(shard.member_of(5)))
     path.write_bytes(whole[: span.offset + 3])
     text = found_in(folder)
     assert_names(text, f"train/{path.name}", len(whole), span.offset + 3)

@@ -102,32 +102,6 @@ def test_a_member_that_lies_about_its_length(tmp_path, per_member, states, way):
     assert records[5]["number"] == 5
 
 
-@pytest.mark.parametrize("way", READS)
-@pytest.mark.parametrize("per_member", [1, 2])
-def test_a_member_that_is_longer_than_examples_may_be(
-    tmp_path, monkeypatch, way, per_member
-):
-    monkeypatch.setattr(members, "LARGE_BYTES", 1 << 20)
-    folder = make(tmp_path, [NUMBER, NOISE], COLUMNS, {"a": [6]}, per_member)
-    path, offset = replace_member(folder, 2 // per_member, BOMB)
-    records = open_records(folder)
-
-    def read():
-        with pytest.raises(DamagedRecord) as caught:
-            READS[way](records)
-        assert_names(str(caught.value), path, offset, 2, BOMB_BYTES)
-
-    assert memory_of(read) < 4 << 20
-
-
-def test_large_examples_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(members, "LARGE_BYTES", 1)
-    for k, specs in enumerate([[NUMBER, NOISE], [NUMBER, NOISE, TEXT]]):
-        (tmp_path / str(k)).mkdir()
-        records = open_records(make(tmp_path / str(k), specs, COLUMNS, {"a": [6]}, 3))
-        assert records.read(range(6))["number"].tolist() == list(range(6))
-
-
 def test_inflating_is_bounded():
     parts = [b"", b"a", bytes(100_000), b"ab" * 999]
     members = [compress_member(part) for part in parts]
@@ -234,18 +208,6 @@ def test_a_rewritten_folder_is_noticed_soon(tmp_path, monkeypatch):
     now[0] += members.CHECK_SECONDS
     with raises(InputError, naming="metadata.json"):
         records[1]
-
-
-def test_a_shard_closes_when_the_interpreter_shuts_down(folder, monkeypatch):
-    opened = members._OpenShard(str(shard_paths(folder)[0]))
-    fd, close = opened.fd, os.close
-    monkeypatch.setattr(members, "os", None)
-    problems = []
-    monkeypatch.setattr(sys, "unraisablehook", problems.append)
-    del opened
-    assert problems == []
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        close(fd)
 
 
 def test_examples_are_not_searched_for(folder):

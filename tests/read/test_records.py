@@ -266,7 +266,7 @@ def test_damage_names_the_file_the_offset_and_the_example(plain_folder):
     records = open_records(plain_folder, "train")
     shard = records.metadata.splits["train"].shards[3]
     path = Path(plain_folder, shard.file)
-    offset = int(records._source.places.shards[3].offsets[4])
+    offset = int(records._source.reader.shards[3].offsets[4])
     content = bytearray(path.read_bytes())
     content[offset + 40] ^= 1
     path.write_bytes(content)
@@ -339,9 +339,8 @@ def test_pickled_records_are_the_same(folder):
 
 
 def test_threads_share_records(folder, monkeypatch):
-    """Few files open, few members kept, and eight threads that ask for all of them."""
+    """Few files open, and eight threads that ask for all of them."""
     monkeypatch.setattr(members, "MOST_OPEN", 2)
-    monkeypatch.setattr(members, "KEPT_MEMBERS", 2)
     records, problems = open_records(folder, "train"), []
 
     def work(seed):
@@ -439,7 +438,7 @@ def test_importing_is_light():
 
 
 @pytest.mark.parametrize("uneven", [False, True])
-def test_a_million_examples_open_at_once(tmp_path, uneven):
+def test_a_million_examples_open_at_once(tmp_path, uneven, monkeypatch):
     shards, each = 100, 10_000
     entries, members = [], []
     for k in range(shards):
@@ -460,19 +459,23 @@ def test_a_million_examples_open_at_once(tmp_path, uneven):
     records = open_records(tmp_path)
     assert len(records) == 1_000_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
-    places = records._source.places
-    wanted = np.array([999_999, 0, 123_456])
-    for found in places.find(wanted):
-        (place,) = found.places
-        shard, span = places.find_one(int(wanted[place]))
-        assert shard == found.shard
-        assert span == (
-            found.starts[0],
-            found.stops[0] - found.starts[0],
-            found.firsts[0],
-            found.counts[0],
-        )
-        assert found.first + found.positions[0] == wanted[place]
+    reader, asked = records._source.reader, list[tuple[int, int]]()
+    monkeypatch.setattr(
+        reader, "_parsed_members", lambda shard, found, _: asked.append(found) or []
+    )
+    list(reader.read(np.array([999_999, 0, 123_456]), None))
+    found = [member for members in asked for member in members]
+    assert [member.wanted for member in found] == [
+        [(1, 0)], [(2, 123_456)], [(0, 999_999)],
+    ]  # fmt: skip
+    for member in found:
+        ((_, number),) = member.wanted
+        shard = reader.shards[number // each]
+        owner = shard.span(int(shard.member_of(number % each)))
+        assert member.start == owner.offset
+        assert member.stop == owner.offset + owner.size
+        assert member.first == number - number % each + owner.first
+        assert member.examples == owner.examples
 
 
 def test_neighbours_are_read_at_once(plain_folder, monkeypatch):
