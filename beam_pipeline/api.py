@@ -34,10 +34,7 @@ from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.private_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from beam_pipeline.pipeline.job import Job
-    from beam_pipeline.recipe.keywords import RecordKeywords
 
 
 @list_keywords
@@ -49,7 +46,7 @@ def record(
     watch: Callable[..., Any] | bool | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
     found: Callable[[Metadata], Any] | None = None,
-    **options: Unpack[RecordKeywords],
+    **options: Any,
 ) -> Metadata:
     """Records audio as sharded GZIP TFRecords of ``tf.train.Example``.
 
@@ -218,7 +215,7 @@ def write_template(
     output: PathLike,
     *,
     recipe: Recipe | Metadata | PathLike | None = None,
-    **options: Unpack[RecordKeywords],
+    **options: Any,
 ) -> None:
     """Writes the job of :func:`record` to a file, from which a service can start it.
 
@@ -282,7 +279,7 @@ def plan(
     *,
     recipe: Recipe | Metadata | PathLike | None = None,
     sample: int = 0,
-    **options: Unpack[RecordKeywords],
+    **options: Any,
 ) -> Plan:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
 

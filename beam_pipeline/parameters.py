@@ -7,12 +7,11 @@ values. From that follow the checks, the parser of a flag's text, and the JSON::
     class Windows(Declared):
         hop: int | None = parameter(None, WholeNumber())
 
-A value has four forms::
+A value has three forms::
 
-    --classes owl,tit         the command line    text
-    classes=["owl", "tit"]    Python              text or a list
-    "classes": "owl,tit"      metadata.json       JSON, which a recipe's hash covers
-    ("owl", "tit")            a field             what the package computes with
+    --classes owl,tit         given            text, a Python object, or JSON
+    ("owl", "tit")            in a field       what the package computes with
+    "classes": "owl,tit"      metadata.json    JSON, which a recipe's hash covers
 
 Each check raises :class:`.RecipeError` with the name and the value found.
 """
@@ -35,6 +34,11 @@ if TYPE_CHECKING:
     from typing import Self
 
 _ATTRIBUTES = "\nAttributes\n----------\n"
+# As YAML spells them.
+_FLAGS = {
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
+}
 
 
 @dataclass(frozen=True)
@@ -45,34 +49,32 @@ class ValueType:
         """Returns what a text stands for; the text itself if it stands for nothing."""
         return text
 
-    def json(self, name: str, given: Any) -> Any:
-        """Returns the JSON of a value that Python or the command line gives.
-
-        A value that is refused keeps its form, so that errors show it as given.
-        """
-        if isinstance(given, Integral) and not isinstance(given, bool):
-            return int(given)  # it may be numpy's
-        return given
-
-    def value(self, name: str, json: Any) -> Any:
-        """Returns what a field holds for JSON.
+    def value(self, name: str, given: Any) -> Any:
+        """Returns what a field holds for a given value, which may be held or JSON.
 
         Raises
         ------
         RecipeError
             If the value is not allowed.
         """
-        return json
+        return given
+
+    def json(self, held: Any) -> Any:
+        """Returns the JSON of what a field holds."""
+        return held
 
 
 @dataclass(frozen=True)
 class Flag(ValueType):
     """True or False."""
 
-    def value(self, name: str, json: Any) -> Any:
-        if not isinstance(json, bool):
-            raise RecipeError(name, "must be True or False", json)
-        return json
+    def parse(self, text: str) -> Any:
+        return _FLAGS.get(text.lower(), text)
+
+    def value(self, name: str, given: Any) -> bool:
+        if not isinstance(given, bool):
+            raise RecipeError(name, "must be True or False", given)
+        return given
 
 
 @dataclass(frozen=True)
@@ -86,15 +88,16 @@ class WholeNumber(ValueType):
     def parse(self, text: str) -> Any:
         return int(text) if re.fullmatch("[+-]?[0-9]{1,4000}", text) else text
 
-    def value(self, name: str, json: Any) -> Any:
-        if isinstance(json, str) and json in self.words:
-            return json
-        if not (is_whole(json) and self._is_within(json)):
+    def value(self, name: str, given: Any) -> Any:
+        if isinstance(given, str) and given in self.words:
+            return given
+        is_number = isinstance(given, Integral) and not isinstance(given, bool)
+        if not (is_number and self._is_within(int(given))):
             choices = ", ".join([*self.words, "a whole number"])
             raise RecipeError(
-                name, f"must be {choices}{_bounds(self.least, self.most)}", json
+                name, f"must be {choices}{_bounds(self.least, self.most)}", given
             )
-        return json
+        return int(given)  # it may be numpy's
 
     def _is_within(self, number: int) -> bool:
         is_low = self.least is not None and number < self.least
@@ -116,7 +119,7 @@ class Bytes(WholeNumber):
 
 @dataclass(frozen=True)
 class Number(ValueType):
-    """A finite number; its JSON is a float, so that 1 is 1.0.
+    """A finite number; a field holds a float, so that 1 is 1.0.
 
     Attributes
     ----------
@@ -142,18 +145,15 @@ class Number(ValueType):
         except ValueError:
             return text
 
-    def json(self, name: str, given: Any) -> Any:
+    def value(self, name: str, given: Any) -> float:
         is_number = isinstance(given, Real) and not isinstance(given, bool)
-        return float(given) if is_number and self._is_within(float(given)) else given
-
-    def value(self, name: str, json: Any) -> Any:
-        if not (is_real(json) and self._is_within(json)):
+        if not (is_number and self._is_within(given)):
             what = "a positive number" if self.is_positive else "a finite number"
             unit = f" of {self.unit}" if self.unit else ""
             below = "" if self.below is None else f", below {self.below:g}"
             bounds = _bounds(self.least, self.most) + below
-            raise RecipeError(name, f"must be {what}{unit}{bounds}", json)
-        return float(json)
+            raise RecipeError(name, f"must be {what}{unit}{bounds}", given)
+        return float(given)
 
     def _is_within(self, number: float) -> bool:
         is_low = self.least is not None and number < self.least
@@ -179,12 +179,12 @@ class Text(ValueType):
 
     may_be_empty: bool = False
 
-    def value(self, name: str, json: Any) -> Any:
-        if not isinstance(json, str):
-            raise RecipeError(name, "must be text", json)
-        if not (json or self.may_be_empty):
-            raise RecipeError(name, "must not be empty", json)
-        return json
+    def value(self, name: str, given: Any) -> str:
+        if not isinstance(given, str):
+            raise RecipeError(name, "must be text", given)
+        if not (given or self.may_be_empty):
+            raise RecipeError(name, "must not be empty", given)
+        return given
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,10 @@ class Choice(ValueType):
 
     choices: tuple[str, ...]
 
-    def value(self, name: str, json: Any) -> Any:
-        if json not in self.choices:
-            raise RecipeError(name, f"must be one of {', '.join(self.choices)}", json)
-        return json
+    def value(self, name: str, given: Any) -> Any:
+        if given not in self.choices:
+            raise RecipeError(name, f"must be one of {', '.join(self.choices)}", given)
+        return given
 
 
 @dataclass(frozen=True)
@@ -207,21 +207,18 @@ class Names(ValueType):
     ----------
     none : str, optional
         The text for no names.
-    may_be_empty : bool
-        Whether empty text is a name, so that a later check refuses it.
     """
 
     none: str | None = None
-    may_be_empty: bool = False
 
-    def json(self, name: str, given: Any) -> Any:
-        return comma_text(given) if isinstance(given, list | tuple) else given
-
-    def value(self, name: str, json: Any) -> tuple[str, ...]:
-        if json == self.none:
+    def value(self, name: str, given: Any) -> tuple[str, ...]:
+        text = comma_text(given) if isinstance(given, list | tuple) else given
+        if self.none is not None and text in ("", self.none):
             return ()
-        check_text(name, json, self.may_be_empty)
-        return tuple(comma_list(json))
+        return tuple(comma_list(Text().value(name, text)))
+
+    def json(self, held: Any) -> Any:
+        return comma_text(held) or self.none
 
 
 def parameter(default: Any, values: ValueType, /, **declared: Any) -> Any:
@@ -267,8 +264,7 @@ class Declared:
             is_default = each.default is not MISSING and given is each.default
             if values is None or is_default:
                 continue
-            held = values.value(each.name, values.json(each.name, given))
-            object.__setattr__(self, each.name, held)
+            object.__setattr__(self, each.name, values.value(each.name, given))
         self.check()
 
     def check(self) -> None:
@@ -339,8 +335,7 @@ def is_real(value: Any) -> bool:
 
 def check_whole(name: str, value: Any, least: int | None = 1) -> int:
     """Returns an integer; refuses anything else, and integers below ``least``."""
-    values = WholeNumber(least)
-    whole: int = values.value(name, values.json(name, value))
+    whole: int = WholeNumber(least).value(name, value)
     return whole
 
 

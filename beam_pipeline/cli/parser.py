@@ -191,7 +191,7 @@ def _taken(option: Option) -> dict[str, Any]:
     def parse(text: str) -> Any:
         try:
             given = option.values.parse(text)
-            option.values.value(option.name, option.values.json(option.name, given))
+            option.values.value(option.name, given)
         except RecipeError as error:
             _, problem, value = error.args
             raise argparse.ArgumentTypeError(f"{problem}; got {value!r}") from error

@@ -30,7 +30,7 @@ from beam_pipeline.examples.structure import (
 )
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.original_records import SPEC_FILE
-from beam_pipeline.recipe.fields import parse_shares, shares_text
+from beam_pipeline.recipe.fields import Shares, relative_shares
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
@@ -136,9 +136,7 @@ def convert(
     )
     shares = None
     if splits is not None:
-        shares = parse_shares(
-            splits if isinstance(splits, str) else shares_text(splits)
-        )
+        shares = relative_shares(Shares().value("splits", splits))
     check_whole("seed", seed, least=None)
     if shares is None and group_by is not None:
         raise OptionError("group_by", "needs `splits`", group_by)

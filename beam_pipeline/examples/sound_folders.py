@@ -8,7 +8,7 @@ from typing import Any
 from beam_pipeline.audio.clip_reader import ClipReader, output_frames
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.errors import ClipError, RecipeError
-from beam_pipeline.recipe.sound_folder import (
+from beam_pipeline.recipe.canonical import (
     check_hash,
     hash_sounds,
     list_sounds,

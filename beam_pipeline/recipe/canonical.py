@@ -1,24 +1,32 @@
-"""Keywords of ``record`` become a canonical recipe and the options of a run."""
+"""Keywords of ``record`` become a canonical recipe and the options of a run.
+
+Expressions are canonical, and a folder of sounds that an augmentation names has its
+hash. So a run continues, and a data set is repeated, only with the same sounds.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.fields import options_of
-from beam_pipeline.recipe.keywords import RecordKeywords
+from beam_pipeline.audio.formats import is_audio_name
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.hashing import bytes_sha256, json_sha256
+from beam_pipeline.recipe.fields import Option, options_of
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe, named_options, recipe_options
 from beam_pipeline.recipe.sections import EVENT_MASK, SPLIT_OPTIONS, Events
-from beam_pipeline.recipe.sound_folder import with_hashes
+from beam_pipeline.storage import files
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
+    Kind,
     format_steps,
     format_transform,
     given_steps,
     naming_feature,
+    naming_step,
     parse_steps,
     parse_transform,
 )
@@ -33,40 +41,30 @@ _ALTERNATIVES = (
 # Options that decide the split of a group before any is moved.
 _OF_HASH = (*SPLIT_OPTIONS, "group_by", "seed")
 
-_OF_RUN = tuple(RunOptions.__dataclass_fields__)
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def list_keywords(function: _Function) -> _Function:
-    """Adds the keywords of ``record`` to the signature that ``help()`` shows."""
-    defaults = {name: option.default for name, option in _record_options().items()}
-    defaults["beam_args"] = ()
+    """Gives a function that takes ``**options`` the signature that lists them.
+
+    ``help()`` shows it, and editors complete it.
+    """
     signature = inspect.signature(function)
     *named, _ = signature.parameters.values()
+    defaults = {name: option.default for name, option in _record_options().items()}
     listed = (
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=defaults[name],
-            annotation=getattr(kind, "__forward_arg__", kind),
-        )
-        for name, kind in RecordKeywords.__annotations__.items()
-        if name in defaults
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in {**defaults, "beam_args": ()}.items()
     )
     changed = signature.replace(parameters=[*named, *listed])
     function.__signature__ = changed  # type: ignore[attr-defined]
     return function
 
 
-def _record_options() -> dict[str, Any]:
+def _record_options() -> dict[str, Option]:
     """Maps names to the options that ``record`` takes."""
-    of_run = {option.name: option for option in options_of(RunOptions)}
-    return {
-        name: option
-        for name, option in {**recipe_options(), **of_run}.items()
-        if not option.is_carried
-    }
+    known = (*recipe_options().values(), *options_of(RunOptions))
+    return {option.name: option for option in known if not option.is_carried}
 
 
 def split_options(
@@ -92,10 +90,10 @@ def split_options(
     options = dict(options)
     beam_args = options.pop("beam_args", ())
     given: Any = {option.name: v for option, v in named_options(options, known)}
-    of_run = {n: given.pop(n) for n in [*given] if n in _OF_RUN}
+    of_run = {n: given.pop(n) for n in [*given] if n not in recipe_options()}
     run = RunOptions(**of_run, beam_args=beam_args)
     if any(
-        _json(n, given.get(n, base.get(n))) != _json(n, base.get(n)) for n in _OF_HASH
+        _held(n, given.get(n, base.get(n))) != _held(n, base.get(n)) for n in _OF_HASH
     ):
         given["split_moves"] = None  # they are those of another hash
     for ways in _ALTERNATIVES:
@@ -106,10 +104,10 @@ def split_options(
     return canonical_recipe(Recipe(**{**base, **given})), run
 
 
-def _json(name: str, value: Any) -> Any:
-    """Returns the JSON of an option's value; None is the default."""
+def _held(name: str, value: Any) -> Any:
+    """Returns what a recipe holds for an option's value; None is the default."""
     option = recipe_options()[name]
-    return option.default if value is None else option.values.json(name, value)
+    return option.default if value is None else option.values.value(name, value)
 
 
 def canonical_recipe(recipe: Recipe) -> Recipe:
@@ -124,15 +122,14 @@ def canonical_recipe(recipe: Recipe) -> Recipe:
         If an expression cannot be read, a folder cannot be used, or an augmentation
         moves the sound away from a mask of its events.
     """
-    json = recipe.to_json()
     canonical: Any = {}
-    for text, kind in given_steps(json):
+    for text, kind in given_steps(recipe.to_json()):
         steps = parse_steps(text, kind)
         if kind is AUGMENTATION:
             _check_masks(recipe, steps)
         canonical[kind.field] = format_steps(with_hashes(steps, kind), kind)
     canonical["features"] = {}
-    for name, text in sorted(json["features"].items()):
+    for name, text in sorted(recipe.features.items()):
         with naming_feature(name):
             transform = parse_transform(text, recipe.dtype)
             canonical["features"][name] = format_transform(transform)
@@ -149,4 +146,82 @@ def _check_masks(events: Events, steps: Sequence[Any]) -> None:
             f"has a mask for each frame, but {moving[0]} moves the audio to other "
             "frames; leave this step out of `augment`",
             masks[0],
+        )
+
+
+# Folders of sounds that augmentations name
+
+
+def with_hashes(steps: Iterable[Any], kind: Kind) -> Iterator[Any]:
+    """Yields the steps; those that name a folder of sounds have its hash.
+
+    Raises
+    ------
+    RecipeError
+        If a folder has no audio, cannot be read, or has another hash than the step.
+    """
+    for step in steps:
+        if takes_sounds(step):
+            with naming_step(step, kind):
+                check_hash(step.folder, step.sha256, found := hash_sounds(step.folder))
+            step = replace(step, sha256=found)
+        yield step
+
+
+def takes_sounds(step: Any) -> bool:
+    """Whether a step takes sounds from its folder."""
+    return hasattr(step, "with_sounds")
+
+
+def list_sounds(folder: str) -> list[tuple[str, str]]:
+    """Returns the name and the path of each audio file below a folder, by name.
+
+    Raises
+    ------
+    RecipeError
+        If there is none, or the folder does not exist or cannot be listed.
+    """
+    try:
+        root = files.absolute(folder)
+        if not files.is_folder(root):
+            raise RecipeError("folder", f"there is no folder {root}", folder)
+        names = filter(is_audio_name, files.list_files(root))
+        found = [(name, files.join(root, name)) for name in names]
+    except (InputError, OSError) as error:
+        raise RecipeError("folder", f"cannot be listed ({error})", folder) from error
+    if not found:
+        raise RecipeError(
+            "folder", "has no audio files; name a folder of sounds", folder
+        )
+    return found
+
+
+def hash_sounds(folder: str) -> str:
+    """Returns the SHA-256 of the names and contents of a folder's audio files.
+
+    Raises
+    ------
+    RecipeError
+        See :func:`list_sounds`; also if a file cannot be read.
+    """
+    hashes = {}
+    for name, path in list_sounds(folder):
+        try:
+            hashes[name] = bytes_sha256(files.read_bytes(path))
+        except (InputError, OSError) as error:
+            raise RecipeError(
+                "folder", f"has a file that cannot be read: {path} ({error})", folder
+            ) from error
+    return json_sha256(hashes)
+
+
+def check_hash(folder: str, recorded: str, found: str) -> None:
+    """Raises RecipeError if a recipe has another hash of a folder."""
+    if recorded and recorded != found:
+        raise RecipeError(
+            "sha256",
+            f"is not that of the sounds in {folder}, which is {found}; give the folder "
+            "the files back that it had when the recipe was recorded, or leave sha256 "
+            "out to take those that it has now",
+            recorded,
         )

@@ -18,9 +18,9 @@ from typing import Any
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import (
+    Text,
     ValueType,
     attribute_texts,
-    check_text,
     parameter,
 )
 
@@ -106,7 +106,7 @@ def options_of(section: type) -> tuple[Option, ...]:
         if each.default_factory is not MISSING:
             default = each.default_factory()
         if default is not None:
-            default = declared["values"].json(each.name, default)
+            default = declared["values"].json(default)
         options.append(
             Option(
                 name=each.name,
@@ -126,16 +126,13 @@ def find_option(options: Mapping[str, Option], name: str) -> Option | None:
 
 def changed_options(section: Any, declared: type) -> list[Option]:
     """Returns the options of a section that have other values than the defaults."""
-    return [
-        each
-        for each in options_of(declared)
-        if getattr(section, each.name) != getattr(declared, each.name)
-    ]
+    return [o for o in options_of(declared) if json_of(section, o) != o.default]
 
 
 def json_of(section: Any, option: Option) -> Any:
-    """Returns the JSON of an option's value in a section."""
-    return option.values.json(option.name, getattr(section, option.name))
+    """Returns the JSON of an option's value in a section; None stays None."""
+    held = getattr(section, option.name)
+    return None if held is None else option.values.json(held)
 
 
 def check_one_of(given: Mapping[str, Any], needed: str | None = None) -> None:
@@ -154,16 +151,37 @@ def check_one_of(given: Mapping[str, Any], needed: str | None = None) -> None:
 class Shares(ValueType):
     """Names with shares: ``train=.8,test=.2``, or a mapping; a field holds a dict.
 
-    Shares are relative: ``train=8,test=2`` means the same. So .7, .2 and .1, whose sum
-    in binary is not 1, are valid, too. A field's shares add up to 1.
+    Shares are relative, see :func:`relative_shares`: ``train=8,test=2`` means the same.
+    So .7, .2 and .1, whose sum in binary is not 1, are valid, too.
     """
 
-    def json(self, name: str, given: Any) -> Any:
-        return shares_text(given) if isinstance(given, Mapping) else given
+    def value(self, name: str, given: Any) -> dict[str, float]:
+        text = self.json(given) if isinstance(given, Mapping) else given
+        shares: dict[str, float] = {}
+        for part in Text().value(name, text).split(","):
+            split, equals, number = part.strip().partition("=")
+            try:
+                share = float(number)
+            except ValueError:
+                share = math.nan
+            if not (equals and split.isidentifier() and 0 < share < math.inf):
+                raise RecipeError(
+                    name, "must look like train=.8,eval=.1,test=.1", part or text
+                )
+            if split in shares:
+                raise RecipeError(name, f"names the split {split} twice", text)
+            shares[split] = share
+        return shares
 
-    def value(self, name: str, json: Any) -> dict[str, float]:
-        check_text(name, json)
-        return parse_shares(json)
+    def json(self, held: Any) -> Any:
+        parts = (f"{name}={share}".removesuffix(".0") for name, share in held.items())
+        return ",".join(parts)
+
+
+def relative_shares(shares: Mapping[str, float]) -> dict[str, float]:
+    """Returns shares that add up to 1."""
+    total = math.fsum(shares.values())
+    return {name: share / total for name, share in shares.items()}
 
 
 @dataclass(frozen=True)
@@ -176,11 +194,39 @@ class MovedGroups(ValueType):
         eval=9k3XnQ2bAAEgf0zu,test=-Zq01x_v
     """
 
-    def json(self, name: str, given: Any) -> Any:
-        return moves_text(given) if isinstance(given, Mapping) else given
+    def value(self, name: str, given: Any) -> dict[int, str]:
+        if isinstance(given, Mapping):
+            return dict(given)
+        moves: dict[int, str] = {}
+        text = Text(may_be_empty=True).value(name, given)
+        for part in text.split(",") if text else ():
+            split, equals, encoded = part.partition("=")
+            if not (split and equals and _GROUPS.fullmatch(encoded)):
+                raise RecipeError(
+                    name,
+                    "must be SPLIT=GROUPS, as in the recipe of a data set's "
+                    "metadata.json, with eight characters of Base64 for each group",
+                    part,
+                )
+            content = base64.urlsafe_b64decode(encoded)
+            for start in range(0, len(content), _KEY_BYTES):
+                key = int.from_bytes(content[start : start + _KEY_BYTES], "big")
+                if moves.setdefault(key, split) != split:
+                    raise RecipeError(name, "names a group in two splits", text)
+        return moves
 
-    def value(self, name: str, json: Any) -> dict[int, str]:
-        return parse_moves(name, json)
+    def json(self, held: Any) -> Any:
+        parts = []
+        for split in sorted(set(held.values())):
+            keys = sorted(key for key, name in held.items() if name == split)
+            content = b"".join(key.to_bytes(_KEY_BYTES, "big") for key in keys)
+            parts.append(f"{split}={base64.urlsafe_b64encode(content).decode()}")
+        return ",".join(parts)
+
+
+def moved_key(key: int) -> int:
+    """Returns the 48 bits of a group's key by which a recipe knows it."""
+    return key >> 16
 
 
 @dataclass(frozen=True)
@@ -190,9 +236,9 @@ class Steps(ValueType):
     example: str
     may_be_empty: bool = True
 
-    def json(self, name: str, given: Any) -> Any:
+    def value(self, name: str, given: Any) -> str:
         if isinstance(given, str) or given is None:
-            return given
+            return Text(self.may_be_empty).value(name, given)
         from beam_pipeline.transforms.steps import STEP_FIELDS, format_steps
 
         steps = getattr(given, "steps", given)  # a chain has them
@@ -204,10 +250,6 @@ class Steps(ValueType):
                 given,
             )
         return format_steps(several, STEP_FIELDS[name])
-
-    def value(self, name: str, json: Any) -> Any:
-        check_text(name, json, self.may_be_empty)
-        return json
 
 
 def as_given(feature: str, value: Any) -> Any:
@@ -239,91 +281,16 @@ class ByFeature(ValueType):
         choices: tuple[str, ...] = getattr(self.texts, "choices", ())
         return choices
 
-    def json(self, name: str, given: Any) -> Any:
+    def value(self, name: str, given: Any) -> dict[str, str]:
         if not isinstance(given, Mapping):
             raise RecipeError(name, f"must map names to {self.noun}", given)
-        return {
-            feature: self._text(name, feature, value)
-            for feature, value in given.items()
-        }
+        held = {}
+        for feature, value in given.items():
+            if not isinstance(feature, str):
+                raise RecipeError(name, "names must be text", feature)
+            text = self.text_of(feature, value)
+            held[feature] = self.texts.value(f"{name}: {feature}", text)
+        return held
 
-    def _text(self, name: str, feature: Any, value: Any) -> Any:
-        if not isinstance(feature, str):
-            raise RecipeError(
-                name, "names must be text; in YAML, put this name in quotes", feature
-            )
-        return self.texts.value(f"{name}: {feature}", self.text_of(feature, value))
-
-
-def parse_shares(text: str) -> dict[str, float]:
-    """Parses ``train=.8,eval=.1,test=.1`` as shares that add up to 1, in their order.
-
-    Raises
-    ------
-    RecipeError
-        If the text has another form, a name occurs twice, or a share is not positive.
-    """
-    shares: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, value = part.strip().partition("=")
-        try:
-            share = float(value)
-        except ValueError:
-            share = math.nan
-        if not (equals and name.isidentifier() and math.isfinite(share) and share > 0):
-            raise RecipeError(
-                "splits", "must look like train=.8,eval=.1,test=.1", part or text
-            )
-        if name in shares:
-            raise RecipeError("splits", f"names the split {name} twice", text)
-        shares[name] = share
-    total = math.fsum(shares.values())
-    return {name: share / total for name, share in shares.items()}
-
-
-def shares_text(shares: Mapping[str, object]) -> str:
-    """Returns the text that :func:`parse_shares` parses into these shares."""
-    return ",".join(f"{name}={share}" for name, share in shares.items())
-
-
-def moved_key(key: int) -> int:
-    """Returns the 48 bits of a group's key by which a recipe knows it."""
-    return key >> 16
-
-
-def moves_text(moves: Mapping[int, str]) -> str:
-    """Returns the text that :func:`parse_moves` parses; empty without groups."""
-    parts = []
-    for split in sorted(set(moves.values())):
-        keys = sorted(key for key, name in moves.items() if name == split)
-        content = b"".join(key.to_bytes(_KEY_BYTES, "big") for key in keys)
-        parts.append(f"{split}={base64.urlsafe_b64encode(content).decode()}")
-    return ",".join(parts)
-
-
-def parse_moves(name: str, text: Any) -> dict[int, str]:
-    """Parses groups and their splits.
-
-    Raises
-    ------
-    RecipeError
-        If the text has another form, or a group occurs twice.
-    """
-    if not isinstance(text, str):
-        raise RecipeError(name, "must be text", text)
-    moves: dict[int, str] = {}
-    for part in text.split(",") if text else ():
-        split, equals, encoded = part.partition("=")
-        if not (split and equals and _GROUPS.fullmatch(encoded)):
-            raise RecipeError(
-                name,
-                "must be SPLIT=GROUPS, as in the recipe of a data set's metadata.json, "
-                "with eight characters of Base64 for each group",
-                part,
-            )
-        content = base64.urlsafe_b64decode(encoded)
-        for start in range(0, len(content), _KEY_BYTES):
-            key = int.from_bytes(content[start : start + _KEY_BYTES], "big")
-            if moves.setdefault(key, split) != split:
-                raise RecipeError(name, "names a group in two splits", text)
-    return moves
+    def json(self, held: Any) -> Any:
+        return dict(held)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,8 +12,10 @@ from beam_pipeline.errors import OptionError, RecipeError, unknown_option
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.fields import (
     Option,
+    changed_options,
     check_one_of,
     find_option,
+    json_of,
     options_of,
 )
 from beam_pipeline.recipe.sections import (
@@ -32,11 +33,6 @@ from beam_pipeline.recipe.sections import (
     Splits,
     Windows,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from beam_pipeline.recipe.keywords import CarriedKeywords
 
 # In the order of the JSON.
 SECTIONS: tuple[Any, ...] = (
@@ -81,25 +77,24 @@ class Recipe(
         If a value is out of its range, or two values contradict each other.
     """
 
-    if TYPE_CHECKING:  # they are no options
-        _json: Mapping[str, Any]
+    if TYPE_CHECKING:  # it is no option
         _code: Mapping[str, Any]  # only of a recipe from another process
 
-    def __new__(cls, **options: Unpack[CarriedKeywords]) -> Recipe:
+    def __new__(cls, **options: Any) -> Recipe:
         return object.__new__(cls)  # an unknown name is that of no option
 
-    def __init__(self, **options: Unpack[CarriedKeywords]):
-        json = {name: each.default for name, each in recipe_options().items()}
-        for option, value in named_options(options, recipe_options()):
-            json[option.name] = option.values.json(option.name, value)
-        vars(self).update(json, _json=json)
+    def __init__(self, **options: Any):
+        known = recipe_options()
+        vars(self).update({name: option.default for name, option in known.items()})
+        for option, value in named_options(options, known):
+            vars(self)[option.name] = value
         self.__post_init__()
 
     def check(self) -> None:
         """Checks each section, and what depends on two of them."""
         for section in SECTIONS:
             section.check(self)
-        json = self._json  # with the shares as given
+        json = self.to_json()
         check_one_of({name: json[name] for name in SPLIT_OPTIONS})
         if self.folds is not None and self.copies:
             raise RecipeError(
@@ -107,7 +102,7 @@ class Recipe(
                 "need a split named train, but `folds` does not make it",
                 self.copies,
             )
-        self._check_events()
+        self._check_events(json)
         if self.mark_padding and VALID_FRAMES in self.features:
             raise RecipeError(
                 "features",
@@ -117,7 +112,7 @@ class Recipe(
         if self.windows_are_at_events and self.events is None:
             raise RecipeError("windows_at", "needs `events`", self.windows_at)
 
-    def _check_events(self) -> None:
+    def _check_events(self, json: Mapping[str, Any]) -> None:
         """Checks what events leave no room for, and the features of their masks."""
         if self.events is None:
             return
@@ -128,16 +123,14 @@ class Recipe(
                 "clip",
             )
         for name in ("label_separator", "target_columns"):
-            if self._json[name]:
-                raise RecipeError(
-                    name, "cannot be given with `events`", self._json[name]
-                )
+            if json[name]:
+                raise RecipeError(name, "cannot be given with `events`", json[name])
         if self.classes and self.no_event not in ("keep", "drop", *self.classes):
             raise RecipeError(
                 "classes",
                 f"must contain {self.no_event}, because `no_event` gives this class; "
                 "add it",
-                self._json["classes"],
+                json["classes"],
             )
         for target in self.event_targets:
             feature = target.removeprefix(EVENT_MASK)
@@ -152,19 +145,19 @@ class Recipe(
 
     def to_json(self) -> dict[str, Any]:
         """Returns the options as ``metadata.json`` holds them, in a fixed order."""
-        return copy.deepcopy(dict(self._json))
+        return {name: json_of(self, each) for name, each in recipe_options().items()}
 
-    def replace(self, **changes: Unpack[CarriedKeywords]) -> Recipe:
+    def replace(self, **changes: Any) -> Recipe:
         """Returns a new recipe with some options changed."""
         changed = named_options(changes, recipe_options())
-        return Recipe(**{**self._json, **{o.name: value for o, value in changed}})
+        return Recipe(**{**self.to_json(), **{o.name: value for o, value in changed}})
 
     def sha256(self) -> str:
         """Returns the SHA-256 of the recipe's JSON, in hexadecimal."""
         return json_sha256(self.to_json())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Recipe) and self._json == other._json
+        return isinstance(other, Recipe) and self.to_json() == other.to_json()
 
     def __hash__(self) -> int:
         return hash(self.sha256())
@@ -173,15 +166,15 @@ class Recipe(
         """The state; with it goes the code of a script or a notebook that it names."""
         from beam_pipeline.transforms.own_code import code_in
 
-        texts = [*self.features.values(), *self._json.values()]
+        texts = [*self.features.values(), *vars(self).values()]
         code = code_in(text for text in texts if isinstance(text, str))
         return {**vars(self), "_code": code}
 
     def __repr__(self) -> str:
         changed = (
-            f"{name}={self._json[name]!r}"
-            for name, option in recipe_options().items()
-            if self._json[name] != option.default
+            f"{option.name}={json_of(self, option)!r}"
+            for section in SECTIONS
+            for option in changed_options(self, section)
         )
         return f"Recipe({', '.join(changed)})"
 

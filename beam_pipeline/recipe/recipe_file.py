@@ -10,8 +10,8 @@ from beam_pipeline.recipe.fields import find_option
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.storage import files
 
-# Tags of YAML that a recipe may have.
-_KINDS = {"str", "null", "bool", "int", "float", "timestamp", "seq", "map"}
+# What stands for no value where an option may have none.
+_NULLS = ("", "~", "null")
 
 
 def read_recipe(path: str) -> dict[str, Any]:
@@ -59,57 +59,32 @@ def _of_data_set(metadata: Mapping[str, Any]) -> Any:
 
 
 def _load(text: bytes, path: str) -> Any:
-    """Parses YAML, which includes JSON.
+    """Parses YAML, which includes JSON; texts, numbers and all else stay text.
 
-    Texts and numbers stay text, which the type of an option parses as the text of a
-    flag. So ``no``, ``007`` and ``1:30`` are classes.
+    The type of an option parses them as the text of a flag. So ``no``, ``007`` and
+    ``1:30`` are classes.
     """
     import yaml
 
+    class Loader(yaml.BaseLoader):  # type: ignore[misc]
+        """A loader that refuses a name that occurs twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            made, seen = super().construct_mapping(node, deep), set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        None, None, f"{key.value} occurs twice", key.start_mark
+                    )
+                seen.add(key.value)
+            return made
+
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        return None if root is None else _value(root, path, {})
+        return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{path} is neither YAML nor JSON: {error}") from error
+        raise InputError(f"{path}: not a recipe in YAML or JSON: {error}") from error
     except RecursionError as error:
         raise InputError(f"{path} is nested too deep for a recipe") from error
-
-
-def _value(node: Any, path: str, known: dict[int, Any]) -> Any:
-    """Returns what a node of YAML stands for; an alias is the same object again.
-
-    Raises
-    ------
-    InputError
-        If a mapping has a name twice.
-    """
-    if id(node) in known:
-        return known[id(node)]
-    kind = node.tag.removeprefix("tag:yaml.org,2002:")
-    if kind not in _KINDS:
-        raise ValueError(f"{node.tag} in line {node.start_mark.line + 1}")
-    if isinstance(node.value, str):
-        found: Any = {"null": None, "bool": node.value.lower() in ("true", "yes", "on")}
-        return found.get(kind, node.value)
-    if node.id == "sequence":
-        made: Any = known.setdefault(id(node), [])
-        made += (
-            each.value if isinstance(each.value, str) else _value(each, path, known)
-            for each in node.value
-        )
-        return made
-    made, lines = known.setdefault(id(node), {}), {}  # type: ignore[var-annotated]
-    for key, value in node.value:
-        if not isinstance(key.value, str):
-            raise ValueError(f"a name must be text, in line {key.start_mark.line + 1}")
-        line = key.start_mark.line + 1
-        if key.value in made:
-            raise InputError(
-                f"{path}: {key.value} occurs twice, in lines {lines[key.value]} and "
-                f"{line}. Keep one of them."
-            )
-        made[key.value], lines[key.value] = _value(value, path, known), line
-    return made
 
 
 def _by_option(
@@ -140,9 +115,11 @@ def _by_option(
                 "one of them."
             )
         given = option.values.parse(value) if isinstance(value, str) else value
+        if value in _NULLS and option.default is None:
+            given = None
         try:
-            if given is not None or option.default is not None:
-                option.values.value(option.name, option.values.json(option.name, given))
+            if given is not None:
+                given = option.values.json(option.values.value(option.name, given))
         except RecipeError as error:
             where, problem, got = error.args
             raise RecipeError(f"{path}: {where}", problem, got) from error.__cause__

@@ -38,6 +38,7 @@ from beam_pipeline.recipe.fields import (
     check_one_of,
     json_of,
     option,
+    relative_shares,
 )
 
 LABEL_SOURCES = ("folder", "name", "none")
@@ -177,9 +178,7 @@ class Events(Declared):
 
     events: str | None = option(None, Text(), "FILE")
     event_column: str | None = option(None, Text(), "COLUMN")
-    event_targets: tuple[str, ...] = option(
-        ("multi_hot",), Names(may_be_empty=True), "TARGETS"
-    )
+    event_targets: tuple[str, ...] = option(("multi_hot",), Names(), "TARGETS")
     event_overlap: float = option(0.0, Number(0, 1), "SHARE")
     no_event: str = option("keep", Text(may_be_empty=True), "keep|drop|CLASS")
 
@@ -293,10 +292,10 @@ class Splits(Declared):
         return self.split_moves is not None or self.hashed_shares() is None
 
     def hashed_shares(self) -> dict[str, float] | None:
-        """The share of each split or fold; None unless a hash decides the splits."""
+        """The share of each split or fold, whose sum is 1; None without a hash."""
         if self.folds is not None:
             return {f"fold{k}": 1 / self.folds for k in range(self.folds)}
-        return None if self.splits is None else dict(self.splits)
+        return None if self.splits is None else relative_shares(self.splits)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,6 @@ def laughs(levels: int) -> str:
     "text",
     [
         "!!python/object/apply:os.system ['touch PWNED']",
-        "features: {x: !!python/name:os.system }",
         laughs(9),
         "- " + "[" * 10**5,
         "win-len: " + "{a: " * 3000 + "1" + "}" * 3000,
@@ -48,7 +47,7 @@ def laughs(levels: int) -> str:
         "features: &a {x: *a}",
         "\x00",
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_crafted_recipes(tmp_path: Path, monkeypatch: Any, text: str) -> None:
     monkeypatch.chdir(tmp_path)

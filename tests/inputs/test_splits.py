@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.recipe.fields import moved_key, moves_text, parse_moves, parse_shares
+from beam_pipeline.recipe.fields import MovedGroups, moved_key
 from beam_pipeline.recipe.sections import Splits
 from tests.raising import raises
 
@@ -27,7 +27,7 @@ KEYS = st.integers(0, 2**64 - 1)
     ],
 )
 def test_shares_add_up_to_one(text, shares):
-    parsed = parse_shares(text.replace(" = ", "="))
+    parsed = Splits(splits=text.replace(" = ", "=")).hashed_shares()
     assert list(parsed) == list(shares)
     assert parsed == pytest.approx(shares)
     assert math.fsum(parsed.values()) == pytest.approx(1, abs=1e-15)
@@ -40,7 +40,7 @@ def test_shares_add_up_to_one(text, shares):
 )  # fmt: skip
 def test_what_is_no_split(text):
     with raises(RecipeError, "splits", text):
-        parse_shares(text)
+        Splits(splits=text).hashed_shares()
 
 
 def test_a_group_is_known_by_its_name_and_the_seed():
@@ -61,28 +61,27 @@ def test_shares_are_kept_over_many_groups(shares):
 
 def test_the_split_of_a_hash_never_changes():
     """Data sets exist whose splits were decided so."""
-    splitter = Splitter(parse_shares("train=6,eval=2,test=2"))
+    splitter = Splitter(Splits(splits="train=6,eval=2,test=2").hashed_shares())
     found = [splitter.split_of(group_key(0, name)) for name in SPEAKERS]
     assert found == ["train", "train", "train", "train", "eval", "train"]
 
 
 @given(st.lists(KEYS, min_size=1, max_size=9))
 def test_arrays_of_groups_have_the_same_splits(keys):
-    splitter = Splitter(parse_shares("train=6,eval=3,test=1"))
+    splitter = Splitter(Splits(splits="train=6,eval=3,test=1").hashed_shares())
     numbers = splitter.numbers_of(np.array(keys, np.uint64))
     assert [splitter.names[k] for k in numbers] == [splitter.split_of(k) for k in keys]
 
 
 @given(st.dictionaries(st.integers(0, 2**48 - 1), st.sampled_from(["a", "b_1", "c"])))
 def test_moves_come_back_from_text(moves):
-    text = moves_text(moves)
-    assert parse_moves("split_moves", text) == moves
-    assert moves_text(parse_moves("split_moves", text)) == text
+    text = MovedGroups().json(moves)
+    assert MovedGroups().value("split_moves", text) == moves
 
 
 @given(KEYS, st.sampled_from("abc"))
 def test_only_a_moved_group_is_in_another_split(key, split):
-    shares = parse_shares("a=1,b=1,c=1")
+    shares = Splits(splits="a=1,b=1,c=1").hashed_shares()
     splitter = Splitter(shares, moves={moved_key(key): split})
     assert splitter.split_of(key) == split
     other = key ^ (1 << 63)
@@ -96,7 +95,7 @@ def test_only_a_moved_group_is_in_another_split(key, split):
 )  # fmt: skip
 def test_what_is_no_move(text):
     with raises(RecipeError, "split_moves"):
-        Splits(splits={"a": 1.0}, split_moves=parse_moves("split_moves", text))
+        Splits(splits={"a": 1.0}, split_moves=text)
 
 
 def test_moves_need_splits():

@@ -17,8 +17,9 @@ from beam_pipeline.plan.splits import (
     choose_moves,
     tally_groups,
 )
-from beam_pipeline.recipe.fields import moved_key, parse_shares
+from beam_pipeline.recipe.fields import moved_key
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import Splits
 
 SHARES = "train=8,eval=1,test=1"
 
@@ -34,7 +35,7 @@ def recipe_of(splits=SHARES, **options):
 
 def splits_of(clips, splits=SHARES):
     """The split of each group, and the groups that were moved."""
-    splitter = Splitter(parse_shares(splits))
+    splitter = Splitter(Splits(splits=splits).hashed_shares())
     tally = tally_groups([clips], recipe_of(splits))
     moved = balance(tally, splitter)
     keys = {c.group: group_key(0, c.group) for c in clips}
@@ -104,7 +105,7 @@ def test_a_rare_class_is_in_both_splits():
 
 def test_unequal_groups_are_as_close_as_the_best_assignment():
     rng = np.random.default_rng(1)
-    shares = parse_shares("a=3,b=1")
+    shares = Splits(splits="a=3,b=1").hashed_shares()
     for _ in range(20):
         clips = [
             clip(f"g{k}", f"c{c}", int(rng.integers(1, 30)))
@@ -129,7 +130,7 @@ CORPORA = st.lists(
 @settings(max_examples=50, deadline=None)
 def test_splits_are_no_further_from_their_shares_than_those_of_the_hash(rows, splits):
     clips = [clip(f"g{g}", c, n) for g, c, n in rows]
-    shares = parse_shares(splits)
+    shares = Splits(splits=splits).hashed_shares()
     splitter = Splitter(shares)
     tally = tally_groups([clips], recipe_of(splits))
     before = search.Search(tally, splitter)
@@ -145,7 +146,7 @@ def test_splits_are_no_further_from_their_shares_than_those_of_the_hash(rows, sp
 @settings(max_examples=40, deadline=None)
 def test_the_order_of_clips_and_blocks_does_not_matter(rows, random, size):
     clips = [clip(f"g{g}", c, n) for g, c, n in rows]
-    splitter = Splitter(parse_shares(SHARES))
+    splitter = Splitter(Splits(splits=SHARES).hashed_shares())
     whole = tally_groups([clips], recipe_of())
     random.shuffle(clips)
     blocks = [clips[at : at + size] for at in range(0, len(clips), size)]
@@ -159,7 +160,7 @@ def test_the_order_of_clips_and_blocks_does_not_matter(rows, random, size):
 @settings(max_examples=40, deadline=None)
 def test_the_first_groups_of_each_class_are_movable(rows, most):
     clips = [clip(f"g{g}", c, n) for g, c, n in rows]
-    splitter = Splitter(parse_shares(SHARES))
+    splitter = Splitter(Splits(splits=SHARES).hashed_shares())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "MOVABLE", most)
         found = tally_groups([clips], recipe_of())
@@ -211,7 +212,7 @@ def test_many_groups_are_balanced_among_the_movable_ones(monkeypatch):
     monkeypatch.setattr(search, "MOVABLE", 64)
     clips = [clip(f"{i}.wav", f"c{i % 3}") for i in range(6000)]
     found, moved = splits_of(clips)
-    mean, most = distance(clips, found, parse_shares(SHARES))
+    mean, most = distance(clips, found, Splits(splits=SHARES).hashed_shares())
     assert (mean, most) < (0.001, 0.002)
     assert 0 < len(moved) <= 4 * 3 * 64
 
@@ -253,7 +254,7 @@ def test_one_more_group_moves_one_at_most_where_one_split_would_be_empty(groups)
 @given(GROUPS)
 def test_a_group_moves_only_into_an_empty_split(groups):
     found, moved = splits_by_hash(groups, splits="train=.8,eval=.1,test=.1")
-    splitter = Splitter(parse_shares("train=.8,eval=.1,test=.1"))
+    splitter = Splitter(Splits(splits="train=.8,eval=.1,test=.1").hashed_shares())
     of_hash = {group: splitter.split_of(group_key(0, group)) for group in groups}
     empty = {"train", "eval", "test"} - {*of_hash.values()}
     assert sorted(found[group] for group in moved) == sorted(empty)

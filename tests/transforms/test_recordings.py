@@ -7,7 +7,7 @@ import soundfile
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples import sound_folders
 from beam_pipeline.examples.sound_folders import load_sounds
-from beam_pipeline.recipe.sound_folder import hash_sounds
+from beam_pipeline.recipe.canonical import hash_sounds
 from beam_pipeline.transforms import Background, Reverb
 from beam_pipeline.transforms.augment import Sound, draw
 from tests.raising import raises

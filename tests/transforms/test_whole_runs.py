@@ -14,8 +14,7 @@ from beam_pipeline.dataset.job_start import Case
 from beam_pipeline.errors import OutputError, RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
-from beam_pipeline.recipe.canonical import canonical_recipe
-from beam_pipeline.recipe.sound_folder import hash_sounds
+from beam_pipeline.recipe.canonical import canonical_recipe, hash_sounds
 from beam_pipeline.transforms import Delta, Reverb
 from beam_pipeline.transforms.stream import CHUNK_FRAMES
 from tests.claims import start
