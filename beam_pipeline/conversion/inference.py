@@ -178,7 +178,7 @@ def with_dtypes(
     made = dict(specs)
     for name, dtype in dtypes.items():
         check_feature("dtypes", name, specs)
-        spec, dtype = specs[name], checked_dtype(name, dtype)
+        spec, dtype = specs[name], checked_dtype(f"dtypes: {name}", dtype)
         if dtype == spec.dtype:
             continue
         if spec.encoding == BYTES_LIST and dtype != "string":

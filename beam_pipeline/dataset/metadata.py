@@ -436,6 +436,20 @@ def open_metadata(folder: str) -> bytes:
         raise no_data_set(folder) from error
 
 
+def data_sets_of(paths: Iterable[str]) -> dict[str, Metadata]:
+    """Returns the data sets that files belong to, by folder: theirs, or the one above.
+
+    Nothing stands for a file that belongs to none.
+    """
+    found: dict[str, Metadata] = {}
+    for folder in dict.fromkeys(path.rpartition("/")[0] for path in paths):
+        holders = (folder, folder.rpartition("/")[0])
+        holds = [f for f in holders if files.exists(files.join(f, METADATA))]
+        if holds and holds[0] not in found:
+            found[holds[0]] = Metadata.load(holds[0])
+    return found
+
+
 def no_data_set(folder: str) -> InputError:
     """Returns the error for a folder without metadata."""
     return InputError(

@@ -172,7 +172,7 @@ def common_dtype(name: str, arrays: Sequence[Array]) -> str:
     return found.pop() if found else "float32"
 
 
-def checked_dtype(name: str, dtype: Any) -> str:
+def checked_dtype(option: str, dtype: Any) -> str:
     """Returns the name of a dtype that the user gives for a feature.
 
     Raises
@@ -186,7 +186,7 @@ def checked_dtype(name: str, dtype: Any) -> str:
         made = dtype if dtype in ("string", None) else numpy_dtype(dtype).name
     if made not in STORED_DTYPES:
         known = ", ".join(STORED_DTYPES)
-        raise OptionError("dtypes", f"{name}: must be one of {known}", dtype)
+        raise OptionError(option, f"must be one of {known}", dtype)
     return str(made)
 
 
@@ -212,7 +212,7 @@ def cast(name: str, array: Array, dtype: str) -> Array:
     raise InputError(
         f"Feature {name} is {dtype}, which does not hold the value "
         f"{shortened(array.tolist())} ({_kind(array)}). Convert the value, or give "
-        "`dtypes`."
+        "the feature another dtype."
     )
 
 

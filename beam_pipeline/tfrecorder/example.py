@@ -17,7 +17,8 @@
         label: int = feature("int32")
 
 Both declare the same feature. The order of the declarations is the order in which
-readers return them; a subclass appends its own to those of its parents.
+readers return them; a subclass appends its own to those of its parents. The fields of a
+dataclass come before its properties.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import csv
 import dataclasses
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -35,8 +37,9 @@ from beam_pipeline.examples.spec import FeatureSpec, Shape
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import fields
 
+# The type of a stored attribute: of a dataclass's field, and of a property's function.
 _METADATA = "beam_pipeline.tfrecorder"
-_OWN_FIELDS = "_tfrecordable_fields"
+_STORED_AS = "_stored_as"
 
 E = TypeVar("E", bound="Example")
 Known = TypeVar("Known")
@@ -52,35 +55,9 @@ class IgnoreExampleException(Exception):  # the name that user code knows
     """Raised in ``load`` or ``split``: leaves the example out of the data set."""
 
 
-class StoredProperty(property):
-    """A property whose value is stored; made by :func:`tfrecordable`."""
-
-    field: fields.Field
-
-    @classmethod
-    def of(cls, field: fields.Field, *functions: Any) -> StoredProperty:
-        """Returns a property with up to three functions, as those of ``property``."""
-        made = cls(*functions)
-        made.field = field
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Classes of the caller's script go to other interpreters by value.
-        return StoredProperty.of, (self.field, self.fget, self.fset, self.fdel)
-
-    def getter(self, fget: Callable[[Any], Any]) -> StoredProperty:
-        return self.of(self.field, fget, self.fset, self.fdel)
-
-    def setter(self, fset: Callable[[Any, Any], None]) -> StoredProperty:
-        return self.of(self.field, self.fget, fset, self.fdel)
-
-    def deleter(self, fdel: Callable[[Any], None]) -> StoredProperty:
-        return self.of(self.field, self.fget, self.fset, fdel)
-
-
 def tfrecordable(
     dtype: Any, *, optional: bool = False
-) -> Callable[[Callable[[Any], Any]], StoredProperty]:
+) -> Callable[[Callable[[Any], Any]], property]:
     """Declares a property of an :class:`Example` whose value is stored.
 
     ::
@@ -109,8 +86,9 @@ def tfrecordable(
     if optional:
         field = dataclasses.replace(field, optional=True)
 
-    def decorate(function: Callable[[Any], Any]) -> StoredProperty:
-        return StoredProperty.of(field, function)
+    def decorate(function: Callable[[Any], Any]) -> property:
+        vars(function)[_STORED_AS] = field
+        return property(function)
 
     return decorate
 
@@ -192,12 +170,6 @@ class Example:
 
     Field = fields.Field
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # dataclass(slots=True) makes a second class, without the fields of the first.
-        if _OWN_FIELDS not in vars(cls):
-            setattr(cls, _OWN_FIELDS, dict(_declared_in(cls)))
-
     def load(self, **kwargs: Any) -> None:
         """Loads the data into the attributes. Called right before they are stored.
 
@@ -219,8 +191,9 @@ class Example:
 
     def release(self) -> None:
         """Sets the stored attributes to None. Called once they are stored."""
-        for name in _released(type(self)):
-            setattr(self, name, None)
+        for name in declared_fields(type(self)):
+            with suppress(AttributeError):  # a property without a setter
+                setattr(self, name, None)
 
     def to_csv_row(self) -> Sequence[Any]:
         """Returns what :meth:`from_csv_row` needs to make this example again."""
@@ -301,47 +274,31 @@ class Example:
         return [cls.from_csv_row(row, **kwargs) for row in read_csv_rows(filepath)]
 
 
-def _declared_in(cls: type[Example]) -> Iterator[tuple[str, fields.Field]]:
-    """Yields what the body of a class declares, in its order."""
-    for name, value in vars(cls).items():
-        if isinstance(value, StoredProperty):
-            yield name, value.field
-        elif isinstance(value, dataclasses.Field) and _METADATA in value.metadata:
-            yield name, value.metadata[_METADATA]
-
-
 @_once_for_a_class
 def declared_fields(cls: type[Example]) -> dict[str, fields.Field]:
     """Returns the types of all stored attributes of a class; see ``feature_specs``."""
     found: dict[str, fields.Field] = {}
     for parent in reversed(cls.__mro__):
-        found.update(vars(parent).get(_OWN_FIELDS, {}))
+        for name, declared in vars(parent).get("__dataclass_fields__", {}).items():
+            if _METADATA in declared.metadata:
+                found[name] = declared.metadata[_METADATA]
+        for name, value in vars(parent).items():
+            if isinstance(value, property) and hasattr(value.fget, _STORED_AS):
+                found[name] = getattr(value.fget, _STORED_AS)
+            if isinstance(value, dataclasses.Field):
+                raise OptionError(
+                    "example_class",
+                    f"declares {name} with feature(), so it needs the decorator "
+                    "@dataclasses.dataclass",
+                    cls.__name__,
+                )
     if not found:
         raise OptionError(
             "example_class",
             "must declare what is stored, with @tfrecordable or feature()",
             cls.__name__,
         )
-    for name in found:
-        if isinstance(getattr(cls, name, None), dataclasses.Field):
-            raise OptionError(
-                "example_class",
-                f"declares {name} with feature(), so it needs the decorator "
-                "@dataclasses.dataclass",
-                cls.__name__,
-            )
     return found
-
-
-@_once_for_a_class
-def _released(cls: type[Example]) -> list[str]:
-    """Returns the stored attributes that can be set."""
-    found = {name: getattr(cls, name, None) for name in declared_fields(cls)}
-    return [
-        name
-        for name, value in found.items()
-        if not (isinstance(value, property) and value.fset is None)
-    ]
 
 
 @_once_for_a_class

@@ -57,22 +57,17 @@ Ratio = float | Sequence[float]
 _TOLERANCE = 1e-9
 _SUM_TOLERANCE = 1e-6
 
-_SHARD = re.compile(
-    r"(?P<name>.+)-(?P<k>\d{5,})-of-(?P<shards>\d{5,})" + re.escape(SUFFIX)
-)
-_NUMBERED = re.compile(r"(\d+)\.tfr")
+_SHARD = re.compile(r"(?P<name>[^/]+)-\d{5,}-of-(?P<shards>\d{5,})" + re.escape(SUFFIX))
 
 
 def generate_and_save_train_eval_test_tfrecords_files(
     save_directory_path: files.PathLike,
-    example_class: type[Example] | None = None,
-    examples_list_filepath: files.PathLike | None = None,
+    example_class: type[Example],
+    examples_list_filepath: files.PathLike,
     examples_train_eval_test_ratio: Ratio = 0.8,
     examples_shuffle: bool = True,
     *,
     seed: int = 0,
-    examples_class: type[Example] | None = None,
-    examples_filepath: files.PathLike | None = None,
     **kwargs: Any,
 ) -> dict[str, int]:
     """Records the examples of a CSV file in the folders train, eval and perhaps test.
@@ -84,10 +79,10 @@ def generate_and_save_train_eval_test_tfrecords_files(
     ----------
     save_directory_path : path
         The output folder. It gets a folder for each split, and ``metadata.json``.
-    example_class, examples_class : type
-        A subclass of Example; either spelling.
-    examples_list_filepath, examples_filepath : path
-        A CSV file without a header; either spelling.
+    example_class : type
+        A subclass of Example.
+    examples_list_filepath : path
+        A CSV file without a header.
     examples_train_eval_test_ratio : float, or sequence of up to three
         See :func:`split_examples_list`.
     examples_shuffle : bool
@@ -127,12 +122,10 @@ def generate_and_save_train_eval_test_tfrecords_files(
     WorkerDied, IncompleteRun
         If a worker or a runner fails. No data set is written then.
     """
-    path = _either("examples_list_filepath", examples_list_filepath, examples_filepath)
-    found = _either("example_class", example_class, examples_class)
     return _record_splits(
         save_directory_path,
-        found,
-        _rows_of(path),
+        example_class,
+        _rows_of(examples_list_filepath),
         examples_train_eval_test_ratio,
         examples_shuffle,
         seed,
@@ -168,11 +161,8 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 
 def generate_and_save_tfrecords_files_for_examples_file(
     save_directory_path: files.PathLike,
-    example_class: type[Example] | None = None,
-    examples_list_filepath: files.PathLike | None = None,
-    *,
-    examples_class: type[Example] | None = None,
-    examples_filepath: files.PathLike | None = None,
+    example_class: type[Example],
+    examples_list_filepath: files.PathLike,
     **kwargs: Any,
 ) -> dict[str, int]:
     """Records the examples of a CSV file in one folder, in the order of the rows.
@@ -181,10 +171,8 @@ def generate_and_save_tfrecords_files_for_examples_file(
     :func:`generate_and_save_train_eval_test_tfrecords_files`; the only split is named
     ``records``.
     """
-    path = _either("examples_list_filepath", examples_list_filepath, examples_filepath)
-    found = _either("example_class", example_class, examples_class)
-    splits = {DEFAULT_SPLIT: _rows_of(path)}
-    return record(save_directory_path, found, splits, kwargs)
+    splits = {DEFAULT_SPLIT: _rows_of(examples_list_filepath)}
+    return record(save_directory_path, example_class, splits, kwargs)
 
 
 def generate_and_save_tfrecords_files_for_train_eval_test_examples_files(
@@ -248,18 +236,16 @@ def generate_dataset(
 ) -> tf.data.Dataset:
     """Reads recorded files as tuples of tensors, in the order of declaration.
 
-    Files may be GZIP or not; the first bytes tell. A feature that may be missing, or
-    that the first record lacks, reads as 0, 0.0, an empty text or an empty array where
-    a record lacks it. Arrays have their shapes; in files of other writers, which hold
-    no shapes, they are flat.
+    A feature that is declared with ``optional`` reads as 0, 0.0, an empty text or an
+    empty array where a record lacks it.
 
     Parameters
     ----------
     tfrecords_filepaths : path, or sequence of them
         See :func:`get_tfrecord_filepaths`.
     example_class : type, optional
-        The class that declares the features. Default: what ``metadata.json`` says, in
-        the files' folder or the folder above.
+        The class that recorded the files; needed only for files that were moved away
+        from their ``metadata.json``.
     dataset_num_shuffled_tfrecord_files : int, optional
         Shuffles, in another order in every pass: the order of the files, and the
         records of up to this many files, in a buffer of up to 128 MiB.
@@ -272,7 +258,7 @@ def generate_dataset(
     Raises
     ------
     InputError
-        If a file is missing, holds a feature of another type, or no metadata are found.
+        If a file is missing, another class recorded it, or nothing says what it holds.
     OptionError
         If a number is below 1.
     """
@@ -332,14 +318,6 @@ def _class_of(lists: Iterable[Sequence[Example]]) -> type[Example]:
     if first is None:
         raise InputError("There are no examples to record.")
     return type(first)
-
-
-def _either(name: str, value: Any, other: Any) -> Any:
-    """Returns an argument that has two spellings."""
-    if (value is None) == (other is None):
-        problem = "is missing" if value is None else "is given in both its spellings"
-        raise OptionError(name, problem)
-    return other if value is None else value
 
 
 def shuffled(examples: Sequence[T], seed: int) -> list[T]:
@@ -413,38 +391,35 @@ def _share(total: int, ratio: float) -> int:
 
 
 def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
-    """Returns the files of records in a folder, in their order.
-
-    They are ``NAME-00000-of-00002.tfrecord.gz``, or ``0.tfr``, ``1.tfr`` in the order
-    of their numbers.
+    """Returns the files of records in a folder, ``NAME-00000-of-00002.tfrecord.gz``.
 
     Raises
     ------
-    ValueError
-        If there is no such folder.
+    OptionError
+        If there is no such folder. It is a ValueError.
     InputError
-        If one of the numbered files is missing, or files of several runs are there.
+        If one of the files is missing, or files of several runs are there.
     """
     folder = _folder(dirpath)
-    names = [name for name in files.list_files(folder) if "/" not in name]
-    shards = [found for name in names if (found := _SHARD.fullmatch(name))]
-    numbered = [found for name in names if (found := _NUMBERED.fullmatch(name))]
-    runs = {(found["name"], found["shards"]) for found in shards}
-    if len(runs) + bool(numbered) > 1:
+    found = list(filter(None, map(_SHARD.fullmatch, files.list_files(folder))))
+    runs = sorted({(match["name"], int(match["shards"])) for match in found})
+    if len(runs) > 1:
         raise InputError(
-            f"{folder} holds files of several runs, of {shards[0][0]} and others. Keep "
-            "one run's files in a folder."
+            f"{folder} holds files of several runs, {runs[0][0]} and {runs[1][0]}. "
+            "Keep one run's files in a folder."
         )
-    for name, count in runs:
-        missing = set(range(int(count))) - {int(found["k"]) for found in shards}
-        if missing:
-            raise InputError(
-                f"{folder} lacks {len(missing)} of {int(count)} shards, the first is "
-                f"{name}-{min(missing):05d}-of-{count}{SUFFIX}. Record them again."
-            )
-    shards.sort(key=lambda found: int(found["k"]))
-    numbered.sort(key=lambda found: int(found[1]))
-    return [files.join(folder, found[0]) for found in (*shards, *numbered)]
+    wanted = [
+        f"{name}-{k:05d}-of-{shards:05d}{SUFFIX}"
+        for name, shards in runs
+        for k in range(shards)
+    ]
+    missing = sorted({*wanted} - {match[0] for match in found})
+    if missing:
+        raise InputError(
+            f"{folder} lacks {len(missing)} of {len(wanted)} shards, the first is "
+            f"{missing[0]}. Record them again."
+        )
+    return [files.join(folder, name) for name in wanted]
 
 
 def get_examples_list_filepaths(dirpath: files.PathLike) -> str:

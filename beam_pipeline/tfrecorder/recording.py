@@ -18,10 +18,11 @@ import math
 import os
 import pickle
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
@@ -133,12 +134,13 @@ def record(
             raise OptionError("split", "must be letters, digits and _", name)
     sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
     folder = files.absolute(os.fspath(save_directory_path))
+    classes = {example_class, *(type(s) for s in _sources(splits))}
+    is_script = any(cls.__module__ == "__main__" for cls in classes)
+    # Other interpreters do not have the caller's script.
+    by_name = not is_script or (can_fork() and not settings.beam_args)
     with element_output(folder, "tfrecorder", settings.overwrite) as target:
-        classes = {example_class, *_classes_of(splits)}
-        by_name = all(_can_pickle(cls, settings.beam_args) for cls in classes)
-        dump = pickle.dumps if by_name else by_value
         encoder = RowEncoder(example_class, kwargs, settings.examples_log_in_csv_file)
-        blocks = store_blocks(_blocks(splits), target, dump)
+        blocks = store_blocks(_blocks(splits), target, partial(_dump, by_name))
         job = ElementSet(
             target,
             tuple(encoder.specs),
@@ -154,6 +156,19 @@ def record(
     return {name: metadata.splits[name].examples for name in splits}
 
 
+def _sources(splits: Mapping[str, Sequence[Source]]) -> Iterator[Source]:
+    for sources in splits.values():
+        yield from sources
+
+
+def _dump(by_name: bool, block: Any) -> bytes:
+    """Pickles a block; with its classes, if workers do not find them by name."""
+    if by_name:
+        with suppress(pickle.PicklingError, AttributeError):
+            return pickle.dumps(block)
+    return by_value(block)
+
+
 def _is_plain(value: Any) -> bool:
     """Whether the metadata keep a keyword: they hold no absolute paths."""
     if isinstance(value, str):
@@ -161,19 +176,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | int)
-
-
-def _classes_of(splits: Mapping[str, Iterable[Source]]) -> set[type]:
-    sources = (source for split in splits.values() for source in split)
-    return {type(source) for source in sources if isinstance(source, Example)}
-
-
-def _can_pickle(cls: type, beam_args: Sequence[str]) -> bool:
-    """Whether workers find the class by its name."""
-    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
-        return False
-    # Other interpreters do not have the caller's script.
-    return cls.__module__ != "__main__" or (can_fork() and not beam_args)
 
 
 def _blocks(splits: Mapping[str, Sequence[Source]]) -> Iterator[Any]:
@@ -230,165 +232,80 @@ class RowEncoder:
     def encode(self, sources: tuple[str, Sequence[Source]]) -> Iterator[Encoded]:
         """Yields the records of each row, as soon as they are made."""
         split, rows = sources
-        for example in examples_of(
-            rows, self.example_class, self.kwargs, log_in_csv_file=self.log_in_csv_file
-        ):
-            lines = () if example.csv_line is None else (example.csv_line,)
-            if example.ignored is not None:
-                yield Encoded(split, (), {}, lines, 1, (example.ignored,))
-            else:
-                yield Encoded(split, *self._records(example), lines, 1)
-            released(example)
-            del example  # before the next one is loaded
+        for source in rows:
+            # Its data are gone before the next one is loaded.
+            yield from self._encode(split, source)
 
-    def _records(self, example: SourceExample) -> tuple[list[bytes], dict[str, Any]]:
+    def _encode(self, split: str, source: Source) -> Iterator[Encoded]:
         try:
-            return encoder_of(self.example_class).encode(example.chunks)
-        except UnstorableAttribute as error:
-            name = source_name(example.source)
-            raise UnstorableAttribute(name, str(error)) from error
-        except ExampleError:
-            raise
-        except Exception as error:
-            raise failed(example.source, "an attribute", error) from error
-
-
-class SourceExample(NamedTuple):
-    """What became of one source.
-
-    Attributes
-    ----------
-    source : row or Example
-        For messages.
-    csv_line : str or None
-        The example's line of ``examples.csv``; None if there is no such file.
-    chunks : sequence of Example
-        The examples to store, with their data.
-    ignored : str or None
-        If the example was left out: the text of its IgnoreExampleException.
-    """
-
-    source: Source
-    csv_line: str | None
-    chunks: Sequence[Example] = ()
-    ignored: str | None = None
-
-
-def examples_of(
-    sources: Iterable[Source],
-    example_class: type[Example],
-    kwargs: Mapping[str, Any],
-    *,
-    log_in_csv_file: bool = True,
-) -> Iterator[SourceExample]:
-    """Yields the loaded and split example of each source.
-
-    Parameters
-    ----------
-    sources : iterable of rows or instances
-        Instances are copied before they load, so that the caller's stay light.
-    kwargs : mapping
-        The keywords of ``from_csv_row``, ``load`` and ``split``.
-    log_in_csv_file : bool
-        Whether to call ``to_csv_row``.
-
-    Raises
-    ------
-    ExampleError
-        If a method raises anything but IgnoreExampleException. It names the source and
-        the method.
-    """
-    for source in sources:
-        try:
-            example = _instance(source, example_class, kwargs)
-            _call(source, "load", example.load, kwargs)
-            line = None
-            if log_in_csv_file:
-                line = _call(source, "to_csv_row", _line_of, {}, example)
-            chunks = _chunks(source, example, kwargs)
+            line, chunks = self.load(source)
         except IgnoreExampleException as reason:
-            yield SourceExample(source, None, ignored=str(reason) or "no reason given")
-            continue
-        if not any(chunk is example for chunk in chunks):
-            _call(source, "release", example.release, {})
-        made = [SourceExample(source, line, chunks)]
-        del example, chunks  # nothing here refers to them while the next one is loaded
-        yield made.pop()
+            skipped = (str(reason) or "no reason given",)
+            yield Encoded(split, (), {}, sources=1, skipped=skipped)
+            return
+        with _errors_of(source, "an attribute"):
+            made = encoder_of(self.example_class).encode(chunks)
+        yield Encoded(split, *made, () if line is None else (line,), 1)
+        del made
+        for chunk in chunks:
+            # As it is, it only drops data to which nothing else refers.
+            if type(chunk).release is not Example.release:
+                with _errors_of(source, "release()"):
+                    chunk.release()
+
+    def load(self, source: Source) -> tuple[str | None, Sequence[Example]]:
+        """Returns the line of a source in ``examples.csv``, and its loaded chunks.
+
+        Instances are copied before they load, so that the caller's stay light. The line
+        is None if there is no such file.
+
+        Raises
+        ------
+        ExampleError
+            If a method raises anything but IgnoreExampleException. It names the source
+            and the method.
+        """
+        line, kwargs = None, self.kwargs
+        with _errors_of(source, "from_csv_row()"):
+            if isinstance(source, Example):
+                example = copy.copy(source)
+            else:
+                example = self.example_class.from_csv_row(list(source), **kwargs)
+        _check_examples(source, "from_csv_row", [example])
+        with _errors_of(source, "load()"):
+            example.load(**kwargs)
+        if self.log_in_csv_file:
+            with _errors_of(source, "to_csv_row()"):
+                line = csv_line(example.to_csv_row())
+        with _errors_of(source, "split()"):
+            found = example.split(**kwargs)
+            chunks = [example] if found is None else list(found)
+        _check_examples(source, "split", chunks)
+        if all(chunk is not example for chunk in chunks):
+            with _errors_of(source, "release()"):
+                example.release()
+        return line, chunks
 
 
-def _line_of(example: Example) -> str:
-    row = example.to_csv_row()
-    if not _is_iterable(row):
-        raise TypeError(f"it must return a list, and returned {row!r}")
-    return csv_line(list(row))
-
-
-def released(example: SourceExample) -> None:
-    """Releases the chunks of an example.
-
-    Only if their class overrides ``release``: otherwise, nothing but this example
-    refers to them any more.
-    """
-    for chunk in example.chunks:
-        if type(chunk).release is not Example.release:
-            _call(example.source, "release", chunk.release, {})
-
-
-def _instance(
-    source: Source, example_class: type[Example], kwargs: Mapping[str, Any]
-) -> Example:
-    if isinstance(source, Example):
-        return copy.copy(source)
-    row = list(source)
-    made = _call(source, "from_csv_row", example_class.from_csv_row, kwargs, row)
-    if not isinstance(made, Example):
-        wanted = f"an instance of {example_class.__name__}"
-        raise _wrong_result(source, "from_csv_row", wanted, type(made).__name__)
-    return made
-
-
-def _chunks(
-    source: Source, example: Example, kwargs: Mapping[str, Any]
-) -> Sequence[Example]:
-    found: Any = _call(source, "split", example.split, kwargs)
-    if found is None:
-        return [example]
-    chunks = _call(source, "split", list, {}, found) if _is_iterable(found) else [None]
-    if not all(isinstance(chunk, Example) for chunk in chunks):
-        raise _wrong_result(source, "split", "a list of Examples", repr(found))
-    return list(chunks)
-
-
-def _is_iterable(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
-
-
-def _wrong_result(
-    source: Source, method: str, wanted: str, returned: str
-) -> ExampleError:
-    problem = f"{method}() must return {wanted}, and returned {returned}"
-    return ExampleError(source_name(source), problem)
-
-
-def _call(
-    source: Source,
-    name: str,
-    method: Callable[..., Any],
-    kwargs: Mapping[str, Any],
-    *args: Any,
-) -> Any:
-    """Calls a method of the user; an error names the source and the method."""
+@contextmanager
+def _errors_of(source: Source, what: str) -> Iterator[None]:
+    """Raises ExampleError, which names the source, for an error of the user's class."""
     try:
-        return method(*args, **kwargs)
+        yield
     except IgnoreExampleException:
         raise
+    except UnstorableAttribute as error:
+        raise UnstorableAttribute(source_name(source), str(error)) from error
     except Exception as error:
-        raise failed(source, f"{name}()", error) from error
+        problem = f"{what} raised {type(error).__name__}: {error}"
+        raise ExampleError(source_name(source), problem) from error
 
 
-def failed(source: Source, what: str, error: Exception) -> ExampleError:
-    problem = f"{what} raised {type(error).__name__}: {error}"
-    return ExampleError(source_name(source), problem)
+def _check_examples(source: Source, method: str, returned: Sequence[Any]) -> None:
+    for value in returned:
+        if not isinstance(value, Example):
+            problem = f"{method}() must return Examples, and returned {value!r}"
+            raise ExampleError(source_name(source), problem)
 
 
 def source_name(source: Source) -> str:
@@ -421,7 +338,7 @@ def check_class(
             "example_class", "must be a subclass of Example", example_class
         )
     example_class.feature_specs()
-    sources = [source for split in splits.values() for source in split]
+    sources = list(_sources(splits))
     if not sources:
         raise InputError("There are no examples to record.")
     name = example_class.__name__

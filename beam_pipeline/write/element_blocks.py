@@ -324,4 +324,5 @@ def write_block(
         for encoded in encoder.encode(sources):
             writer.add(encoded)
             Marks.add(encoded.sources, 0.0)
+            del encoded  # before the next source is loaded
         return writer.finish(block.order, target.receipts)

@@ -30,10 +30,6 @@ class Toy(Example):
     def label(self, value):
         self._label = value
 
-    @label.deleter
-    def label(self):
-        self._label = "deleted"
-
     @tfrecordable(dtype=Field.TYPE_ARRAY_FLOAT32)
     def data(self):
         return self._data
@@ -118,28 +114,14 @@ def test_types_by_name():
     ]
 
 
-def test_a_parent_does_not_get_what_a_child_declares():
-    assert Toy.get_tfrecordable_attribute_names() == ["label", "data"]
-
-
 def test_it_is_a_property():
     toy = Toy(label=4)
     assert toy.label == 4
     toy.label = 5
     assert toy._label == 5
-    del toy.label
-    assert toy._label == "deleted"
     assert Toy.label.__doc__ == "The class."
     with pytest.raises(AttributeError):
         Longer().area = 3.0
-
-
-def test_a_class_that_never_calls_its_parent():
-    class Bare(Toy):
-        def __init__(self):
-            self._label, self._data = 1, np.zeros(2, np.float32)
-
-    assert decoded(Bare())["label"] == 1
 
 
 @pytest.mark.parametrize("cls", [Example, type("Nothing", (Example,), {})])
@@ -207,24 +189,9 @@ def test_records_made_together_are_those_made_one_by_one(data):
     assert records == [example.serialize_to_string() for example in examples]
     for number, example in enumerate(examples):
         for name in ("data", "weight", "label"):
-            expected = np.asarray(getattr(example, name), numbers[name][number].dtype)
+            value = getattr(example, name)
+            expected = np.asarray(value, numbers[name][number].dtype)
             np.testing.assert_array_equal(numbers[name][number], expected)
-
-
-@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
-def test_a_strided_array_is_stored_in_its_order(dtype):
-    data = np.arange(12, dtype=dtype).reshape(3, 4).T[::2]
-    np.testing.assert_array_equal(decoded(Toy(data=data))["data"], data)
-
-
-def test_a_known_integer_does_not_stand_for_an_equal_value_of_another_type():
-    toy = Toy(label=1, data=np.zeros(1, np.float32))
-    first = toy.serialize_to_string()
-    toy.label = True
-    assert toy.serialize_to_string() == first
-    toy.label = 1.0
-    with pytest.raises(TypeError, match=r"Toy.label: found float 1.0"):
-        toy.serialize_to_string()
 
 
 def test_the_size_is_that_of_the_record():
@@ -232,32 +199,13 @@ def test_the_size_is_that_of_the_record():
     assert toy.get_byte_size() == len(toy.serialize_to_string()) > 4000
 
 
-@pytest.mark.parametrize(
-    ("example", "message"),
-    [
-        (
-            Toy(data=np.zeros(3)),
-            "Toy.data: found an array of float64 with shape (3,), but it is declared "
-            'as array of float32. Convert it, for example with .astype("float32").',
-        ),
-        (
-            Toy(),
-            "Toy.data: found None, but it is declared as array of float32. Assign it "
-            "in load(), or declare it with optional=True.",
-        ),
-        (
-            Toy(label="3", data=[1.0]),
-            "Toy.label: found str '3', but it is declared as int32.",
-        ),
-    ],
-)
-def test_errors_name_class_attribute_and_types(example, message):
-    with pytest.raises(TypeError) as caught:
+def test_errors_name_class_and_attribute():
+    example = Toy(data=np.full(3, 0.1))
+    with pytest.raises(TypeError, match=r"^Toy: Feature data is float32, which") as err:
         example.serialize_to_string()
-    assert str(caught.value) == message
-    assert isinstance(caught.value, ExampleError)
-    copied = pickle.loads(pickle.dumps(caught.value))
-    assert (type(copied), str(copied)) == (type(caught.value), message)
+    assert isinstance(err.value, ExampleError)
+    copied = pickle.loads(pickle.dumps(err.value))
+    assert (type(copied), str(copied)) == (type(err.value), str(err.value))
 
 
 def test_releasing_sets_what_can_be_set():
@@ -265,12 +213,6 @@ def test_releasing_sets_what_can_be_set():
     example.release()
     assert (example.label, example.data, example.area) == (None, None, 2.5)
     assert example.name == "a"
-
-
-def test_examples_load_nothing_and_split_into_themselves():
-    toy = Toy()
-    assert toy.load(any_keyword=1) is None
-    assert toy.split(any_keyword=1) == [toy]
 
 
 @pytest.mark.parametrize("call", [lambda: Clip("a").to_csv_row(),

@@ -3,6 +3,7 @@
 import gc
 import pickle
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from beam_pipeline.tfrecorder import (
     array_feature,
     feature,
 )
-from beam_pipeline.tfrecorder.recording import RowEncoder, check_class, examples_of
+from beam_pipeline.tfrecorder.recording import RowEncoder, check_class
 from tests.data_sets import decode_examples
 
 
@@ -80,6 +81,8 @@ def run(sources, cls=Word, **kwargs):
 
 
 def test_rows_become_chunks_and_lines():
+    assert run([["ab"]], Whole) == [("ab,2\n", [""], None)]
+    assert RowEncoder(Word, {"fail_in": "to_csv_row"}, False).load(["bad"])[0] is None
     assert run([["ab"], ["c,d"], [""]]) == [
         ("ab,2\n", ["a", "b"], None),
         ('"c,d",3\n', ["c", ",", "d"], None),
@@ -94,22 +97,6 @@ def test_instances_stay_as_they_are():
     assert (word.letter, word.data) == ("kept", None)
 
 
-@pytest.mark.parametrize("returns", [tuple, iter])
-def test_split_may_return_any_iterable(returns):
-    assert run([["ab"]], returns=returns) == [("ab,2\n", ["a", "b"], None)]
-
-
-def test_split_may_return_none():
-    assert run([["ab"]], Whole) == [("ab,2\n", [""], None)]
-
-
-def test_without_a_csv_file_no_row_is_asked_for():
-    (found,) = examples_of(
-        [["bad"]], Word, {"fail_in": "to_csv_row"}, log_in_csv_file=False
-    )
-    assert found.csv_line is None
-
-
 @pytest.mark.parametrize("method", ["from_csv_row", "load", "split"])
 def test_ignored_examples_leave_no_row(method):
     assert run([["a"], ["ignored"], ["b"]], fail_in=method) == [
@@ -119,7 +106,9 @@ def test_ignored_examples_leave_no_row(method):
     ]
 
 
-@pytest.mark.parametrize("method", ["from_csv_row", "load", "to_csv_row", "split"])
+@pytest.mark.parametrize(
+    "method", ["from_csv_row", "load", "to_csv_row", "split", "release"]
+)
 def test_errors_name_the_row_and_the_method(method):
     with pytest.raises(ExampleError) as caught:
         run([["a"], ["bad", "0"]], fail_in=method)
@@ -129,56 +118,35 @@ def test_errors_name_the_row_and_the_method(method):
     assert str(pickle.loads(pickle.dumps(caught.value))) == message
 
 
-def test_errors_name_the_instance():
-    with pytest.raises(ExampleError, match=r"Word \['bad', 3\]: load\(\) raised"):
-        run([Word("bad")], fail_in="load")
+class Odd(Word):
+    def load(self, **kwargs):
+        self.data = np.full(2, 0.1)
+
+    @property
+    def letter(self):
+        raise KeyError("x")
+
+    @letter.setter
+    def letter(self, value):
+        pass
 
 
-def test_an_error_of_release_is_named():
-    with pytest.raises(ExampleError, match=r"row \['bad'\]: release\(\) raised"):
-        run([["bad"]], fail_in="release")
-
-
-def test_a_wrong_value_is_named_with_its_row():
-    class Wrong(Word):
-        def load(self, **kwargs):
-            self.data = np.zeros(2)
-
-        def split(self, **kwargs):
-            return [self]
-
-    with pytest.raises(TypeError, match=r"row \['a'\]: Wrong.data: found an array"):
-        run([["a"]], Wrong)
-
-
-def test_an_error_of_a_property_is_named():
-    class Odd(Word):
-        @property
-        def data(self):
-            raise KeyError("x")
-
-        @data.setter
-        def data(self, value):
-            pass
-
+def test_errors_of_attributes_name_the_row():
+    wrong = {"returns": lambda chunks: [Word("a", data=np.full(2, 0.1))]}
+    with pytest.raises(TypeError, match=r"row \['a'\]: Word: Feature data is float32"):
+        run([["a"]], **wrong)
+    wrong = {"returns": lambda chunks: [Odd("a", data=np.zeros(1, "f4"))]}
     with pytest.raises(ExampleError, match=r"an attribute raised KeyError: 'x'"):
-        run([["a"]], Odd, returns=lambda chunks: [Odd("a")])
+        run([["a"]], **wrong)
 
 
-@pytest.mark.parametrize("returns", [lambda chunks: 3, lambda chunks: ["a"]])
-def test_split_must_return_examples(returns):
-    with pytest.raises(ExampleError, match=r"split\(\) must return a list of Examples"):
-        run([["a"]], returns=returns)
-
-
-def test_from_csv_row_must_return_an_example():
-    class Forgot(Word):
-        @staticmethod
-        def from_csv_row(row, **kwargs):
-            pass
-
-    with pytest.raises(ExampleError, match=r"and returned NoneType"):
-        run([["a"]], Forgot)
+@pytest.mark.parametrize("returned", [3, ["a"], "a"])
+def test_methods_must_return_examples(returned):
+    with pytest.raises(ExampleError, match=r"row \['a'\]: split\(\) "):
+        run([["a"]], returns=lambda chunks: returned)
+    forgot = type("Forgot", (Word,), {"from_csv_row": lambda row, **_: returned})
+    with pytest.raises(ExampleError, match=r"from_csv_row\(\) must return Examples"):
+        RowEncoder(forgot, {}, True).load(["a"])
 
 
 def test_one_source_is_in_memory_at_a_time():
@@ -197,15 +165,16 @@ def test_one_source_is_in_memory_at_a_time():
             return chunks
 
     sources = [["ab"], Watched("cd"), ["e"], ["abcdefgh"]]
-    for example in examples_of(sources, Watched, {}):
+    for encoded in RowEncoder(Watched, {}, True).encode(("train", sources)):
         # The parent's data are gone once there are chunks.
-        assert sum(ref() is not None for ref in alive) == len(example.chunks)
-        del example
+        assert sum(ref() is not None for ref in alive) == len(encoded.records)
+        del encoded
     assert len(alive) == 4 + 13
-    alive.clear()
-    for _ in RowEncoder(Watched, {}, True).encode(("train", sources)):
-        pass
-    assert [ref for ref in alive if ref() is not None] == []
+
+
+def test_errors_name_the_instance():
+    with pytest.raises(ExampleError, match=r"Word \['bad', 3\]: load\(\) raised"):
+        run([Word("bad")], fail_in="load")
 
 
 class NoRow(Example):
@@ -222,12 +191,9 @@ class NoRow(Example):
         (None, [["a"]], True, OptionError, "subclass of Example"),
         (Example, [["a"]], True, OptionError, "must declare"),
         (Toy, [Toy(), Word("a")], False, InputError, "one class, but there are NoRow"),
+        (Toy, [Toy()], False, None, ""),
     ],
 )
 def test_classes_are_checked_before(cls, sources, log, error, problem):
-    with pytest.raises(error, match=problem):
-        check_class(cls, {"train": sources}, log)
-
-
-def test_instances_need_no_row_without_a_csv_file():
-    check_class(Toy, {"train": [Toy()], "eval": []}, False)
+    with pytest.raises(error, match=problem) if error else nullcontext():
+        check_class(cls, {"train": sources, "eval": []}, log)
