@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from beam_pipeline.conversion.encoder import RecordEncoder
 from beam_pipeline.conversion.inference import keep_specs, settle_specs
 from beam_pipeline.conversion.input_files import make_blocks
 from beam_pipeline.conversion.input_folder import (
     InputFolder,
-    describe_folder,
-    describe_several,
+    describe_input,
     with_classes,
 )
 from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
-from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.side_by_side import Folders, join_tables
+from beam_pipeline.dataset.output_folder import (
+    EXAMPLES_CSV,
+    MANIFEST,
+    METADATA,
+    WINDOWS,
+)
+from beam_pipeline.dataset.side_by_side import (
+    DataSets,
+    Folders,
+    has_tables,
+    join_tables,
+    recipe_json,
+)
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import (
-    Leaf,
     Node,
     Structure,
     component_names,
@@ -29,7 +39,6 @@ from beam_pipeline.examples.structure import (
     needed_features,
 )
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.read.original_records import SPEC_FILE
 from beam_pipeline.recipe.fields import Shares, relative_shares
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
@@ -51,16 +60,11 @@ def convert(
     schema: PathLike | None = None,
     dtypes: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
-    elements_per_file: int | None = None,
-    shard_bytes: int | None = None,
-    num_shards: int | None = None,
-    multiple_of: int = 1,
-    member_bytes: int | None = None,
-    compression: str = "gzip",
     overwrite: bool = False,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
     progress: bool | None = None,
+    **sizes: Any,
 ) -> Metadata:
     """Rewrites a folder of TFRecords as a data set, which :func:`replay` reads.
 
@@ -68,9 +72,8 @@ def convert(
 
         convert("records/", "smaller/", features=["log_mel", "target"], num_shards=8)
 
-    The folder may be a data set of this package, a folder that ``record_dataset`` of
-    tf_dataset wrote, or any TFRecords of ``tf.train.Example`` or
-    ``tf.train.SequenceExample``, compressed with GZIP or not at all. If nothing
+    The folder may be a data set of this package, or any TFRecords of
+    ``tf.train.Example`` or ``tf.train.SequenceExample``, GZIP or not. If nothing
     describes their features, the first 256 examples of each split do. Records keep
     their order, and their bytes if all features stay. The output does not depend on the
     number of workers or on the runner. The input is never changed.
@@ -100,8 +103,6 @@ def convert(
     classes : sequence of str, optional
         A longer list of classes, which begins with those of the data set; so targets
         stay. New data sets with all of them can then be read beside this one.
-    elements_per_file, shard_bytes, num_shards, multiple_of, member_bytes, compression
-        As in :func:`record_dataset`.
     overwrite : bool
         Replaces a data set in ``output_dir``.
     workers : int, optional
@@ -110,6 +111,9 @@ def convert(
         Options of Beam; with ``--runner``, Beam runs the job there.
     progress : bool, optional
         Whether to show a progress bar. Default: in a terminal or a notebook.
+    **sizes
+        ``elements_per_file``, ``shard_bytes``, ``num_shards``, ``multiple_of``,
+        ``member_bytes`` and ``compression`` of :func:`record_dataset`.
 
     Returns
     -------
@@ -126,14 +130,7 @@ def convert(
     EngineError
         If the runner's engine cannot be reached; before anything is written.
     """
-    sizes = ShardSizes(
-        elements_per_file,
-        shard_bytes,
-        num_shards,
-        multiple_of,
-        member_bytes,
-        compression,
-    )
+    of_shards = ShardSizes(**sizes)
     shares = None
     if splits is not None:
         shares = relative_shares(Shares().value("splits", splits))
@@ -141,69 +138,50 @@ def convert(
     if shares is None and group_by is not None:
         raise OptionError("group_by", "needs `splits`", group_by)
     several = isinstance(input_dir, list | tuple) and len(input_dir) > 0
-    given = input_dir if several else [input_dir]
-    sources = [_folder_path("input", each) for each in given]  # type: ignore[union-attr, arg-type]
+    given: Sequence[Any] = input_dir if several else [input_dir]  # type: ignore[assignment]
+    sources = [_folder_path("input", each) for each in given]
     output = _folder_path("output", output_dir)
     for source in sources:
         _check_apart(source, output)
     run = check_run(beam_args, workers, overwrite)
     schema = None if schema is None else os.fspath(schema)
-    if len(sources) == 1:
-        folder = describe_folder(sources[0], schema, dtypes or {})
-    else:
-        folder = describe_several(sources)
-        for option, value in (("schema", schema), ("dtypes", dtypes)):
-            if value:
-                raise OptionError(option, "does not apply to several data sets", value)
+    folder = describe_input(sources, schema, dtypes or {})
+    metadata = folder.metadata
     if classes is not None:
-        folder = with_classes(folder, classes)
-    specs, structure = _choose(folder, features)
-    group = None if shares is None else _choose_group(folder, group_by)
+        metadata = with_classes(metadata, classes)
+    specs, structure = _choose(metadata, features)
+    group = None if shares is None else _choose_group(metadata, group_by)
+    options = {
+        "features": None if features is None else list(specs),
+        "splits": shares,
+        "group_by": None if group is None else group.name,
+        "seed": seed,
+        "schema": None if schema is None else os.path.basename(schema),
+        "dtypes": dict(dtypes or {}),
+        **of_shards.to_json(),
+        "ignored_files": folder.ignored,
+        **_history(metadata),
+    }
+    before = metadata.elements or Elements("")
     elements = Elements(
-        "convert",
-        {
-            "features": None if features is None else list(specs),
-            "splits": shares,
-            "group_by": None if group is None else group.name,
-            "seed": seed,
-            "schema": None if schema is None else os.path.basename(schema),
-            "dtypes": dict(dtypes or {}),
-            **sizes.to_json(),
-            "ignored_files": len(folder.ignored),
-            **folder.history,
-        },
-        structure,
-        folder.batch_size,
-        folder.drop_remainder,
+        "convert", options, structure, before.batch_size, before.drop_remainder
     )
-    decoded = {*specs, *(() if group is None else (group.name,))}
     encoder = RecordEncoder(
-        tuple(specs.values()),
-        features is None,
-        _advice(folder),
-        None
-        if folder.original is None
-        else tuple(spec for spec in folder.original.values() if spec.name in decoded),
-        shares,
-        group,
-        seed,
+        tuple(specs.values()), features is None, _advice(folder), shares, group, seed
     )
     with element_output(output, "convert", overwrite) as target:
-        copied = dict(folder.beside) if shares is None else {}
-        if folder.several is not None and shares is None:
-            copied = join_tables(folder.several, target.drafts)
         blocks = store_blocks(make_blocks(folder.files), target)
         job = ElementSet(
             target,
             encoder.specs,
-            sizes,
+            of_shards,
             folder.splits if shares is None else tuple(shares),
             elements,
             len(blocks),
-            folder.classes,
+            metadata.classes,
             keep_specs if folder.described_by else settle_specs,
-            folder.measured,
-            copied,
+            None if folder.data_sets is None else _measured(metadata),
+            _tables(folder.data_sets, target.drafts) if shares is None else {},
             folder.examples,
         )
         run_elements(job, encoder, blocks, run, progress, "convert")
@@ -231,56 +209,72 @@ def _check_apart(source: str, output: str) -> None:
 
 
 def _choose(
-    folder: InputFolder, features: Sequence[str] | None
+    metadata: Metadata, features: Sequence[str] | None
 ) -> tuple[Mapping[str, FeatureSpec], Structure | None]:
-    """Returns the features that stay, and the structure of an element of them."""
+    """Returns the features that stay, and the structure of an element of them.
+
+    If some are left out, elements become flat dicts.
+    """
+    structure = None if metadata.elements is None else metadata.elements.structure
     if features is None:
-        return folder.specs, folder.structure
-    names = component_names(folder.specs, folder.structure)
+        return metadata.features, structure
     chosen = [features] if isinstance(features, str) else list(features)
     if not chosen:
         raise OptionError("features", "must name at least one", features)
     for name in chosen:
-        check_feature("features", name, names)
-    specs = needed_features(chosen, folder.specs, folder.structure)
-    if folder.structure is None:
-        return specs, None
-    return specs, prune(folder.structure, set(chosen))
+        check_feature("features", name, component_names(metadata.features, structure))
+    specs = needed_features(chosen, metadata.features, structure)
+    if structure is not None:
+        stay = [leaf for leaf in leaves(structure) if leaf.feature in chosen]
+        structure = Node("dict", tuple(leaf.feature for leaf in stay), tuple(stay))
+    return specs, structure
 
 
-def prune(structure: Structure, chosen: Collection[str]) -> Structure | None:
-    """Returns a structure with only the chosen features.
-
-    Only dicts can lose some of their parts. None, which stands for a dict of all
-    features, if another kind would.
-    """
-    if all(leaf.feature in chosen for leaf in leaves(structure) if leaf.feature):
-        return structure
-    if isinstance(structure, Leaf) or structure.kind != "dict":
-        return None
-    pairs = []
-    for key, child in zip(structure.keys, structure.children, strict=True):
-        if any(leaf.feature in chosen for leaf in leaves(child)):
-            below = prune(child, chosen)
-            if below is None:
-                return None
-            pairs.append((key, below))
-    return Node(
-        "dict", tuple(key for key, _ in pairs), tuple(child for _, child in pairs)
-    )
-
-
-def _choose_group(folder: InputFolder, group_by: str | None) -> FeatureSpec | None:
-    names = component_names(folder.specs, folder.structure)
+def _choose_group(metadata: Metadata, group_by: str | None) -> FeatureSpec | None:
+    structure = None if metadata.elements is None else metadata.elements.structure
+    names = component_names(metadata.features, structure)
     if group_by is not None:
         check_feature("group_by", group_by, names)
     name = _FILEPATH if group_by is None else group_by
-    return folder.specs[name] if name in names else None
+    return metadata.features[name] if name in names else None
+
+
+def _history(metadata: Metadata) -> dict[str, Any]:
+    """Returns how the input was recorded, as JSON values."""
+    made: dict[str, Any] = {}
+    if recipe := recipe_json(metadata):
+        made["recipe"] = dict(recipe)
+    if metadata.recipe is None and metadata.elements is not None:
+        made["converted_from"] = {
+            "recorded_by": metadata.elements.recorded_by,
+            "options": dict(metadata.elements.options),
+        }
+    return made
+
+
+def _measured(metadata: Metadata) -> frozenset[str]:
+    """Returns the features that have statistics."""
+    entries = metadata.splits.values()
+    return frozenset(
+        name for entry in entries for name in entry.statistics.get("features", ())
+    )
+
+
+def _tables(data: DataSets | None, drafts: str) -> Mapping[str, str]:
+    """Returns the paths of the tables of data sets by their names; joins several."""
+    if data is None:
+        return {}
+    if len(data.folders) > 1:
+        whole = all(map(has_tables, data.folders))
+        return join_tables(data, drafts) if whole else {}
+    lists = [f"{split}/{EXAMPLES_CSV}" for split in data.metadata.splits]
+    paths = {n: files.join(data.folders[0], n) for n in (MANIFEST, WINDOWS, *lists)}
+    return {name: path for name, path in paths.items() if files.exists(path)}
 
 
 def _advice(folder: InputFolder) -> str:
-    if folder.described_by in (METADATA, SPEC_FILE):
-        return f"It does not fit {folder.described_by}. Restore the file."
+    if folder.data_sets is not None:
+        return f"It does not fit {METADATA}. Restore the file."
     if folder.described_by:
         return (
             f"The features follow from {folder.described_by}. Give another `schema`, "

@@ -19,8 +19,10 @@ list of any length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from beam_pipeline.conversion.input_files import InputFile, read_source
 from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
@@ -41,24 +43,13 @@ from beam_pipeline.write.element_blocks import Seen
 FIRST = 256
 _FIRST_BYTES = 64 << 20
 
-_ENCODINGS = {
-    "float": FLOAT_LIST,
-    "int64": INT64_LIST,
-    "binary": BYTES_LIST,
-    "large_binary": BYTES_LIST,
+_STORED = {
+    "float": ("float32", FLOAT_LIST),
+    "int64": ("int64", INT64_LIST),
+    "binary": ("string", BYTES_LIST),
+    "large_binary": ("string", BYTES_LIST),
 }
-_DTYPES = {FLOAT_LIST: "float32", INT64_LIST: "int64", BYTES_LIST: "string"}
 _INTEGERS = STORED_DTYPES[:8]  # all but uint64
-
-
-@dataclass
-class _Found:
-    """What examples show of a feature; ``widths`` are the values in its steps."""
-
-    encoding: str
-    sequence: bool
-    where: str
-    widths: set[int] = field(default_factory=set)
 
 
 def infer_features(
@@ -78,88 +69,90 @@ def infer_features(
     OptionError
         If ``dtypes`` does not fit them.
     """
-    found: dict[str, _Found] = {}
-    seen = 0
-    for where, record in _first_records(sources):
-        seen += 1
-        try:
-            _look_at(record, where, found)
-        except ValueError as error:
-            raise InputError(f"{where}: {error}.") from error
-    if not seen:
+    places, records = [], []
+    for place, record in first_records(sources):
+        places.append(place)
+        records.append(record)
+    if not records:
         raise InputError(
             "The files hold no records, so they show no features. Give a `schema`."
         )
-    specs = {name: _loose_spec(name, found[name]) for name in sorted(found)}
+    try:
+        specs = _loose_specs(records)
+    except ValueError:
+        bad, error = first_failing(_loose_specs, records)
+        raise InputError(
+            f"{places[bad]}: {error}. If the records before it are right, convert the "
+            "file by itself."
+        ) from error
     return with_dtypes(specs, dtypes)
 
 
-def _first_records(sources: Iterable[InputFile]) -> Iterator[tuple[str, bytes]]:
+def first_records(sources: Iterable[InputFile]) -> Iterator[tuple[str, bytes]]:
     """Yields the first records of each split, with the file and number of each."""
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for source in sources:
         split = source.split
-        if not _has_room(counts.get(split, 0), sizes.get(split, 0)):
-            continue
         for number, record in enumerate(read_source(source)):
+            if counts.get(split, 0) >= FIRST or sizes.get(split, 0) >= _FIRST_BYTES:
+                break
             yield f"{source.path}, record {number}", record
             counts[split] = counts.get(split, 0) + 1
             sizes[split] = sizes.get(split, 0) + len(record)
-            if not _has_room(counts[split], sizes[split]):
-                break
 
 
-def _has_room(count: int, size: int) -> bool:
-    return count < FIRST and size < _FIRST_BYTES
+def first_failing(
+    function: Callable[[Any], Any], records: Sequence[bytes]
+) -> tuple[int, ValueError]:
+    """Returns the place of the first record that fails with those before, and how."""
+
+    def failure(count: int) -> ValueError | None:
+        try:
+            function(records[:count])
+        except ValueError as error:
+            return error
+        return None
+
+    counts = range(1, len(records) + 1)
+    place = bisect_left(counts, True, key=lambda n: failure(n) is not None)
+    error = failure(place + 1)
+    assert error is not None
+    return place, error
 
 
-def _look_at(record: bytes, where: str, found: dict[str, _Found]) -> None:
-    """Adds what one record shows of its features.
+def has_sequences(specs: Iterable[FeatureSpec], records: Sequence[bytes]) -> bool:
+    """Whether lists of features must be read, too."""
+    return any(spec.sequence for spec in specs) or any(
+        map(is_sequence_example, records)
+    )
 
-    Raises
-    ------
-    ValueError
-        If it contradicts the records before.
-    """
-    for name, column in arrow_columns([record], is_sequence_example(record)).items():
-        if not hasattr(column.type, "value_type"):
-            continue  # without a value, a feature has no type
-        inner = column.type.value_type
-        sequence = hasattr(inner, "value_type")
-        kind = str(inner.value_type if sequence else inner)
-        if kind not in _ENCODINGS or not column[0].is_valid:
+
+def _loose_specs(records: Sequence[bytes]) -> dict[str, FeatureSpec]:
+    """Returns the features of records, as lists of any length; ValueError if unfit."""
+    made = {}
+    for name, column in sorted(
+        arrow_columns(records, has_sequences((), records)).items()
+    ):
+        inner = getattr(column.type, "value_type", None)
+        if inner is None:  # without a value, a feature has no type
             continue
-        encoding = _ENCODINGS[kind]
-        known = found.setdefault(name, _Found(encoding, sequence, where))
-        if (known.encoding, known.sequence) != (encoding, sequence):
-            raise ValueError(
-                f"feature {name} is {_words(encoding, sequence)}, but in {known.where} "
-                f"it is {_words(known.encoding, known.sequence)}. One data set cannot "
-                "hold both"
-            )
-        if sequence:
-            steps = column[0].values
-            known.widths |= {0 if s.values is None else len(s.values) for s in steps}
-
-
-def _words(encoding: str, sequence: bool) -> str:
-    return f"a sequence of {encoding}" if sequence else f"a {encoding}"
-
-
-def _loose_spec(name: str, found: _Found) -> FeatureSpec:
-    dtype = _DTYPES[found.encoding]
-    if not found.sequence:
-        return FeatureSpec(name, dtype, (None,), found.encoding, optional=True)
-    if len(found.widths) > 1:
-        raise InputError(
-            f"{found.where}: the steps of the sequence {name} have "
-            f"{' or '.join(map(str, sorted(found.widths)))} values, but all must have "
-            "the same number. Leave the feature out with `features`."
+        is_sequence = hasattr(inner, "value_type")
+        dtype, encoding = _STORED[str(inner.value_type if is_sequence else inner)]
+        shape: tuple[int | None, ...] = (None,)
+        if is_sequence:
+            widths = {len(step or ()) for step in column.flatten().to_pylist()}
+            if len(widths) > 1:
+                raise ValueError(
+                    f"the steps of the sequence {name} have "
+                    f"{' or '.join(map(str, sorted(widths)))} values, but all must "
+                    "have the same number"
+                )
+            shape = (None,) if widths == {1} else (None, *widths)
+        made[name] = FeatureSpec(
+            name, dtype, shape, encoding, optional=True, sequence=is_sequence
         )
-    (width,) = found.widths
-    shape = (None,) if width == 1 else (None, width)
-    return FeatureSpec(name, dtype, shape, found.encoding, optional=True, sequence=True)
+    return made
 
 
 def with_dtypes(

@@ -49,15 +49,8 @@ class InputFile(NamedTuple):
     sha256: str = ""
 
 
-class FoundFiles(NamedTuple):
-    """The files of records below a folder, and the names of its other files."""
-
-    records: tuple[InputFile, ...]
-    ignored: tuple[str, ...]
-
-
-def find_files(folder: str) -> FoundFiles:
-    """Finds the TFRecord files below a folder by their names.
+def find_files(folder: str) -> tuple[list[InputFile], list[str]]:
+    """Returns the TFRecord files below a folder, and the names of its other files.
 
     Files are in the order of their names, with numbers in the order of their values.
     Names with a part that begins with a dot or an underscore are ignored.
@@ -79,7 +72,7 @@ def find_files(folder: str) -> FoundFiles:
         for path in [files.join(folder, name)]
     ]
     found.sort(key=lambda file: file.split)
-    return FoundFiles(tuple(found), tuple(ignored))
+    return found, ignored
 
 
 def is_record_file(name: str) -> bool:

@@ -1,46 +1,19 @@
-"""What a folder of TFRecords is: its files, features and structure."""
+"""What a folder of TFRecords is: its files, its features, and how it was recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from beam_pipeline.conversion.inference import infer_features, with_dtypes
-from beam_pipeline.conversion.input_files import (
-    InputFile,
-    find_files,
-    shards_of,
-)
-from beam_pipeline.conversion.originals import natural_specs
+from beam_pipeline.conversion.input_files import InputFile, find_files, shards_of
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import (
-    EXAMPLES_CSV,
-    MANIFEST,
-    METADATA,
-    SCHEMA,
-    WINDOWS,
-)
+from beam_pipeline.dataset.output_folder import METADATA, SCHEMA
 from beam_pipeline.dataset.schema import parse_schema
-from beam_pipeline.dataset.side_by_side import (
-    DataSets,
-    has_tables,
-    open_data_sets,
-    recipe_json,
-)
+from beam_pipeline.dataset.side_by_side import DataSets, open_data_sets, recipe_json
 from beam_pipeline.dataset.work_folder import WORK_FOLDER, has_run
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import Structure
-from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.read.original_records import (
-    SPEC_FILE,
-    OriginalSpec,
-    find_original,
-    original_batch_size,
-    original_files,
-    original_specs,
-)
+from beam_pipeline.read.original_records import find_original
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
@@ -48,60 +21,42 @@ from beam_pipeline.text import parse_json
 
 @dataclass(frozen=True)
 class InputFolder:
-    """A folder of TFRecords, as far as it is known before all records are read.
+    """Folders of TFRecords, as far as they are known before all records are read.
 
     Attributes
     ----------
     files : tuple of InputFile
         In the order of their splits.
-    specs : mapping
-        The features, by name.
+    metadata : Metadata
+        Those of the data sets; of other files, only the features.
     described_by : str
-        What describes them, for messages; empty if the first examples do.
+        What describes the features, for messages; empty if the first examples do.
     splits : tuple of str
-    ignored : tuple of str
-        Names of files that hold no records.
-    structure, batch_size, drop_remainder
-        See :class:`beam_pipeline.dataset.metadata.Elements`.
-    classes : tuple of str
-    original : mapping or None
-        The features as tf_dataset stores them, if it wrote the folder.
-    measured : frozenset of str or None
-        The features that have statistics; None: all numeric ones.
-    beside : mapping
-        Name of a file beside the shards to its path.
-    several : DataSets or None
-        The data sets, if they are several; their tables are joined.
-    history : mapping
-        How the folder was recorded, as JSON values.
+    ignored : int
+        The number of files that hold no records.
+    data_sets : DataSets or None
+        The data sets, if this package wrote them.
     """
 
     files: tuple[InputFile, ...]
-    specs: Mapping[str, FeatureSpec]
-    described_by: str = ""
-    splits: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    structure: Structure | None = None
-    batch_size: int | None = None
-    drop_remainder: bool = False
-    classes: tuple[str, ...] = ()
-    original: Mapping[str, OriginalSpec] | None = None
-    measured: frozenset[str] | None = None
-    beside: Mapping[str, str] = field(default_factory=dict)
-    several: DataSets | None = None
-    history: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata
+    described_by: str
+    splits: tuple[str, ...]
+    ignored: int = 0
+    data_sets: DataSets | None = None
 
     @property
     def examples(self) -> int | None:
         """The number of examples in all files; None if it is not known."""
-        counts = [file.examples for file in self.files if file.examples is not None]
-        return sum(counts) if len(counts) == len(self.files) else None
+        if self.data_sets is None:
+            return None
+        return sum(file.examples or 0 for file in self.files)
 
 
-def describe_folder(
-    folder: str, schema: str | None, dtypes: Mapping[str, str]
+def describe_input(
+    folders: Sequence[str], schema: str | None, dtypes: Mapping[str, str]
 ) -> InputFolder:
-    """Returns what a folder of TFRecords is.
+    """Returns what a folder of TFRecords is, or several data sets together.
 
     Parameters
     ----------
@@ -113,50 +68,21 @@ def describe_folder(
     Raises
     ------
     InputError
-        If the folder holds no records that can be read, or an unfinished data set.
+        If a folder holds no records that can be read, or an unfinished data set; or if
+        several data sets do not belong together.
     OptionError
         If ``schema`` or ``dtypes`` do not fit the folder.
     """
-    if not files.is_folder(folder):
-        raise InputError(f"There is no folder {folder}.")
-    describing = None
-    if _is_ours(folder):
-        describing = METADATA
-    elif find_original(folder):
-        describing = SPEC_FILE
-    if describing is not None:
+    for folder in folders:
+        if not files.is_folder(folder):
+            raise InputError(f"There is no folder {folder}.")
+    if len(folders) > 1 or _is_ours(folders[0]):
         for option, value in (("schema", schema), ("dtypes", dtypes)):
             if value:
-                raise OptionError(
-                    option, f"does not apply, because {describing} describes the folder"
-                )
-        return _our_folder(folder) if describing == METADATA else _original(folder)
-    if has_run(files.join(folder, WORK_FOLDER)):
-        raise InputError(
-            f"{folder} holds an unfinished data set. Give the command that records it "
-            "again."
-        )
-    found = find_files(folder)
-    if not found.records:
-        example = f", for example {found.ignored[0]}" if found.ignored else ""
-        raise InputError(
-            f"{folder} has no TFRecord files; {len(found.ignored)} other files"
-            f"{example}. Names of TFRecords contain .tfrecord, end in .tfr or .tfrec, "
-            "or look like train-00000-of-00005."
-        )
-    path = schema or files.join(folder, SCHEMA)
-    if schema is not None and not files.exists(path):
-        raise OptionError("schema", "there is no such file", schema)
-    if files.exists(path):
-        specs = with_dtypes(parse_schema(files.read_bytes(path), path), dtypes)
-        described_by = path
-    else:
-        specs, described_by = infer_features(found.records, dtypes), ""
-    splits = dict.fromkeys(file.split for file in found.records)
-    ignored = [n for n in found.ignored if files.join(folder, n) != described_by]
-    return InputFolder(
-        found.records, specs, described_by, tuple(splits), tuple(ignored)
-    )
+                problem = f"does not apply, because {METADATA} describes the input"
+                raise OptionError(option, problem, value)
+        return _data_sets(folders)
+    return _other_files(folders[0], schema, dtypes)
 
 
 def _is_ours(folder: str) -> bool:
@@ -171,113 +97,83 @@ def _is_ours(folder: str) -> bool:
     return isinstance(values, dict) and "format_version" in values
 
 
-def describe_several(folders: Sequence[str]) -> InputFolder:
-    """Returns what several data sets are together.
-
-    Raises
-    ------
-    InputError
-        If they do not belong together, or a shard is missing.
-    """
+def _data_sets(folders: Sequence[str]) -> InputFolder:
     data = open_data_sets(folders)
     found: dict[str, list[InputFile]] = {split: [] for split in data.metadata.splits}
-    for place, (folder, metadata) in enumerate(
-        zip(data.folders, data.each, strict=True)
-    ):
-        for file in shards_of(folder, metadata):
-            found[file.split].append(file._replace(name=f"{place}/{file.name}"))
-    whole = all(map(has_tables, data.folders))
-    return replace(
-        _our_folder(folders[0]),
-        files=tuple(file for files_of in found.values() for file in files_of),
-        splits=tuple(found),
-        beside={},
-        several=data if whole else None,
+    for place, folder in enumerate(data.folders):
+        for file in shards_of(folder, data.each[place]):
+            name = file.name if len(folders) == 1 else f"{place}/{file.name}"
+            found[file.split].append(file._replace(name=name))
+    listed = tuple(file for of_split in found.values() for file in of_split)
+    return InputFolder(listed, data.metadata, METADATA, tuple(found), data_sets=data)
+
+
+def _other_files(
+    folder: str, schema: str | None, dtypes: Mapping[str, str]
+) -> InputFolder:
+    if has_run(files.join(folder, WORK_FOLDER)):
+        raise InputError(
+            f"{folder} holds an unfinished data set. Give the command that records it "
+            "again."
+        )
+    if find_original(folder):
+        raise InputError(
+            f"{folder} was written by tf_dataset. Convert it by "
+            "`record_dataset(replay_dataset(folder), output)`."
+        )
+    records, ignored = find_files(folder)
+    if not records:
+        example = f", for example {ignored[0]}" if ignored else ""
+        raise InputError(
+            f"{folder} has no TFRecord files; {len(ignored)} other files{example}. "
+            "Names of TFRecords contain .tfrecord, end in .tfr or .tfrec, or look like "
+            "train-00000-of-00005."
+        )
+    path = schema or files.join(folder, SCHEMA)
+    if schema is not None and not files.exists(path):
+        raise OptionError("schema", "there is no such file", schema)
+    if files.exists(path):
+        specs = with_dtypes(parse_schema(files.read_bytes(path), path), dtypes)
+    else:
+        specs, path = infer_features(records, dtypes), ""
+    return InputFolder(
+        tuple(records),
+        Metadata(None, specs, (), {}),
+        path,
+        tuple(dict.fromkeys(file.split for file in records)),
+        sum(files.join(folder, name) != path for name in ignored),
     )
 
 
-def with_classes(folder: InputFolder, classes: Sequence[str]) -> InputFolder:
-    """Returns a folder with more classes, so that targets stay as they are.
+def with_classes(metadata: Metadata, classes: Sequence[str]) -> Metadata:
+    """Returns metadata with more classes, so that targets stay as they are.
 
     Raises
     ------
     OptionError
-        If the list does not begin with the classes of the folder, or if examples have a
-        number for each class.
+        If the list does not begin with the classes of the data set, or if examples have
+        a number for each class.
     """
-    names = tuple(classes)
-    if names[: len(folder.classes)] != folder.classes or len({*names}) < len(names):
-        raise OptionError(
-            "classes",
+    names, known = tuple(classes), metadata.classes
+    recipe, problem = recipe_json(metadata), ""
+    if names[: len(known)] != known or len({*names}) < len(names):
+        problem = (
             "must begin with those of the data set, in their order: "
-            f"{', '.join(folder.classes) or 'none'}",
-            list(names),
+            f"{', '.join(known) or 'none'}"
         )
-    recipe = folder.history.get("recipe")
-    if recipe is None or not folder.classes:
-        raise OptionError(
-            "classes", "needs a data set of `record` with classes", list(names)
-        )
+    elif not recipe or not known:
+        problem = "needs a data set of `record` with classes"
     for option in ("label_separator", "events"):
         if recipe.get(option):
-            raise OptionError(
-                "classes",
+            problem = (
                 f"cannot be changed: with `{option}`, each example has a number for "
-                "each class; record the data set again",
-                list(names),
+                "each class; record the data set again"
             )
-    changed = Recipe(**recipe).replace(classes=list(names)).to_json()
-    return replace(folder, classes=names, history={**folder.history, "recipe": changed})
-
-
-def _our_folder(folder: str) -> InputFolder:
-    metadata = Metadata.load(folder)
+    if problem:
+        raise OptionError("classes", problem, list(names))
+    changed = Recipe(**recipe).replace(classes=list(names))
     elements = metadata.elements
-    names = [
-        MANIFEST,
-        WINDOWS,
-        *(f"{split}/{EXAMPLES_CSV}" for split in metadata.splits),
-    ]
-    paths = {name: files.join(folder, name) for name in names}
-    entries = metadata.splits.values()
-    history: dict[str, Any] = {}
-    if recipe_json(metadata):
-        history["recipe"] = dict(recipe_json(metadata))
-    if metadata.recipe is None and elements is not None:
-        history["converted_from"] = {
-            "recorded_by": elements.recorded_by,
-            "options": dict(elements.options),
-        }
-    return InputFolder(
-        tuple(shards_of(folder, metadata)),
-        metadata.features,
-        METADATA,
-        tuple(metadata.splits),
-        (),
-        None if elements is None else elements.structure,
-        None if elements is None else elements.batch_size,
-        elements is not None and elements.drop_remainder,
-        metadata.classes,
-        measured=frozenset(
-            name for entry in entries for name in entry.statistics.get("features", ())
-        ),
-        beside={name: path for name, path in paths.items() if files.exists(path)},
-        history=history,
-    )
-
-
-def _original(folder: str) -> InputFolder:
-    original = original_specs(folder)
-    paths = original_files(folder)
-    found = [
-        InputFile(path, path.rpartition("/")[2], DEFAULT_SPLIT, files.size(path))
-        for path in paths
-    ]
-    return InputFolder(
-        tuple(found),
-        natural_specs(original.values()),
-        SPEC_FILE,
-        (DEFAULT_SPLIT,),
-        batch_size=original_batch_size(folder),
-        original=original,
-    )
+    if elements is None:
+        return replace(metadata, recipe=changed, classes=names)
+    options = {**elements.options, "recipe": changed.to_json()}
+    return replace(metadata, classes=names, elements=replace(elements, options=options))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
 from typing import Any
 
 import tensorflow as tf
 
-from beam_pipeline.conversion.encoder import has_sequences
 from beam_pipeline.conversion.inference import (
-    FIRST,
+    first_records,
+    has_sequences,
     infer_features,
     settle_specs,
     with_dtypes,
 )
-from beam_pipeline.conversion.input_files import InputFile, read_source
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.conversion.input_files import InputFile
+from beam_pipeline.dataset.metadata import Metadata, data_sets_of
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
@@ -124,12 +122,13 @@ def _describe(
         path = files.absolute(os.fspath(schema))
         specs = parse_schema(files.read_bytes(path), path)
         return Metadata(None, with_dtypes(specs, dtypes), (), {})
-    beside = _metadata_beside(paths[0])
-    if beside is not None and not dtypes:
-        return beside
+    for folder, metadata in data_sets_of(paths[:1]).items():
+        shards = {files.join(folder, shard.file) for shard in metadata.shards()}
+        if paths[0] in shards and not dtypes:
+            return metadata
     sources = [InputFile(path, path, DEFAULT_SPLIT, 0) for path in paths]
     loose = infer_features(sources, {})
-    records = list(islice(chain.from_iterable(map(read_source, sources)), FIRST))
+    records = [record for _, record in first_records(sources)]
     found = arrow_columns(records, has_sequences(loose.values(), records))
     seen = Seen()
     seen.add(loose.values(), decode_columns(found, len(records), loose))
@@ -163,19 +162,6 @@ def _exact(parse: Any, specs: Mapping[str, FeatureSpec]) -> Any:
             return parse(tf.identity(serialised))
 
     return parse_exactly
-
-
-def _metadata_beside(path: str) -> Metadata | None:
-    """Returns the metadata of a data set that a file belongs to."""
-    folder = path.rpartition("/")[0]
-    for holder in (folder, folder.rpartition("/")[0]):
-        if files.exists(files.join(holder, METADATA)):
-            metadata = Metadata.load(holder)
-            entries = metadata.splits.values()
-            shards = (shard.file for entry in entries for shard in entry.shards)
-            if path in (files.join(holder, file) for file in shards):
-                return metadata
-    return None
 
 
 def _read(

@@ -185,8 +185,10 @@ def arrow_columns(records: Sequence[bytes], sequences: bool) -> dict[str, Any]:
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     steps = columns.pop(_STEPS, None)
     if steps is not None:
-        lists = zip(steps.type, steps.flatten(), strict=True)
-        columns.update((field.name, values) for field, values in lists)
+        for field, values in zip(steps.type, steps.flatten(), strict=True):
+            if field.name in columns:
+                raise ValueError(f"feature {field.name} is also a list of features")
+            columns[field.name] = values
     return columns
 
 

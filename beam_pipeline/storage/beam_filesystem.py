@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, cast
 
 from beam_pipeline.errors import InputError
 
+
 def _file_systems(path: str = "/") -> Any:
     """Returns Beam's ``FileSystems``, after a check that it can serve the path.
 

@@ -1,7 +1,7 @@
 """Functions on ``tf.data``: folders of audio as data sets, windows, maps, batches.
 
-The names and calls are those of the package ``tf_dataset``; docs/coming-from-other-libraries
-says what differs.
+The names and calls are those of the package ``tf_dataset``;
+docs/coming-from-other-libraries says what differs.
 
 In: a folder or a data frame of audio files, or any ``tf.data.Dataset`` of dicts with a
 signal. Out: a ``tf.data.Dataset``. Nothing is written. Read :mod:`.folders` first: it

@@ -13,9 +13,7 @@ import tensorflow as tf
 
 import beam_pipeline
 from beam_pipeline import Metadata, convert, record, record_dataset, replay
-from beam_pipeline.conversion.convert import prune
 from beam_pipeline.errors import InputError, OptionError, OutputError
-from beam_pipeline.examples.structure import Leaf, Node
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_any_records
 from tests.elements.structures import expect_equal
@@ -212,10 +210,7 @@ def test_structure_and_batches_stay(nested, tmp_path):
     assert found == Metadata.load(nested).splits["records"].statistics
 
 
-def test_a_structure_loses_what_is_not_chosen(nested, tmp_path):
-    convert(nested, tmp_path / "out", features=["a/y", "b/0", "b/1"])
-    dataset = replay(nested).map(lambda x: {"a": {"y": x["a"]["y"]}, "b": x["b"]})
-    expect_same_elements(replay(str(tmp_path / "out")), dataset)
+def test_some_features_of_nested_elements_become_flat_dicts(nested, tmp_path):
     convert(nested, tmp_path / "flat", features=["a/x", "b/0"])
     flat = replay(nested).map(lambda x: {"a/x": x["a"]["x"], "b/0": x["b"][0]})
     expect_same_elements(replay(str(tmp_path / "flat")), flat)
@@ -249,18 +244,6 @@ def test_sequences_pass_through(tmp_path):
     convert(source, tmp_path / "some", features=["s"])
     wanted = replay(source).map(lambda x: {"s": x["s"]})
     expect_same_elements(replay(str(tmp_path / "some")), wanted)
-
-
-def test_prune_keeps_dicts_and_drops_the_rest():
-    a, b, none = Leaf("tensor", "a"), Leaf("tensor", "b"), Leaf("none")
-    both = Node("dict", ("x", "y", "z"), (a, b, none))
-    assert prune(both, {"a", "b"}) == both
-    assert prune(both, {"b"}) == Node("dict", ("y",), (b,))
-    assert prune(Node("tuple", (0, 1), (a, b)), {"a"}) is None
-    assert prune(Node("tuple", (0, 1), (a, none)), {"a"}) is not None
-    deep = Node("dict", ("t", "n"), (Node("tuple", (0, 1), (a, b)), none))
-    assert prune(deep, {"a"}) is None
-    assert prune(deep, {"a", "b"}) == deep
 
 
 # Errors

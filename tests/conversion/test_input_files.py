@@ -69,12 +69,12 @@ def test_files_are_found_in_the_order_of_their_numbers(tmp_path):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x" * len(name))
-    found = find_files(str(tmp_path))
-    assert [(f.name, f.split, f.size) for f in found.records] == [
+    found, ignored = find_files(str(tmp_path))
+    assert [(f.name, f.split, f.size) for f in found] == [
         ("a/0.tfr", "a", 7), ("b/2.tfr", "b", 7), ("b/10.tfr", "b", 8)
     ]  # fmt: skip
-    assert all(os.path.samefile(tmp_path / f.name, f.path) for f in found.records)
-    assert sorted(found.ignored) == [".x/0.tfr", "_work/0.tfr", "b/n.csv"]
+    assert all(os.path.samefile(tmp_path / f.name, f.path) for f in found)
+    assert sorted(ignored) == [".x/0.tfr", "_work/0.tfr", "b/n.csv"]
 
 
 @pytest.mark.parametrize(
