@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.job_start import started
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import WORK_FOLDER
@@ -32,9 +32,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import delete_empty
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.private_folder import temporary_folder
-
-if TYPE_CHECKING:
-    from beam_pipeline.pipeline.job import Job
 
 
 @list_keywords
@@ -108,8 +105,6 @@ def record(
         If the job failed, or clips could not be read because the machine failed; the
         same call continues it.
     """
-    from beam_pipeline.run.local import run_local
-
     input, recipe, run = _asked(input, recipe, options)
     if run.is_template():
         raise OptionError(
@@ -121,30 +116,38 @@ def record(
         check_engine(run.beam_args)
     with (
         _job(input, output, recipe, run) as asked,
-        _claimed(asked, run) as job,
         _watching(watch) as bar,
+        _claimed(asked, run) as job,
     ):
-        if job is not None and run.has_runner():
-            with watching(bar, partial(progress_in, job.work_folder)):
-                counts = run_on_engine(job, run.beam_args)
-            if counted is not None:
-                counted(counts)
-        elif job is not None:
-            run_local(job, run.workers, run.time_limit, bar)
-        nothing = None
-        if job is not None:
-            nothing = nothing_new(job.output, job.work_folder, job.claim, job.recipe)
-        if nothing is None:
-            folder = files.absolute(os.fspath(output))
-            metadata = Metadata.load(folder)
-            warn_of_data(folder, metadata)
-            if job is None and found is not None:
-                found(metadata)
-            return metadata
-    # Only now is the claim gone, which lay in the folder.
-    if files.is_local(os.fspath(output)):
-        delete_empty([os.fspath(output)])
-    return nothing
+        nothing = None if job is None else _run(job, run, bar, counted)
+    if nothing is not None:
+        if files.is_local(asked.output):
+            delete_empty([asked.output])
+        return nothing
+    metadata = Metadata.load(asked.output_folder)
+    warn_of_data(asked.output_folder, metadata)
+    if job is None and found is not None:
+        found(metadata)
+    return metadata
+
+
+def _run(
+    job: Job,
+    run: RunOptions,
+    bar: Callable[..., Any] | None,
+    counted: Callable[[Mapping[str, int]], Any] | None,
+) -> Metadata | None:
+    """Runs a job on this machine, or on an engine; see :func:`nothing_new`."""
+    from beam_pipeline.run.local import run_local
+
+    if run.has_runner():
+        with watching(bar, partial(progress_in, job.work_folder)):
+            counts = run_on_engine(job, run.beam_args)
+        if counted is not None:
+            counted(counts)
+    else:
+        run_local(job, run.workers, run.time_limit, bar)
+    return nothing_new(job)
 
 
 @contextmanager
@@ -182,8 +185,6 @@ def _job(
     Without ``work`` it has an output, and its work folder is there, or where the user
     wants it. With ``work`` it is only planned, there.
     """
-    from beam_pipeline.pipeline.job import Job
-
     with resolved(input, recipe) as inputs:
         check_can_start(run.workers, run.time_limit)
         check_transforms(recipe, inputs, run.time_limit)
@@ -241,23 +242,14 @@ def write_template(
             pipeline.run()
 
 
-@contextmanager
-def _claimed(job: Job, run: RunOptions) -> Iterator[Job | None]:
-    """Yields a job as it has to run, while it holds the claim on its output.
-
-    Yields None if the output already holds the data set that the job would record.
-    """
-    with started(
-        job.output.rstrip("/") or "/",
-        job.work_folder,
-        job.inputs,
-        job.recipe,
-        job.skip_recorded,
+def _claimed(job: Job, run: RunOptions) -> AbstractContextManager[Job | None]:
+    """Gives a job as it has to run, see :func:`.started`."""
+    return started(
+        job,
         overwrite=run.overwrite,
         on_engine=run.has_runner(),
         difference=None if run.is_template() else partial(_difference, job),
-    ) as start:
-        yield None if start is None else replace(job, **start._asdict())
+    )
 
 
 def _difference(job: Job) -> str | None:
@@ -265,7 +257,7 @@ def _difference(job: Job) -> str | None:
     from beam_pipeline.read.decode_again import difference_to_recorded
 
     return difference_to_recorded(
-        files.absolute(job.output),
+        job.output_folder,
         job.inputs,
         job.recipe,
         job.max_rejected,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from beam_pipeline.dataset.job_start import Asked, Case, case_of, job_stamp, look_at
+from beam_pipeline.dataset.job import Job, job_stamp
+from beam_pipeline.dataset.job_start import Asked, Case, case_of, look_at
 from beam_pipeline.dataset.job_start import start as start_job
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -17,7 +18,7 @@ from beam_pipeline.storage.claim import UNCLAIMED, Owner
 def start(output: str, recipe: Recipe) -> Case:
     """Starts a job without inputs in an output; returns its case."""
     work = files.join(output, "_work")
-    asked = Asked(output, work, job_stamp(output, work, recipe, []), False)
+    asked = Asked(output, work, job_stamp(Job((), output, work, recipe)), False)
     found = look_at(output, work)
     case = case_of(found, asked)
     start_job(case, found, asked, UNCLAIMED)

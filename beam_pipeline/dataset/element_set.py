@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from beam_pipeline.dataset.complete import complete_data_set
+from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.job_start import make_room, started_for_elements
 from beam_pipeline.dataset.metadata import (
     Elements,
@@ -32,7 +33,6 @@ from beam_pipeline.dataset.output_folder import (
     put_in_place,
 )
 from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS, WORK_FOLDER
-from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT

@@ -15,24 +15,22 @@
                                                      or CONTINUE what replaces it
     files of others             any                  an error
 
-A run writes its job into the work folder: its *stamp*. Runs with equal stamps are of
-the same job. Only the run that holds the claim on the output starts, see
-:mod:`beam_pipeline.storage.claim`.
+Runs with equal stamps are of the same job, see :mod:`.job`. Only the run that holds the
+claim on the output starts, see :mod:`beam_pipeline.storage.claim`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from beam_pipeline.audio.formats import is_installed
+from beam_pipeline.dataset.job import Job, differences, job_stamp
 from beam_pipeline.dataset.metadata import Metadata, to_text
 from beam_pipeline.dataset.output_folder import (
     METADATA,
@@ -60,14 +58,12 @@ from beam_pipeline.dataset.work_folder import (
     has_run,
     recorded_metadata,
 )
-from beam_pipeline.dataset.writer_versions import code_of, writer_versions
 from beam_pipeline.errors import (
     EngineError,
     InputError,
     OutputError,
     RecipeError,
     StoreError,
-    shown,
 )
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
@@ -86,6 +82,8 @@ from beam_pipeline.text import parse_json
 
 # In the stamp of a job: the SHA-256 of the metadata of the data set that it replaces.
 _REPLACES = "replaces"
+# In the stamp of elements, whose source cannot be asked again: False.
+_CONTINUES = "continues"
 
 # In the folder of drafts: the data set that was in the store is deleted.
 _ROOM_MADE = "room-made"
@@ -144,7 +142,7 @@ class Asked(NamedTuple):
     output, work : str
         The output, and the folder for unfinished files.
     stamp : mapping
-        See :func:`job_stamp`; that of elements has no recipe.
+        See :func:`.job_stamp`; for elements, who records them.
     overwrite : bool
         Whether a data set, or an unfinished run of another job, may be replaced.
     """
@@ -154,40 +152,28 @@ class Asked(NamedTuple):
     stamp: Mapping[str, Any]
     overwrite: bool
 
-
-class Start(NamedTuple):
-    """What a job needs to know of its start; see :class:`.pipeline.job.Job`."""
-
-    inputs: tuple[Input, ...]
-    claim: Claim
-    replaces: bool
-    repairs: bool
+    @property
+    def continues(self) -> bool:
+        """Whether the job goes on where another run of it ended."""
+        return bool(self.stamp.get(_CONTINUES, True))
 
 
 @contextmanager
 def started(
-    output: str,
-    work: str,
-    inputs: Sequence[Input],
-    recipe: Recipe,
-    skip_recorded: Sequence[str],
+    job: Job,
     *,
     overwrite: bool,
     on_engine: bool,
     difference: Callable[[], str | None] | None,
-) -> Iterator[Start | None]:
-    """Claims the output of a job while the block runs, and starts the job there.
+) -> Iterator[Job | None]:
+    """Claims the output of a job while the block runs, and yields the job to run there.
 
     Yields None if the output already holds the data set that the job would record.
 
     Parameters
     ----------
-    output, work : str
-        The output, and the folder for unfinished files.
-    inputs : sequence of Input
-        As the user gave them, rows in memory among them.
-    skip_recorded : sequence of str
-        The data sets whose clips are left out.
+    job : Job
+        With the inputs as the user gave them, rows in memory among them.
     on_engine : bool
         Whether workers of an engine may go on after this process.
     difference : callable, optional
@@ -200,10 +186,10 @@ def started(
     OutputError
         If the output, or the work folder, cannot be used; nothing is changed then.
     """
-    check_folders(output, work, inputs)
-    placed = tuple(_placed_rows(entry, work) for entry in inputs)
-    stamp = job_stamp(output, work, recipe, placed, skip_recorded)
-    asked = Asked(output, work, stamp, overwrite)
+    output, work = job.output_folder, job.work_folder
+    check_folders(output, work, job.inputs)
+    placed = replace(job, inputs=tuple(_placed_rows(each, work) for each in job.inputs))
+    asked = Asked(output, work, job_stamp(placed), overwrite)
 
     @cache
     def difference_to(data_set: str | None) -> str | None:
@@ -222,24 +208,25 @@ def started(
     if not has_claims(output):
         case_of(found, asked)  # may refuse, before anything is written
     goes_on = partial(has_run, work) if on_engine else bool
-    with claimed(output, goes_on) as claim, _nothing_left(work, claim):
+    with claimed(output, goes_on) as claim, _failing_cleanly(work, claim):
         is_switched = finish_switch(output, claim)
         found = look()._replace(is_switched=is_switched)  # another run may have come
         case = case_of(found, asked)
         if case is Case.REPAIR:
-            check_recorded_recipe(output, recipe)
+            check_recorded_recipe(output, job.recipe)
         start(case, found, asked, claim)
         if case is Case.DONE:
             yield None
             return
-        for given, entry in zip(inputs, placed, strict=True):
+        for given, entry in zip(job.inputs, placed.inputs, strict=True):
             if given is not entry:
                 claim.write(entry.location, files.read_bytes(given.location))
-        continues = case is Case.CONTINUE and found.replaces is not None
-        replaces = case is Case.REPLACE or continues
-        repairs = case in (Case.CONTINUE, Case.REPAIR) and found.is_damaged
-        with _advising_to_continue():
-            yield Start(placed, claim, replaces, repairs and not replaces)
+        continues = case is Case.CONTINUE
+        replaces = case is Case.REPLACE or (continues and found.replaces is not None)
+        repairs = case is Case.REPAIR or (continues and found.is_damaged)
+        yield replace(
+            placed, claim=claim, replaces=replaces, repairs=repairs and not replaces
+        )
 
 
 @contextmanager
@@ -262,7 +249,8 @@ def started_for_elements(
     with claimed(output) as claim:
         finish_switch(output, claim)
         found = look_at(output, work)
-        asked = Asked(output, work, {"recorded_by": recorded_by}, overwrite)
+        stamp = {"recorded_by": recorded_by, _CONTINUES: False}
+        asked = Asked(output, work, stamp, overwrite)
         start(case_of(found, asked), found, asked, claim)
         try:
             yield claim
@@ -306,8 +294,7 @@ def look_at(output: str, work: str) -> Found:
     replaces = stamp.pop(_REPLACES, None)
     has_failed = files.exists(files.join(work, VERDICT_FILE))
     is_useless = has_failed and not files.is_folder(files.join(work, RECEIPTS))
-    if stamp and "recipe" not in stamp:
-        is_useless = True  # the source of elements cannot be asked again
+    is_useless = is_useless or not stamp.get(_CONTINUES, True)
     return Found(held, data_set, "", stamp, replaces, is_useless, is_damaged)
 
 
@@ -340,26 +327,24 @@ def case_of(found: Found, asked: Asked) -> Case:
     OutputError
         If the output holds what the run must not delete.
     """
-    is_same = found.stamp == asked.stamp
+    is_same, is_free = found.stamp == asked.stamp, found.data_set is None
     if found.difference is None or (found.is_switched and is_same):
         return Case.DONE
-    if found.data_set is None:
-        if is_same and "recipe" in asked.stamp:
-            return Case.CONTINUE
-        if found.is_damaged and not asked.overwrite and found.stamp is None:
-            return Case.REPAIR
-        if found.stamp is not None and not (asked.overwrite or found.is_useless):
-            raise _other_run(found.stamp, asked)
-    elif is_same and asked.overwrite and found.replaces == found.data_set:
+    replaces_it = asked.overwrite and found.replaces == found.data_set
+    if is_same and asked.continues and (is_free or replaces_it):
         return Case.CONTINUE
-    may_go = asked.overwrite or (found.data_set is None and found.is_useless)
+    if is_free and not asked.overwrite:
+        if found.stamp is None and found.is_damaged:
+            return Case.REPAIR
+        if found.stamp is not None and not found.is_useless:
+            raise _other_run(found.stamp, asked)
+    may_go = asked.overwrite or (is_free and found.is_useless)
     foreign = [name for name in found.held if not is_ours(name)]
     if foreign or not (may_go or set(found.held) <= {REJECTED}):
         raise _other_files(foreign, found, asked)
     # A store cannot rename, so there only elements are written elsewhere before.
-    waits = files.is_local(asked.output) or "recipe" not in asked.stamp
-    keeps = found.data_set is not None and waits
-    return Case.REPLACE if keeps else Case.BEGIN
+    waits = files.is_local(asked.output) or not asked.continues
+    return Case.REPLACE if waits and not is_free else Case.BEGIN
 
 
 def _other_run(old: Mapping[str, Any], asked: Asked) -> OutputError:
@@ -370,12 +355,12 @@ def _other_run(old: Mapping[str, Any], asked: Asked) -> OutputError:
             f"{old['output']}. Give another `work_dir`, or give `overwrite` to discard "
             "that run."
         )
-    if "recipe" not in asked.stamp:
+    if not asked.continues:
         return OutputError(
             f"{output} holds an unfinished run of `record`. Give another folder, or "
             "give `overwrite` to discard that run."
         )
-    others = job_differences(old, asked.stamp) or ["it cannot be read"]
+    others = differences(old, asked.stamp) or ["it cannot be read"]
     return OutputError(
         f"{output} holds an unfinished run of another job: {'; '.join(others)}. To "
         "finish it, give its command again. To replace it, give `overwrite`. To keep "
@@ -388,7 +373,7 @@ def _other_files(foreign: Sequence[str], found: Found, asked: Asked) -> OutputEr
     if foreign:
         what = f"files that do not belong to a data set, for example {foreign[0]}"
     hint = "" if foreign else ", or give `overwrite` to replace it"
-    folder = "`output`" if "recipe" in asked.stamp else "folder"
+    folder = "`output`" if asked.continues else "folder"
     return OutputError(f"{asked.output} holds {what}. Give another {folder}{hint}.")
 
 
@@ -419,105 +404,6 @@ def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
         raise OutputError(
             f"Another run has begun to use `work_dir` {work}. Give another one."
         )
-
-
-# The stamp of a job
-
-
-def job_stamp(
-    output: str,
-    work: str,
-    recipe: Recipe,
-    inputs: Sequence[Input],
-    skip_recorded: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Returns what must be equal for a run to continue another one, as JSON has it."""
-    stamp: dict[str, Any] = {
-        "recipe": recipe.to_json(),
-        "inputs": [asdict(entry) for entry in inputs],
-        # Which clips need ffmpeg is not known yet.
-        "writer": writer_versions(
-            recipe.encodings.values(),
-            ffmpeg=is_installed(),
-        ),
-        "code": code_of(recipe),
-        "skip_recorded": {
-            folder: bytes_sha256(files.read_bytes(files.join(folder, METADATA)))
-            for folder in skip_recorded
-        },
-    }
-    if work != files.join(output, WORK_FOLDER):
-        # Two outputs may be given the same work folder.
-        stamp["output"] = output
-    as_json: dict[str, Any] = json.loads(json.dumps(stamp))
-    return as_json
-
-
-def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Returns a text for each option of a recipe whose JSON value differs, by name."""
-    return [
-        f"`{name}` was {_value(before)}, here it is {_value(now)}"
-        for name, before, now in _differences(old, new)
-    ]
-
-
-def _differences(
-    old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yields the name, and both values, where two mappings differ."""
-    old, new = old or {}, new or {}
-    for name in sorted({*old, *new}):
-        before: Any = old.get(name)
-        now: Any = new.get(name)
-        if before == now:
-            continue
-        are_dicts = isinstance(before, dict) and isinstance(now, dict)
-        if are_dicts and before.keys() == now.keys():  # only what differs in them
-            others = [key for key in before if before[key] != now[key]]
-            before, now = ({key: each[key] for key in others} for each in (before, now))
-        yield name, before, now
-
-
-def _value(json: Any) -> str:
-    return "not given" if json is None else shown(json, 200)
-
-
-def job_differences(old: Any, new: Mapping[str, Any]) -> list[str]:
-    """Returns a text for each difference of two jobs, see :func:`job_stamp`.
-
-    ``old`` is what a work folder holds: anything, if the machine went down.
-    """
-    if not isinstance(old, Mapping) or not isinstance(old.get("recipe"), Mapping):
-        return []
-    found = option_differences(old["recipe"], new["recipe"])
-    inputs = [_locations(job["inputs"]) for job in (old, new)]
-    if inputs[0] != inputs[1]:
-        found.append(f"`input` was {inputs[0]}, here it is {inputs[1]}")
-    elif old["inputs"] != new["inputs"]:
-        found.append("the columns of the `input` have changed")
-    skipped = [job.get("skip_recorded") or {} for job in (old, new)]
-    found += option_differences(
-        *({"skip_recorded": list(folders)} for folders in skipped)
-    )
-    found += [
-        f"{name} was {before}, here it is {now}"
-        for name, before, now in _differences(old.get("writer"), new.get("writer"))
-    ]
-    found += [
-        f"the code of {name} has changed"
-        for name, _, _ in _differences(old.get("code"), new.get("code"))
-    ]
-    return found + [
-        f"the data set in {folder} has changed"
-        for folder, _, _ in _differences(*skipped)
-        if all(folder in folders for folders in skipped)
-    ]
-
-
-def _locations(inputs: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(
-        each["split"] + "=" * bool(each["split"]) + each["location"] for each in inputs
-    )
 
 
 # What is checked before
@@ -569,15 +455,8 @@ def _check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
 
 
 def _check_can_be_folder(output: str, what: str) -> None:
-    if not files.is_local(output):
-        return
-    if os.path.isfile(output):
+    if files.is_local(output) and os.path.isfile(output):
         raise OutputError(f"{output} is a file; {what} must be a folder.")
-    if os.path.islink(output) and not os.path.exists(output):
-        raise OutputError(
-            f"{output} is a link to {os.readlink(output)}, which does not exist. Make "
-            "that folder, or delete the link."
-        )
 
 
 def check_recorded_recipe(output: str, recipe: Recipe) -> None:
@@ -586,7 +465,9 @@ def check_recorded_recipe(output: str, recipe: Recipe) -> None:
     metadata = Metadata.parse(files.read_bytes(path), path)
     assert metadata.recipe is not None
     asked = as_recorded(recipe, metadata)
-    others = option_differences(metadata.recipe.to_json(), asked.to_json())
+    others = differences(
+        {"recipe": metadata.recipe.to_json()}, {"recipe": asked.to_json()}
+    )
     if others:
         raise OutputError(
             f"{output} holds a data set of which damaged shards were deleted, and it "
@@ -610,10 +491,11 @@ def _placed_rows(entry: Input, work: str) -> Input:
 
 
 @contextmanager
-def _nothing_left(work: str, claim: Claim) -> Iterator[None]:
+def _failing_cleanly(work: str, claim: Claim) -> Iterator[None]:
     """Deletes the files of a run if the block fails before the job has a plan.
 
-    It does so only for errors after which no job can still run on an engine.
+    It does so only for errors after which no job can still run on an engine. Where
+    something was written, the error of a store says that the run can be continued.
     """
     missing = missing_folders(work)
     try:
@@ -622,6 +504,9 @@ def _nothing_left(work: str, claim: Claim) -> Iterator[None]:
         if not _store_fails(error, work) and claim.is_held() and _is_unused(work):
             clear_work(work, claim)
             delete_empty(missing)
+        if isinstance(error, StoreError) and len(error.args) == 2:
+            advice = "Finished shards are kept: give the same command again."
+            raise StoreError(*error.args, advice) from error
         raise
 
 
@@ -636,15 +521,3 @@ def _is_unused(work: str) -> bool:
     return has_run(work) and names <= {
         METADATA, CLAIMS, JOB_FILE, VERDICT_FILE, PLANS, PHASES, ROWS, POISON_CLIPS,
     }  # fmt: skip
-
-
-@contextmanager
-def _advising_to_continue() -> Iterator[None]:
-    """Adds to the error of a store the advice to continue the run."""
-    try:
-        yield
-    except StoreError as error:
-        if len(error.args) > 2:
-            raise
-        advice = "Finished shards are kept: give the same command again to continue."
-        raise StoreError(*error.args, advice) from error

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, REJECTED
 from beam_pipeline.dataset.work_folder import NOTHING_NEW, clear_work
@@ -26,9 +27,7 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.recipe.options import allowed_rejects
-from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.spilled import SortedValues
 from beam_pipeline.text import hidden, parse_json, time_text, typed
 
@@ -196,9 +195,7 @@ def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
     return LostAudio.of(reject.seconds for reject in rejects)
 
 
-def nothing_new(
-    output: str, work: str, claim: Claim, recipe: Recipe
-) -> Metadata | None:
+def nothing_new(job: Job) -> Metadata | None:
     """Ends a run that had nothing to record beside other data sets: no folder is left.
 
     Warns if clips were rejected.
@@ -208,21 +205,18 @@ def nothing_new(
     Metadata or None
         Without splits. None if the run had something to record.
     """
+    work, output = job.work_folder, job.output_folder
     if not files.exists(files.join(work, NOTHING_NEW)):
         return None
     rejects = read_rejects(work, NOTHING_NEW)
     if rejects:
-        first = [f"  {each.path}: {each.reason}" for each in rejects[:10]]
-        more = [f"  ... and {len(rejects) - 10} more"] if len(rejects) > 10 else []
-        warnings.warn(
-            "\n".join(
-                ["Nothing was recorded. These clips were rejected:", *first, *more]
-            ),
-            DataSetWarning,
-            stacklevel=3,  # of `record`
-        )
-    clear_work(work, claim)
+        lines = [f"  {each.path}: {each.reason}" for each in rejects[:NAMED_IN_ERRORS]]
+        if len(rejects) > NAMED_IN_ERRORS:
+            lines.append(f"  ... and {len(rejects) - NAMED_IN_ERRORS} more")
+        text = "Nothing was recorded. These clips were rejected:\n" + "\n".join(lines)
+        warnings.warn(text, DataSetWarning, stacklevel=4)  # of `record`
+    clear_work(work, job.claim)
     if not files.exists(files.join(output, METADATA)):
-        claim.discard(files.join(output, REJECTED))
+        job.claim.discard(files.join(output, REJECTED))
     number = len({each.path for each in rejects})
-    return Metadata(recipe, {}, (), {}, clips=number, rejected=number)
+    return Metadata(job.recipe, {}, (), {}, clips=number, rejected=number)

@@ -18,6 +18,7 @@ from operator import attrgetter
 
 from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset.complete import complete_data_set
+from beam_pipeline.dataset.job import Job, version_differences, writer_versions
 from beam_pipeline.dataset.manifest import (
     ManifestPart,
     manifest_fields,
@@ -57,9 +58,7 @@ from beam_pipeline.dataset.work_folder import (
     keeping_verdict,
     recorded_metadata,
 )
-from beam_pipeline.dataset.writer_versions import version_differences, writer_versions
 from beam_pipeline.errors import IncompleteRun, InputError
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.plan.clips import Reject, reasons_to_leave_out

@@ -15,7 +15,7 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton
 
-from beam_pipeline.pipeline.job import Job
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.pipeline.sink import WriteToTFRecord
 from beam_pipeline.pipeline.stages import (
     FINISHED,

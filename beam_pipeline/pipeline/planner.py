@@ -24,6 +24,7 @@ from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.rejects import check_readable
 from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
@@ -32,7 +33,6 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import Marks
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.poison_clips import PROBE, read_poison_clips
 from beam_pipeline.plan.prober import Prober

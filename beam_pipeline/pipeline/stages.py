@@ -15,6 +15,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import with_input_types, with_output_types
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.work_folder import (
     keeping_verdict,
     receipt_path,
@@ -23,7 +24,6 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finish import finish_job
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import (
     ClipPages,
     make_plan,

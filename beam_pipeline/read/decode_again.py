@@ -42,11 +42,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.job_start import option_differences
+from beam_pipeline.dataset.job import (
+    differences,
+    sources_of_code,
+    version_differences,
+)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, stale_shards
 from beam_pipeline.dataset.side_by_side import as_recorded
-from beam_pipeline.dataset.writer_versions import sources_of_code, version_differences
 from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
@@ -404,7 +407,9 @@ def _recipe_differences(
     recipe: Recipe, metadata: Metadata, max_rejected: str
 ) -> Iterator[str]:
     assert metadata.recipe is not None
-    others = option_differences(metadata.recipe.to_json(), recipe.to_json())
+    others = differences(
+        {"recipe": metadata.recipe.to_json()}, {"recipe": recipe.to_json()}
+    )
     if others:
         yield f"{OTHER_RECIPE}: {'; '.join(others)}"
     for name, before, now in version_differences(metadata.writer, recipe):

@@ -19,7 +19,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.dataset.job import Job
 
 _STEP = "[while running "
 _ENDED = "The runner ended the job with the state {}. {}"

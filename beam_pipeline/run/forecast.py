@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.metadata import view_features
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.clips import Reject, window_frames
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, narrow_events

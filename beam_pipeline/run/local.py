@@ -36,11 +36,11 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.rejects import sort_rejects
 from beam_pipeline.dataset.work_folder import PHASES, Totals, delete_all_drafts
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import (
     ClipPages,
     make_plan,

@@ -34,7 +34,7 @@ from beam_pipeline.recipe.sections import LABEL_SOURCES
 from beam_pipeline.storage.private_folder import temporary_folder
 
 if TYPE_CHECKING:
-    from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.dataset.job import Job
 
 ANSWER_S = 10.0
 # A recipe is tried on one of so many rows.
@@ -274,7 +274,7 @@ def check_transforms(
     RecipeError
         If a transform fails.
     """
-    from beam_pipeline.pipeline.job import Job
+    from beam_pipeline.dataset.job import Job
     from beam_pipeline.run.workers import Workers
 
     check_label_column(recipe, inputs)

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.work_folder import delete_drafts_of
 from beam_pipeline.errors import (
     AudioTFRecordsError,
@@ -41,7 +42,6 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.inputs.sources import locate
 from beam_pipeline.marks import Mark, Marks, WorkerState, new_state
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.plan.poison_clips import (
     Cause,
     PoisonClip,

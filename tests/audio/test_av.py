@@ -24,7 +24,7 @@ from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.formats import find_foreign
 from beam_pipeline.audio.opening import open_decoder
 from beam_pipeline.audio.probe import probe_audio
-from beam_pipeline.dataset.writer_versions import writer_versions
+from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,

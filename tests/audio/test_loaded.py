@@ -20,7 +20,7 @@ from beam_pipeline.api import plan
 from beam_pipeline.audio.clip_reader import ClipReader
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.loaded import Loader
-from beam_pipeline.dataset.writer_versions import code_of
+from beam_pipeline.dataset.job import code_of
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,

@@ -15,14 +15,13 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.job import differences
 from beam_pipeline.dataset.job_start import (
     Asked,
     Case,
     Found,
-    _nothing_left,
+    _failing_cleanly,
     case_of,
-    job_differences,
-    option_differences,
 )
 from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.errors import (
@@ -55,7 +54,8 @@ RUN = Found(["records-00000-of-00002.tfrecord.gz"], stamp={})
 DAMAGED = Found(RUN.held, is_damaged=True)
 OLD = Found(["metadata.json", "schema.pbtxt"], "old")
 SAME = OLD._replace(difference=None)
-MINE, OTHER, ELEMENTS = stamp(win_len=1), stamp(win_len=2), {"recorded_by": "x"}
+MINE, OTHER = stamp(win_len=1), stamp(win_len=2)
+ELEMENTS = {"recorded_by": "x", "continues": False}
 MY_RUN, OTHER_RUN = RUN._replace(stamp=MINE), RUN._replace(stamp=OTHER)
 REPLACING = OLD._replace(stamp=MINE, replaces="old")
 THESIS = Found(["thesis.txt"])
@@ -128,19 +128,19 @@ def expect_case(case: Case | str, found: Found, asked: Asked) -> None:
 
 def test_every_changed_option_is_named() -> None:
     old, new = Recipe(win_len=5, seed=1), Recipe(win_seconds=1.0, allow_truncated=True)
-    assert option_differences(old.to_json(), new.to_json()) == [
+    old, new = ({"recipe": recipe.to_json()} for recipe in (old, new))
+    assert differences(old, new) == [
         "`allow_truncated` was False, here it is True",
         "`seed` was 1, here it is 0",
         "`win_len` was 5, here it is not given",
         "`win_seconds` was not given, here it is 1.0",
     ]
-    assert option_differences(old.to_json(), old.to_json()) == []
 
 
 ENTRY = {"split": "", "location": "/a", "columns": []}
 JOB: dict[str, Any] = {
-    "recipe": {}, "inputs": [ENTRY], "writer": {"numpy": "1"}, "code": {"mine": "a"},
-    "skip_recorded": {"/b": "a"},
+    "recipe": {"features": {"x": "fft()", "y": "fft()"}}, "inputs": [ENTRY],
+    "writer": {"numpy": "1"}, "code": {"mine": "a"}, "skip_recorded": {"/b": "a"},
 }  # fmt: skip
 
 
@@ -149,31 +149,38 @@ JOB: dict[str, Any] = {
     [
         ({}, []),
         (
-            {"inputs": [{"split": "train", "location": "/b"}]},
-            ["`input` was /a, here it is train=/b"],
+            {"recipe": {"features": {"x": "fft()", "y": "mfcc()"}}},
+            ["`features` y was 'fft()', here it is 'mfcc()'"],
+        ),
+        (
+            {"inputs": [{"split": "train", "location": "/b", "columns": []}]},
+            ["`input` was ['/a'], here it is ['train=/b']"],
         ),
         (
             {"inputs": [{**ENTRY, "columns": [["x", "int64"]]}]},
-            ["the columns of the `input` have changed"],
+            ["`input` (columns) was [[]], here it is [[['x', 'int64']]]"],
         ),
-        ({"writer": {"numpy": "2"}}, ["numpy was 1, here it is 2"]),
-        ({"code": {"mine": "b"}}, ["the code of mine has changed"]),
-        ({"skip_recorded": {"/b": "b"}}, ["the data set in /b has changed"]),
+        ({"writer": {"numpy": "2"}}, ["numpy was '1', here it is '2'"]),
+        ({"code": {"mine": "b"}}, ["the code of mine was 'a', here it is 'b'"]),
+        (
+            {"skip_recorded": {"/b": "b"}},
+            ["`skip_recorded` /b was 'a', here it is 'b'"],
+        ),
         (
             {"skip_recorded": {}},
-            ["`skip_recorded` was ['/b'], here it is []"],
+            ["`skip_recorded` /b was 'a', here it is not given"],
         ),
     ],
 )
 def test_every_change_of_a_job_is_named(
     changes: dict[str, Any], words: list[str]
 ) -> None:
-    assert job_differences(JOB, {**JOB, **changes}) == words
+    assert differences(JOB, {**JOB, **changes}) == words
 
 
-@pytest.mark.parametrize("damaged", [None, [], {"recipe": None}, {}])
+@pytest.mark.parametrize("damaged", [{"recipe": None}, {}])
 def test_a_job_that_cannot_be_read_has_no_differences(damaged: Any) -> None:
-    assert job_differences(damaged, JOB) == []
+    assert differences(damaged, JOB) == []
 
 
 # Runs that are refused leave everything as it is
@@ -274,7 +281,7 @@ def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
         record(*places, win_len=500, num_shards=3)
     before = state_of(places[1])
     assert "_work/receipts" in before
-    with pytest.raises(EngineError), _nothing_left(f"{places[1]}/_work", UNCLAIMED):
+    with pytest.raises(EngineError), _failing_cleanly(f"{places[1]}/_work", UNCLAIMED):
         raise EngineError("nobody answers")
     assert state_of(places[1]) == before
     with raises(OutputError, naming=[places[1], "--overwrite", "--output"]):

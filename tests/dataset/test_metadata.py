@@ -14,6 +14,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 import beam_pipeline
 from beam_pipeline import record
+from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.manifest import (
     make_manifest_part,
     manifest_fields,
@@ -29,7 +30,6 @@ from beam_pipeline.dataset.metadata import (
 )
 from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
-from beam_pipeline.dataset.writer_versions import writer_versions
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet

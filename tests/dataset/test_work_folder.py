@@ -244,9 +244,9 @@ def test_the_submitter_sees_the_progress_of_an_engine(tmp_path, monkeypatch):
 @pytest.mark.runs
 def test_the_whole_job_is_one_pipeline_for_an_engine(tmp_path):
     write_corpus(tmp_path / "in")
+    from beam_pipeline.dataset.job import Job
     from beam_pipeline.inputs.sources import resolve_inputs
     from beam_pipeline.pipeline.graph import build_pipeline
-    from beam_pipeline.pipeline.job import Job
     from beam_pipeline.recipe.recipe import Recipe
 
     inputs = tuple(resolve_inputs([str(tmp_path / "in")]))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.manifest import ManifestPart
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import delete_stale
@@ -29,7 +30,6 @@ from beam_pipeline.pipeline.finish import (
     finish_job,
     merge_observed,
 )
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo, ShardLayout

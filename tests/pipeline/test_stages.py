@@ -11,6 +11,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.typehints.decorators import TypeCheckError
 
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import (
     ROWS_PER_BLOCK,
@@ -19,7 +20,6 @@ from beam_pipeline.inputs.listing import (
 )
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
 from beam_pipeline.pipeline.stages import (
     FINISHED,

@@ -24,10 +24,10 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.job import Job as Recording
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.pipeline.graph import build_pipeline
-from beam_pipeline.pipeline.job import Job as Recording
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, tfrecordable

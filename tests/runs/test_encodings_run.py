@@ -13,7 +13,7 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset import writer_versions
+from beam_pipeline.dataset import job
 from beam_pipeline.errors import InputError, OutputError, RecipeError
 from beam_pipeline.examples.images import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
@@ -223,7 +223,7 @@ def test_the_recipe_of_the_data_set_repeats_it(
     assert_names(capsys.readouterr().out, "complete")
     other = [*words, "--output", out, "--encoding", "image=tensor"]
     assert main([*map(str, ["record", *other])]) == 2
-    assert_names(capsys.readouterr().err, "--encoding", "{'image': 'tensor'}", "'png'")
+    assert_names(capsys.readouterr().err, "--encoding", "image", "'tensor'", "'png'")
     assert digests(out) == found
 
 
@@ -295,10 +295,8 @@ def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
     )
     output = str(tmp_path / "out")
     start(output, recipe)
-    real = writer_versions._version
-    monkeypatch.setattr(
-        writer_versions, "_version", lambda n: "1" if n == "pillow" else real(n)
-    )
+    real = job._version
+    monkeypatch.setattr(job, "_version", lambda n: "1" if n == "pillow" else real(n))
     refusal = raises(OutputError, naming=output)
     with refusal if encoding in IMAGES else contextlib.nullcontext():
         start(output, recipe)

@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline import Metadata, record
-from beam_pipeline.dataset.writer_versions import writer_versions
+from beam_pipeline.dataset.job import Job, writer_versions
 from beam_pipeline.errors import (
     InputError,
     OptionError,
@@ -33,7 +33,6 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
-from beam_pipeline.pipeline.job import Job
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline

@@ -1,0 +1,226 @@
+"""What a job is, and what decides its bytes: recipe, inputs, versions and code.
+
+A run writes the *stamp* of its job into the work folder. Only a run with an equal stamp
+continues it, because a data set must not mix two recipes or two versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any
+
+from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
+from beam_pipeline.dataset.metadata import DISTRIBUTION
+from beam_pipeline.dataset.output_folder import METADATA, WORK_FOLDER, new_folder
+from beam_pipeline.dataset.skip_recorded import read_skipped
+from beam_pipeline.dataset.work_folder import PLANS
+from beam_pipeline.errors import shown
+from beam_pipeline.examples.spec import IMAGES
+from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.listing import Listing
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import UNCLAIMED, Claim
+from beam_pipeline.transforms.own_code import MAIN
+from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
+
+# Libraries whose version may change the bytes of a shard.
+_BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
+_DECIDES_IMAGES = "pillow"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to record, how, and where; ``output`` ends in a separator.
+
+    With ``replaces``, a data set in the output stays until the new one is ready. Clips
+    that the data sets in the folders ``skip_recorded`` hold are left out. Without
+    ``allow_unreadable``, the run fails if the machine fails at a clip. With
+    ``repairs``, shards of a data set are made again, see
+    :mod:`beam_pipeline.read.verify`. Files get their names while ``claim`` is held.
+    ``run`` is another name in each run: a plan is for one run, because inputs may have
+    changed since the run before.
+    """
+
+    inputs: tuple[Input, ...]
+    output: str
+    work_folder: str
+    recipe: Recipe
+    max_rejected: str = "0"
+    replaces: bool = False
+    repairs: bool = False
+    skip_recorded: tuple[str, ...] = ()
+    allow_unreadable: bool = False
+    claim: Claim = UNCLAIMED
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def output_folder(self) -> str:
+        """The output without the separator at its end."""
+        return self.output.rstrip("/") or "/"
+
+    def shards_folder(self) -> str:
+        """Where the files of the data set are written; ends in a separator.
+
+        A data set that is replaced is not disturbed, see
+        :mod:`beam_pipeline.dataset.output_folder`.
+        """
+        if not (self.replaces and files.is_local(self.output)):
+            return self.output
+        return files.join(new_folder(self.output), "")
+
+    def plan_folder(self) -> str:
+        """Where all workers of an engine find the plan and its pages."""
+        return files.join(self.work_folder, PLANS, self.run)
+
+    def listing(self) -> Listing:
+        """Returns the listing of the inputs."""
+        recorded = None
+        if self.skip_recorded:
+            recorded = read_skipped(self.skip_recorded, self.recipe)
+        return Listing(self.inputs, self.recipe, recorded)
+
+
+def job_stamp(job: Job) -> dict[str, Any]:
+    """Returns what must be equal for a run to continue another one, as JSON has it."""
+    recipe = job.recipe
+    stamp: dict[str, Any] = {
+        "recipe": recipe.to_json(),
+        "inputs": [asdict(entry) for entry in job.inputs],
+        # Which clips need ffmpeg is not known yet.
+        "writer": writer_versions(recipe.encodings.values(), ffmpeg=is_installed()),
+        "code": code_of(recipe),
+        "skip_recorded": {
+            folder: bytes_sha256(files.read_bytes(files.join(folder, METADATA)))
+            for folder in job.skip_recorded
+        },
+    }
+    if job.work_folder != files.join(job.output_folder, WORK_FOLDER):
+        # Two outputs may be given the same work folder.
+        stamp["output"] = job.output_folder
+    as_json: dict[str, Any] = json.loads(json.dumps(stamp))
+    return as_json
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Returns a text for each fact in which two stamps differ, by name.
+
+    The stamps may be parts of one, such as the recipe. ``old`` may be what a work
+    folder holds after the machine went down: then there are none.
+    """
+    if not isinstance(old.get("recipe"), Mapping):
+        return []
+    before, now = _facts(old), _facts(new)
+    return [
+        f"{name} was {_value(before.get(name))}, here it is {_value(now.get(name))}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _facts(stamp: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a stamp holds, one fact under each of the words of a message."""
+    facts: dict[str, Any] = {}
+    skipped = {"skip_recorded": stamp.get("skip_recorded") or {}}
+    for option, value in (*stamp["recipe"].items(), *skipped.items()):
+        if isinstance(value, dict):
+            facts |= {f"`{option}` {part}": each for part, each in value.items()}
+        else:
+            facts[f"`{option}`"] = value
+    inputs = stamp.get("inputs") or []
+    facts["`input`"] = [
+        each["split"] + "=" * bool(each["split"]) + each["location"] for each in inputs
+    ]
+    facts["`input` (columns)"] = [each.get("columns") for each in inputs]
+    facts |= stamp.get("writer") or {}
+    code = stamp.get("code") or {}
+    return facts | {f"the code of {name}": sha256 for name, sha256 in code.items()}
+
+
+def _value(json: Any) -> str:
+    return "not given" if json is None else shown(json, 200)
+
+
+def writer_versions(
+    encodings: Iterable[str] = (), *, ffmpeg: bool = False
+) -> dict[str, str]:
+    """Returns the versions of this package and of libraries that decide bytes.
+
+    Parameters
+    ----------
+    encodings : iterable of str
+        Encodings of features. Pillow is among the libraries only if one is an image.
+    ffmpeg : bool
+        Whether PyAV and ffmpeg are among them, because they decode a clip.
+    """
+    images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
+    versions = {"name": DISTRIBUTION}
+    for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
+        versions["version" if name == DISTRIBUTION else name] = _version(name)
+    if ffmpeg:
+        versions.update(library_versions())
+    return versions
+
+
+def version_differences(
+    recorded: Mapping[str, str], recipe: Recipe
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yields what a data set was recorded with that is another here, by name.
+
+    Each comes with its version then and its version here; None: it did not take part.
+    """
+    here = writer_versions(
+        recipe.encodings.values(),
+        ffmpeg=LIBRARY in recorded,
+    )
+    for name in sorted({*recorded, *here}):
+        before, now = recorded.get(name), here.get(name)
+        if before != now:
+            yield name, before, now
+
+
+@cache
+def _version(name: str) -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def code_of(recipe: Recipe) -> dict[str, str]:
+    """Returns the SHA-256 of each module that user-defined transforms come from.
+
+    A run continues only if they are equal: a data set must not mix two versions.
+    """
+    code = {}
+    for name, source in sources_of_code(recipe).items():
+        with open(source, "rb") as file:
+            code[name] = hashlib.sha256(file.read()).hexdigest()
+    return code
+
+
+def sources_of_code(recipe: Recipe) -> dict[str, str]:
+    """Returns the file of each module that user-defined transforms come from.
+
+    The recipe itself has the hash of what is defined in a script or a notebook.
+    """
+    sources, values = {}, recipe.to_json()
+    expressions = [(text, TRANSFORM) for text in values["features"].values()]
+    expressions += given_steps(values)
+    for expression, kind in expressions:
+        for step in parse_steps(expression, kind):
+            name = getattr(step, "__module__", None) or type(step).__module__
+            source = getattr(sys.modules.get(name), "__file__", None)
+            if source is None or name.partition(".")[0] in (MAIN, "beam_pipeline"):
+                continue
+            sources[name] = source
+    return sources
