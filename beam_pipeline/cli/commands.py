@@ -14,12 +14,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from beam_pipeline.cli.messages import collected_warnings, complain, say
+import beam_pipeline
+from beam_pipeline.cli.messages import complain, say
 from beam_pipeline.cli.parser import PROGRAM, Command, argument
 from beam_pipeline.dataset.progress import watch_bar, watch_lines
-from beam_pipeline.errors import OptionError, RecipeError, TooManyRejected, spelled
+from beam_pipeline.errors import (
+    OptionError,
+    RecipeError,
+    TooManyRejected,
+    VerificationError,
+    spelled,
+)
 from beam_pipeline.parameters import (
     Bytes,
     Flag,
@@ -43,10 +50,6 @@ from beam_pipeline.recipe.sections import (
     Windows,
 )
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
-
-if TYPE_CHECKING:
-    from beam_pipeline.dataset.metadata import Metadata
-    from beam_pipeline.inputs.sources import Input
 
 # What --help of record and plan shows; --help-all shows every option.
 FIRST_DAY = (
@@ -172,43 +175,35 @@ class Record(Job):
 
     def run(self) -> int:
         from beam_pipeline.api import record, write_template
-        from beam_pipeline.run.engine import quiet_beam
 
         search_here()
+        given: dict[str, Any] = {"recipe": self.recipe, **self.options}
         template = _beam_option(self.beam_args, "--template_location")
         if template is not None:
-            with contextlib.nullcontext() if self.debug else quiet_beam():
+            with _quiet(self.debug):
                 write_template(
-                    self.input,
-                    self.output,
-                    recipe=self.recipe,
-                    beam_args=self.beam_args,
-                    **self.options,
+                    self.input, self.output, beam_args=self.beam_args, **given
                 )
             what = "describes the job; nothing is recorded until it is started"
             say(f"{template}: {what}")
             return 0
         started = time.monotonic()
         already: list[Any] = []
-        with collected_warnings() as warned, contextlib.ExitStack() as stack:
-            if not self.debug:
-                stack.enter_context(quiet_beam())
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_quiet(self.debug))
             bar = functools.partial(watch_bar, stack)
             metadata = record(
                 self.input,
                 self.output,
-                recipe=self.recipe,
                 beam_args=self.beam_args,
                 watch=bar if sys.stderr.isatty() else watch_lines,
                 counted=_print_counters,
                 found=already.append,
-                **self.options,
+                **given,
             )
-        seconds = time.monotonic() - started
-        for warning in warned if not metadata.splits else ():
-            complain(spelled(f"warning: {warning}", self.flags()))
+        took = f"{time.monotonic() - started:.1f} s"
         if not metadata.splits:
-            say(f"{self.output}: nothing new to record, {seconds:.1f} s")
+            say(f"{self.output}: nothing new to record, {took}")
             return 0
         from beam_pipeline.cli.reports import describe_metadata
         from beam_pipeline.dataset.rejects import lost_audio
@@ -219,16 +214,10 @@ class Record(Job):
         say(describe_metadata(metadata, summarise_windows(self.output, metadata), lost))
         if overlaps := describe_overlaps(self.output):
             say(f"{overlaps} (`{PROGRAM} audit` lists them)")
-        for warning in warned:
-            complain(spelled(f"warning: {warning}", self.flags()))
-        if already:
-            say(f"{self.output}: complete before, with the same recipe and inputs")
-        else:
-            say(f"{self.output}: complete, {seconds:.1f} s")
+        before = "complete before, with the same recipe and inputs"
+        say(f"{self.output}: {before if already else f'complete, {took}'}")
         if self.report is not None:
-            from beam_pipeline.reporting.page import report
-
-            page = report(self.output, self.report, input=self.input)
+            page = beam_pipeline.report(self.output, self.report, input=self.input)
             say(f"{page}: shows the data set")
         return 0
 
@@ -271,12 +260,10 @@ class Plan(Job):
         from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
         from beam_pipeline.dataset.side_by_side import given_recipe
         from beam_pipeline.recipe.canonical import split_options
-        from beam_pipeline.run.engine import quiet_beam
 
         search_here()
         recipe, _ = split_options(given_recipe(self.recipe), self.options)
-        quiet = contextlib.nullcontext() if self.debug else quiet_beam()
-        with collected_warnings() as warned, quiet:
+        with _quiet(self.debug):
             planned = plan(
                 self.input, recipe=self.recipe, sample=self.sample or 0, **self.options
             )
@@ -285,8 +272,6 @@ class Plan(Job):
         say(spelled(describe_plan(summary, rejects, recipe), self.flags()))
         if planned.forecast is not None:
             say("\n" + describe_forecast(planned.forecast))
-        for warning in warned:
-            complain(spelled(f"warning: {warning}", self.flags()))
         allowed = str(self.options.get("max_rejected", 0))
         try:
             check_rejects(summary.listing, rejects, allowed)
@@ -364,22 +349,16 @@ class Convert(Command):
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_metadata
-        from beam_pipeline.conversion.convert import convert
-        from beam_pipeline.run.engine import quiet_beam
 
         started = time.monotonic()
-        with contextlib.nullcontext() if self.debug else quiet_beam():
-            metadata = convert(
+        names = ("features", "schema", "dtypes", "classes", "splits", "group_by")
+        with _quiet(self.debug):
+            metadata = beam_pipeline.convert(
                 self.input_dir,
                 self.output_dir,
                 beam_args=self.beam_args,
-                features=self.features,
-                schema=self.schema,
-                dtypes=self.dtypes,
-                classes=self.classes,
-                splits=self.splits,
-                group_by=self.group_by,
                 multiple_of=self.multiple_of or 1,
+                **{name: getattr(self, name) for name in names},
                 **self.options,
             )
         say(describe_metadata(metadata))
@@ -446,70 +425,62 @@ class Show(Command):
     input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
 
     def run(self) -> int:
-        from beam_pipeline.dataset.metadata import Metadata
         from beam_pipeline.dataset.rejects import lost_audio
-        from beam_pipeline.read.drawing import picture_path, plot_examples
         from beam_pipeline.read.show import (
             describe_example,
             example_text,
-            shown_split,
-            some_examples,
-            some_records,
+            plot_examples,
         )
+        from beam_pipeline.read.sounds import some_examples
 
         if self.input is not None and self.save_wav is None:
             raise OptionError("input", "needs `save_wav`")
-        picture = None if self.plot is None else picture_path(self.plot)
-        if self.save_wav is not None:
-            from beam_pipeline.read.show import wav_folder
-
-            wav_folder(self.save_wav)
-        metadata = Metadata.load(self.records)
-        split = shown_split(metadata, self.split)
-        place = f" of {split}" if len(metadata.splits) > 1 else ""
-        shown: Any = self.records, metadata, self.n, split
-        chosen: dict[str, Any] = {"clip": self.clip, "where": self.where}
+        records, numbers = some_examples(
+            self.records, self.n, self.split, clip=self.clip, where=self.where
+        )
+        metadata = records.metadata
+        place = f" of {records.split}" if len(metadata.splits) > 1 else ""
         if self.text:
-            for position, record in some_records(*shown, **chosen):
-                say(f"# example {position}{place}\n{example_text(record, metadata)}")
-            if picture is None and self.save_wav is None:
-                return 0
-        examples = dict(some_examples(*shown, **chosen))
-        for position, example in examples.items() if not self.text else ():
-            say(f"example {position}{place}\n{describe_example(example)}")
-        if metadata.rejected and not self.text:
-            say(f"{metadata.rejected:,} rejected{lost_audio(self.records, metadata)}")
-        if picture is not None:
-            left_out = plot_examples(list(examples.values()), metadata, picture)
-            say(f"drawn: {picture}")
+            stored = records.serialised(range(len(records)))
+            for number, record in zip(numbers, stored, strict=True):
+                say(f"# example {number}{place}\n{example_text(record, metadata)}")
+        else:
+            for number, example in zip(numbers, records, strict=True):
+                lines = describe_example(example, metadata.features)
+                say(f"example {number}{place}\n{lines}")
+            if metadata.rejected:
+                lost = lost_audio(self.records, metadata)
+                say(f"{metadata.rejected:,} rejected{lost}")
+        if self.plot is not None:
+            left_out = plot_examples([*records], metadata, self.plot)
+            say(f"drawn: {self.plot}")
             if left_out:
                 say(f"not drawn: {', '.join(left_out)}")
         if self.save_wav is not None:
-            self._save_sounds(self.save_wav, metadata, split, examples)
+            self._save_sounds(self.save_wav, records, numbers)
         return 0
 
-    def _save_sounds(
-        self,
-        folder: str,
-        metadata: Metadata,
-        split: str,
-        examples: Mapping[int, Mapping[str, Any]],
-    ) -> None:
-        """Saves the sounds of examples."""
+    def _save_sounds(self, folder: str, records: Any, numbers: Sequence[int]) -> None:
+        """Saves the sounds of examples, which have these numbers in their split."""
         from beam_pipeline.dataset.side_by_side import open_data_sets
         from beam_pipeline.inputs.in_memory import resolved
-        from beam_pipeline.read.show import Sounds, save_wav
+        from beam_pipeline.read.sounds import Sounds, save_wav, sound_name
 
+        recipe, split = records.metadata.recipe, records.split
+        examples = {
+            (split, number): example
+            for number, example in zip(numbers, records, strict=True)
+        }
         with contextlib.ExitStack() as stack:
-            inputs: Sequence[Input] = ()
-            if self.input is not None and metadata.recipe is not None:
+            inputs: Sequence[Any] = ()
+            if self.input is not None and recipe is not None:
                 search_here()
-                inputs = stack.enter_context(resolved(self.input, metadata.recipe))
-            of_split = {(split, number): each for number, each in examples.items()}
-            sounds = Sounds(open_data_sets(self.records), of_split, inputs)
-            for number in examples:
-                sound = sounds.of(split, number)
-                say(f"saved: {save_wav(sound, folder)}")
+                inputs = stack.enter_context(resolved(self.input, recipe))
+            sounds = Sounds(open_data_sets(self.records), examples, inputs)
+            for (_, number), example in examples.items():
+                name = f"{sound_name(split, number, example)}.wav"
+                save_wav(sounds.of(split, number), os.path.join(folder, name))
+                say(f"saved: {os.path.join(folder, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -556,18 +527,16 @@ class ListWindows(Command):
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_windows, table_as_csv
-        from beam_pipeline.dataset.metadata import Metadata
         from beam_pipeline.read.conditions import rows_where
-        from beam_pipeline.read.table import window_table
         from beam_pipeline.read.window_summary import summarise_windows
 
         if not self.csv and (self.split or self.where or self.sources):
             raise OptionError("--split, --where and --sources", "need `csv`")
         if not self.csv:
-            metadata = Metadata.load(self.records)
+            metadata = beam_pipeline.Metadata.load(self.records)
             say(describe_windows(metadata, summarise_windows(self.records, metadata)))
             return 0
-        table = window_table(self.records, self.split, self.sources)
+        table = beam_pipeline.window_table(self.records, self.split, self.sources)
         if self.where is not None:
             table = table.filter(rows_where(table, self.where))
         for lines in table_as_csv(table):
@@ -619,15 +588,13 @@ class Verify(Command):
     def run(self) -> int:
         from beam_pipeline.cli.reports import counted
         from beam_pipeline.dataset.side_by_side import open_data_sets
-        from beam_pipeline.errors import VerificationError
-        from beam_pipeline.read.verify import verify
 
         if self.repair:
             return self._repair()
         if self.input is not None:
             search_here()
-        problems = verify(
-            _one_or_several(self.records),
+        problems = beam_pipeline.verify(
+            self.records,
             deep=self.deep,
             input=self.input,
             sample=self.sample,
@@ -635,9 +602,9 @@ class Verify(Command):
         )
         if problems:
             raise VerificationError(problems)
-        metadata = open_data_sets(self.records).metadata
-        shards = counted(sum(len(s.shards) for s in metadata.splits.values()), "shard")
-        examples = counted(sum(s.examples for s in metadata.splits.values()), "example")
+        splits = open_data_sets(self.records).metadata.splits.values()
+        shards = counted(sum(len(split.shards) for split in splits), "shard")
+        examples = counted(sum(split.examples for split in splits), "example")
         deep = ", example by example" if self.deep else ""
         say(
             f"{' '.join(self.records)}: {examples} in {shards} match the metadata{deep}"
@@ -646,33 +613,20 @@ class Verify(Command):
 
     def _repair(self) -> int:
         """Deletes damaged shards, and says what makes them again."""
-        from beam_pipeline.read.verify import repair
-
         if self.deep or self.input is not None:
             raise OptionError("repair", "takes no `deep` and no `input`")
-        folder = _only(self.records, "repair")
-        damaged = repair(folder)
-        for name in damaged:
-            say(f"deleted: {name}")
-        if not damaged:
-            say(f"{folder}: nothing to repair")
-            return 0
-        say(
-            f"{folder} is not complete now. Give the command of `{PROGRAM} record` "
-            "again that recorded it: it keeps the whole shards and makes the others."
-        )
+        for folder in self.records:
+            damaged = beam_pipeline.repair(folder)
+            for name in damaged:
+                say(f"deleted: {name}")
+            say(
+                f"{folder} is not complete now. Give the command of `{PROGRAM} record` "
+                "again that recorded it: it keeps the whole shards and makes the "
+                "others."
+                if damaged
+                else f"{folder}: nothing to repair"
+            )
         return 0
-
-
-def _one_or_several(records: Sequence[str]) -> str | Sequence[str]:
-    return records[0] if len(records) == 1 else records
-
-
-def _only(records: Sequence[str], option: str) -> str:
-    """Returns the only folder; an option does not work for several."""
-    if len(records) > 1:
-        raise OptionError(option, "works for one data set at a time", list(records))
-    return records[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -698,10 +652,9 @@ class Index(Command):
 
     def run(self) -> int:
         from beam_pipeline.dataset.member_index import index_data_set
-        from beam_pipeline.dataset.metadata import Metadata
 
         members = index_data_set(self.records)
-        splits = Metadata.load(self.records).splits.values()
+        splits = beam_pipeline.Metadata.load(self.records).splits.values()
         examples = sum(split.examples for split in splits)
         say(f"{self.records}: indexed {examples:,} examples in {members:,} members")
         return 0
@@ -749,10 +702,7 @@ class Audit(Command):
     drop_doubles: bool = option(False, Flag())
 
     def run(self) -> int:
-        from beam_pipeline.errors import VerificationError
-        from beam_pipeline.read.audit import audit
-
-        found = audit(_one_or_several(self.records), self.group_by)
+        found = beam_pipeline.audit(self.records, self.group_by)
         if self.json:
             say(str(found), file=sys.stderr)
             for finding in found:
@@ -760,27 +710,21 @@ class Audit(Command):
         else:
             say(found.describe())
         if self.write_manifest is not None:
-            self._write_clean_manifest(self.write_manifest)
+            if self.input is None:
+                what = "needs `input`: what the data set was recorded from"
+                raise OptionError("write_manifest", what)
+            written = beam_pipeline.write_clean_manifest(
+                self.records,
+                self.write_manifest,
+                self.input,
+                group_by=self.group_by,
+                drop_doubles=self.drop_doubles,
+            )
+            say(f"{self.write_manifest}: {written}", file=sys.stderr)
         elif self.input is not None or self.drop_doubles:
             name = "input" if self.input is not None else "drop_doubles"
             raise OptionError(name, "needs `write_manifest`")
         return VerificationError.exit_status if found.leaks else 0
-
-    def _write_clean_manifest(self, path: str) -> None:
-        from beam_pipeline.read.clean_manifest import write_clean_manifest
-
-        if self.input is None:
-            raise OptionError(
-                "write_manifest", "needs `input`: what the data set was recorded from"
-            )
-        written = write_clean_manifest(
-            _only(self.records, "write_manifest"),
-            path,
-            self.input,
-            group_by=self.group_by,
-            drop_doubles=self.drop_doubles,
-        )
-        say(f"{path}: {written}", file=sys.stderr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -799,7 +743,7 @@ class Report(Command):
     clips
         How many examples can be heard; five times as many are measured.
     bytes
-        About how large the file may become. Default: 5MB.
+        About how large the file may become.
     seed
         Chooses the examples.
     examples
@@ -820,21 +764,19 @@ class Report(Command):
     records: list[str] = argument(several=True)
     output: str | None = option(None, Text(), "FILE")
     clips: int = option(DEFAULT_CLIPS, WholeNumber(0), "N")
-    bytes: int = option(None, Bytes(0), "BYTES")
+    bytes: int = option(DEFAULT_BYTES, Bytes(0), "BYTES")
     seed: int = option(0, WholeNumber(None), "N")
     examples: list[str] = option((), ValueType(), "SPLIT:N,N", repeats=True)
     input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
 
     def run(self) -> int:
-        from beam_pipeline.reporting.page import report
-
         if self.input is not None:
             search_here()
-        path = report(
+        path = beam_pipeline.report(
             self.records,
             self.output,
             clips=self.clips,
-            bytes=DEFAULT_BYTES if self.bytes is None else self.bytes,
+            bytes=self.bytes,
             seed=self.seed,
             examples=parse_examples(self.examples),
             input=self.input,
@@ -965,6 +907,13 @@ def _beam_option(beam_args: Sequence[str], name: str) -> str | None:
         if key == name:
             return value if equals else following
     return None
+
+
+def _quiet(debug: bool) -> contextlib.AbstractContextManager[None]:
+    """Silences Beam's log, unless a person looks for an error."""
+    from beam_pipeline.run.engine import quiet_beam
+
+    return contextlib.nullcontext() if debug else quiet_beam()
 
 
 def _print_counters(counts: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from beam_pipeline.cli.commands import COMMANDS, Convert
-from beam_pipeline.cli.messages import complain
+from beam_pipeline.cli.messages import complain, warnings_at_the_end
 from beam_pipeline.cli.parser import PROGRAM, Command, parse_command
 from beam_pipeline.errors import AudioTFRecordsError
 
@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Command | None = None
     try:
         command = parse_command(COMMANDS, sys.argv[1:] if argv is None else argv)
-        return command.run()
+        with warnings_at_the_end(command.flags()):
+            return command.run()
     except AudioTFRecordsError as error:
         if command is not None and command.debug:
             raise

@@ -6,11 +6,11 @@ import contextlib
 import re
 import sys
 import warnings
-from collections.abc import Iterator
-from typing import Any, TextIO
+from collections.abc import Iterator, Mapping
+from typing import TextIO
 
 from beam_pipeline.cli.parser import PROGRAM
-from beam_pipeline.errors import DataSetWarning
+from beam_pipeline.errors import DataSetWarning, spelled
 from beam_pipeline.text import hidden
 
 # Control characters but tab and newline; what separates lines, or reverses the
@@ -41,18 +41,12 @@ def complain(message: str) -> None:
 
 
 @contextlib.contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Collects the warnings about a data set, to print them after its description."""
-    collected: list[str] = []
-    with warnings.catch_warnings():
+def warnings_at_the_end(flags: Mapping[str, str]) -> Iterator[None]:
+    """Prints the warnings of a block after it, with options spelled as these flags."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataSetWarning)
-        show = warnings.showwarning
-
-        def collect(message: Any, category: type[Warning], *args: Any) -> None:
-            if issubclass(category, DataSetWarning):
-                collected.append(str(message))
-            else:
-                show(message, category, *args)
-
-        warnings.showwarning = collect  # type: ignore[assignment]
-        yield collected
+        try:
+            yield
+        finally:
+            for warning in caught:
+                complain(spelled(f"warning: {warning.message}", flags))

@@ -13,17 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NoReturn
 
-from beam_pipeline.errors import (
-    OptionError,
-    RecipeError,
-    did_you_mean,
-    spelled,
-)
-from beam_pipeline.parameters import (
-    Declared,
-    Flag,
-    attribute_texts,
-)
+from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, spelled
+from beam_pipeline.parameters import Declared, Flag, attribute_texts
 from beam_pipeline.recipe.fields import ByFeature, Option, option, options_of
 
 PROGRAM = "audio-tfrecords"
@@ -71,16 +62,32 @@ class Command(Declared):
         return cls.__name__.lower()
 
     @classmethod
-    def known(cls) -> dict[str, Option]:
-        """Maps the names of all options to them: its own, then those it shares."""
-        shared = (each for _, _, options in cls.groups for each in options)
+    def sections(cls) -> list[tuple[str, str, Sequence[Option]]]:
+        """Returns its own options, then those it shares, as ``groups`` has them."""
         declared: type = cls
-        return {each.name: each for each in (*options_of(declared), *shared)}
+        return [("options", "", options_of(declared)), *cls.groups]
+
+    @classmethod
+    def known(cls) -> dict[str, Option]:
+        """Maps the names of all options to them."""
+        return {o.name: o for _, _, options in cls.sections() for o in options}
 
     @classmethod
     def flags(cls) -> dict[str, str]:
         """Maps the name of each option, as Python has it, to its flag."""
         return {name: each.flag for name, each in cls.known().items()}
+
+    @classmethod
+    def explained(cls, option: Option) -> str:
+        """Returns what an option does, with its choices and its default."""
+        text = option.help
+        choices = getattr(option.values, "choices_of_texts", ())
+        if choices:
+            text += f" One of: {', '.join(choices)}."
+        is_flag = isinstance(option.values, Flag)
+        if option.default not in (None, "") and not (is_flag or option.repeats):
+            text += f" Default: {option.default}."
+        return spelled(text, cls.flags())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,46 +146,28 @@ def _add(
         allow_abbrev=False,
     )
     first_day = () if everything else command.first_day
-
-    def add(group: Any, option: Option) -> None:
-        is_shown = option.help and (not first_day or option.name in first_day)
-        help = spelled(_explained(option), flags).replace("%", "%%")
-        group.add_argument(
-            option.flag,
-            dest=option.name,
-            default=argparse.SUPPRESS,
-            required=option.required,
-            help=help if is_shown else argparse.SUPPRESS,
-            **_taken(option),
-        )
-
     more = "show every option, and exit" if command.first_day else argparse.SUPPRESS
     parser.add_argument("--help-all", action="help", help=more)
     for each in fields(command):
         if takes := each.metadata.get("argument"):
             parser.add_argument(each.name, help=texts[each.name], **takes)
-    declared: type = command
-    for own in options_of(declared):
-        add(parser, own)
-    for title, about, options in command.groups:
-        group = parser.add_argument_group(
-            title, None if first_day else spelled(about, flags)
-        )
-        for shared in options:
-            add(group, shared)
+    for title, about, options in command.sections():
+        group: Any = parser
+        if title != "options":
+            about = "" if first_day else spelled(about, flags)
+            group = parser.add_argument_group(title, about)
+        for one in options:
+            is_shown = one.help and (not first_day or one.name in first_day)
+            help = command.explained(one).replace("%", "%%")
+            group.add_argument(
+                one.flag,
+                dest=one.name,
+                default=argparse.SUPPRESS,
+                help=help if is_shown else argparse.SUPPRESS,
+                **_taken(one),
+            )
     parser.set_defaults(command_class=command)
     return parser
-
-
-def _explained(option: Option) -> str:
-    """Returns what an option does, with its choices and its default."""
-    text = option.help
-    if isinstance(option.values, ByFeature) and option.values.choices_of_texts:
-        text += f" One of: {', '.join(option.values.choices_of_texts)}."
-    is_flag = isinstance(option.values, Flag)
-    if option.default not in (None, "") and not (is_flag or option.repeats):
-        text += f" Default: {option.default}."
-    return text
 
 
 def _taken(option: Option) -> dict[str, Any]:
@@ -220,33 +209,28 @@ def parse_command(
     ours, beam_args = arguments[:at], arguments[at + 1 :]
     parser, parsers = make_parser(commands, everything="--help-all" in ours)
     name = ours[0] if ours else ""
-    by_name = {command.name(): command for command in commands}
-    if name in by_name:
-        # A misspelt flag explains why a required one is missing, so it comes first.
-        known = {*by_name[name].flags().values(), "--help", "--help-all"}
-        for word in ours[1:]:
-            letters = word.partition("=")[0].removeprefix("--").replace("-", "")
-            is_flag = word.startswith("--") and letters.isalpha() and letters.islower()
-            if is_flag and word.partition("=")[0] not in known:
-                parsers[name].error(_explain_unknown(word, known))
-    elif close := did_you_mean(name, by_name):
+    if name not in parsers and (close := did_you_mean(name, parsers)):
         parser.error(f"no command {name}; did you mean {close}?")
     args, unknown = parser.parse_known_args(ours)
     values = vars(args)
-    command = values.pop("command_class")
-    if unknown:
-        flags = command.flags().values()
-        parsers[values["command"]].error(_explain_unknown(unknown[0], flags))
+    command: type[Command] = values.pop("command_class")
+    known = command.known()
+    if unknown:  # which may explain why a required one is missing
+        parsers[name].error(_explain_unknown(unknown[0], command.flags().values()))
+    missing = [o.flag for o in known.values() if o.required and o.name not in values]
+    if missing:
+        parsers[name].error(f"{' and '.join(missing)} must be given")
     if beam_args and not command.takes_beam_args:
-        raise OptionError(
-            command.name(), "takes no options of Beam", " ".join(beam_args)
-        )
+        raise OptionError(name, "takes no options of Beam", " ".join(beam_args))
     own = {each.name for each in fields(command)}
-    held = {name: values.pop(name) for name in [*values] if name in own}
-    options = {name: value for name, value in values.items() if name in command.known()}
-    for name, value in options.items():
-        if isinstance(command.known()[name].values, ByFeature):
-            options[name] = by_feature(command.known()[name], value)
+    held = {name: value for name, value in values.items() if name in own}
+    options = {
+        name: by_feature(known[name], value)
+        if isinstance(known[name].values, ByFeature)
+        else value
+        for name, value in values.items()
+        if name in known and name not in own
+    }
     made: Command = command(options=options, beam_args=beam_args, **held)
     return made
 
@@ -256,11 +240,8 @@ def _explain_unknown(argument: str, known: Any) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word}"
     close = did_you_mean(word, known, cutoff=0.75)
-    if close:
-        return f"no option {word}; did you mean {close}?"
-    if word.startswith("--"):
-        return f"no option {word}; options of Beam follow a lone --"
-    return f"no option {word}"
+    hint = f"did you mean {close}?" if close else "options of Beam follow a lone --"
+    return f"no option {word}; {hint}"
 
 
 def by_feature(option: Option, texts: Sequence[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.dataset.side_by_side import Folders
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.columns import (
     FILE_SHA256,
@@ -72,7 +73,7 @@ class Written(NamedTuple):
 
 
 def write_clean_manifest(
-    records: str | os.PathLike[str],
+    records: Folders,
     manifest: str | os.PathLike[str],
     input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
@@ -88,8 +89,8 @@ def write_clean_manifest(
 
     Parameters
     ----------
-    records : path
-        A finished data set.
+    records : path or sequence of paths
+        A finished data set, or several that belong together.
     manifest : path
         A new file: ``.csv`` or ``.parquet``. Paths of files below its folder are
         relative to it, all others are absolute.
@@ -114,7 +115,7 @@ def write_clean_manifest(
         raise OptionError("write_manifest", "must end in .csv or .parquet", text)
     if files.exists(target):
         raise OptionError("write_manifest", "must be a new file, but exists", text)
-    data, table = read_clips(os.fspath(records), group_by, every_column=True)
+    data, table = read_clips(records, group_by, every_column=True)
     numbers, _ = shared_numbers(table, has_groups=group_by is not None)
     if drop_doubles and AUDIO not in numbers:
         raise OptionError(

@@ -108,8 +108,9 @@ class DecodeAgain:
         Its tables.
     inputs : sequence of Input
         Those that it was recorded from, in their order.
-    rows : iterable of int
-        The rows of all windows that may be asked for. The inputs are listed once.
+    clips : iterable of int
+        The rows of the manifest of all clips whose windows may be asked for. The inputs
+        are listed once.
     """
 
     def __init__(
@@ -117,11 +118,11 @@ class DecodeAgain:
         metadata: Metadata,
         recorded: RecordedWindows,
         inputs: Sequence[Input],
-        rows: Iterable[int],
+        clips: Iterable[int],
     ):
         assert metadata.recipe is not None
         self._recipe = recipe = metadata.recipe.replace(fingerprint=False)
-        self._metadata, self._recorded, self._inputs = metadata, recorded, inputs
+        self._metadata, self.recorded, self._inputs = metadata, recorded, inputs
         hashes = {"sha256": FILE_SHA256} if recipe.hash_files else {}
         self._columns = _OF_CLIPS | hashes
         self._prober = Prober(inputs, recipe)
@@ -135,7 +136,7 @@ class DecodeAgain:
         self._encoder = ExampleEncoder(self._format.features.specs.values())
         self._targets = {label: k for k, label in enumerate(self._format.classes)}
         self._last: tuple[int, Clip] | None = None
-        wanted = {self._file_of(int(recorded.clip[row])) for row in rows}
+        wanted = set(map(self._file_of, clips))
         self._listed: dict[tuple[int, str], list[SourceRow]] = {}
         for found in list_sources(inputs, recipe):
             if found is not None and (found.source, found.filepath) in wanted:
@@ -144,7 +145,7 @@ class DecodeAgain:
 
     def _file_of(self, clip: int) -> tuple[int, str]:
         """Returns the input and the path of a row of the manifest."""
-        manifest = self._recorded.manifest
+        manifest = self.recorded.manifest
         return int(manifest["input"][clip]), manifest["path"][clip]
 
     def example(self, row: int) -> bytes:
@@ -182,7 +183,7 @@ class DecodeAgain:
 
     def _clip(self, row: int) -> Clip:
         """Returns the clip of a window, which must be that of the manifest."""
-        recorded, manifest = self._recorded, self._recorded.manifest
+        recorded, manifest = self.recorded, self.recorded.manifest
         place = int(recorded.clip[row])
         if self._last is not None and self._last[0] == place:
             return self._last[1]  # to probe it may mean to decode it
@@ -214,7 +215,7 @@ class DecodeAgain:
         Its number may be another one there: if other data sets hold some of the files,
         the data set has counted only what is new.
         """
-        manifest = self._recorded.manifest
+        manifest = self.recorded.manifest
         rate, frames = (int(manifest[n][clip]) for n in ("sample_rate_hz", "frames"))
         parts = [
             found
@@ -229,7 +230,7 @@ class DecodeAgain:
 
     def _block(self, clip: Clip, row: int) -> WindowBlock:
         """Returns some windows, the last of them the one of a row."""
-        recorded = self._recorded
+        recorded = self.recorded
         place = int(recorded.places[row])
         of_clip = int(recorded.first_places[recorded.clip[row]])
         first = number = place - of_clip
@@ -254,7 +255,7 @@ class DecodeAgain:
     @cached_property
     def _layouts(self) -> dict[str, ShardLayout]:
         """How the examples of each split lie in its shards."""
-        recorded, recipe = self._recorded, self._recipe
+        recorded, recipe = self.recorded, self._recipe
         example_format = self._format
         if recipe.examples_are_mixed:
             rows = range(len(recorded.manifest["path"]))
@@ -317,7 +318,7 @@ def sample_problems(
     rows = np.sort(np.random.default_rng(seed).permutation(wanted)[:count]).tolist()
     if not rows:
         return
-    again = DecodeAgain(metadata, recorded, inputs, rows)
+    again = DecodeAgain(metadata, recorded, inputs, recorded.clip[rows].tolist())
     manifest = recorded.manifest
     try:
         splits = dict.fromkeys(manifest["split"][recorded.clip[row]] for row in rows)
@@ -390,22 +391,22 @@ def difference_to_recorded(
     """
     try:
         metadata = Metadata.load(output)
+        if metadata.recipe is None:
+            return "it was not recorded from audio files"
+        recipe = as_recorded(recipe, metadata)
+        differences = chain(
+            _differences_beside_inputs(output, recipe, max_rejected, metadata),
+            _differences_of_inputs(output, inputs, recipe, metadata, listing),
+        )
+        return next(differences, None)
     except InputError as error:
         return str(error).rstrip(".")
-    if metadata.recipe is None:
-        return "it was not recorded from audio files"
-    recipe = as_recorded(recipe, metadata)
-    differences = chain(
-        _recipe_differences(recipe, metadata, max_rejected),
-        _file_differences(output, metadata),
-        _input_differences(output, inputs, recipe, metadata, listing),
-    )
-    return next(differences, None)
 
 
-def _recipe_differences(
-    recipe: Recipe, metadata: Metadata, max_rejected: str
+def _differences_beside_inputs(
+    output: str, recipe: Recipe, max_rejected: str, metadata: Metadata
 ) -> Iterator[str]:
+    """Yields how the recipe, libraries, rejects and files differ."""
     assert metadata.recipe is not None
     others = differences(
         {"recipe": metadata.recipe.to_json()}, {"recipe": recipe.to_json()}
@@ -419,9 +420,6 @@ def _recipe_differences(
             f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
             f"`max_rejected` is {max_rejected}"
         )
-
-
-def _file_differences(output: str, metadata: Metadata) -> Iterator[str]:
     sizes = {name: entry.bytes for name, entry in metadata.files.items()}
     sizes.update((entry.file, entry.bytes) for entry in metadata.shards())
     for name, size in sizes.items():
@@ -431,21 +429,27 @@ def _file_differences(output: str, metadata: Metadata) -> Iterator[str]:
         yield f"{name} in its folder is not one of its shards"
 
 
-def _input_differences(
+def _differences_of_inputs(
     output: str,
     inputs: Sequence[Input],
     recipe: Recipe,
     metadata: Metadata,
     listing: Listing,
 ) -> Iterator[str]:
+    """Yields how the listing, the times of files and some examples differ."""
     recorded_ns = files.modified_ns(files.join(output, METADATA))
+    newer = [
+        path
+        for path in sources_of_code(recipe).values()
+        if _change_since(path, recorded_ns) == _WRITTEN
+    ]
     moved: set[int] = set()
-    newer: list[str] = []
     for row in chain.from_iterable(listing.blocks()):
-        for path in _files_of(row, inputs, recipe) if row.recorded is None else ():
-            if _was_written(path, recorded_ns):
-                newer = newer or [path]
-            elif _was_moved(path, recorded_ns):
+        for path in _files_of(row, inputs, recipe):
+            change = _change_since(path, recorded_ns)
+            if change == _WRITTEN:
+                newer.append(path)
+            elif change == _MOVED:
                 moved.add(row.row)
     summary = listing.summary()
     for what, old, new in (
@@ -456,16 +460,10 @@ def _input_differences(
             yield f"{OTHER_INPUTS} ({old} {what} were listed; here are {new})"
     if metadata.listing_sha256 != summary.sha256:
         yield f"{OTHER_INPUTS} (their names, classes or columns differ)"
-    code = sources_of_code(recipe).values()
-    newer += [path for path in code if _was_written(path, recorded_ns)]
     for path in newer:
         yield NEWER_FILE.format(path)
     # Makes a few examples again; of the clips that were moved, if there are any.
-    try:
-        recorded = read_recorded(output, metadata)
-    except InputError as error:
-        yield str(error).rstrip(".")
-        return
+    recorded = read_recorded(output, metadata)
     among = np.isin(recorded.manifest["index"], list(moved))[recorded.clip]
     some = among if among.any() else None
     for problem in sample_problems(
@@ -475,25 +473,24 @@ def _input_differences(
 
 
 def _files_of(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Iterator[str]:
-    """Yields the files that a clip was made from."""
-    if row.source < len(inputs):
+    """Yields the files that a clip is made from, if it is to be recorded."""
+    if row.recorded is None and row.source < len(inputs):
         yield locate(inputs, row.source, row.filepath)
         if recipe.events is not None:
-            root = inputs[row.source].root
-            yield events_file(row.filepath, root, recipe)
+            yield events_file(row.filepath, inputs[row.source].root, recipe)
 
 
-def _was_written(path: str, recorded_ns: int) -> bool:
-    """Whether a file was written after the data set, and not in the future."""
+_WRITTEN, _MOVED = "written", "moved"
+
+
+def _change_since(path: str, recorded_ns: int) -> str:
+    """Returns what happened to a file after the data set was recorded.
+
+    It was written, but not in the future; or it is gone, or came to its path; else "".
+    """
     try:
-        return recorded_ns < files.modified_ns(path) <= time.time_ns()
+        if recorded_ns < files.modified_ns(path) <= time.time_ns():
+            return _WRITTEN
+        return _MOVED if files.changed_ns(path) > recorded_ns else ""
     except FileNotFoundError:
-        return False
-
-
-def _was_moved(path: str, recorded_ns: int) -> bool:
-    """Whether a file is gone, or came to its path after the data set was recorded."""
-    try:
-        return files.changed_ns(path) > recorded_ns
-    except FileNotFoundError:
-        return True
+        return _MOVED

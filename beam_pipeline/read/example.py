@@ -86,7 +86,7 @@ class Example(dict[str, Any]):
         return made
 
     def _repr_html_(self) -> str:
-        from beam_pipeline.read.example_view import view_example
+        from beam_pipeline.read.show import view_example
 
         metadata: Metadata | None = getattr(self, "_metadata", None)
         if metadata is None:

@@ -1,336 +1,55 @@
-"""Some examples of a data set: as text, and to listen to.
+"""Examples for people: as lines of text, as a picture, and as HTML for notebooks.
 
 ::
 
-    examples with a signal        its samples, as they are stored
-    examples of spectra alone     the window, decoded again from the inputs
+    example --describe_example--> lines of text
+            --signals_of--------> which features are samples, and their rates
+            --draw_examples-----> a figure of matplotlib
+            --view_example------> HTML for a notebook: players, the figure, a table
+
+The figure is the same in a picture and in a notebook. HTML has everything inline,
+without scripts or style sheets, so that a saved notebook shows it.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.side_by_side import DataSets
-from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
-from beam_pipeline.inputs.sources import Input
-from beam_pipeline.read.choices import choose_splits
-from beam_pipeline.read.decode_again import DecodeAgain
-from beam_pipeline.read.example_view import describe_value, signals_of
-from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
-from beam_pipeline.read.records import Records, open_records
-from beam_pipeline.storage import files
-
-# How a WAV file stores samples of a type, unchanged.
-_SUBTYPES = {
-    "float32": "FLOAT", "float64": "DOUBLE", "int16": "PCM_16", "int32": "PCM_32",
-}  # fmt: skip
-_LONGEST_NAME = 80
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.structure import component_names
+from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import CLIP_FEATURES
+from beam_pipeline.text import html_table
 
 Array = npt.NDArray[Any]
+# Descriptions of the axes of an array, as far as they are known.
+Axes = Sequence[Mapping[str, Any]]
+# A title, and what draws a feature into axes of matplotlib.
+Panel = tuple[str, Callable[[Any], None]]
 
+SHORT_SIGNAL = 64  # shorter arrays are values
+_MOST_CHANNELS, _MOST_HZ = 8, 10_000_000
 
-class Sound(NamedTuple):
-    """The samples of an example.
+PLOTS_ACROSS, LAYERS_SHOWN = 3, 8
+TITLE_LENGTH = 24  # longest class or file name above a panel
 
-    Attributes
-    ----------
-    name : str
-        For a file, without a suffix: split, number, clip and second.
-    samples : numpy.ndarray, shape (frames,) or (channels, frames)
-        Of a type that WAV files store.
-    rate : int
-        In hertz.
-    """
-
-    name: str
-    samples: Array
-    rate: int
-
-
-class Sounds:
-    """The sounds of examples of data sets.
-
-    The sound is the feature ``signal``, or else the first feature that is one, with the
-    samples that are stored. If there is none, the window is decoded again from the
-    inputs, with the augmentation of a copy: it is what the transforms got.
-
-    Parameters
-    ----------
-    data : DataSets
-    examples : mapping
-        All examples whose sounds may be asked for, by their split, or splits, and their
-        number in it. The tables and the inputs are read once for all of them.
-    inputs : sequence of Input
-        What the data sets were recorded from; only examples without a signal need them.
-    """
-
-    def __init__(
-        self,
-        data: DataSets,
-        examples: Mapping[tuple[str, int], Mapping[str, Any]],
-        inputs: Sequence[Input] = (),
-    ):
-        self._data, self._examples, self._inputs = data, examples, inputs
-        self._decoders: dict[int, tuple[DecodeAgain, RecordedWindows]] = {}
-
-    def of(self, split: str, number: int) -> Sound:
-        """Returns the sound of an example.
-
-        Raises
-        ------
-        OptionError
-            If it has no signal, and there are no inputs.
-        InputError
-            If its window cannot be decoded again.
-        """
-        example = self._examples[split, number]
-        found = stored_signal(example, self._data.metadata)
-        samples, rate = found or self._decoded(split, number, example)
-        return Sound(_name(split, number, example), samples, rate)
-
-    def _decoded(
-        self, split: str, number: int, example: Mapping[str, Any]
-    ) -> tuple[Array, int]:
-        """Decodes the window of an example again; returns its samples and rate."""
-        again, recorded = self._decoder(self._data_set_of(split, number))
-        row = _row_of(example, recorded)
-        if row is None:
-            raise InputError(
-                f"The table of windows has no window of {example['filepath']} at frame "
-                f"{example['win_start_idx']}. To compare the data set with its tables, "
-                "run `audio-tfrecords verify --deep`."
-            )
-        try:
-            return again.window(row)
-        except (ValueError, RecipeError) as error:
-            path = example["filepath"]
-            raise InputError(f"{path}: example {number}: {error}") from error
-
-    def _data_set_of(self, split: str, number: int) -> int:
-        """Returns which of the data sets holds an example."""
-        held = [
-            each.splits[split].examples if split in each.splits else 0
-            for each in self._data.each[:-1]
-        ]
-        return int(np.searchsorted(np.cumsum(held), number, "right"))
-
-    def _decoder(self, place: int) -> tuple[DecodeAgain, RecordedWindows]:
-        """Returns what decodes windows of one of the data sets, and its tables."""
-        if place in self._decoders:
-            return self._decoders[place]
-        folder, metadata = self._data.folders[place], self._data.each[place]
-        if metadata.recipe is None:
-            raise InputError(
-                f"{folder} has no feature of samples, and was not recorded from audio "
-                "files, so there is nothing to listen to."
-            )
-        if not self._inputs:
-            raise OptionError(
-                "input",
-                "is needed, because the examples have no feature of samples: name what "
-                "the data set was recorded from, and the windows are decoded again",
-            )
-        recorded = read_recorded(folder, metadata)
-        rows = (
-            _row_of(example, recorded)
-            for which, example in self._examples.items()
-            if self._data_set_of(*which) == place
-            and stored_signal(example, metadata) is None
-        )
-        known = [row for row in rows if row is not None]
-        again = DecodeAgain(metadata, recorded, self._inputs, known)
-        self._decoders[place] = again, recorded
-        return self._decoders[place]
-
-
-def stored_signal(
-    example: Mapping[str, Any], metadata: Metadata
-) -> tuple[Array, int] | None:
-    """Returns the samples of an example that are stored, and their rate."""
-    signals = signals_of(example, metadata.features, metadata.recipe)
-    found = ((_for_wav(samples), rate) for _, samples, rate in signals)
-    return next(((wav, rate) for wav, rate in found if wav is not None), None)
-
-
-def _for_wav(samples: Array) -> Array | None:
-    """Returns samples of a type that WAV files store, exactly; None if there is none.
-
-    Integers of 8 bits become 16 bits, with the same loudness.
-    """
-    if samples.dtype.name in _SUBTYPES:
-        return samples
-    if samples.dtype.name in ("float16", "bfloat16"):
-        return samples.astype(np.float32)
-    if samples.dtype == np.int8:
-        return samples.astype(np.int16) * 256
-    return None
-
-
-def _row_of(example: Mapping[str, Any], recorded: RecordedWindows) -> int | None:
-    """Returns the row of an example in the table of windows, if it has one."""
-    clips = np.flatnonzero(recorded.manifest["index"] == int(example["index"]))
-    for clip in clips.tolist():
-        of_clip = recorded.of_clip(clip)
-        rows = of_clip[
-            (recorded.start[of_clip] == int(example["win_start_idx"]))
-            & (recorded.copy[of_clip] == int(example.get("copy", 0)))
-        ]
-        if len(rows):
-            return int(rows[0])
-    return None
-
-
-def _name(split: str, number: int, example: Mapping[str, Any]) -> str:
-    """Returns the name of an example's file: ``train-000012-owl_night-3.5s``."""
-    parts = [split, f"{number:06}"]
-    path, start, rate = (example.get(k) for k in ("filepath", "win_start_idx", "fs"))
-    if isinstance(path, str):
-        parts.append(os.path.splitext(path)[0][-_LONGEST_NAME:])
-    if start is not None and rate:
-        parts.append(f"{int(start) / int(rate):.6g}s")
-    if example.get("copy"):
-        parts.append(f"copy{int(example['copy'])}")
-    return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
-
-
-def wav_folder(name: str) -> str:
-    """Returns the folder for WAV files, if it is on this machine.
-
-    Raises
-    ------
-    OptionError
-        If it is not, or is no folder.
-    """
-    if not files.is_local(name):
-        raise OptionError("save_wav", "must be a folder on this machine", name)
-    if os.path.exists(name) and not os.path.isdir(name):
-        raise OptionError("save_wav", "must be a folder, not a file", name)
-    return name
-
-
-def save_wav(sound: Sound, folder: str) -> str:
-    """Writes a sound into a folder, which is made; returns the path.
-
-    Floating-point samples stay so, also beyond full scale, and int16 stays int16.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
-    import soundfile
-
-    path = os.path.join(folder, f"{sound.name}.wav")
-    subtype = _SUBTYPES[sound.samples.dtype.name]
-    try:
-        os.makedirs(folder, exist_ok=True)
-        soundfile.write(path, sound.samples.T, sound.rate, subtype=subtype)
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise OutputError(
-            f"{path} cannot be written: {error}. Give another folder, or free some "
-            "space."
-        ) from error
-    return path
-
-
-def some_examples(
-    folder: str,
-    metadata: Metadata,
-    count: int,
-    split: str | None = None,
-    **chosen: str | None,
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the examples of :func:`some_records`, with their positions."""
-    records, positions = _spread_over(folder, metadata, count, split, **chosen)
-    for place, position in positions.items():
-        try:
-            found = records[place]
-            yield position, {n: found[n] for n in metadata.features if n in found}
-        except ValueError as error:
-            raise InputError(
-                f"{folder}: example {position} cannot be read: {error}. To check every "
-                f"example, run `audio-tfrecords verify --deep {folder}`."
-            ) from error
-
-
-def some_records(
-    folder: str,
-    metadata: Metadata,
-    count: int,
-    split: str | None = None,
-    **chosen: str | None,
-) -> Iterator[tuple[int, bytes]]:
-    """Yields some records of a split, with their positions in it.
-
-    They are spread evenly: neighbours are often windows of one clip, so the first
-    examples would show little.
-
-    Parameters
-    ----------
-    split : str, optional
-        See :func:`shown_split`.
-    clip : str, optional
-        Only records of the file with this path relative to its input.
-    where : str, optional
-        Only records that meet this condition, see :meth:`.Records.where`.
-
-    Raises
-    ------
-    InputError
-        If there is no such split or record, or the data set has no index of members.
-    OptionError
-        If the condition cannot be read.
-    """
-    records, positions = _spread_over(folder, metadata, count, split, **chosen)
-    return zip(positions.values(), records.serialised([*positions]), strict=True)
-
-
-def _spread_over(
-    folder: str,
-    metadata: Metadata,
-    count: int,
-    split: str | None,
-    *,
-    clip: str | None = None,
-    where: str | None = None,
-) -> tuple[Records, dict[int, int]]:
-    """Returns records, and the positions in the split of ``count`` of them."""
-    name = shown_split(metadata, split)
-    every = records = open_records(folder, name)
-    if clip is not None:
-        records = records.of_clip(clip)
-    if where is not None:
-        records = records.where(where)
-    total = len(records)
-    if not total and len(every):
-        raise InputError(f"Split {name} has no such example.")
-    places = sorted({i * total // count for i in range(count)} if total else set())
-    positions = np.flatnonzero(np.isin(every.numbers, records.numbers))
-    return records, {place: int(positions[place]) for place in places}
-
-
-def shown_split(metadata: Metadata, split: str | None = None) -> str:
-    """Returns the chosen split; by default ``train``, or else the largest.
-
-    Raises
-    ------
-    InputError, OptionError
-        See :func:`.choose_splits`.
-    """
-    splits = metadata.splits
-    if split is None and "train" in splits:
-        return "train"
-    if split is None:
-        return max(splits, key=lambda name: splits[name].examples)
-    choose_splits(metadata, split)
-    return split
+# In HTML: for one player, two seconds at 32 kHz.
+MOST_WAV_BYTES = 128_000
+MOST_PLAYERS, MOST_DRAWN = 2, 6
+LONG_TEXT = 300
+_DOTS_PER_INCH = 64
 
 
 def example_text(record: bytes, metadata: Metadata) -> str:
@@ -346,9 +65,431 @@ def example_text(record: bytes, metadata: Metadata) -> str:
     return str(text_format.MessageToString(kind.FromString(record)))
 
 
-def describe_example(example: Mapping[str, Any]) -> str:
+def describe_example(example: Mapping[str, Any], features: Iterable[str]) -> str:
     """Returns one line for each feature: its dtype, shape, first values and range."""
-    width = max((len(name) for name in example), default=0)
+    names = [name for name in features if name in example]
+    width = max(map(len, names), default=0)
     return "\n".join(
-        f"  {name:{width}}  {describe_value(value)}" for name, value in example.items()
+        f"  {name:{width}}  {describe_value(example[name])}" for name in names
     )
+
+
+def describe_value(value: Any) -> str:
+    """Returns a value, or the dtype, shape, first values and range of an array."""
+    if isinstance(value, str):
+        return repr(value)
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return str(array[()])
+    flat = array.reshape(-1)
+    start = np.array2string(flat[:4], precision=4, separator=", ")[1:-1]
+    dtype = "string" if array.dtype.kind == "O" else array.dtype
+    text = f"{dtype} {array.shape} [{start}{', ...' if flat.size > 4 else ''}]"
+    if array.dtype.kind in "iuf" and flat.size:
+        text += f" from {flat.min():.4g} to {flat.max():.4g}"
+    return text
+
+
+# Sounds.
+
+
+class Sound(NamedTuple):
+    """Samples, of shape (frames,) or (channels, frames), and their rate in hertz."""
+
+    samples: Array
+    rate: int
+
+
+def signals_of(
+    example: Mapping[str, Any],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
+) -> dict[str, Sound]:
+    """Returns the features that are samples; ``signal`` comes first.
+
+    They are real arrays without axes, of shape ``(frames,)`` or ``(channels, frames)``.
+    The rate is ``fs`` of the example, or else that of the recipe, as the feature's
+    transform changes it. Without a recipe it is ``fs`` or ``sample_rate`` of the
+    example.
+    """
+    found = {}
+    for name in sorted(example, key=lambda name: (name != "signal", name)):
+        value = example[name]
+        has_axes = name in features and features[name].axes
+        if not isinstance(value, np.ndarray) or value.ndim not in (1, 2) or has_axes:
+            continue
+        channels = 1 if value.ndim == 1 else len(value)
+        is_real = value.dtype.kind in "iuf" or value.dtype.name == "bfloat16"
+        if is_real and channels <= _MOST_CHANNELS and value.shape[-1] >= SHORT_SIGNAL:
+            rate = _rate_of(name, example, recipe)
+            if rate is not None:
+                found[name] = Sound(value, rate)
+    return found
+
+
+def _rate_of(
+    name: str, example: Mapping[str, Any], recipe: Recipe | None
+) -> int | None:
+    """Returns the sample rate of a feature in hertz; None if it is not known."""
+    rate = None if recipe is None else recipe.sample_rate
+    for key in ("sample_rate", "fs"):
+        value = example.get(key)
+        if isinstance(value, int | float | np.number) and 1 <= value <= _MOST_HZ:
+            rate = int(value)
+    if recipe is None or rate is None:
+        return rate
+    from beam_pipeline.transforms.base import rate_after, steps_of
+    from beam_pipeline.transforms.steps import names_own_code, parse_transform
+
+    expression = recipe.features.get(name, "identity()")
+    if names_own_code(expression):  # it is not run to show an example
+        length = WindowPlan.of(recipe, rate, 0).length
+        same = not recipe.windows_are_clips and length == example[name].shape[-1]
+        return rate if same else None
+    steps = steps_of(parse_transform(expression))
+    return reduce(lambda hz, step: rate_after(step, hz), steps, rate)
+
+
+def as_float(samples: Any) -> npt.NDArray[np.float64]:
+    """Returns samples with a full scale of 1; integers are divided by theirs."""
+    made = np.asarray(samples)
+    if made.dtype.kind not in "iu":
+        return made.astype(np.float64)
+    limits = np.iinfo(made.dtype)
+    middle = 0 if limits.min else (limits.max + 1) / 2
+    return (made.astype(np.float64) - middle) / (limits.max + 1 - middle)
+
+
+def encode_sound(samples: Any, rate: int, form: str) -> tuple[bytes, float]:
+    """Returns samples as a file of 16 bits, and by what they were divided.
+
+    Parameters
+    ----------
+    samples : numpy.ndarray, shape (frames,) or (channels, frames)
+        See :func:`as_float`. Those beyond full scale are divided by the loudest. NaN
+        is 0.
+    rate : int
+        In hertz.
+    form : str
+        ``WAV`` or ``FLAC``.
+    """
+    import soundfile
+
+    signal = np.nan_to_num(as_float(samples), posinf=1, neginf=-1)
+    gain = max(1.0, float(np.abs(signal).max(initial=0.0)))
+    pcm = np.round(signal / gain * 32767).astype(np.int16)
+    file = io.BytesIO()
+    soundfile.write(file, pcm.T, rate, format=form, subtype="PCM_16")
+    return file.getvalue(), gain
+
+
+# Pictures.
+
+
+def plot_examples(
+    examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
+) -> list[str]:
+    """Draws every array feature of some examples into one picture.
+
+    Parameters
+    ----------
+    path : str
+        Its suffix is the format; without one, it is ``.png``.
+
+    Returns
+    -------
+    list of str
+        The features that are not drawn, and why.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed, no feature can be drawn, or the picture cannot
+        be written.
+    """
+    names: Sequence[str] = tuple(metadata.features)
+    if metadata.elements is not None:
+        names = component_names(metadata.features, metadata.elements.structure)
+    shown = [{n: example[n] for n in names if n in example} for example in examples]
+    try:
+        figure, left_out = draw_examples(shown, metadata.features, metadata.recipe)
+    except ImportError as error:
+        raise InputError(
+            "--plot needs matplotlib. Install it: pip install 'audio-tfrecords[plot]'"
+        ) from error
+    if figure is None:
+        raise InputError("These examples have no signal, spectrum or image to draw.")
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:  # also a suffix that is no format
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"--plot {path}: it cannot be written: {reason}.") from error
+    return left_out
+
+
+def draw_examples(
+    examples: Sequence[Mapping[str, Any]],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
+) -> tuple[Any, list[str]]:
+    """Draws the array features of examples, one example below the other.
+
+    Signals are lines; spectra are images with their axes in seconds and hertz. Channels
+    are lines in one panel, or images side by side. Images are drawn as they are.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure or None
+        None if there is nothing to draw.
+    left_out : list of str
+        The features that are not drawn, and why.
+    """
+    from matplotlib.figure import Figure
+
+    left_out: dict[str, None] = {}
+    arranged = [[*_panels(each, features, recipe, left_out)] for each in examples]
+    most = max(map(len, arranged), default=0)
+    if not most:
+        return None, list(left_out)
+    # A grid of panels for each example.
+    across = min(most, PLOTS_ACROSS)
+    down = -(-most // across)
+    size = (5 * across, 2.6 * down * len(examples))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down * len(examples), across, squeeze=False)
+    for number, panels in enumerate(arranged):
+        grid = axes[number * down : (number + 1) * down].ravel()
+        for cell, (title, draw) in zip(grid, panels, strict=False):
+            cell.set_title(title)
+            draw(cell)
+        for cell in grid[len(panels) :]:
+            cell.set_axis_off()
+    return figure, list(left_out)
+
+
+def _panels(
+    example: Mapping[str, Any],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
+    left_out: dict[str, None],
+) -> Iterator[Panel]:
+    """Yields the panels of an example; adds the features that are not drawn."""
+    heard = signals_of(example, features, recipe)
+    what = os.path.basename(str(example.get("class") or example.get("filepath") or ""))
+    of_what = f": {_short(what, TITLE_LENGTH)}" if what else ""
+    for name, value in example.items():
+        array = np.asarray(value)
+        axes: Axes = features[name].axes if name in features else ()
+        if not axes and is_image(array):
+            yield f"{name}{of_what}", partial(_draw_picture, array)
+            continue
+        if name in heard:
+            axes = (_time_of(example, heard[name]),)
+        inner = len(axes) or array.ndim
+        if problem := _not_drawn(array, inner):
+            if name not in CLIP_FEATURES:
+                left_out[f"{name} ({problem})"] = None
+            continue
+        # A layer is a channel.
+        layers = _as_real(array).reshape(-1, *array.shape[array.ndim - inner :])
+        count, shown = len(layers), layers[:LAYERS_SHOWN]
+        if count > len(shown):
+            left_out[f"{name} (channels after the first {len(shown)})"] = None
+        names = [f"channel {k}" for k in range(len(shown))]
+        if inner == 1:
+            yield f"{name}{of_what}", partial(_draw_lines, shown, axes, names)
+            continue
+        for label, layer in zip(names, shown, strict=True):
+            title = f"{name}, {label}" if count > 1 else name
+            yield f"{title}{of_what}", partial(_draw_image, layer, axes)
+
+
+def _time_of(example: Mapping[str, Any], sound: Sound) -> dict[str, Any]:
+    """Returns the axis of samples: seconds from the beginning of the clip."""
+    start, rate = example.get("win_start_idx"), example.get("fs")
+    start_s = 0.0 if start is None or rate is None else float(start) / float(rate)
+    return {"name": "time", "unit": "s", "start": start_s, "step": 1 / sound.rate}
+
+
+def _not_drawn(array: Array, inner: int) -> str:
+    """Returns why an array is not drawn; empty if it is."""
+    if not _is_number(array):
+        kind = "string" if array.dtype.kind in "OU" else str(array.dtype)
+        return f"a list of {kind}" if array.ndim else kind
+    if array.ndim == 0:
+        return "a single value"
+    if array.size == 0:
+        return "no values"
+    return f"{inner} dimensions" if inner > 2 else ""
+
+
+def _is_number(array: Array) -> bool:
+    return array.dtype.kind in "biufc" or array.dtype.name == "bfloat16"
+
+
+def is_image(array: Array) -> bool:
+    """Whether an array is a picture: uint8, grey or with 1, 3 or 4 channels."""
+    if array.dtype != np.uint8 or not array.size:
+        return False
+    return array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
+
+
+def _as_real(array: Array) -> Array:
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    return np.abs(array) if array.dtype.kind == "c" else array
+
+
+def _draw_picture(pixels: Array, axes: Any) -> None:
+    """Draws pixels, from the top down."""
+    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
+
+
+def _draw_lines(lines: Array, described: Axes, names: Sequence[str], axes: Any) -> None:
+    """Draws lines, which have names if they are several."""
+    along = described[0] if described else {"name": "entry"}
+    axes.plot(_values_of(along, lines.shape[1]), lines.T, linewidth=0.6)
+    axes.set_xlabel(_label_of(along))
+    if len(names) > 1:
+        axes.legend(axes.get_lines(), names, loc="upper right", fontsize="small")
+
+
+def _draw_image(image: Array, described: Axes, axes: Any) -> None:
+    """Draws a spectrum over time, or a line for each column that has a label."""
+    if described and "labels" in described[-1]:
+        # Each line has an axis of its own, because its meaning differs.
+        axes.set_xlabel(_label_of(described[0]))
+        x = _values_of(described[0], len(image))
+        for number, label in enumerate(described[-1]["labels"]):
+            beside = axes if number == 0 else axes.twinx()
+            beside.plot(x, image[:, number], f"C{number}", linewidth=0.6)
+            beside.set_ylabel(label, color=f"C{number}")
+        return
+    axes.imshow(image.T, origin="lower", aspect="auto", interpolation="nearest")
+    sides = zip((axes.xaxis, axes.yaxis), described, image.shape, strict=False)
+    for axis, along, size in sides:
+        values = _values_of(along, size)
+        texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
+        ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
+        axis.set_label_text(_label_of(along))
+        axis.set_ticks(ticks, [texts[tick] for tick in ticks])
+
+
+def _label_of(described: Mapping[str, Any]) -> str:
+    unit = described.get("unit")
+    return str(described["name"]) + (f" ({unit})" if unit else "")
+
+
+def _values_of(described: Mapping[str, Any], size: int) -> Sequence[Any] | Array:
+    """Returns the values of an axis, by its description."""
+    values: Sequence[Any] | None = described.get("values")
+    if values is not None:
+        return values
+    first, step = described.get("start", 0), described.get("step", 1)
+    return np.asarray(first + step * np.arange(size))
+
+
+# HTML.
+
+
+def view_example(
+    example: Mapping[str, Any],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None = None,
+) -> str:
+    """Returns an example as HTML.
+
+    Signals get a player if their sample rate is known, see :func:`.signals_of`; a long
+    one plays its beginning. Matplotlib draws arrays, if it is installed.
+
+    Parameters
+    ----------
+    example : mapping
+        Name to value.
+    features : mapping
+        The specs, which may be more or fewer than the values.
+    recipe : Recipe, optional
+        Of the data set, if it was recorded from audio files.
+    """
+    heard = signals_of(example, features, recipe)
+    names = [n for n in {**heard, **example} if _can_be_drawn(example[n])][:MOST_DRAWN]
+    picture = _picture(example, names, features, recipe)
+    drawn = names if picture.startswith("<img") else []
+    rows = [
+        (_short(name), _short(v if isinstance(v, str) else describe_value(v)))
+        for name, v in example.items()
+        if name not in drawn
+    ]
+    parts = [f"<strong>{escape(_short(_title_of(example)))}</strong>"]
+    for name in [*heard][:MOST_PLAYERS]:
+        parts += _player(name, heard[name])
+    parts.append(picture)
+    if rows:
+        parts.append(html_table(("feature", "value"), rows))
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _title_of(example: Mapping[str, Any]) -> str:
+    """Returns the class of an example and where it is from; may be empty."""
+    path = os.path.basename(str(example.get("filepath", "")))
+    words = [str(example.get("class", "")), path]
+    rate, start = example.get("fs"), example.get("win_start_idx")
+    if rate is not None and start is not None:
+        words.append(f"from {float(start) / float(rate):.3f} s")
+    return ", ".join(filter(None, words))
+
+
+def _can_be_drawn(value: Any) -> bool:
+    is_array = isinstance(value, np.ndarray) and value.ndim <= 3
+    return is_array and _is_number(value) and value.size >= SHORT_SIGNAL
+
+
+def _picture(
+    example: Mapping[str, Any],
+    names: Sequence[str],
+    features: Mapping[str, FeatureSpec],
+    recipe: Recipe | None,
+) -> str:
+    """Returns the drawing of some features as an element of HTML."""
+    others = ("class", "filepath", "fs", "sample_rate", "win_start_idx")
+    shown = {n: example[n] for n in [*names, *others] if n in example}
+    try:
+        figure, _ = draw_examples([shown], features, recipe)
+    except ImportError:
+        return _small("To draw arrays, install matplotlib.")
+    if figure is None:
+        return ""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=_DOTS_PER_INCH)
+    content = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="" style="max-width:100%" src="data:image/png;base64,{content}"/>'
+
+
+def _player(name: str, sound: Sound) -> Iterator[str]:
+    """Yields the elements of HTML that play the beginning of a signal."""
+    signal, rate = sound
+    channels, frames = (1, *signal.shape)[-2:]
+    notes = [f"{name}: {signal.dtype} {signal.shape}"]
+    samples = as_float(signal)
+    if channels > 2:
+        notes.append(f"the mean of {channels} channels")
+        samples, channels = samples.mean(axis=0), 1
+    kept = min(frames, MOST_WAV_BYTES // (2 * channels))
+    if kept < frames:
+        notes.append(f"the first {kept / rate:.3g} s of {frames / rate:.3g} s")
+    wav, _ = encode_sound(samples[..., :kept], rate, "WAV")
+    yield _small(", ".join(notes))
+    yield (
+        '<audio controls style="width:100%" '
+        f'src="data:audio/wav;base64,{base64.b64encode(wav).decode()}"></audio>'
+    )
+
+
+def _small(words: str) -> str:
+    return f"<div><small>{escape(_short(words))}</small></div>"
+
+
+def _short(text: str, most: int = LONG_TEXT) -> str:
+    """Returns a text, or its beginning if it is long."""
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

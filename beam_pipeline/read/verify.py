@@ -114,19 +114,19 @@ def verify(
     check_number("seed", seed)
     if input is not None and not deep:
         raise OptionError("input", "needs `deep`")
-    if not isinstance(folder, str | os.PathLike):
-        open_data_sets(folder)
+    folders = [folder] if isinstance(folder, str | os.PathLike) else [*folder]
+    if len(folders) > 1:
+        open_data_sets(folders)
         found = partial(verify, deep=deep, input=input, sample=sample, seed=seed)
         return [
             f"{each}: {line}"
-            for each in folder
+            for each in folders
             for line in found(each, functions=functions)
         ]
-    name = os.fspath(folder)
+    name = os.fspath(folders[0])
     metadata = load_metadata(name)
     if not deep:
         return list(find_problems(name, metadata))
-
     if input is None:
         return list(find_deep_problems(name, metadata))
     if metadata.recipe is None:

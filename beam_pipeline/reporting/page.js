@@ -190,7 +190,7 @@ function showFeatures() {
   const place = byId("features-body");
   const dims = (f) => f.shape === null ? "of any shape" : f.shape.length ? f.shape.map((n) => n === null ? "?" : n).join(" × ") : "scalar";
   const statistics = ((trained || {}).statistics || {}).features || {};
-  const plain = features.filter((f) => !statistics[f.name] && !data.histograms[f.name]);
+  const plain = features.filter((f) => !statistics[f.name]);
   for (const f of features) {
     if (plain.includes(f)) continue;
     const box = element("div", {}, element("h3", {}, f.name),
@@ -206,11 +206,6 @@ function showFeatures() {
     if (bins.mean && bins.mean.length > 1) {
       columns.append(element("div", {}, element("p", { class: "soft" }, `Mean of each of ${bins.mean.length} bins, and a standard deviation around it`),
         spread(`Mean and standard deviation of the bins of ${f.name}`, bins.mean, bins.std)));
-    }
-    const h = data.histograms[f.name];
-    if (h) {
-      columns.append(element("div", {}, element("p", { class: "soft" }, `Values in ${count(data.measured)} examples that were measured`),
-        histogram(`Histogram of the values of ${f.name}`, h.edges, h.counts, "")));
     }
     if (columns.childElementCount) box.append(columns);
     place.append(box);

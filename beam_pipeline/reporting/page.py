@@ -26,8 +26,8 @@ from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.choices import check_number
-from beam_pipeline.read.example_view import describe_value
-from beam_pipeline.read.show import Sounds
+from beam_pipeline.read.show import describe_value
+from beam_pipeline.read.sounds import Sounds
 from beam_pipeline.read.table import examples_of, window_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
@@ -38,10 +38,10 @@ from beam_pipeline.reporting.problems import (
     paths_to_hear,
 )
 from beam_pipeline.reporting.samples import (
-    ASKED_FOR,
     Sample,
     draw_samples,
     encode_sounds,
+    in_order,
     measure,
 )
 from beam_pipeline.storage import files
@@ -51,7 +51,7 @@ _FOR_SOUNDS = 0.8
 _LARGEST_PICTURE = 20_000
 _VALUES_SHOWN = 8
 _SHOWN_ELSEWHERE = ("class", "copy", "filepath", "fs", "index", "win_start_idx")
-_LENGTH_BARS, _VALUE_BARS = 30, 40
+_LENGTH_BARS = 30
 _KINDS_SHOWN, _FILES_SHOWN, _SHARDS_SHOWN = 30, 200, 500
 
 _OF_CLIPS = [
@@ -117,7 +117,8 @@ def report(
         check_number(name, value)
     data = open_data_sets(folder)
     metadata = data.metadata
-    given = _check_examples(examples or {}, metadata)
+    given = examples or {}
+    _check_examples(given, metadata)
     inputs: Sequence[Input] = ()
     with contextlib.ExitStack() as stack:
         if input is not None and metadata.recipe is not None:
@@ -134,23 +135,16 @@ def _name(data: DataSets, between: str) -> str:
     return between.join(os.path.basename(name) or "records" for name in names)
 
 
-def _check_examples(
-    examples: Mapping[str, Sequence[int]], metadata: Metadata
-) -> dict[str, list[int]]:
-    """Returns the numbers of given examples, each once."""
+def _check_examples(examples: Mapping[str, Sequence[int]], metadata: Metadata) -> None:
+    """Raises OptionError if an example does not exist."""
+    held = {name: split.examples for name, split in metadata.splits.items()}
+    known = ", ".join(f"{name}:0 to {name}:{count - 1}" for name, count in held.items())
     for split, numbers in examples.items():
-        if split not in metadata.splits:
-            names = ", ".join(metadata.splits)
-            raise OptionError("examples", f"must name a split: {names}", split)
-        count = metadata.splits[split].examples
         for number in numbers:
-            if not 0 <= number < count:
-                limits = f"must be 0 to {count - 1} in the split {split}"
-                raise OptionError("examples", limits, number)
-    return {
-        split: list(dict.fromkeys(map(operator.index, numbers)))
-        for split, numbers in examples.items()
-    }
+            if not 0 <= operator.index(number) < held.get(split, 0):
+                raise OptionError(
+                    "examples", f"must be in {known}", f"{split}:{number}"
+                )
 
 
 def _make(
@@ -166,7 +160,7 @@ def _make(
     audited = audit(data.folders) if of_audio else None
     rejects = _rejects(data) if of_audio else []
     table = examples_of(window_table(data.folders))
-    clips = max(clips, sum(map(len, examples.values())))
+    clips = max(clips, sum(len({*numbers}) for numbers in examples.values()))
     silence = find_silence(table)
     leaks = paths_to_hear(audited, silence.whole)
     samples = draw_samples(data, table, clips, seed, leaks, examples)
@@ -174,11 +168,12 @@ def _make(
     sounds = Sounds(data, values, inputs)
     measure(sounds, samples)
     problems = find_problems(metadata, audited, table, silence, samples, rejects)
-    order = _order(samples, [s for problem in problems for s in problem.samples], clips)
+    order = in_order(samples, [s for problem in problems for s in problem.samples])
     shown: list[dict[str, Any]] = []
-    ids: dict[int, int] = {}
-    for sample, sound in encode_sounds(sounds, order, int(size * _FOR_SOUNDS)):
-        ids[id(sample)] = len(shown)
+    ids: dict[Sample, int] = {}
+    budget = int(size * _FOR_SOUNDS)
+    for sample, sound in encode_sounds(sounds, order[:clips], budget):
+        ids[sample] = len(shown)
         shown.append(_describe(sample, sound, metadata))
     contents = {
         "name": _name(data, " + "),
@@ -190,13 +185,12 @@ def _make(
         "problems": [
             {
                 **problem._asdict(),
-                "samples": [ids[id(s)] for s in problem.samples if id(s) in ids],
+                "samples": [ids[s] for s in problem.samples if s in ids],
             }
             for problem in problems
         ],
         "samples": shown,
         "measured": len(samples),
-        "histograms": dict(_histograms(samples, metadata)),
     }
     return _fill(contents)
 
@@ -257,29 +251,11 @@ def _rejects(data: DataSets) -> list[dict[str, Any]]:
     ]
 
 
-def _order(
-    samples: Sequence[Sample], of_problems: Sequence[Sample], clips: int
-) -> list[Sample]:
-    """Returns what is shown: asked for, of problems, extremes, then of each class."""
-    asked = [sample for sample in samples if ASKED_FOR in sample.why]
-    first = [*asked, *of_problems, *(sample for sample in samples if sample.why)]
-    order = {id(sample): sample for sample in first}
-    turns: Counter[str] = Counter()
-    others = []
-    for sample in samples:
-        if id(sample) not in order:
-            turns[sample.label] += 1
-            others.append((turns[sample.label], sample.label, sample))
-    others.sort(key=operator.itemgetter(0, 1))
-    return [*order.values(), *(sample for *_, sample in others)][:clips]
-
-
 def _describe(
     sample: Sample, sound: Mapping[str, Any] | None, metadata: Metadata
 ) -> dict[str, Any]:
     """Returns JSON values for one example."""
-    values = sample.values
-    start = None
+    values, start = sample.values, None
     if "win_start_idx" in values and values.get("fs"):
         start = int(values["win_start_idx"]) / int(values["fs"])
     return {
@@ -352,43 +328,20 @@ def _events(values: Mapping[str, Any], metadata: Metadata) -> list[dict[str, Any
     return found
 
 
-def _histograms(
-    samples: Sequence[Sample], metadata: Metadata
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields a histogram of each numeric feature, of the examples that were read."""
-    for name, spec in metadata.features.items():
-        if spec.dtype not in ("float32", "float64", "int16", "uint8"):
-            continue
-        parts = [np.ravel(s.values[name]) for s in samples if name in s.values]
-        if not parts or not any(part.size > 1 for part in parts):
-            continue
-        every = np.concatenate(parts).astype(np.float64)
-        every = every[np.isfinite(every)]
-        if every.size:
-            counts, edges = np.histogram(every, _VALUE_BARS)
-            yield name, {"counts": counts.tolist(), "edges": edges.tolist()}
-
-
 def _fill(contents: Mapping[str, Any]) -> bytes:
     """Returns the HTML file with these contents."""
+    data = json.dumps(contents, ensure_ascii=False, allow_nan=False)
+    # No text in the data can end the element that holds it.
+    data = data.replace("<", "\\u003c")
     page = _asset("page.html")
     for name, text in (
         ("title", escape(f"{contents['name']} - data set report")),
         ("style", _asset("page.css")),
         ("script", _asset("page.js")),
-        ("data", _embedded(contents)),
+        ("data", data),
     ):
-        before, mark, after = page.partition(f"{{{{{name}}}}}")
-        assert mark, name
-        page = before + text + after
+        page = page.replace(f"{{{{{name}}}}}", text, 1)
     return page.encode()
-
-
-def _embedded(contents: Mapping[str, Any]) -> str:
-    """Returns JSON that a browser parses, also within an element of HTML."""
-    text = json.dumps(contents, ensure_ascii=False, allow_nan=False)
-    # No text in the data can end the element that holds it.
-    return text.replace("<", "\\u003c")
 
 
 def _asset(name: str) -> str:

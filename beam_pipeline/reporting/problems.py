@@ -16,7 +16,7 @@ import numpy as np
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.warn import LOOK, WRONG, Problem
 from beam_pipeline.dataset.warn import find_problems as problems_of_metadata
-from beam_pipeline.read.audit import KINDS, Audit, codes_of
+from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.reporting.samples import Sample
 
 FILES_SHOWN = 100
@@ -26,12 +26,11 @@ _HEARD = 6
 
 # A class is suspicious if so many of its examples reach full scale.
 _CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
-_OFFSET = 0.2
 _FEW_GROUPS = 3
 
 _NO_SAMPLES = (
-    "clipping and DC offsets: not looked for, because the examples hold no samples; "
-    "`report --input` decodes them again"
+    "clipping: not looked for, because the examples hold no samples; `report --input` "
+    "decodes them again"
 )
 
 
@@ -65,7 +64,6 @@ def find_problems(
         *_silent(silence),
         *_clipped(samples),
         *problems_of_metadata(metadata, rates),
-        *_offsets(samples),
         *_few_groups(table),
     ]
     return sorted(found, key=lambda problem: problem.level != WRONG)
@@ -181,15 +179,18 @@ class Silence(NamedTuple):
 
 def find_silence(table: Any) -> Silence:
     """Returns the silence in a table of windows, which may have no levels."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if "level_db" not in table.column_names:
         return Silence(set(), set(), 0)
-    levels = table["level_db"].to_numpy(zero_copy_only=False)
-    values, codes = codes_of(table["path"])
-    paths = np.array(values.to_pylist(), object)
-    silent = np.bincount(codes[levels == -np.inf], minlength=len(paths))
-    whole = silent == np.bincount(codes, minlength=len(paths))
-    partly = (silent > 0) & ~whole
-    return Silence({*paths[whole]}, {*paths[partly]}, int(silent[partly].sum()))
+    silent = pc.fill_null(pc.equal(table["level_db"], -np.inf), False)
+    files = pa.table({"path": table["path"], "silent": silent}).group_by("path")
+    found = files.aggregate([("silent", "sum"), ("silent", "count")]).to_pylist()
+    held = [each for each in found if each["silent_sum"]]
+    whole = {e["path"] for e in held if e["silent_sum"] == e["silent_count"]}
+    partly = {e["path"]: e["silent_sum"] for e in held if e["path"] not in whole}
+    return Silence(whole, {*partly}, sum(partly.values()))
 
 
 def _silent(silence: Silence) -> Iterator[Problem]:
@@ -227,19 +228,6 @@ def _clipped(samples: Sequence[Sample]) -> Iterator[Problem]:
             f"Of {_count(len(some), 'example')} that were measured, {len(hot)} reach "
             f"full scale, on average in {share:.1%} of their samples.",
             sorted(hot, key=lambda each: -each.clipped),
-        )
-
-
-def _offsets(samples: Sequence[Sample]) -> Iterator[Problem]:
-    shifted = [s for s in samples if np.isfinite(s.offset) and s.offset > _OFFSET]
-    if shifted:
-        yield _heard(
-            LOOK,
-            "Signals with a DC offset",
-            f"In {len(shifted)} of {_count(len(samples), 'example')} that were "
-            f"measured, the mean exceeds {_OFFSET:.0%} of the root mean square. "
-            "`--stream 'high_pass(cutoff_hz=20)'` removes it.",
-            sorted(shifted, key=lambda each: -each.offset),
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,14 @@ from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import codes_of
-from beam_pipeline.read.example_view import as_float, encode_sound
 from beam_pipeline.read.records import open_records
-from beam_pipeline.read.show import Sounds
+from beam_pipeline.read.show import as_float, encode_sound
+from beam_pipeline.read.sounds import Sounds
 
 # Examples that are measured for each one that is shown.
 _MEASURED_FOR_EACH = 5
 _EXTREMES = 4
-ASKED_FOR = "asked for"
+_ASKED_FOR = "asked for"
 _FULL_SCALE = 0.999
 
 # Browsers decode FLAC at these rates; faster sounds are slowed down by a whole factor.
@@ -34,7 +34,7 @@ _LONGEST_S = 20.0
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass
+@dataclass(eq=False)
 class Sample:
     """One example.
 
@@ -48,23 +48,22 @@ class Sample:
         What it shows.
     label : str
         Its class, or classes.
-    peak, clipped, offset : float
-        Of its sound: the largest magnitude; the share of samples at full scale; the
-        mean over the root mean square. NaN without a sound.
     distance : float
         How far the means of its features are from those of the data set, in standard
         deviations; NaN without such features.
+    peak, clipped : float
+        Of its sound: the largest magnitude; the share of samples at full scale. NaN
+        without a sound.
     """
 
     split: str
     number: int
     values: Mapping[str, Any]
-    why: list[str] = field(default_factory=list)
+    why: list[str]
     label: str = ""
+    distance: float = float("nan")
     peak: float = float("nan")
     clipped: float = float("nan")
-    offset: float = float("nan")
-    distance: float = float("nan")
 
     @property
     def path(self) -> str:
@@ -99,17 +98,20 @@ def draw_samples(
         for split, number in zip(*some.values(), strict=True):
             chosen[split].setdefault(number, []).extend(why)
     for split, numbers in examples.items():
-        for number in numbers:
-            chosen[split].setdefault(number, []).insert(0, ASKED_FOR)
+        for number in dict.fromkeys(numbers):
+            chosen[split].setdefault(number, []).insert(0, _ASKED_FOR)
     samples = []
     for split, found in chosen.items():
-        numbers = sorted(found)
-        records = open_records(data.folders, split)[numbers]
-        for number, values in zip(numbers, records, strict=True):
+        statistics = data.metadata.splits[split].statistics.get("features", {})
+        records = open_records(data.folders, split)[sorted(found)]
+        for number, values in zip(sorted(found), records, strict=True):
             sample = Sample(split, number, values, found[number])
             sample.label = _label_of(values, data.metadata)
-            sample.distance = _distance(sample, data.metadata)
+            sample.distance = _distance(values, statistics)
             samples.append(sample)
+    known = [sample for sample in samples if np.isfinite(sample.distance)]
+    for sample in sorted(known, key=lambda each: -each.distance)[:_EXTREMES]:
+        sample.why.append("most unusual")
     return samples
 
 
@@ -152,13 +154,12 @@ def _label_of(values: Mapping[str, Any], metadata: Metadata) -> str:
     return ""
 
 
-def _distance(sample: Sample, metadata: Metadata) -> float:
+def _distance(values: Mapping[str, Any], statistics: Mapping[str, Any]) -> float:
     """Returns the mean distance of the features of an example."""
-    entry = metadata.splits[sample.split].statistics.get("features", {})
     distances = [
-        _distance_of(np.asarray(sample.values[name], np.float64), statistics["bins"])
-        for name, statistics in entry.items()
-        if "bins" in statistics and name in sample.values
+        _distance_of(np.asarray(values[name], np.float64), entry["bins"])
+        for name, entry in statistics.items()
+        if "bins" in entry and name in values
     ]
     return float(np.mean(distances)) if distances else float("nan")
 
@@ -175,20 +176,28 @@ def _distance_of(value: FloatArray, bins: Mapping[str, Any]) -> float:
 
 
 def measure(sounds: Sounds, samples: Sequence[Sample]) -> None:
-    """Measures the sounds of examples, and marks the most unusual examples.
+    """Measures the sounds of examples.
 
     What can neither be read nor decoded again stays unmeasured.
     """
     for sample in samples:
         with suppress(InputError, OptionError):
-            signal = as_float(sounds.of(sample.split, sample.number).samples)
-            size, rms = np.abs(signal), float(np.sqrt(np.mean(signal**2)))
+            size = np.abs(as_float(sounds.of(sample.split, sample.number).samples))
             sample.peak = float(size.max(initial=0.0))
             sample.clipped = float(np.mean(size >= _FULL_SCALE))
-            sample.offset = float(abs(signal.mean()) / rms) if rms else 0.0
-    known = [sample for sample in samples if np.isfinite(sample.distance)]
-    for sample in sorted(known, key=lambda each: -each.distance)[:_EXTREMES]:
-        sample.why.append("most unusual")
+
+
+def in_order(samples: Sequence[Sample], of_problems: Sequence[Sample]) -> list[Sample]:
+    """Returns what to show first: asked for, of problems, extremes, of each class."""
+    asked = [sample for sample in samples if _ASKED_FOR in sample.why]
+    first = [*asked, *of_problems, *(sample for sample in samples if sample.why)]
+    turns: Counter[str] = Counter()
+    others: list[tuple[int, str, int, Sample]] = []
+    for sample in samples:
+        if sample not in first:
+            turns[sample.label] += 1
+            others.append((turns[sample.label], sample.label, len(others), sample))
+    return [*dict.fromkeys(first), *(sample for *_, sample in sorted(others))]
 
 
 def encode_sounds(
@@ -199,29 +208,30 @@ def encode_sounds(
     The sound is a dict with ``flac`` (base64), its rate and the one that it
     declares, ``gain`` and ``cut_s``; None if there is neither a signal nor an input.
     """
-    left = budget
     for sample in samples:
         try:
-            sound = sounds.of(sample.split, sample.number)
+            heard, rate = sounds.of(sample.split, sample.number)
         except (InputError, OptionError):
             yield sample, None
             continue
-        signal = as_float(sound.samples)
+        signal = as_float(heard)
         if signal.ndim == 2:
             signal = signal.mean(axis=0)
-        slowed = max(1, -(-sound.rate // _HIGHEST_HZ))
-        most = int(_LONGEST_S * sound.rate)
-        declared = max(sound.rate // slowed, _LOWEST_HZ)
+        slowed = max(1, -(-rate // _HIGHEST_HZ))
+        most = int(_LONGEST_S * rate)
+        declared = max(rate // slowed, _LOWEST_HZ)
         flac, gain = encode_sound(signal[:most], declared, "FLAC")
         text = base64.b64encode(flac).decode()
-        left -= len(text)
-        if left < 0:
+        budget -= len(text)
+        if budget < 0:
             return
-        made = {
-            "flac": text,
-            "rate_hz": sound.rate,
-            "declared_hz": declared,
-            "gain": gain,
-            "cut_s": len(signal) / sound.rate if len(signal) > most else None,
-        }
-        yield sample, made
+        yield (
+            sample,
+            {
+                "flac": text,
+                "rate_hz": rate,
+                "declared_hz": declared,
+                "gain": gain,
+                "cut_s": len(signal) / rate if len(signal) > most else None,
+            },
+        )

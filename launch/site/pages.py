@@ -14,12 +14,14 @@ so that the tests can compare the pages with mkdocs.yml without it.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import posixpath
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from beam_pipeline.errors import spelled
+from beam_pipeline.recipe.fields import Option
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -130,45 +132,34 @@ def included_page(name: str) -> str:
 
 
 def command_line_page() -> str:
-    """Every command and its flags, from the parser, as ``--help`` has them."""
+    """Every command and its flags, as ``--help-all`` has them."""
     from beam_pipeline.cli.commands import COMMANDS
     from beam_pipeline.cli.parser import make_parser
 
-    parser, commands = make_parser(COMMANDS)
+    parser, parsers = make_parser(COMMANDS)
     parts = ["# Command line", f"{parser.description} {plain(parser.epilog)}"]
-    for name, command in commands.items():
-        parts += [f"## {name}", plain(command.description)]
+    for command in COMMANDS:
+        own = parsers[command.name()]
+        parts += [f"## {command.name()}", plain(own.description)]
         # In one line, however wide the terminal is.
-        parts += [fenced("text", " ".join(command.format_usage().split()))]
-        for group in command._action_groups:
-            parts += flags_of(group)
-        parts += [fenced("text", command.epilog)] if command.epilog else []
+        parts += [fenced("text", " ".join(own.format_usage().split()))]
+        for title, about, options in command.sections():
+            rows = [
+                f"| {flag_cell(option)} | {cell(plain(command.explained(option)))} |"
+                for option in options
+                if option.help
+            ]
+            about = plain(spelled(about, command.flags()))
+            parts += [f"### {title.capitalize()}", *filter(None, [about])]
+            parts += ["\n".join(["| flag | meaning |", "|---|---|", *rows])]
+        parts += [fenced("text", own.epilog)] if own.epilog else []
     return "\n\n".join(parts) + "\n"
 
 
-def flags_of(group: argparse._ArgumentGroup) -> list[str]:
-    """The flags of a group as a table; nothing if it has none that help shows."""
-    shown = [a for a in group._group_actions if a.help is not argparse.SUPPRESS]
-    if not shown:
-        return []
-    rows = [f"| {flag_cell(action)} | {cell(help_text(action))} |" for action in shown]
-    table = "\n".join(["| flag | meaning |", "|---|---|", *rows])
-    about = [plain(group.description)] if group.description else []
-    return [f"### {(group.title or '').capitalize()}", *about, table]
-
-
-def flag_cell(action: argparse.Action) -> str:
+def flag_cell(option: Option) -> str:
     """How an option is written, as a cell."""
-    choices = f"{{{','.join(action.choices)}}}" if action.choices else ""
-    value = action.metavar or choices or action.dest.upper()
-    names = ", ".join(action.option_strings)
-    return f"`{cell(names if action.nargs == 0 else f'{names} {value}'.strip())}`"
-
-
-def help_text(action: argparse.Action) -> str:
-    """What an option's help says, with its values put in."""
-    values = {**vars(action), "prog": "audio-tfrecords"}
-    return plain((action.help or "") % values)
+    value = "|".join(option.choices) or option.metavar
+    return f"`{cell(f'{option.flag} {value}'.strip())}`"
 
 
 def plain(text: str | None) -> str:

@@ -34,8 +34,10 @@ from packaging.requirements import Requirement
 
 from beam_pipeline import Metadata
 from beam_pipeline.cli import main as cli_main
-from beam_pipeline.cli.commands import COMMANDS
-from beam_pipeline.cli.parser import make_parser, parse_command
+from beam_pipeline.cli.commands import COMMANDS, Record
+from beam_pipeline.cli.parser import parse_command
+from beam_pipeline.parameters import Flag
+from beam_pipeline.recipe.fields import Option
 from launch.dataflow import cost
 from launch.dataflow.main import OF_BEAM, RECOMMENDED, REPEATED, to_command
 from tests.fake_dataflow import Ending, run_staged
@@ -49,8 +51,6 @@ PLACES = {"PROJECT": "my-project", "REGION": "europe-west4", "BUCKET": "gs://my-
 
 # Flags of ``record`` that a Flex template does not offer.
 MAKES_NO_SENSE = {
-    "help": "the form shows the help texts",
-    "help_all": "the form shows the help texts",
     "report": "a page on the launcher; `audio-tfrecords report` reads the bucket",
     "debug": "the launcher's log is where tracebacks go",
     "workers": "processes of the machine that submits, which records nothing",
@@ -220,14 +220,9 @@ def declared_parameters() -> list[dict[str, Any]]:
     return list(metadata["parameters"])
 
 
-def record_flags() -> dict[str, argparse.Action]:
+def record_flags() -> dict[str, Option]:
     """Every flag of ``record`` by its name."""
-    _, commands = make_parser(COMMANDS)
-    return {
-        option.lstrip("-").replace("-", "_"): action
-        for option, action in commands["record"]._option_string_actions.items()
-        if option.startswith("--")
-    }
+    return {each.singular: each for each in Record.known().values()}
 
 
 def test_the_template_is_one_of_dataflow_s() -> None:
@@ -254,17 +249,16 @@ def test_every_flag_is_a_parameter_or_makes_no_sense_there() -> None:
     assert set(names) == (set(flags) - set(MAKES_NO_SENSE)) | set(OF_BEAM)
     assert set(MAKES_NO_SENSE) <= set(flags)
     for parameter in declared_parameters():
-        action = flags.get(parameter["name"])
-        required = action is not None and action.required
+        option = flags.get(parameter["name"])
+        required = option is not None and option.required
         assert parameter.get("isOptional", False) is not required
-        if action is None:
+        if option is None:
             continue
-        is_switch = action.nargs == 0
+        is_switch = isinstance(option.values, Flag)
         assert (parameter["paramType"] == "BOOLEAN") is is_switch
-        repeated = isinstance(action, argparse._AppendAction)
-        assert (parameter["name"] in REPEATED) is repeated
-        if action.choices is not None:
-            assert parameter["regexes"] == [f"^({'|'.join(action.choices)})$"]
+        assert (parameter["name"] in REPEATED) is option.repeats
+        if option.choices:
+            assert parameter["regexes"] == [f"^({'|'.join(option.choices)})$"]
 
 
 # Parameter -> what it takes, and what it does not.

@@ -32,7 +32,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.plan.shards import Shard
-from beam_pipeline.read.show import some_examples
+from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.storage import gzip_members
 from beam_pipeline.storage.files import draft_path
 from beam_pipeline.storage.private_folder import private_folder
@@ -244,7 +244,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.dataset.member_index import index_data_set
-from beam_pipeline.read.show import some_examples
+from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import masked_crc32c
 
@@ -278,7 +278,7 @@ readers = [
     lambda: verify(folder),
     lambda: verify(folder, deep=True),
     lambda: [open_records(folder)[0]],
-    lambda: list(some_examples(str(folder), metadata, 1)),
+    lambda: list(some_examples(folder, 1)[0]),
     lambda: [index_data_set(str(folder))],
 ]
 assert verify(folder, deep=True) == []
@@ -316,12 +316,11 @@ def test_the_limit_may_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_damaged_shards_are_named_by_show(folder: Path) -> None:
-    metadata = Metadata.load(folder)
     (shard,) = folder.glob("*.gz")
     for content in (b"", shard.read_bytes()[:100]):
         shard.write_bytes(content)
-        with raises(InputError, naming=[shard, "verify"]):
-            list(some_examples(str(folder), metadata, 3))
+        with raises(AudioTFRecordsError, naming=[shard, "verify"]):
+            list(some_examples(folder, 3)[0])
 
 
 # Terminals.

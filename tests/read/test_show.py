@@ -1,41 +1,49 @@
-"""show: what pictures of examples contain, read from the figures."""
+"""Examples for people: lines, protobuf text, pictures, and HTML for notebooks."""
 
 from __future__ import annotations
 
+import base64
 import errno
+import io
 import os
-from collections.abc import Callable
+import sys
+import wave
+from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
+import tensorflow as tf
+from google.protobuf import text_format
+from PIL import Image
 
-from beam_pipeline import record
+from beam_pipeline import open_records, record, record_dataset, record_examples
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.drawing import picture_path
-from beam_pipeline.read.show import some_examples
-from tests.raising import assert_names, raises
+from beam_pipeline.read.show import (
+    describe_value,
+    draw_examples,
+    plot_examples,
+    view_example,
+)
+from beam_pipeline.read.sounds import some_examples
+from beam_pipeline.recipe.recipe import Recipe
+from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
 
-figure_module = pytest.importorskip("matplotlib.figure")
-
 WIN_LEN = 1000
 FEATURES = {
     "signal": "identity()",
+    "half": "downsample(ratio=2)",
     "level": "rms(frame=200,hop=100)",
     "mel": "log_mel(n_fft=256,hop=100,n_mels=5)",
     "spectrum": "fft(kind='magnitude')",
+    "cube": "tests.read.test_show.four_dimensions",
 }
-
-
-def each_peak(windows: np.ndarray) -> np.ndarray:
-    """A value for each channel."""
-    return np.abs(windows).max(axis=-1)
 
 
 def four_dimensions(windows: np.ndarray) -> np.ndarray:
@@ -43,167 +51,387 @@ def four_dimensions(windows: np.ndarray) -> np.ndarray:
     return np.zeros((len(windows), *windows.shape[1:-1], 2, 3, 4), np.float32)
 
 
-def eleven(windows: np.ndarray) -> np.ndarray:
-    """A few values without a time."""
-    return windows.reshape(len(windows), -1)[:, :11]
+# Lines and pictures.
 
 
-OWN = {
-    "peaks": "tests.read.test_show.each_peak",
-    "cube": "tests.read.test_show.four_dimensions",
-    "few": "tests.read.test_show.eleven",
-}
-
-
-@pytest.fixture
-def draw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[dict[str, Any], dict[str, Any], list[str]]]:
-    """Records a sound and draws its second window: panels by title, example, lines."""
-
-    def run(number: int, **options: Any) -> tuple[Any, Any, list[str]]:
-        write_sound(tmp_path / "in" / "cat" / "x.wav", 2 * WIN_LEN, channels=number)
-        out = str(tmp_path / "out")
-        metadata = record(
-            str(tmp_path / "in"), out, win_len=WIN_LEN, order="listed", **options
-        )
-        figures = []
-        real = figure_module.Figure.savefig
-
-        def catch(figure: Any, *arguments: Any, **more: Any) -> None:
-            figures.append(figure)
-            real(figure, *arguments, **more)
-
-        monkeypatch.setattr(figure_module.Figure, "savefig", catch)
-        capsys.readouterr()
-        picture = str(tmp_path / "x.png")
-        assert main(["show", out, "-n", "1", "--plot", picture]) == 0
-        said = capsys.readouterr().out.splitlines()
-        (figure,) = figures
-        panels = {a.get_title(): a for a in figure.axes if a.axison}
-        ((_, example),) = some_examples(out, metadata, 1)
-        return panels, example, said[said.index(f"drawn: {picture}") :]
-
-    return run
+def panels_of(example: Any, records: Any) -> tuple[dict[str, Any], list[str]]:
+    """The panels of an example by title, and what is not drawn."""
+    metadata = records.metadata
+    figure, others = draw_examples([example], metadata.features, metadata.recipe)
+    return {a.get_title(): a for a in figure.axes if a.axison}, others
 
 
 def expect_lines(panel: Any, values: np.ndarray, xlabel: str) -> None:
     """The panel has one curve for each row of values."""
     assert panel.get_xlabel() == xlabel
-    lines = panel.get_lines()
-    assert len(lines) == len(values)
-    for line, wanted in zip(lines, values, strict=True):
+    for line, wanted in zip(panel.get_lines(), values, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), wanted)
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_every_channel_is_drawn(draw: Any, channels: int) -> None:
-    panels, example, said = draw(channels, channels="keep", features=FEATURES)
-    for name, label in (("signal", "time (s)"), ("level", "time (s)"),
-                        ("spectrum", "frequency (Hz)")):  # fmt: skip
-        panel = panels.pop(f"{name}: cat")
-        assert example[name].shape[0] == channels
-        expect_lines(panel, example[name], label)
-        legend = panel.get_legend()
-        shown = [] if legend is None else [t.get_text() for t in legend.get_texts()]
-        assert shown == [f"channel {c}" for c in range(channels)][: len(shown)]
-        assert bool(shown) == (channels > 1)
-    for channel in range(channels):
-        title = f"mel, channel {channel}: cat" if channels > 1 else "mel: cat"
-        panel = panels.pop(title)
-        (image,) = panel.get_images()
-        np.testing.assert_array_equal(image.get_array(), example["mel"][channel].T)
-        assert panel.get_xlabel() == "time (s)"
-    assert panels == {}
-    assert len(said) == 1
-
-
-def test_windows_of_one_channel(draw: Any) -> None:
-    panels, example, said = draw(1, features=FEATURES)
-    assert list(panels) == ["level: cat", "mel: cat", "signal: cat", "spectrum: cat"]
-    signal = panels["signal: cat"]
-    expect_lines(signal, example["signal"][None], "time (s)")
-    times = np.arange(WIN_LEN) / RATE + example["win_start_idx"] / RATE
-    np.testing.assert_allclose(signal.get_lines()[0].get_xdata(), times)
-    (image,) = panels["mel: cat"].get_images()
-    np.testing.assert_array_equal(image.get_array(), example["mel"].T)
-    assert len(said) == 1
-
-
-def test_features_that_are_not_drawn_are_listed(draw: Any) -> None:
-    features = FEATURES | OWN
-    panels, example, said = draw(2, channels="keep", features=features)
-    assert not any(title.startswith(("peaks", "cube")) for title in panels)
-    assert said[1:] == ["not drawn: cube (3 dimensions), peaks (a value for each "
-                        "channel)"]  # fmt: skip
-    # A feature without an axis of time is drawn over its entries.
-    expect_lines(panels["few: cat"], example["few"][None], "entry")
-
-
-def test_channels_of_another_rate_are_curves(draw: Any) -> None:
-    panels, example, _ = draw(2, channels="keep", features={"x": "downsample(ratio=2)"})
-    expect_lines(panels["x: cat"], example["x"], "entry")
-
-
-def test_the_first_of_many_channels_are_drawn(draw: Any) -> None:
-    features = {"mel": FEATURES["mel"], "signal": "identity()"}
-    panels, example, said = draw(10, channels="keep", features=features)
-    assert list(panels) == [
-        *(f"mel, channel {c}: cat" for c in range(8)), "signal, 8 of 10 channels: cat"
+@pytest.mark.parametrize("channels", [1, 3, 10])
+def test_every_channel_is_drawn(tmp_path: Path, channels: int) -> None:
+    write_sound(tmp_path / "in" / "cat" / "x.wav", 2 * WIN_LEN, channels=channels)
+    options = {"channels": "keep"} if channels > 1 else {}
+    record(tmp_path / "in", tmp_path / "out", win_len=WIN_LEN, order="listed",
+           features=FEATURES, **options)  # fmt: skip
+    records, numbers = some_examples(tmp_path / "out", 9)
+    assert numbers == [0, 1]
+    example = records[1]
+    panels, others = panels_of(example, records)
+    rows = {n: np.reshape(example[n], (channels, -1)) for n in FEATURES if n != "mel"}
+    seen, many = min(channels, 8), channels > 8
+    if not many:  # more than eight channels are no sound, but an image
+        expect_lines(panels["signal: cat"], rows["signal"], "time (s)")
+        times = (WIN_LEN + np.arange(WIN_LEN)) / RATE
+        xs = panels["signal: cat"].get_lines()[0].get_xdata()
+        np.testing.assert_allclose(xs, times)
+        expect_lines(panels["half: cat"], rows["half"], "time (s)")
+    expect_lines(panels["level: cat"], rows["level"][:8], "time (s)")
+    expect_lines(panels["spectrum: cat"], rows["spectrum"][:8], "frequency (Hz)")
+    legend = panels["level: cat"].get_legend()
+    shown = [] if legend is None else [t.get_text() for t in legend.get_texts()]
+    assert shown == [f"channel {c}" for c in range(seen) if channels > 1]
+    mel = np.reshape(example["mel"], (channels, -1, 5))
+    for c in range(seen):
+        title = f"mel, channel {c}: cat" if channels > 1 else "mel: cat"
+        (image,) = panels[title].get_images()
+        np.testing.assert_array_equal(image.get_array(), mel[c].T)
+        assert panels[title].get_xlabel() == "time (s)"
+    left = ["level", "mel", "spectrum"] if many else []
+    assert others == [
+        f"cube ({3 if channels == 1 else 4} dimensions)",
+        *(f"{name} (channels after the first 8)" for name in left),
     ]  # fmt: skip
-    expect_lines(
-        panels["signal, 8 of 10 channels: cat"], example["signal"][:8], "time (s)"
-    )
-    assert said[1:] == [
-        "not drawn: mel (those after the first 8), signal (those after the first 8)"
+
+
+RNG = np.random.default_rng(0)
+IMAGES = [RNG.integers(0, 256, (4 + n, 6, 3), np.uint8) for n in range(2)]
+GREY = RNG.integers(0, 256, (4, 6), np.uint8)
+ROWS = [
+    {
+        "age": n,
+        "movies": ["Alien"] * n,
+        "ratings": [0.5, 1.5] * n,
+        "member": True,
+        "flags": [True, False],
+        "image": IMAGES[n],
+        "grey": GREY,
+        "alone": GREY[..., None],
+        "matrix": np.arange(6.0).reshape(2, 3) * (n + 1),
+        "cube": np.zeros((2, 2, 2)),
+        "varied": np.ones((1 + n, 2 + n), np.float32),
+        "some": "x" if n else None,
+    }
+    for n in range(2)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("elements") / "out"
+    return record_examples(ROWS, out, encodings={"image": "png", "alone": "png"})
+
+
+def said_by_show(capsys: Any, *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["show", *arguments]) == 0
+    said: str = capsys.readouterr().out
+    return said
+
+
+def test_lines(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def pixels(array: np.ndarray) -> str:
+        four = np.array2string(array.ravel()[:4], separator=", ")[1:-1]
+        text = f"[{four}, ...] from {array.min()} to {array.max()}"
+        return " ".join(text.split())
+
+    lines = said_by_show(capsys, folder, "-n", "2").splitlines()
+    assert lines.count("example 0") == lines.count("example 1") == 1
+    at = lines.index("example 1")
+    assert [" ".join(line.split()) for line in lines[at:] if "shape" not in line] == [
+        "example 1",
+        "age 1",
+        "movies string (1,) ['Alien']",
+        "ratings float32 (2,) [0.5, 1.5] from 0.5 to 1.5",
+        "member True",
+        "flags bool (2,) [ True, False]",
+        f"image uint8 (5, 6, 3) {pixels(IMAGES[1])}",
+        f"grey uint8 (4, 6) {pixels(GREY)}",
+        f"alone uint8 (4, 6, 1) {pixels(GREY)}",
+        "matrix float64 (2, 3) [0., 2., 4., 6., ...] from 0 to 10",
+        "cube float64 (2, 2, 2) [0., 0., 0., 0., ...] from 0 to 0",
+        "varied float32 (2, 3) [1., 1., 1., 1., ...] from 1 to 1",
+        "some 'x'",
     ]
+    assert not any(line.split()[0] == "some" for line in lines[:at])
+    assert any(line.split() == ["movies", "string", "(0,)", "[]"] for line in lines)
+
+
+def test_text_is_the_record(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said_by_show(capsys, folder, "--text", "-n", "2")
+    stored = open_records(folder).serialised([0, 1])
+    parts = text.split("# example ")[1:]
+    for number, (part, record_) in enumerate(zip(parts, stored, strict=True)):
+        title, body = part.split("\n", 1)
+        assert title == str(number)
+        parsed = text_format.Parse(body, tf.train.Example())
+        assert parsed == tf.train.Example.FromString(record_)
+        keys = [line.split('"')[1] for line in part.splitlines() if "key:" in line]
+        assert keys == sorted(keys)
+    rows = [{"clip": 3, "frames": [[0.5, 1.5], [2.5, 3.5]]}]
+    steps = record_examples(rows, tmp_path / "out", sequences=["frames"])
+    text = said_by_show(capsys, steps, "--text").split("\n", 1)[1]
+    parsed = text_format.Parse(text, tf.train.SequenceExample())
+    assert parsed.context.feature["clip"].int64_list.value == [3]
+    frames = parsed.feature_lists.feature_list["frames"].feature
+    assert [list(frame.float_list.value) for frame in frames] == rows[0]["frames"]
+    lines = said_by_show(capsys, steps).splitlines()
+    assert lines[2].split()[:4] == ["frames", "float32", "(2,", "2)"]
+
+
+def test_pictures(folder: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    figure_module = pytest.importorskip("matplotlib.figure")
+    figures, real = [], figure_module.Figure.savefig
+
+    def catch(figure: Any, *arguments: Any, **more: Any) -> None:
+        figures.append(figure)
+        real(figure, *arguments, **more)
+
+    monkeypatch.setattr(figure_module.Figure, "savefig", catch)
+    said = said_by_show(capsys, folder, "-n", "2", "--plot", str(tmp_path / "x.png"))
+    assert said.splitlines()[-2:] == [
+        f"drawn: {tmp_path}/x.png",
+        "not drawn: age (a single value), movies (a list of string), "
+        "ratings (no values), member (a single value), cube (3 dimensions), "
+        "some (string)",
+    ]
+    panels = [axes for axes in figures[0].axes if axes.axison]
+    names = ["flags", "image", "grey", "alone", "matrix", "varied"]
+    assert [axes.get_title() for axes in panels] == [*names, "ratings", *names]
+    for n, axes in ((0, panels[1]), (1, panels[8])):
+        (image,) = axes.get_images()
+        np.testing.assert_array_equal(image.get_array(), IMAGES[n])
+        assert image.origin == "upper"
+    for axes in panels[2:4]:
+        (image,) = axes.get_images()
+        np.testing.assert_array_equal(image.get_array(), GREY)
+        assert image.get_clim() == (0, 255)
+    (image,) = panels[4].get_images()
+    np.testing.assert_array_equal(image.get_array(), ROWS[0]["matrix"].T)
+    (line,) = panels[6].get_lines()
+    assert line.get_ydata().tolist() == [0.5, 1.5]
+
+
+def test_titles_name_the_class_or_the_file(tmp_path: Path) -> None:
+    rows = [{"x": [1, 2], "class": name, "filepath": "a/b.wav"} for name in ("cat", "")]
+    records = open_records(record_examples(rows, tmp_path / "out"))
+    titles = [[*panels_of(example, records)[0]] for example in records]
+    assert titles == [["x: cat"], ["x: b.wav"]]
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "fact"),
+    [("gone/x.png", errno.ENOENT), ("x" * 300 + ".png", errno.ENAMETOOLONG),
+     ("x.txt", "txt")],
+)  # fmt: skip
+def test_pictures_that_cannot_be_written(
+    whole: Path, tmp_path: Path, name: str, fact: Any
+) -> None:
+    path = str(tmp_path / name)
+    records = open_records(whole, "test")[:1]
+    with raises(InputError, naming=[f"--plot {path}", fact if name == "x.txt" else
+                                    os.strerror(fact)]):  # fmt: skip
+        plot_examples([*records], records.metadata, path)
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    records = open_records(record_examples([{"a": 1, "t": ["x"]}], tmp_path / "out"))
+    with raises(InputError, naming="no signal, spectrum or image"):
+        plot_examples([*records], records.metadata, str(tmp_path / "x.png"))
+
+
+@pytest.mark.parametrize("flags", [[], ["--text"]])
+def test_tuples_and_examples_without_features(
+    tmp_path: Path, capsys: Any, flags: list[str]
+) -> None:
+    ds = tf.data.Dataset.from_tensors((tf.ragged.constant([[1], []]), 7))
+    folder = record_dataset(ds, tmp_path / "out")
+    assert "0/row_splits_0" in said_by_show(capsys, folder, *flags)
+    folder = record_examples([{}], tmp_path / "none", dtypes={"a": "int64"})
+    assert said_by_show(capsys, folder, *flags)
+
+
+# HTML.
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and its texts; all tags close."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self.texts: list[str] = []
+        self.cells: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "img":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+        if self.open[-1] == "td":
+            self.cells.append(data)
+
+    def all(self, tag: str) -> list[dict[str, Any]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The table, as a dict."""
+        return dict(zip(self.cells[::2], self.cells[1::2], strict=True))
+
+    def content(self, tag: str, kind: str) -> io.BytesIO:
+        (attrs,) = self.all(tag)
+        head, _, content = attrs["src"].partition(",")
+        assert head == f"data:{kind};base64"
+        return io.BytesIO(base64.b64decode(content, validate=True))
+
+    def played(self) -> tuple[int, np.ndarray]:
+        with wave.open(self.content("audio", "audio/wav")) as file:
+            pcm = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+            return file.getframerate(), pcm.reshape(-1, file.getnchannels()).T
+
+    def coloured(self) -> float:
+        """Which part of the drawing is not white."""
+        image = Image.open(self.content("img", "image/png")).convert("RGB")
+        return float((np.asarray(image) < 250).any(axis=-1).mean())
+
+
+def tone(frames: int = 2000) -> np.ndarray:
+    return (0.5 * np.sin(np.arange(frames) * 0.3)).astype(np.float32)
+
+
+FS = np.int64(RATE)
+
+
+def test_a_signal_is_played_and_drawn() -> None:
+    signal = tone()
+    page = Page(view_example({"signal": signal, "fs": FS}, {}))
+    rate, pcm = page.played()
+    assert rate == RATE
+    np.testing.assert_array_equal(pcm[0], np.round(signal.astype(float) * 32767))
+    assert page.coloured() > 0.02
+    assert page.rows == {"fs": str(RATE)}
+
+
+def test_without_matplotlib_values_are_listed(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    page = Page(view_example({"x": tone(), "fs": FS}, {}))
+    assert page.played()
+    assert page.all("img") == []
+    assert page.rows["x"] == describe_value(tone())
+    assert any("install matplotlib" in text for text in page.texts)
+
+
+OWN = {"x": "no.such.thing"}
+
+
+@pytest.mark.parametrize(
+    ("frames", "fs", "options", "rate"),
     [
-        ("noext", "noext.png"), ("a.", "a.png"), ("x.svg", "x.svg"), ("X.PNG", "X.PNG"),
-        ("x.txt", None), ("gone/x.png", None), ("file.png/x.png", None),
-        ("folder.png", None),
+        (2000, 8000, None, 8000),
+        (2000, None, None, None),
+        (2000, None, {"sample_rate": 16000}, 16000),
+        # Transforms change it. The user's own code is not run.
+        (2000, 8000, {"features": {"x": "identity()"}}, 8000),
+        (1000, 8000, {"features": {"x": "resample(rate_hz=4000)"}}, 4000),
+        (2000, 8000, {"features": {"x": "peak_gain()|identity()"}}, 8000),
+        (1000, 8000, {"features": OWN}, None),
+        (2000, 8000, {"features": OWN}, 8000),
+    ],
+)
+def test_the_rate_of_a_signal(frames: int, fs: Any, options: Any, rate: Any) -> None:
+    example = {"x": tone(frames)} | ({} if fs is None else {"fs": np.int64(fs)})
+    chosen = None if options is None else Recipe(win_len=2000, **options)
+    page = Page(view_example(example, {}, chosen))
+    assert page.coloured() > 0.02
+    assert (page.played()[0] if page.all("audio") else None) == rate
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_channels(channels: int) -> None:
+    signal = np.stack([tone() / (k + 1) for k in range(channels)])
+    page = Page(view_example({"signal": signal, "fs": FS}, {}))
+    assert len(page.played()[1]) == (channels if channels <= 2 else 1)
+    assert any("mean of 3 channels" in text for text in page.texts) == (channels == 3)
+
+
+def test_long_signals_are_cut_and_said_to_be() -> None:
+    page = Page(view_example({"x": tone(480_000), "fs": np.int64(48_000)}, {}))
+    assert page.played()[1].shape == (1, 64000)
+    assert any("the first 1.33 s of 10 s" in text for text in page.texts)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.ones((12, 24), np.float32), np.full((5, 17), 3 - 4j, np.complex64),
+        np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8),
     ],
 )  # fmt: skip
-def test_names_of_pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, found: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file.png").write_bytes(b"")
-    (tmp_path / "folder.png").mkdir()
-    if found is not None:
-        assert picture_path(name) == found
-        return
-    with raises(InputError, naming=[f"--plot {name}", name.partition("/")[0]]):
-        picture_path(name)
+def test_spectra_and_pictures_are_drawn(array: np.ndarray) -> None:
+    assert Page(view_example({"array": array}, {})).coloured() > 0.1
 
 
-def test_pictures_that_cannot_be_written(
-    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["show", str(whole), "--plot", "gone/x.png"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""  # nothing is read before
-    assert_names(said.err, "audio-tfrecords: --plot gone/x.png")
-    name = "x" * 300 + ".png"
-    assert main(["show", str(whole), "--plot", str(tmp_path / name)]) == 2
-    assert_names(capsys.readouterr().err, name, os.strerror(errno.ENAMETOOLONG))
+def test_texts_are_escaped() -> None:
+    hostile = "<script>alert('1')</script>&\""
+    example = {"class": hostile, "filepath": f"a/{hostile}", hostile: hostile}
+    page = Page(view_example(example, {}))
+    assert page.all("script") == []
+    assert page.texts.count(hostile) == 3  # the class, and a name with its value
 
 
-def test_a_split_whose_clips_are_all_rejected_gives_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for split, seed in (("train", 0), ("test", 1)):
-        write_sound(tmp_path / split / "cat" / "x.wav", WIN_LEN, seed=seed)
-    loud = np.ones(WIN_LEN)
-    soundfile.write(tmp_path / "train" / "cat" / "x.wav", loud, RATE)
-    arguments = [
-        "record", f"--input=train={tmp_path}/train", f"--input=test={tmp_path}/test",
-        f"--output={tmp_path}/out", f"--win-len={WIN_LEN}", "--max-rejected=1",
-        "--feature=x=tests.sounds.fail_on_loud",
-    ]  # fmt: skip
-    assert main(arguments) == 0
-    (line,) = capsys.readouterr().err.splitlines()
-    assert_names(line, "warning", "train")
+def test_other_values_are_in_the_table() -> None:
+    example = {
+        "fs": FS, "level": np.float32(-31.4159), "mask": np.array([True]),
+        "many": np.arange(60), "none": np.zeros((0, 3)), "half": np.float16(0.5),
+        "names": np.array(["a", "b"], object), "raw": b"\x00\xff",
+        "nan": np.float32("nan"),
+    }  # fmt: skip
+    assert Page(view_example(example, {})).rows == {
+        "fs": "8000", "level": "-31.4159", "mask": "bool (1,) [ True]", "half": "0.5",
+        "many": "int64 (60,) [0, 1, 2, 3, ...] from 0 to 59",
+        "none": "float64 (0, 3) []",
+        "names": "string (2,) ['a', 'b']", "raw": "b'\\x00\\xff'", "nan": "nan",
+    }  # fmt: skip
+
+
+def odd_examples() -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    many = {f"signal{k}": tone(200_000) for k in range(5)}
+    many |= {f"noise{k}": rng.normal(size=(600, 256)) for k in range(9)}
+    many |= {f"text{k}": "<" * 10_000 for k in range(500)}
+    yield many
+    yield {"x": np.full((4, 100), np.nan)}
+    yield {"x": np.full(100, np.inf)}
+    yield {"x": np.zeros((300, 2, 2, 2))}
+
+
+@pytest.mark.parametrize("example", [*odd_examples()], ids=lambda e: f"{len(e)} values")
+def test_whatever_it_holds_it_stays_small(example: dict[str, Any]) -> None:
+    text = view_example({**example, "fs": np.int64(48000)}, {})
+    assert len(text.encode()) < 1_000_000
+    assert any("more" in words for words in Page(text).texts) == (len(example) > 1)

@@ -1,0 +1,232 @@
+"""Some examples of a data set, and the sound of any of them.
+
+::
+
+    examples with a signal        its samples, as they are stored
+    examples of spectra alone     the window, decoded again from the inputs
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
+from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.read.choices import Split
+from beam_pipeline.read.decode_again import DecodeAgain
+from beam_pipeline.read.recorded_windows import read_recorded
+from beam_pipeline.read.records import Records, open_records
+from beam_pipeline.read.show import Sound, signals_of
+from beam_pipeline.storage import files
+
+_LONGEST_NAME = 80
+
+# The type of stored samples -> that of a WAV file, which holds them unchanged.
+_IN_WAV = {
+    "float16": ("float32", "FLOAT"), "bfloat16": ("float32", "FLOAT"),
+    "float32": ("float32", "FLOAT"), "float64": ("float64", "DOUBLE"),
+    "int16": ("int16", "PCM_16"), "int32": ("int32", "PCM_32"),
+}  # fmt: skip
+
+
+def some_examples(
+    folder: Folders,
+    count: int,
+    split: Split | None = None,
+    *,
+    clip: str | None = None,
+    where: str | None = None,
+) -> tuple[Records, list[int]]:
+    """Returns some examples of a split, and their numbers in it, also if it is a part.
+
+    They are spread evenly: neighbours are often windows of one clip, so the first
+    examples would show little.
+
+    Parameters
+    ----------
+    split : str or list of str, optional
+        Default: ``train``, or else the largest.
+    clip : str, optional
+        Only examples of the file with this path relative to its input.
+    where : str, optional
+        Only examples that meet this condition, see :meth:`.Records.where`.
+
+    Raises
+    ------
+    InputError
+        If there is no such split or example, or the data set has no index of members.
+    OptionError
+        If the split or the condition cannot be read.
+    """
+    if split is None:
+        splits = open_data_sets(folder).metadata.splits
+        largest = max(splits, key=lambda name: splits[name].examples)
+        split = "train" if "train" in splits else largest
+    every = records = open_records(folder, split)
+    if clip is not None:
+        records = records.of_clip(clip)
+    if where is not None:
+        records = records.where(where)
+    total = len(records)
+    if not total and len(every):
+        raise InputError(f"Split {every.split} has no such example.")
+    chosen = records[
+        sorted({i * total // count for i in range(count)} if total else ())
+    ]
+    return chosen, chosen.numbers.tolist()
+
+
+class Sounds:
+    """The sounds of examples of data sets.
+
+    The sound is the feature ``signal``, or else the first feature that is one, with the
+    samples that are stored. If there is none, the window is decoded again from the
+    inputs, with the augmentation of a copy: it is what the transforms got.
+
+    Parameters
+    ----------
+    data : DataSets
+    examples : mapping
+        All examples whose sounds may be asked for, by their split, or splits, and their
+        number in it. The tables and the inputs are read once for all of them.
+    inputs : sequence of Input
+        What the data sets were recorded from; only examples without a signal need them.
+    """
+
+    def __init__(
+        self,
+        data: DataSets,
+        examples: Mapping[tuple[str, int], Mapping[str, Any]],
+        inputs: Sequence[Input] = (),
+    ):
+        self._data, self._examples, self._inputs = data, examples, inputs
+        self._decoders: dict[int, DecodeAgain] = {}
+
+    def of(self, split: str, number: int) -> Sound:
+        """Returns the sound of an example.
+
+        Raises
+        ------
+        OptionError
+            If it has no signal, and there are no inputs.
+        InputError
+            If its window cannot be decoded again.
+        """
+        example = self._examples[split, number]
+        if stored := self._stored(example):
+            return stored
+        again = self._decoder(self._data_set_of(split, number))
+        try:
+            return Sound(*again.window(_row_of(example, again)))
+        except (ValueError, RecipeError) as error:
+            path = example["filepath"]
+            raise InputError(f"{path}: example {number}: {error}") from error
+
+    def _stored(self, example: Mapping[str, Any]) -> Sound | None:
+        metadata = self._data.metadata
+        found = signals_of(example, metadata.features, metadata.recipe).values()
+        return next((s for s in found if s.samples.dtype.name in _IN_WAV), None)
+
+    def _data_set_of(self, split: str, number: int) -> int:
+        """Returns which of the data sets holds an example."""
+        held = [
+            each.splits[split].examples if split in each.splits else 0
+            for each in self._data.each[:-1]
+        ]
+        return int(np.searchsorted(np.cumsum(held), number, "right"))
+
+    def _decoder(self, place: int) -> DecodeAgain:
+        """Returns what decodes windows of one of the data sets."""
+        if place not in self._decoders:
+            folder, metadata = self._data.folders[place], self._data.each[place]
+            if metadata.recipe is None:
+                raise InputError(
+                    f"{folder} has no feature of samples, and was not recorded from "
+                    "audio files, so there is nothing to listen to."
+                )
+            if not self._inputs:
+                raise OptionError(
+                    "input",
+                    "is needed, because the examples have no feature of samples: name "
+                    "what the data set was recorded from, and the windows are decoded "
+                    "again",
+                )
+            recorded = read_recorded(folder, metadata)
+            clips = {
+                int(example["index"])
+                for which, example in self._examples.items()
+                if self._data_set_of(*which) == place and not self._stored(example)
+            }
+            wanted = np.flatnonzero(np.isin(recorded.manifest["index"], list(clips)))
+            self._decoders[place] = DecodeAgain(
+                metadata, recorded, self._inputs, wanted.tolist()
+            )
+        return self._decoders[place]
+
+
+def _row_of(example: Mapping[str, Any], again: DecodeAgain) -> int:
+    """Returns the row of an example in the table of windows.
+
+    Raises
+    ------
+    ValueError
+        If it has none.
+    """
+    recorded = again.recorded
+    clips = np.flatnonzero(recorded.manifest["index"] == int(example["index"]))
+    for rows in map(recorded.of_clip, clips.tolist()):
+        is_start = recorded.start[rows] == int(example["win_start_idx"])
+        found = rows[is_start & (recorded.copy[rows] == int(example.get("copy", 0)))]
+        if len(found):
+            return int(found[0])
+    raise ValueError(
+        f"the table of windows has none at frame {example['win_start_idx']} of it. To "
+        "compare the data set with its tables, run `audio-tfrecords verify --deep`"
+    )
+
+
+def sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:
+    """Returns the name of an example's file: ``train-000012-owl_night-3.5s``."""
+    parts = [split, f"{number:06}"]
+    path, start, rate = (example.get(k) for k in ("filepath", "win_start_idx", "fs"))
+    if isinstance(path, str):
+        parts.append(os.path.splitext(path)[0][-_LONGEST_NAME:])
+    if start is not None and rate:
+        parts.append(f"{int(start) / int(rate):.6g}s")
+    if example.get("copy"):
+        parts.append(f"copy{int(example['copy'])}")
+    return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
+
+
+def save_wav(sound: Sound, path: str) -> None:
+    """Writes a sound to a WAV file on this machine; its folder is made.
+
+    Floating-point samples stay so, also beyond full scale, and int16 stays int16.
+
+    Raises
+    ------
+    OptionError
+        If the path is on no file system of this machine.
+    OutputError
+        If it cannot be written.
+    """
+    import soundfile
+
+    if not files.is_local(path):
+        raise OptionError("save_wav", "must be a folder on this machine", path)
+    dtype, subtype = _IN_WAV[sound.samples.dtype.name]
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        samples = sound.samples.astype(dtype).T
+        soundfile.write(path, samples, sound.rate, subtype=subtype)
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise OutputError(
+            f"{path} cannot be written: {error}. Give another folder, or free some "
+            "space."
+        ) from error
