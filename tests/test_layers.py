@@ -51,7 +51,7 @@ HOMES = {
     "fastavro": "[inputs.tables]",
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
-    "soundfile": "audio.decoder [examples.flac_signal] [read.show] [read.sounds]",
+    "soundfile": "audio.decoder [examples.array_bytes] [read.show] [read.sounds]",
     "av": "[audio.av_decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.schema]",
@@ -66,10 +66,10 @@ HOMES = {
     "matplotlib": "[read.show]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",
     "tqdm": "[dataset.progress]",
-    "PIL": "[examples.images]",
+    "PIL": "[examples.array_bytes]",
     "torch": "read.torch",
     "yaml": "[recipe.recipe_file]",
-    "scipy": "transforms [read.mixup] [read.similarity] [transforms.filters]",
+    "scipy": "transforms [read.mixup] [read.similarity]",
 }
 
 

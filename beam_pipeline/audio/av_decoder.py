@@ -34,7 +34,7 @@ _NOTHING: _Samples = np.empty((0, 1), np.float32)
 
 
 # Containers that declare the length of each stream.
-_DECLARE_LENGTH = frozenset({"mp4", "asf", "wavpack", "tta", "flac", "8svx", "caf"})
+_DECLARE_LENGTH = frozenset({"mp4", "asf", "wavpack", "tta", "flac", "caf"})
 # Encoders count their delay, and decoders of WMA leave out the last block (128 ms).
 LENGTH_TOLERANCE_S = 0.25
 # Of the times of two packets: some containers round to milliseconds. A packet is mostly

@@ -23,8 +23,7 @@ from beam_pipeline.audio.decoder import (
 )
 from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.audio.loaded import LoadedDecoder, Loader
-from beam_pipeline.audio.opening import open_decoder
-from beam_pipeline.audio.probe import check_channel
+from beam_pipeline.audio.probe import check_channel, open_decoder
 
 _RESAMPLE_BLOCK = 1 << 14  # frames at the higher of the two rates
 
@@ -108,7 +107,7 @@ class ClipReader:
     channels
         ``"mix"``: mean of the channels; ``"keep"``: all; ``k``: channel k, from 0.
     decoders
-        See :func:`.opening.ffmpeg_container`.
+        See :func:`.probe.ffmpeg_container`.
     loader
         Reads the file in place of a decoder.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import numpy as np
 import soundfile
 
+from beam_pipeline.audio.formats import REFUSED
 from beam_pipeline.audio.integrity import (
     FlacHeader,
     find_mpeg,
@@ -273,6 +274,11 @@ class Decoder(ForwardDecoder):
             format=self._sound.format,
             subtype=self._sound.subtype,
         )
+        if header.format in REFUSED:
+            self.close()
+            raise UnreadableAudio(
+                name, f"is a file of {header.format}, which is not read; convert it"
+            )
         self._seeks = finds_frames(header)
         self._raw: np.ndarray | None = None
         try:

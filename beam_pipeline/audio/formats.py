@@ -11,8 +11,12 @@ import importlib.util
 import os
 from typing import BinaryIO
 
-from beam_pipeline.audio.containers import SVX, after_id3, chunks_of, read_at
-from beam_pipeline.audio.integrity import find_mpeg, read_flac_header
+from beam_pipeline.audio.integrity import (
+    after_id3,
+    find_mpeg,
+    read_at,
+    read_flac_header,
+)
 
 # The names of the decoders, libsndfile and ffmpeg; by default the first is preferred.
 SOUNDFILE, PYAV = "soundfile", "pyav"
@@ -43,14 +47,11 @@ DEMUXERS = {
     "amr": "amr",
     "wavpack": "wv",
     "tta": "tta",
-    "8svx": "iff",
     "caf": "caf",
 }
-# What libsndfile opens, and reads as noise.
-MISREAD = {
-    "8svx": "8SVX with two channels",
-    "caf": "Apple Lossless of 20 or 32 bits",
-}
+# Formats of old computers that libsndfile opens, but of which it does not tell a whole
+# file from a cut one, or reads noise; by its names.
+REFUSED = frozenset({"SVX", "AVR", "MPC2K", "WVE"})
 
 _MAGIC = (
     (0, b"\x1a\x45\xdf\xa3", "matroska"),
@@ -72,7 +73,6 @@ _COMMON_MAGIC = {
 }
 _OGG_PAGE = 27  # bytes of a header, before the lengths of its parts
 _FLAC_BITS = (8, 16, 24)  # that libsndfile decodes
-_STEREO_8SVX = bytes([0, 0, 0, 6])
 _ALAC_NOISE = (2, 4)  # numbers of 20 and 32 bits, which libsndfile may read as noise
 
 
@@ -115,8 +115,7 @@ def find_foreign(file: BinaryIO) -> str | None:
         a container that libsndfile does not know     mp4, matroska, asf ...
         FLAC in Ogg                                   ogg
         FLAC of other than 8, 16 and 24 bits          flac
-        8SVX with two channels                        8svx
-        Apple Lossless of 20 or 32 bits in CAF        caf
+            Apple Lossless of 20 or 32 bits in CAF        caf
 
     Parameters
     ----------
@@ -143,10 +142,6 @@ def find_foreign(file: BinaryIO) -> str | None:
     if head[:4] == b"fLaC":
         header = read_flac_header(file)
         return "flac" if header is not None and header.bits not in _FLAC_BITS else None
-    if head[:4] == b"FORM" and head[8:12] == b"8SVX":
-        channels = chunks_of(file, SVX).get(b"CHAN", (0, 0))[0]
-        is_stereo = channels and read_at(file, channels, 4) == _STEREO_8SVX
-        return "8svx" if is_stereo else None
     if head[:4] == b"caff":
         is_noise = head[28:32] == b"alac" and head[35] in _ALAC_NOISE
         return "caf" if is_noise else None

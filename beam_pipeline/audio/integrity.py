@@ -3,32 +3,40 @@
 For all formats, the frames that a header declares are compared with those that are
 decoded, in :mod:`.probe`. This module finds what people meet beyond that rule:
 
+- WAV and other containers of PCM: how many bytes of samples the header declares.
+  libsndfile silently shortens a truncated file to the samples that are present, and
+  reads others beyond the end of their samples.
+- WAV: whether the bits of a sample fit the bytes of a frame.
 - MP3: whether frames follow each other without a gap, and as many as the encoder's
   header declares. Without that header, libsndfile estimates the length.
 - Ogg: whether the last page is marked as the last one of the first stream.
 - FLAC: the header's number of frames, which may be wrong, and a second stream.
-- WAV: whether the bits of a sample fit the bytes of a frame.
 
 It does not decode.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from beam_pipeline.audio.containers import (
-    DataSize,
-    after_id3,
-    find_data_size,
-    read_at,
-    wave_problem,
-)
 from beam_pipeline.errors import UnreadableAudio, read_error
 
 _CHUNK = 1 << 20
+
+# PCM. Programs that write to a pipe cannot go back to fill in the size. They leave the
+# largest number, signed or unsigned, or a slightly smaller one (sox: 0x7FFFF000).
+_STREAMED_32 = ((0x7FFFE000, 0x80000000 + 0x1000), (0xFFFFE000, 0xFFFFFFFF))
+_STREAMED_64 = ((2**63 - 0x2000, 2**64 - 1),)
+_HEAD_BYTES = 1024
+# Kind, channels, frames and bytes of a second, bytes of a frame, bits of a sample.
+_WAVE_FORMAT = "HHIIHH"
+_WAVE_SAMPLES = (1, 3, 0xFFFE)  # whole numbers, floats; either, with more fields
 
 # MP3
 _LARGEST_FRAME = 2881
@@ -56,15 +64,21 @@ _LARGEST_PAGE = 27 + 255 + 255 * 255
 _FLAC_STREAM = re.compile(rb"fLaC[\0\x80]\0\0\x22")
 
 
+@contextlib.contextmanager
+def naming_reads(name: str) -> Iterator[None]:
+    """Makes the error of a file of an OSError from the ``with`` block."""
+    try:
+        yield
+    except OSError as error:
+        raise read_error(name, "cannot be read", error) from error
+
+
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """What is wrong with a file, as ends of "The file ..."; or ``None``.
+class DataSize:
+    """Bytes of sample data that the header declares, and that the file holds."""
 
-    A file that is only ``cut`` is good up to its end.
-    """
-
-    damage: str | None = None
-    cut: str | None = None
+    declared: int
+    present: int
 
 
 def inspect(file: BinaryIO, name: str) -> tuple[str | None, DataSize | None]:
@@ -79,29 +93,161 @@ def inspect(file: BinaryIO, name: str) -> tuple[str | None, DataSize | None]:
     name
         Name of the file in errors.
 
+    Returns
+    -------
+    cut : str or None
+        What is missing, as the end of "The file ends early: ...".
+    data : DataSize or None
+        None if the container is none of WAV (RIFF, RIFX, RF64, BW64), AIFF, AIFC, CAF,
+        W64, ASF, AU and NIST SPHERE, if it has no samples, or if their size is the
+        placeholder of a streaming writer.
+
     Raises
     ------
     UnreadableAudio
         The file is damaged, or cannot be read.
     """
-    try:
+    with naming_reads(name):
         file_bytes = file.seek(0, os.SEEK_END)
-        condition = _check_stream(file, file_bytes)
-        data = find_data_size(file, file_bytes)
-    except OSError as error:
-        raise read_error(name, "cannot be read", error) from error
-    if condition.damage is not None:
-        raise UnreadableAudio(name, condition.damage)
-    return condition.cut, data
+        stream = find_mpeg(file)
+        if stream is not None:
+            return _check_mpeg(file, name, stream), None
+        head = read_at(file, 0, _HEAD_BYTES)
+        if head.startswith(_OGG_MAGIC):
+            return _check_ogg(file, name, file_bytes), None
+        return None, _data_size(file, name, head, file_bytes)
 
 
-def _check_stream(file: BinaryIO, file_bytes: int) -> Condition:
-    stream = find_mpeg(file)
-    if stream is not None:
-        return _check_mpeg(file, stream)
-    if read_at(file, 0, 5) == _OGG_MAGIC:
-        return _check_ogg(file, file_bytes)
-    return Condition(wave_problem(file, file_bytes))
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """How a family of containers writes the header of a chunk."""
+
+    header: struct.Struct
+    data: bytes = b"data"  # the first bytes of the id of the chunk with the samples
+    first: int = 12  # offset of the first chunk
+    align: int = 2  # chunks start at multiples of it, counted from ``first``
+    size_counts_header: bool = False
+    lead: int = 0  # bytes of the data chunk before the samples
+    streamed: tuple[tuple[int, int], ...] = _STREAMED_32
+    is_wave: bool = False
+
+
+_RIFF = _Chunks(struct.Struct("<4sI"), is_wave=True)
+_RIFX = _Chunks(struct.Struct(">4sI"), is_wave=True)
+_AIFF = _Chunks(struct.Struct(">4sI"), b"SSND", lead=8)
+_CAF = _Chunks(struct.Struct(">4sQ"), first=8, align=1, lead=4, streamed=_STREAMED_64)
+_W64 = _Chunks(
+    struct.Struct("<16sQ"),
+    first=40,
+    align=8,
+    size_counts_header=True,
+    streamed=_STREAMED_64,
+    is_wave=True,
+)
+_ASF_MAGIC = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
+_ASF = _Chunks(
+    struct.Struct("<16sQ"),
+    b"\x36\x26\xb2\x75",
+    first=0,
+    align=1,
+    size_counts_header=True,
+)
+_FAMILIES = {
+    (b"RIFF", b"WAVE"): _RIFF,
+    (b"RF64", b"WAVE"): _RIFF,
+    (b"BW64", b"WAVE"): _RIFF,
+    (b"RIFX", b"WAVE"): _RIFX,
+    (b"FORM", b"AIFF"): _AIFF,
+    (b"FORM", b"AIFC"): _AIFF,
+}
+
+
+def _data_size(
+    file: BinaryIO, name: str, head: bytes, file_bytes: int
+) -> DataSize | None:
+    """Returns the declared and the present size of a container's samples."""
+    family = _FAMILIES.get((head[:4], head[8:12]))
+    if head[:4] == b"caff":
+        family = _CAF
+    elif head[:8] == b"riff\x2e\x91\xcf\x11":
+        family = _W64
+    elif head[:8] == _ASF_MAGIC:
+        family = _ASF
+    streamed: tuple[tuple[int, int], ...] = _STREAMED_32
+    if family is None:
+        start, size = _after_header(head)
+    else:
+        chunks = _chunks_of(file, file_bytes, family)
+        if family.is_wave and b"fmt " in chunks:
+            fields = read_at(file, chunks[b"fmt "][0], 16)
+            _check_wave(name, fields, family.header.format[0])
+        start, size = chunks.get(family.data, (0, None))
+        if size == 0xFFFFFFFF and b"ds64" in chunks:
+            ds64 = read_at(file, chunks[b"ds64"][0] + 8, 8)
+            size, streamed = int.from_bytes(ds64, "little"), ()
+        else:
+            streamed = family.streamed
+        start += family.lead
+        size = None if size is None else max(0, size - family.lead)
+    if size is None or any(low <= size <= high for low, high in streamed):
+        return None
+    return DataSize(size, max(0, file_bytes - start))
+
+
+def _chunks_of(
+    file: BinaryIO, file_bytes: int, family: _Chunks
+) -> dict[bytes, tuple[int, int]]:
+    """Returns where each chunk up to the samples begins, and its declared size."""
+    chunks: dict[bytes, tuple[int, int]] = {}
+    header_bytes, at = family.header.size, family.first
+    while family.data not in chunks and at + header_bytes <= file_bytes:
+        chunk_id, size = family.header.unpack(read_at(file, at, header_bytes))
+        at += header_bytes
+        if family.size_counts_header:
+            size = max(0, size - header_bytes)
+        chunks.setdefault(chunk_id[:4], (at, size))
+        at += size + -size % family.align
+    return chunks
+
+
+def _after_header(head: bytes) -> tuple[int, int | None]:
+    """Returns where samples after one header begin, and how many bytes it declares."""
+    if head[:4] == b".snd" and len(head) >= 12:
+        start, size = struct.unpack_from(">II", head, 4)
+        return start, size
+    begin = re.match(rb"NIST_1A\s+(\d+)\s", head)
+    if begin is None:
+        return 0, None
+    size = 1
+    for field in (rb"sample_count", rb"channel_count", rb"sample_n_bytes"):
+        value = re.search(rb"\n" + field + rb" -i (\d+)\s", head)
+        if value is None:
+            return 0, None
+        size *= int(value[1])
+    return int(begin[1]), size
+
+
+def _check_wave(name: str, fields: bytes, order: str) -> None:
+    """Raises UnreadableAudio if a WAV or W64 file has no certain size of a sample.
+
+    libsndfile believes the bits, and reads noise if they are wrong. So they are
+    compared with the bytes of a frame, if the bytes of a second confirm these. Some
+    programs write the bytes of a sample in place of those of a frame.
+    """
+    if len(fields) < 16:
+        return  # the file ends early
+    values = struct.unpack(f"{order}{_WAVE_FORMAT}", fields)
+    kind, channels, rate, second_bytes, frame_bytes, bits = values
+    if kind not in _WAVE_SAMPLES or 0 in (channels, frame_bytes, bits):
+        return
+    needed = -(-bits // 8)
+    is_confirmed = second_bytes == rate * frame_bytes
+    if is_confirmed and frame_bytes not in (needed * channels, needed):
+        raise UnreadableAudio(
+            name,
+            f"is damaged: its header declares samples of {bits} bits in {channels} "
+            f"channels, but {frame_bytes} bytes for a frame",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +360,7 @@ def _encoders_header(head: bytes, at: int) -> tuple[int, int]:
     return 0, 0
 
 
-def _check_mpeg(file: BinaryIO, stream: MpegStream) -> Condition:
+def _check_mpeg(file: BinaryIO, name: str, stream: MpegStream) -> str | None:
     """Compares the frames of an MP3 file with what its header declares."""
     count, at = _count_frames(file, stream)
     declared = stream.declared
@@ -228,26 +374,24 @@ def _check_mpeg(file: BinaryIO, stream: MpegStream) -> Condition:
     length = stream.frame_length(rest, 0) if len(rest) >= 4 else 0
     is_begun = length > len(rest) or (len(rest) < 4 and rest[:1] == b"\xff")
     if rest and not (is_complete or is_padding or is_begun):
-        return Condition(
-            f"is damaged: no MP3 frame begins at byte {at}, where one ends"
+        raise UnreadableAudio(
+            name, f"is damaged: no MP3 frame begins at byte {at}, where one ends"
         )
     if declared is not None and count > declared:
-        return Condition(
+        raise UnreadableAudio(
+            name,
             f"holds {count} MP3 frames, but its header declares {declared}; if other "
             "MP3 files follow the first, split the file",
         )
     if declared is not None and not is_complete:
-        return Condition(
-            cut=f"its header declares {declared} MP3 frames, but the file holds only "
-            f"{count}",
+        return (
+            f"its header declares {declared} MP3 frames, but the file holds only "
+            f"{count}"
         )
-    if is_begun and not is_complete:
-        whole = f" of {length}" if length else ""
-        return Condition(
-            cut=f"its last MP3 frame, number {count + 1}, has only {len(rest)}{whole} "
-            "bytes"
-        )
-    return Condition()
+    if not is_begun or is_complete:
+        return None
+    whole = f" of {length}" if length else ""
+    return f"its last MP3 frame, number {count + 1}, has only {len(rest)}{whole} bytes"
 
 
 def _count_frames(file: BinaryIO, stream: MpegStream) -> tuple[int, int]:
@@ -267,7 +411,7 @@ def _count_frames(file: BinaryIO, stream: MpegStream) -> tuple[int, int]:
     return count, start
 
 
-def _check_ogg(file: BinaryIO, file_bytes: int) -> Condition:
+def _check_ogg(file: BinaryIO, name: str, file_bytes: int) -> str | None:
     """Finds the last page, and checks that it ends one of the streams at the start.
 
     Bytes after it do not matter, if they are fewer than a page may have.
@@ -281,19 +425,20 @@ def _check_ogg(file: BinaryIO, file_bytes: int) -> Condition:
     offset = tail.rfind(_OGG_MAGIC)
     last = tail[offset:] if offset >= 0 else b""
     if len(last) >= 27 and last[14:18] not in serials:
-        return Condition(
+        raise UnreadableAudio(
+            name,
             "holds several Ogg streams in sequence, but only the first would be read; "
             f"the last page, at byte {start + offset}, is of another one; split the "
-            "file"
+            "file",
         )
     body = 27 + last[26] if len(last) > 26 else 1
     is_whole = len(last) >= body + sum(last[27:body]) > 27
-    if not (is_whole and last[5] & _OGG_LAST):
-        return Condition(
-            cut="no Ogg page is marked as the last; the file ends at byte "
-            f"{file_bytes}, and its last page begins at byte {start + offset}"
-        )
-    return Condition()
+    if is_whole and last[5] & _OGG_LAST:
+        return None
+    return (
+        f"no Ogg page is marked as the last; the file ends at byte {file_bytes}, and "
+        f"its last page begins at byte {start + offset}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,3 +487,26 @@ def find_second_flac(file: BinaryIO, header: FlacHeader) -> int | None:
             return start + found.start()
         start += len(data) - 7
     return None
+
+
+def after_id3(file: BinaryIO) -> int:
+    """Returns where the ID3 tags at the start of a file end."""
+    start = 0
+    while (tag := read_at(file, start, 10))[:3] == b"ID3" and len(tag) == 10:
+        size = 0
+        for byte in tag[6:]:
+            size = size << 7 | byte & 0x7F
+        start += 10 + size + (10 if tag[5] & 0x10 else 0)
+    return start
+
+
+def read_at(file: BinaryIO, position: int, count: int) -> bytes:
+    """Reads ``count`` bytes from ``position``; fewer only at the end of the file."""
+    file.seek(position)
+    data = file.read(count)
+    while len(data) < count:  # an unbuffered file may return fewer bytes than it has
+        more = file.read(count - len(data))
+        if not more:
+            break
+        data += more
+    return data

@@ -29,12 +29,12 @@ from beam_pipeline.audio.decoder import (
     check_finite,
     opened,
 )
+from beam_pipeline.audio.integrity import naming_reads
 from beam_pipeline.errors import (
     EmptyAudio,
     Unreadable,
     UnreadableAudio,
     is_of_machine,
-    read_error,
 )
 from beam_pipeline.marks import Marks
 
@@ -118,19 +118,25 @@ class Loader:
             See :meth:`probe`.
         """
         returned = self._call(self.load, path, name)
-        if not isinstance(returned, tuple) or len(returned) != 2:
-            raise self._wrong(name, f"a value of type {type(returned).__name__}")
-        samples, rate = returned[0], _as_whole(returned[1])
-        if not isinstance(samples, np.ndarray):
-            raise self._wrong(name, f"samples of type {type(samples).__name__}")
-        if samples.dtype != np.float32 or samples.ndim not in (1, 2):
-            kind = f"{samples.dtype} and shape {samples.shape}"
-            raise self._wrong(name, f"samples of {kind}")
-        if rate is None or not 0 < rate <= _MOST_RATE_HZ:
-            raise self._wrong(name, f"the sample rate {returned[1]!r:.200}")
+        is_pair = isinstance(returned, tuple) and len(returned) == 2
+        samples, given = returned if is_pair else (None, None)
+        rate = _as_whole(given)
+        if (
+            not isinstance(samples, np.ndarray)
+            or samples.dtype != np.float32
+            or samples.ndim not in (1, 2)
+            or (samples.ndim == 2 and not len(samples))
+            or rate is None
+            or not 0 < rate <= _MOST_RATE_HZ
+        ):
+            parts = returned if isinstance(returned, tuple) else (returned,)
+            raise UnreadableAudio(
+                name,
+                f"the loader {self.name} returned {', '.join(map(_shown, parts))}, but "
+                "must return (samples, sample_rate_hz) with samples of float32 and "
+                "shape (frames,) or (channels, frames), and a whole number of Hz",
+            )
         frames = samples[:, np.newaxis] if samples.ndim == 1 else samples.T
-        if frames.shape[1] == 0:
-            raise self._wrong(name, f"samples of shape {samples.shape}")
         self._check_finite(frames, name)
         return frames, rate
 
@@ -156,14 +162,6 @@ class Loader:
         raise kind(
             name, f"the loader {self.name} raised {type(error).__name__}: {error}"
         ) from error
-
-    def _wrong(self, name: str, found: str) -> UnreadableAudio:
-        return UnreadableAudio(
-            name,
-            f"the loader {self.name} returned {found}, but must return (samples, "
-            "sample_rate_hz) with samples of float32 and shape (frames,) or "
-            "(channels, frames), and a whole number of Hz",
-        )
 
 
 class LoadedDecoder(ForwardDecoder):
@@ -211,23 +209,24 @@ def local_path(source: Source, name: str) -> Iterator[str]:
         return
     suffix = os.path.splitext(name)[1]
     with tempfile.NamedTemporaryFile(prefix="audio-tfrecords-", suffix=suffix) as copy:
-        try:
+        with naming_reads(name):
             source.seek(0)
             shutil.copyfileobj(source, copy)
-        except OSError as error:
-            raise read_error(name, "cannot be read", error) from error
         copy.flush()
         yield copy.name
 
 
 def _read_all(path: str, name: str) -> None:
     """Reads a file to its end; raises a ClipError if the system cannot."""
-    try:
-        with open(path, "rb", 0) as file:
-            while file.read(1 << 20):
-                Marks.progress()
-    except OSError as error:
-        raise read_error(name, "cannot be read", error) from error
+    with naming_reads(name), open(path, "rb", 0) as file:
+        while file.read(1 << 20):
+            Marks.progress()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} and shape {value.shape}"
+    return f"{value!r:.200} of type {type(value).__name__}"
 
 
 def _as_whole(value: Any) -> int | None:

@@ -1,4 +1,9 @@
-"""Finds out what a file holds, from its header if the header can be trusted."""
+"""Chooses the decoder of a file, and finds out what the file holds.
+
+By default, libsndfile decodes all that it reads right, and ffmpeg the rest. A recipe
+may prefer ffmpeg, or allow only one of them. Never does what is installed decide. The
+length of a file is that of its header if the header can be trusted.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +13,36 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
-from beam_pipeline.audio.av_decoder import probe_with_ffmpeg
-from beam_pipeline.audio.containers import DataSize
+from beam_pipeline.audio.av_decoder import AvDecoder, probe_with_ffmpeg
 from beam_pipeline.audio.decoder import (
     SAMPLE_BYTES,
     UNKNOWN_FRAMES,
     AudioInfo,
     Decoder,
     DecodingError,
+    ForwardDecoder,
     Source,
     check_finite,
     has_exact_length,
     opened,
 )
-from beam_pipeline.audio.formats import DECODERS
+from beam_pipeline.audio.formats import (
+    COMMON,
+    DECODERS,
+    DEMUXERS,
+    PYAV,
+    SOUNDFILE,
+    find_common,
+    find_foreign,
+    is_installed,
+)
 from beam_pipeline.audio.integrity import (
+    DataSize,
     find_second_flac,
     inspect,
+    naming_reads,
     read_flac_header,
 )
-from beam_pipeline.audio.opening import ffmpeg_container
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,
@@ -43,6 +58,92 @@ _FRAMES_PER_BYTE = 1 << 16
 # twice as many.
 _CUT_BLOCK = {"MP3": 576, "FLAC": 1 << 12}
 _LONGEST_FLAC_BLOCK = (1 << 16) - 1  # frames
+
+
+def ffmpeg_container(
+    file: BinaryIO, name: str, decoders: Sequence[str] = DECODERS
+) -> str | None:
+    """Returns the container of a file that ffmpeg decodes; None: libsndfile does.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary. The position changes.
+    name
+        Name of the file in errors.
+    decoders
+        The decoders that may be used, the preferred one first.
+
+    Raises
+    ------
+    UnreadableAudio
+        The file cannot be read; only ffmpeg may be used, and it has not been tested
+        with this container; or only libsndfile may be used, and it would read noise.
+    """
+    with naming_reads(name):
+        foreign = find_foreign(file)
+        container = foreign or find_common(file)
+    if PYAV not in decoders:
+        if foreign == "caf":
+            raise UnreadableAudio(
+                name,
+                "libsndfile reads Apple Lossless of 20 or 32 bits wrongly; add pyav to "
+                "`decoder`",
+            )
+        return None
+    if decoders[0] == SOUNDFILE:
+        return foreign
+    if SOUNDFILE not in decoders:
+        if container is None:
+            raise UnreadableAudio(
+                name,
+                "not readable as audio: `decoder` pyav does not read its container, "
+                f"only {', '.join(DEMUXERS)}; add soundfile",
+            )
+        return container
+    if container is None or not is_installed():
+        return container  # what is installed does not choose: it is rejected
+    try:
+        AvDecoder(file, name, container).close()
+    except UnreadableAudio:
+        if foreign is None and container in COMMON:
+            return None
+    return container
+
+
+def open_decoder(
+    file: BinaryIO,
+    name: str,
+    probed: AudioInfo | None = None,
+    decoders: Sequence[str] = DECODERS,
+) -> ForwardDecoder:
+    """Returns the decoder of an open file, which stays open.
+
+    Parameters
+    ----------
+    probed
+        What a probe found, or what a table lists, which has no format.
+    decoders
+        See :func:`ffmpeg_container`. A probe has chosen already.
+
+    Raises
+    ------
+    UnreadableAudio
+        No decoder opens the file, or it is not what was probed or listed.
+    """
+    if probed is None or not probed.format:
+        container = ffmpeg_container(file, name, decoders)
+    else:
+        container = probed.format if probed.format in DEMUXERS else None
+        with naming_reads(name):
+            found = find_foreign(file), find_common(file)
+        if container not in (None, *found):
+            raise UnreadableAudio(
+                name, f"changed after its header was read: it was {probed}"
+            )
+    if container is None:
+        return Decoder(file, name, probed)
+    return AvDecoder(file, name, container, probed)
 
 
 def probe_audio(
@@ -80,7 +181,7 @@ def probe_audio(
     allow_nonfinite
         Whether to accept NaN and infinite samples.
     decoders
-        See :func:`.opening.ffmpeg_container`.
+        See :func:`ffmpeg_container`.
 
     Raises
     ------

@@ -835,15 +835,10 @@ class Transforms(Command):
     sample_rate: int = option(16000, WholeNumber(), "HZ")
 
     def run(self) -> int:
-        from beam_pipeline.transforms.describe import (
-            describe_steps,
-            list_all,
-            list_some,
-        )
+        from beam_pipeline.transforms.describe import describe_steps, list_steps
 
         search_here()
-        window = self.sample_rate, self.win_len
-        entries = list_some(self.steps, *window) if self.steps else list_all(*window)
+        entries = list_steps(self.steps, self.sample_rate, self.win_len)
         say(describe_steps(list(entries)))
         return 0
 

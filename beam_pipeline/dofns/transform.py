@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -219,7 +218,5 @@ class Transform(Step):
             return {**element, self._into: result}
         changed = {self._key: result}
         if "fs" in element:
-            steps = getattr(self._transform, "steps", (self._transform,))
-            after = reduce(lambda hz, step: base.rate_after(step, hz), steps, rate)
-            changed["fs"] = after
+            changed["fs"] = base.rate_after(self._transform, rate)
         return {**element, **changed}

@@ -1,4 +1,4 @@
-"""Selections and augmentations: which windows are left out, and which are copied.
+"""Steps that leave out windows, change copies, or depend on the clip.
 
 ::
 
@@ -6,37 +6,278 @@
     0  1  2     3  4  5     6  7  8          examples of the clip
     =  a  b     =  a  b     =  a  b          unchanged, first copy, second copy
 
-The number of an example gives its window and its copy, and seeds its random values.
+A step that changes copies gets a key for each: 64 random bits. They depend on the seed,
+on the clip's path and input, on the step, on the window's number in its clip and on the
+copy's number. So a recipe with more copies gives the same first copies, and nothing
+depends on shards, blocks or workers.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.feature_steps import CopyKeys, Origins, copy_numbers
-from beam_pipeline.examples.sound_folders import load_step
+from beam_pipeline.audio.clip_reader import ClipReader, output_frames
+from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.errors import ClipError, RecipeError
 from beam_pipeline.examples.trial import (
     run_on_windows,
     silent_windows,
     the_sample_rate,
     trying,
 )
+from beam_pipeline.hashing import clip_key, hash64, text_key
 from beam_pipeline.permutation import Integers
+from beam_pipeline.recipe.canonical import (
+    check_hash,
+    hash_sounds,
+    list_sounds,
+    takes_sounds,
+)
 from beam_pipeline.recipe.sections import Augmentation
+from beam_pipeline.storage import files
+from beam_pipeline.transforms.augment import Sound
+from beam_pipeline.transforms.base import Transform, chain_of, steps_of
 from beam_pipeline.transforms.own_code import ByValue
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     SELECTION,
+    TRANSFORM,
     parse_steps,
 )
 
+Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
+Keys = npt.NDArray[np.uint64]
+
+COPY_BITS = 16
+
+
+class CopyKeys(NamedTuple):
+    """Makes the keys of the copies of a clip's windows.
+
+    ``bits`` are random bits of the clip, and not those of its random starts.
+    """
+
+    bits: int
+
+    @classmethod
+    def of(cls, seed: int, filepath: str, source: int) -> CopyKeys:
+        """Returns the keys in a clip, under the seed of a recipe."""
+        return cls(int(~np.uint64(clip_key(seed, filepath, source))))
+
+    def of_augmentation(self, at: int, numbers: Integers) -> Keys:
+        """Returns the keys for the step number ``at`` of the recipe's ``augment``.
+
+        ``numbers`` are those of :func:`copy_numbers`.
+        """
+        return self._of(at, numbers)
+
+    def of_feature(self, name: str, at: int, numbers: Integers) -> Keys:
+        """Returns the keys for step ``at`` of those of a feature that change copies."""
+        return self._of(text_key(name, str(at)) >> 1, numbers)
+
+    def _of(self, step: int, numbers: Integers) -> Keys:
+        return hash64(int(hash64(self.bits, np.array([step]))[0]), numbers)
+
+
+def copy_numbers(windows: Integers, copies: Integers) -> Integers:
+    """Returns a number for each pair of a window's number and a copy's."""
+    return (windows << COPY_BITS) + copies
+
+
+def measuring_step(transform: Transform, name: str) -> int | None:
+    """Returns the number of the step that measures clips; None if there is none.
+
+    Raises
+    ------
+    RecipeError
+        If there are two.
+    """
+    steps = enumerate(steps_of(transform))
+    found = [at for at, step in steps if getattr(step, "measures_clips", False)]
+    if len(found) > 1:
+        raise RecipeError(
+            f"{TRANSFORM.field} {name}",
+            "must have at most one step that measures whole clips",
+            len(found),
+        )
+    return found[0] if found else None
+
+
+def changes_copies(step: Transform) -> bool:
+    """Whether a step changes augmented copies, and nothing else."""
+    return hasattr(step, "on_copies")
+
+
+def check_copies(
+    transforms: Mapping[str, Transform], augmentation: Augmentation
+) -> None:
+    """Checks that something changes copies, and that there are copies to change.
+
+    Raises
+    ------
+    RecipeError
+        If a step changes copies and there are none, or the other way round.
+    """
+    changing = [
+        name
+        for name, transform in transforms.items()
+        if any(map(changes_copies, steps_of(transform)))
+    ]
+    if changing and not augmentation.copies:
+        raise RecipeError(
+            f"{TRANSFORM.field} {changing[0]}",
+            "has a step that changes nothing but copies; give `copies`",
+            0,
+        )
+    if augmentation.copies and not (augmentation.augment or changing):
+        raise RecipeError(
+            "copies and augment",
+            "must be given together: the number of copies, and the steps that alter "
+            "them; a feature may alter them instead, with spec_augment",
+            (augmentation.copies, augmentation.augment),
+        )
+
+
+class Origins(NamedTuple):
+    """Which windows and copies of a clip some examples are.
+
+    Attributes
+    ----------
+    keys : CopyKeys
+        The random keys of the clip.
+    numbers : numpy.ndarray, shape (n,), int64
+        See :func:`copy_numbers`.
+    copies : numpy.ndarray, shape (n,), int64
+        The number of each example's copy; 0 for a window as it is.
+    measured : tuple of (str, bytes)
+        The measure of the clip for each feature that has a step which needs it.
+    """
+
+    keys: CopyKeys
+    numbers: Integers
+    copies: Integers
+    measured: tuple[tuple[str, bytes], ...] = ()
+
+    def place(self, transform: Transform, name: str, rows: Integers) -> Transform:
+        """Returns the transform of a feature for some rows of the examples.
+
+        ``name`` is the feature's.
+        """
+        copies = np.flatnonzero(self.copies[rows])
+        placed: list[Transform] = []
+        at = 0
+        for step in steps_of(transform):
+            if getattr(step, "measures_clips", False):
+                measured = dict(self.measured)[name]
+                placed.append(step.of_measured(measured))  # type: ignore[attr-defined]
+            else:
+                placed.append(step)
+            if copies.size and changes_copies(step):
+                numbers = self.numbers[rows[copies]]
+                keys = self.keys.of_feature(name, at, numbers)
+                placed.append(_OnCopies(step, copies, keys))
+                at += 1
+        return chain_of(placed)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnCopies:
+    """Changes the features of some rows, with the ``on_copies`` of a step."""
+
+    step: Any
+    rows: Integers
+    keys: Keys
+
+    def __call__(self, features: Array, sample_rate_hz: int) -> Array:
+        features = np.array(features)
+        chosen = features[self.rows]
+        chosen.flags.writeable = False
+        made = np.asarray(self.step.on_copies(chosen, self.keys, sample_rate_hz))
+        if made.dtype != chosen.dtype or made.shape != chosen.shape:
+            raise RecipeError(
+                type(self.step).__name__,
+                "must return copies of the type and shape of its features, "
+                f"{chosen.dtype} {chosen.shape}",
+                f"{made.dtype} {made.shape}",
+            )
+        features[self.rows] = made
+        return features
+
+
+# The samples of a folder, decoded, in each process.
+MOST_BYTES = 1 << 30
+
+
+def load_step(step: Any, sample_rate_hz: int) -> Any:
+    """Returns a step with the sounds of its folder; other steps as they are.
+
+    Raises
+    ------
+    RecipeError
+        See :func:`load_sounds`.
+    """
+    if not takes_sounds(step):
+        return step
+    return step.with_sounds(load_sounds(step.folder, step.sha256, sample_rate_hz))
+
+
+@functools.lru_cache(maxsize=16)
+def load_sounds(folder: str, sha256: str, sample_rate_hz: int) -> tuple[Sound, ...]:
+    """Decodes the audio files below a folder, mixed to mono, in the order of names.
+
+    Parameters
+    ----------
+    sha256 : str
+        The hash of the folder that the recipe has; empty if it is not known.
+    sample_rate_hz : int
+        The rate that the sounds are resampled to.
+
+    Raises
+    ------
+    RecipeError
+        If the folder has no audio file, or other ones than the recipe says; if a file
+        cannot be decoded, or is silent; or if the sounds take too much memory.
+    """
+    if sha256:
+        check_hash(folder, sha256, hash_sounds(folder))
+    sounds: list[Sound] = []
+    for name, path in list_sounds(folder):
+        try:
+            sound = _decode(name, path, sample_rate_hz)
+        except ClipError as error:
+            raise RecipeError(
+                "folder", f"has a file that cannot be used: {error}", folder
+            ) from error
+        if not sound.samples.any():
+            raise RecipeError("folder", f"has a file that is silent: {name}", folder)
+        sounds.append(sound)
+        held = sum(each.samples.nbytes for each in sounds)
+        if held > MOST_BYTES:
+            raise RecipeError(
+                "folder",
+                f"holds sounds that take more than {MOST_BYTES} bytes of memory at "
+                f"{sample_rate_hz} Hz; name a folder with fewer or shorter ones",
+                folder,
+            )
+    return tuple(sounds)
+
+
+def _decode(name: str, path: str, sample_rate_hz: int) -> Sound:
+    with files.closing(files.begin_read(path)) as source:
+        info = probe_audio(source, name=name)
+        with ClipReader(
+            source, info, name=name, sample_rate_hz=sample_rate_hz
+        ) as reader:
+            frames = output_frames(info.frames, info.sample_rate_hz, sample_rate_hz)
+            return Sound(name, reader.read(0, frames))
 
 
 @dataclass(frozen=True)
@@ -131,8 +372,6 @@ class WindowSteps:
         source: int,
     ) -> FloatArray:
         """Returns windows after every augmentation, in the order of the recipe.
-
-        :mod:`.feature_steps` says what the random values depend on.
 
         Parameters
         ----------

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.compact import pack_int8, round_to_half
-from beam_pipeline.examples.flac_signal import encode_flac
+from beam_pipeline.examples.array_bytes import encode_flac, pack_int8, round_to_half
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
@@ -80,8 +79,8 @@ class ExampleEncoder:
         Raises
         ------
         InputError
-            If an encoding cannot hold a value; see :mod:`.compact` and
-            :mod:`.flac_signal`.
+            If an encoding cannot hold a value; see :mod:`.array_bytes` and
+            :mod:`.array_bytes`.
         """
         if count == 0:
             return []
@@ -171,7 +170,7 @@ def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
         from beam_pipeline.examples.tensor_proto import encode_tensor
 
         return encode_tensor(array)
-    from beam_pipeline.examples.images import encode_image
+    from beam_pipeline.examples.array_bytes import encode_image
 
     return encode_image(array, spec.encoding)
 

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.augmentation import Origins, check_copies
 from beam_pipeline.examples.event_targets import EventRule
-from beam_pipeline.examples.feature_steps import Origins, check_copies
 from beam_pipeline.examples.spec import (
     FLAC,
     FLOAT_LIST,
@@ -52,9 +52,9 @@ from beam_pipeline.transforms.base import (
     Transform,
     apply_counting,
     apply_transform,
+    each_step,
     needs_sample_rate,
     rate_after,
-    steps_of,
 )
 from beam_pipeline.transforms.own_code import ByValue
 from beam_pipeline.transforms.steps import (
@@ -345,10 +345,9 @@ def _try_on_silence(
         rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
     silence = silent_windows(shape)
     values: npt.NDArray[Any] = silence
-    for step in steps_of(transform):
+    for step, rate_hz in each_step(transform, rate):
         with trying(step, TRANSFORM, silence, description):
-            values = np.asarray(apply_transform(step, values, rate))
-            rate = rate_after(step, rate)
+            values = np.asarray(apply_transform(step, values, rate_hz))
     if values.shape[:1] != (2,):
         raise RecipeError(
             TRANSFORM.field,
@@ -413,9 +412,7 @@ def with_encoding(
     encoding = features.encodings.get(spec.name, spec.encoding)
     if encoding == FLAC:
         rate = the_sample_rate(sample_rate_hz, TRANSFORM, f"{spec.name}={FLAC}")
-        for step in steps_of(transform):
-            rate = rate_after(step, rate)
-        spec = replace(spec, rate_hz=rate)
+        spec = replace(spec, rate_hz=rate_after(transform, rate))
     problem = encoding_problem(spec, encoding)
     if problem is not None:
         raise RecipeError(f"encodings: {spec.name}", problem, encoding)

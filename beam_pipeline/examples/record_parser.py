@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.examples.compact import unpack_int8
-from beam_pipeline.examples.flac_signal import decode_flac
+from beam_pipeline.examples.array_bytes import decode_flac, unpack_int8
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES,
@@ -215,7 +214,7 @@ class EntryParser:
     def _decoded(self, text: bytes) -> Any:
         spec = self.spec
         if spec.encoding in IMAGES:
-            from beam_pipeline.examples.images import decode_image
+            from beam_pipeline.examples.array_bytes import decode_image
 
             sizes = spec.shape if not spec.sequence else (spec.shape or ())[1:]
             return decode_image(text, spec.encoding, spec.dtype, sizes or ())

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.flac_signal import flac_problem
-from beam_pipeline.examples.images import image_problem
+from beam_pipeline.examples.array_bytes import flac_problem, image_problem
 from beam_pipeline.recipe.sections import ENCODINGS
 
 # Each but the first three is a bytes_list with one entry for an array.
@@ -59,8 +58,8 @@ class FeatureSpec:
         ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
         a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
-        ``float16``, ``bfloat16`` or ``int8``, see :mod:`.compact`; ``flac``, see
-        :mod:`.flac_signal`.
+        ``float16``, ``bfloat16`` or ``int8``, see :mod:`.array_bytes`; ``flac``, see
+        :mod:`.array_bytes`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -228,9 +227,9 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         bytes_list    texts
         raw           numbers of any dtype
         tensor        any dtype
-        png, jpeg     see beam_pipeline.examples.images
+        png, jpeg     see beam_pipeline.examples.array_bytes
         float16, bfloat16, int8    float32
-        flac          see beam_pipeline.examples.flac_signal
+        flac          see beam_pipeline.examples.array_bytes
 
     >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
     """

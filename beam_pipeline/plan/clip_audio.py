@@ -28,7 +28,7 @@ from beam_pipeline.errors import (
     Unreadable,
     is_of_machine,
 )
-from beam_pipeline.examples.feature_steps import measuring_step
+from beam_pipeline.examples.augmentation import measuring_step
 from beam_pipeline.examples.features import resolve_transforms
 from beam_pipeline.examples.trial import run_on_windows
 from beam_pipeline.examples.windows import slice_windows, window_blocks

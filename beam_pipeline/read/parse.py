@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.flac_signal import decode_flac
+from beam_pipeline.examples.array_bytes import decode_flac
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,

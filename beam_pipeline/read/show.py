@@ -17,7 +17,7 @@ import base64
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
@@ -138,7 +138,7 @@ def _rate_of(
             rate = int(value)
     if recipe is None or rate is None:
         return rate
-    from beam_pipeline.transforms.base import rate_after, steps_of
+    from beam_pipeline.transforms.base import rate_after
     from beam_pipeline.transforms.steps import names_own_code, parse_transform
 
     expression = recipe.features.get(name, "identity()")
@@ -146,8 +146,7 @@ def _rate_of(
         length = WindowPlan.of(recipe, rate, 0).length
         same = not recipe.windows_are_clips and length == example[name].shape[-1]
         return rate if same else None
-    steps = steps_of(parse_transform(expression))
-    return reduce(lambda hz, step: rate_after(step, hz), steps, rate)
+    return rate_after(parse_transform(expression), rate)
 
 
 def as_float(samples: Any) -> npt.NDArray[np.float64]:

@@ -10,8 +10,7 @@ import pandas as pd
 import tensorflow as tf
 
 from beam_pipeline.audio.decoder import SAMPLE_BYTES, AudioInfo, opened
-from beam_pipeline.audio.opening import open_decoder
-from beam_pipeline.audio.probe import check_channel, probe_audio
+from beam_pipeline.audio.probe import check_channel, open_decoder, probe_audio
 from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
 from beam_pipeline.parameters import check_choice
 from beam_pipeline.storage import files

@@ -16,11 +16,11 @@ from beam_pipeline.examples.trial import run_on_windows
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.tf_dataset.structure import Array, as_stored, full_scale, in_graph
 from beam_pipeline.transforms.base import (
-    Chain,
     Transform,
     apply_transform,
     needs_sample_rate,
     rate_after,
+    steps_of,
 )
 from beam_pipeline.transforms.steps import parse_transform
 
@@ -134,7 +134,8 @@ class _Mapped:
             raise OptionError("key", f"is not one of {known}", self.key)
         values, rate = self._features(element[self.key], element)
         found = {**element, self.into: values}
-        changes_rate = any(hasattr(step, "rate_after") for step in self._steps())
+        steps = steps_of(self.transform)
+        changes_rate = any(hasattr(step, "rate_after") for step in steps)
         if self.into == self.key and "fs" in element and changes_rate:
             found["fs"] = tf.cast(rate, element["fs"].dtype)
         return found
@@ -157,11 +158,6 @@ class _Mapped:
         rate = tf.broadcast_to(rate, tf.shape(element["fs"]) if like else [])
         rate.set_shape(like)
         return values, rate
-
-    def _steps(self) -> Sequence[Any]:
-        if isinstance(self.transform, Chain):
-            return self.transform.steps
-        return (self.transform,)
 
     def _signature(self, signal: Any, has_rate: bool) -> tuple[tf.DType, list[Any]]:
         """Returns the type, and the shape for one window, of the features."""
@@ -247,10 +243,9 @@ class _Mapped:
                 f"{tuple(shape)} on silence. Give `sample_rate`, or correct your "
                 "transform."
             )
-        for step in self._steps():
-            rate = rate_after(step, rate)
         values = as_stored(values)
-        return (values if self.batched else values[0]), np.int64(rate)
+        after = np.int64(rate_after(self.transform, rate))
+        return (values if self.batched else values[0]), after
 
     def _rate_of(self, found: Any, path: str) -> int:
         """Returns the rate of an element, which must be ``sample_rate`` if given."""

@@ -11,8 +11,8 @@ transform is. Parameters are fields of frozen dataclasses, declared as in
               |      stream        a clip's samples, before windows are cut
               |      augment       copies of windows, and masks of their features
               |
-            filters, signals, loudness      samples -> samples, or a level
-            fourier, mel, cqt               samples -> spectra, by the frames of frames
+            signals, loudness               samples -> samples, or a level
+            frames, mel, cqt                samples -> spectra
             ar                              samples -> models, and their spectra
             shape, pitch                    samples -> a few numbers per frame
             cepstral                        mel spectra -> cepstra, PCEN, slopes, CMVN
@@ -41,9 +41,8 @@ from beam_pipeline.transforms.base import (
 )
 from beam_pipeline.transforms.cepstral import Cmvn, Delta, Mfcc, Pcen
 from beam_pipeline.transforms.cqt import Chroma, Cqt
-from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
-from beam_pipeline.transforms.fourier import Fft, Stft
-from beam_pipeline.transforms.loudness import Loudness, Lufs
+from beam_pipeline.transforms.frames import Fft, Stft
+from beam_pipeline.transforms.loudness import Loudness, Lufs, LufsGain
 from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel
 from beam_pipeline.transforms.pitch import Pyin, Yin
 from beam_pipeline.transforms.select import (
@@ -66,9 +65,11 @@ from beam_pipeline.transforms.shape import (
 )
 from beam_pipeline.transforms.signals import (
     Analytic,
+    BandPass,
     Downsample,
     Gain,
-    LufsGain,
+    HighPass,
+    LowPass,
     Normalize,
     PeakGain,
     PreEmphasis,

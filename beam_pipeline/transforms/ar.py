@@ -28,10 +28,14 @@ from beam_pipeline.transforms.base import (
     DoubleArray,
     FloatArray,
     Step,
-    quiet,
 )
-from beam_pipeline.transforms.fourier import frequency_axis, hann_window
-from beam_pipeline.transforms.frames import Frames, axis, joined, signals_of
+from beam_pipeline.transforms.frames import (
+    Frames,
+    axis,
+    frequency_axis,
+    hann_window,
+    on_signals,
+)
 
 Signals = npt.NDArray[np.floating[Any]]
 # The values of a Model: coefficients, reflection, variance, power.
@@ -236,16 +240,15 @@ class ArParameters(Step):
         return Frames.within(frames, "frame", self.frame, self.hop)
 
     def _each_frame(
-        self, windows: FloatArray, size: int, features: Callable[[Model], DoubleArray]
+        self, signals: FloatArray, size: int, features: Callable[[Model], DoubleArray]
     ) -> FloatArray:
         """``size`` features of every frame: (..., time_frames, size)."""
-        flat = signals_of(windows)
-        frames = self.frames(flat.shape[-1])
-        out = np.empty((len(flat), frames.count, size), np.float32)
+        frames = self.frames(signals.shape[-1])
+        out = np.empty((len(signals), frames.count, size), np.float32)
         values = max(frames.length, size, FRAME_VALUES, (self.order + 1) ** 2)
-        for block, part in frames.blocks(flat, values):
+        for block, part in frames.blocks(signals, values):
             out[block] = features(self._model(part))
-        return joined(windows, out[:, 0] if self.frame is None else out)
+        return out[:, 0] if self.frame is None else out
 
     def _model(self, signals: Signals) -> Model:
         frames = signals.shape[-1]
@@ -338,11 +341,11 @@ class LinearPrediction(ArParameters):
         "coefficients", Choice(("coefficients", "reflection", "gain"))
     )
 
-    @quiet
-    def __call__(self, windows: FloatArray) -> FloatArray:
+    @on_signals
+    def __call__(self, signals: FloatArray) -> FloatArray:
         if self.output == "gain":
-            return self._each_frame(windows, 1, self._features)[..., 0]
-        return self._each_frame(windows, self.order, self._features)
+            return self._each_frame(signals, 1, self._features)[..., 0]
+        return self._each_frame(signals, self.order, self._features)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axes: time, if there are frames, and the coefficient.
@@ -431,10 +434,10 @@ class ArSpectrum(ArParameters):
         if self.n_fft <= self.order:
             raise RecipeError("n_fft", f"must exceed order ({self.order})", self.n_fft)
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         features = functools.partial(self._features, sample_rate_hz)
-        return self._each_frame(windows, self.n_fft // 2 + 1, features)
+        return self._each_frame(signals, self.n_fft // 2 + 1, features)
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axes: time, if there are frames, and the frequency.

@@ -5,14 +5,15 @@ arithmetic (SplitMix64). So they are the same on every machine, with any version
 numpy, and in any block.
 
 Rooms and backgrounds come from folders that a recipe names. Their files are listed and
-decoded elsewhere, see :mod:`beam_pipeline.examples.sound_folders`; here they are
+decoded elsewhere, see :mod:`beam_pipeline.examples.augmentation`; here they are
 arrays. Masks change the features of copies, not their samples.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -46,7 +47,6 @@ from beam_pipeline.transforms.select import mean_square
 from beam_pipeline.transforms.signals import rows
 
 Keys = npt.NDArray[np.uint64]
-Drawn = Mapping[str, npt.NDArray[Any]]
 
 CHANGE_DB = Number(-100.0, 100.0)
 
@@ -151,12 +151,8 @@ class RandomGain(Step):
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         windows = as_float32(windows)
-        gains_db = self.drawn(keys, windows.shape[-1], sample_rate_hz)["gain_db"]
+        gains_db = between(self.low_db, self.high_db, keys)
         return windows * per_window(10 ** (gains_db / 20), windows)
-
-    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
-        """The gain of each window."""
-        return {"gain_db": between(self.low_db, self.high_db, keys)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,12 +172,8 @@ class RandomPolarity(Step):
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         windows = as_float32(windows)
-        signs = self.drawn(keys, windows.shape[-1], sample_rate_hz)["sign"]
+        signs = np.where(uniforms(keys) < 0.5, 1, -1)
         return windows * per_window(signs, windows)
-
-    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
-        """The factor of each window, 1 or -1."""
-        return {"sign": np.where(uniforms(keys) < 0.5, 1, -1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,18 +214,6 @@ class TimeShift(Step):
     ) -> FloatArray:
         windows = as_float32(windows)
         frames = windows.shape[-1]
-        out = np.zeros(windows.shape, np.float32)
-        shifts = self.drawn(keys, frames, sample_rate_hz)["shift_frames"]
-        for window, shifted, shift in zip(windows, out, shifts.tolist(), strict=True):
-            start = shift % frames
-            if shift >= 0 or self.wrap:
-                shifted[..., start:] = window[..., : frames - start]
-            if shift < 0 or self.wrap:
-                shifted[..., :start] = window[..., frames - start :]
-        return out
-
-    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
-        """The shift of each window, in frames."""
         most = seconds_to_frames(self.max_s, sample_rate_hz)
         if most >= frames:
             raise RecipeError(
@@ -242,7 +222,15 @@ class TimeShift(Step):
                 f"{sample_rate_hz} Hz",
                 self.max_s,
             )
-        return {"shift_frames": draw_whole(keys, 0, 2 * most + 1) - most}
+        out = np.zeros(windows.shape, np.float32)
+        shifts = draw_whole(keys, 0, 2 * most + 1) - most
+        for window, shifted, shift in zip(windows, out, shifts.tolist(), strict=True):
+            start = shift % frames
+            if shift >= 0 or self.wrap:
+                shifted[..., start:] = window[..., : frames - start]
+            if shift < 0 or self.wrap:
+                shifted[..., :start] = window[..., frames - start :]
+        return out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,7 +291,7 @@ class Noise(Step):
     ) -> FloatArray:
         windows = as_float32(windows)
         out = np.empty(windows.shape, np.float32)
-        snr_db = self.drawn(keys, windows.shape[-1], sample_rate_hz)["snr_db"]
+        snr_db = between(self.low_snr_db, self.high_snr_db, keys)
         ratios = 10 ** (snr_db / -20)
         for window, noisy, key, ratio in zip(windows, out, keys, ratios, strict=True):
             _fill_noise(noisy, int(key), _COLORS[self.color])
@@ -313,10 +301,6 @@ class Noise(Step):
             noisy *= np.float32(gain)
             noisy += window
         return out
-
-    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
-        """The signal-to-noise ratio of each window."""
-        return {"snr_db": between(self.low_snr_db, self.high_snr_db, keys)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,7 +359,8 @@ class Speed(Step):
     ) -> FloatArray:
         windows = as_float32(windows)
         out = np.zeros(windows.shape, np.float32)
-        steps = draw_hundredths(self.low, self.high, keys)
+        first, last = round(self.low * GRID), round(self.high * GRID)
+        steps = first + draw_whole(keys, 0, last - first + 1)
         for window, played, step in zip(windows, out, steps.tolist(), strict=True):
             if step == GRID:
                 played[...] = window
@@ -384,20 +369,10 @@ class Speed(Step):
                 _resample(channel, step, result)
         return out
 
-    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
-        """The speed of each window."""
-        return {"speed": draw_hundredths(self.low, self.high, keys) / GRID}
-
 
 def between(low: float, high: float, keys: Keys, number: int = 0) -> DoubleArray:
     """Random numbers, uniform from ``low`` to ``high``; see :func:`draw`."""
     return low + (high - low) * draw(keys, number)
-
-
-def draw_hundredths(low: float, high: float, keys: Keys) -> npt.NDArray[np.int64]:
-    """Random whole numbers of hundredths, uniform from ``low`` to ``high``."""
-    first, last = round(low * GRID), round(high * GRID)
-    return first + draw_whole(keys, 0, last - first + 1)
 
 
 def per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
@@ -521,14 +496,21 @@ class _FromFolder(Step):
     """An augmentation that takes recorded sounds from a folder."""
 
     folder: str
+    sounds: ClassVar[tuple[Sound, ...]] = ()
 
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        """Raises: the sounds must be loaded first, see ``with_sounds``."""
-        raise RecipeError(
-            "folder", "is not loaded; use with_sounds(sounds).augment", self.folder
-        )
+    def with_sounds(self, sounds: Sequence[Sound]) -> Any:
+        """The step with the sounds of its folder, in the order of their names."""
+        loaded = copy.copy(self)
+        object.__setattr__(loaded, "sounds", tuple(sounds))
+        return loaded
+
+    def draw_sounds(self, keys: Keys) -> npt.NDArray[np.int64]:
+        """The number of each window's sound."""
+        if not self.sounds:
+            raise RecipeError(
+                "folder", "is not loaded; use with_sounds(sounds).augment", self.folder
+            )
+        return draw_whole(keys, 0, len(self.sounds))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -577,36 +559,20 @@ class Reverb(_FromFolder):
     wet: float = parameter(1.0, SHARE)
     sha256: str = parameter("", Text(may_be_empty=True))
 
-    def with_sounds(self, sounds: Sequence[Sound]) -> LoadedReverb:
-        """The step with the sounds of its folder, in the order of their names."""
-        return LoadedReverb(self, tuple(sounds))
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedReverb:
-    """A :class:`Reverb` whose impulse responses are loaded."""
-
-    step: Reverb
-    sounds: tuple[Sound, ...]
-
     @quiet
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         windows = as_float32(windows)
         out = np.empty(windows.shape, np.float32)
-        wet = self.step.wet
-        chosen = draw_whole(keys, 0, len(self.sounds)).tolist()
+        wet = self.wet
+        chosen = self.draw_sounds(keys).tolist()
         for window, made, number in zip(windows, out, chosen, strict=True):
             room = _convolve(window, self.sounds[number].samples)
             power = float(np.square(room).mean())
             gain = wet * (mean_square(window) / power) ** 0.5 if power else 0.0
             made[...] = (1 - wet) * window.astype(np.float64) + gain * room
         return out
-
-    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
-        """The file of each window."""
-        return {"file": _names(self.sounds, draw_whole(keys, 0, len(self.sounds)))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -659,18 +625,6 @@ class Background(_FromFolder):
     def check(self) -> None:
         check_order(self, "low_snr_db", "high_snr_db", may_be_equal=True)
 
-    def with_sounds(self, sounds: Sequence[Sound]) -> LoadedBackground:
-        """The step with the sounds of its folder, in the order of their names."""
-        return LoadedBackground(self, tuple(sounds))
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedBackground:
-    """A :class:`Background` whose sounds are loaded."""
-
-    step: Background
-    sounds: tuple[Sound, ...]
-
     @quiet
     def augment(
         self, windows: FloatArray, keys: Keys, sample_rate_hz: int
@@ -678,7 +632,7 @@ class LoadedBackground:
         windows = as_float32(windows)
         out = np.empty(windows.shape, np.float32)
         frames = windows.shape[-1]
-        drawn = self._drawn(keys, frames)
+        drawn = self._draw(keys, frames)
         for window, noisy, number, first, ratio in zip(
             windows, out, *drawn, strict=True
         ):
@@ -692,29 +646,14 @@ class LoadedBackground:
             noisy += window
         return out
 
-    def drawn(self, keys: Keys, frames: int, sample_rate_hz: int) -> Drawn:
-        """The file of each window, its first frame there, and the ratio."""
-        chosen, firsts, _ = self._drawn(keys, frames)
-        return {
-            "file": _names(self.sounds, chosen),
-            "first_frame": firsts,
-            "snr_db": self._snr_db(keys),
-        }
-
-    def _snr_db(self, keys: Keys) -> DoubleArray:
-        return between(self.step.low_snr_db, self.step.high_snr_db, keys, 2)
-
-    def _drawn(self, keys: Keys, frames: int) -> tuple[npt.NDArray[Any], ...]:
+    def _draw(self, keys: Keys, frames: int) -> tuple[npt.NDArray[Any], ...]:
         """The number of each window's sound, its first frame, and a ratio of levels."""
-        chosen = draw_whole(keys, 0, len(self.sounds))
+        chosen = self.draw_sounds(keys)
+        snr_db = between(self.low_snr_db, self.high_snr_db, keys, 2)
         lengths = np.array([len(sound.samples) for sound in self.sounds])[chosen]
         places = np.where(lengths < frames, lengths, lengths - frames + 1)
         firsts = np.floor(draw(keys, 1) * places).astype(np.int64)
-        return chosen, firsts, 10 ** (self._snr_db(keys) / -20)
-
-
-def _names(sounds: Sequence[Sound], chosen: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    return np.array([sound.name for sound in sounds])[chosen]
+        return chosen, firsts, 10 ** (snr_db / -20)
 
 
 def _convolve(window: FloatArray, response: FloatArray) -> DoubleArray:
@@ -799,27 +738,13 @@ class SpecAugment(Step):
         self, features: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:
         features = self(features)
-        drawn = self.drawn(keys, *features.shape[-2:])
-        frames = _covered(drawn["first_frame"], drawn["frames"], features.shape[-2])
-        bins = _covered(drawn["first_bin"], drawn["bins"], features.shape[-1])
-        masked = frames[:, :, np.newaxis] | bins[:, np.newaxis, :]
-        masked = masked.reshape(
-            len(features), *[1] * (features.ndim - 3), *features.shape[-2:]
-        )
+        frames, bins = features.shape[-2:]
+        widest = min(self.max_frames, int(self.max_share * frames))
+        in_time = _masked(keys, self.time_masks, frames, widest, 0)
+        in_bins = _masked(keys, self.freq_masks, bins, min(self.max_bins, bins), 1)
+        masked = in_time[:, :, np.newaxis] | in_bins[:, np.newaxis, :]
+        masked = masked.reshape(len(features), *[1] * (features.ndim - 3), frames, bins)
         return np.where(masked, self._fill(features), features)
-
-    def drawn(self, keys: Keys, frames: int, bins: int) -> Drawn:
-        """The place and the width of each mask, of shape (n, masks)."""
-        most = min(self.max_frames, int(self.max_share * frames))
-        first_frame, widths = _draw_masks(keys, self.time_masks, frames, most, 0)
-        most = min(self.max_bins, bins)
-        first_bin, heights = _draw_masks(keys, self.freq_masks, bins, most, 1)
-        return {
-            "first_frame": first_frame,
-            "frames": widths,
-            "first_bin": first_bin,
-            "bins": heights,
-        }
 
     def _fill(self, features: FloatArray) -> Any:
         if self.fill == "zero" or not features.size:
@@ -832,26 +757,17 @@ class SpecAugment(Step):
         return mean.astype(np.float32)
 
 
-def _draw_masks(
+def _masked(
     keys: Keys, masks: int, size: int, most: int, axis: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The starts and the widths of some masks along an axis, each (n, masks)."""
-    widths = np.zeros((len(keys), masks), np.int64)
-    starts = np.zeros_like(widths)
+) -> npt.NDArray[np.bool_]:
+    """Which of ``size`` places along an axis are masked, for each key: (n, size)."""
+    at = np.arange(size)
+    masked = np.zeros((len(keys), size), np.bool_)
     for mask in range(masks):
         # Other masks stay as they are if there are more of them.
-        at = 4 * mask + 2 * axis
-        widths[:, mask] = draw_whole(keys, at, most + 1)
-        left = size - widths[:, mask] + 1
-        starts[:, mask] = np.floor(draw(keys, at + 1) * left)
-    return starts, widths
-
-
-def _covered(
-    starts: npt.NDArray[np.int64], widths: npt.NDArray[np.int64], size: int
-) -> npt.NDArray[np.bool_]:
-    """Which places (n, size) one of the masks covers."""
-    at = np.arange(size)
-    starts, widths = starts[..., np.newaxis], widths[..., np.newaxis]
-    covered = (at >= starts) & (at < starts + widths)
-    return np.asarray(covered.any(axis=1))
+        number = 4 * mask + 2 * axis
+        widths = draw_whole(keys, number, most + 1)
+        starts = np.floor(draw(keys, number + 1) * (size - widths + 1)).astype(np.int64)
+        starts, stops = starts[:, np.newaxis], (starts + widths)[:, np.newaxis]
+        masked |= (at >= starts) & (at < stops)
+    return masked

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
@@ -159,12 +159,11 @@ def apply_counting(
     (array([[16384, 32767]], dtype=int16), 1)
     """
     clipped, features = 0, windows
-    for step in steps_of(transform):
+    for step, rate_hz in each_step(transform, sample_rate_hz):
         count = getattr(step, "count_clipped", None)
         if count is not None:
             clipped += int(count(features))
-        features = apply_transform(step, features, sample_rate_hz)
-        sample_rate_hz = rate_after(step, sample_rate_hz)
+        features = apply_transform(step, features, rate_hz)
     return features, clipped
 
 
@@ -275,9 +274,8 @@ class Chain:
         object.__setattr__(self, "steps", tuple(steps))
 
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> Array:
-        for step in self.steps:
-            windows = apply_transform(step, windows, sample_rate_hz)
-            sample_rate_hz = rate_after(step, sample_rate_hz)
+        for step, rate_hz in each_step(self, sample_rate_hz):
+            windows = apply_transform(step, windows, rate_hz)
         return windows
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
@@ -287,14 +285,11 @@ class Chain:
         number of frames, unless they change the rate.
         """
         found: list[dict[str, Any]] = []
-        for step in self.steps:
+        for step, rate_hz in each_step(self, sample_rate_hz):
             axes = getattr(step, "axes", None)
             if axes is not None:
-                found = list(axes(sample_rate_hz, frames))
-            after = rate_after(step, sample_rate_hz)
-            if after != sample_rate_hz:
-                frames = -(-frames * after // sample_rate_hz)
-            sample_rate_hz = after
+                found = list(axes(rate_hz, frames))
+            frames = -(-frames * rate_after(step, rate_hz) // rate_hz)
         return found
 
 
@@ -310,10 +305,22 @@ def chain_of(steps: Sequence[Transform]) -> Transform:
     return steps[0] if steps else Identity()
 
 
-def rate_after(step: Transform, sample_rate_hz: int) -> int:
-    """The sample rate of a step's result, for windows at a sample rate."""
-    change = getattr(step, "rate_after", None)
-    return sample_rate_hz if change is None else int(change(sample_rate_hz))
+def each_step(
+    transform: Transform, sample_rate_hz: int
+) -> Iterator[tuple[Transform, int]]:
+    """Yields the steps of a transform, each with the sample rate of its windows."""
+    for step in steps_of(transform):
+        yield step, sample_rate_hz
+        sample_rate_hz = rate_after(step, sample_rate_hz)
+
+
+def rate_after(transform: Transform, sample_rate_hz: int) -> int:
+    """The sample rate of a transform's result, for windows at a sample rate."""
+    for step in steps_of(transform):
+        change = getattr(step, "rate_after", None)
+        if change is not None:
+            sample_rate_hz = int(change(sample_rate_hz))
+    return sample_rate_hz
 
 
 def is_within(values: Array, low: float, high: float) -> bool:

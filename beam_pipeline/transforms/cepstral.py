@@ -24,7 +24,7 @@ from beam_pipeline.transforms.base import (
     quiet,
     spectra_of,
 )
-from beam_pipeline.transforms.frames import axis, cache_blocks, joined, signals_of
+from beam_pipeline.transforms.frames import axis, cache_blocks, on_signals
 from beam_pipeline.transforms.mel import MelFrames
 
 
@@ -94,17 +94,16 @@ class Mfcc(MelFrames):
                 "n_mfcc", f"must not exceed n_mels ({self.n_mels})", self.n_mfcc
             )
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        flat = signals_of(windows)
-        frames = self.frames(flat.shape[-1])
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        frames = self.frames(signals.shape[-1])
         cosines = dct_matrix(self.n_mfcc, self.n_mels, self.lifter)
-        out = np.empty((len(flat), frames.count, self.n_mfcc), np.float32)
-        for slices, samples in frames.stretches(flat):
+        out = np.empty((len(signals), frames.count, self.n_mfcc), np.float32)
+        for slices, samples in frames.stretches(signals):
             # One product for each window: its rounding depends on the shape alone.
-            levels = self.band_levels(samples, sample_rate_hz)
+            levels = self.bands(samples, sample_rate_hz)
             np.matmul(levels, cosines, out=out[slices])
-        return joined(windows, out)
+        return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes: time, as in ``LogMel.axes``, and coefficient."""
@@ -181,20 +180,19 @@ class Pcen(MelFrames):
     time_constant_s: float = parameter(0.4, Number(1e-6, 1e6, unit="seconds"))
     eps: float = parameter(1e-6, LEAST_LEVEL)
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        flat = signals_of(windows)
-        frames = self.frames(flat.shape[-1])
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        frames = self.frames(signals.shape[-1])
         share = smoothing_share(self.time_constant_s * sample_rate_hz / self.hop)
-        out = np.empty((len(flat), frames.count, self.n_mels), np.float32)
+        out = np.empty((len(signals), frames.count, self.n_mels), np.float32)
         last = np.ones(self.n_mels)
-        for (rows, times), samples in frames.stretches(flat):
-            power = self.band_power(samples, sample_rate_hz)
+        for (rows, times), samples in frames.stretches(signals):
+            power = self.bands(samples, sample_rate_hz, "none")
             energy = np.multiply(power, self.scale, dtype=np.float64)
             level = smooth(energy, share, last if times.start else np.ones(self.n_mels))
             last = level[:, -1].copy()
             out[rows, times] = self._compress(energy, level)
-        return joined(windows, out)
+        return out
 
     def _compress(self, energy: DoubleArray, level: DoubleArray) -> DoubleArray:
         """The gain and the root; overwrites both arguments."""

@@ -26,7 +26,6 @@ from beam_pipeline.transforms.base import (
     DoubleArray,
     FloatArray,
     Step,
-    quiet,
 )
 from beam_pipeline.transforms.frames import (
     axis,
@@ -34,8 +33,7 @@ from beam_pipeline.transforms.frames import (
     cache_blocks,
     fill_padded,
     frames_of,
-    joined,
-    signals_of,
+    on_signals,
 )
 
 ComplexArray = npt.NDArray[np.complex64]
@@ -150,16 +148,15 @@ class Cqt(Step):
     kind: str = parameter("magnitude", Choice(("magnitude", "power", "db", "complex")))
     floor: float = parameter(1e-10, LEAST_LEVEL)
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> Array:
-        signals = signals_of(windows)
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> Array:
         count = _time_frames(signals.shape[-1], self.hop)
         dtype = np.complex64 if self.kind == "complex" else np.float32
         out = np.empty((len(signals), count, self.n_bins), dtype)
         bank = self.bank(sample_rate_hz)
         for slices, octave, response in responses(signals, self.hop, bank):
             self._measure(response, out[slices][..., octave.bins])
-        return joined(windows, out)
+        return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes, as JSON values.
@@ -275,9 +272,8 @@ class Chroma(Step):
             )
         self.cqt()  # checks the number of bins
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        signals = signals_of(windows)
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         count = _time_frames(signals.shape[-1], self.hop)
         out = np.zeros((len(signals), count, 12), np.float32)
         bank = self.cqt().bank(sample_rate_hz)
@@ -289,7 +285,7 @@ class Chroma(Step):
                 # NaN stays NaN; shares of infinity are NaN, too.
                 greatest[np.isinf(greatest)] = np.nan
                 signal /= np.where(greatest == 0, 1, greatest)
-        return joined(windows, out)
+        return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes: time, as in ``Cqt.axes``, and pitch class.

@@ -1,4 +1,4 @@
-"""The list of steps: their parameters, results, and cost on this machine."""
+"""The list of steps: their parameters and texts, and what transforms give and cost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import MISSING, fields
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,32 +15,19 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.augment import Sound, white_noise
 from beam_pipeline.transforms.base import (
     FloatArray,
     Transform,
     apply_transform,
-    chain_of,
-    rate_after,
-    steps_of,
+    each_step,
 )
 from beam_pipeline.transforms.steps import (
-    AUGMENTATION,
-    PLACEMENT,
-    SELECTION,
     STEP_FIELDS,
-    STREAM,
     TRANSFORM,
     Kind,
     parse_steps,
     parse_transform,
     split_steps,
-)
-from beam_pipeline.transforms.stream import (
-    SteppedReader,
-    in_clip,
-    measure_factors,
-    with_factors,
 )
 
 WINDOWS = 16
@@ -50,25 +35,19 @@ LEAST_S = 0.05
 
 KINDS = (TRANSFORM, *STEP_FIELDS.values())
 
-# What to run for steps that have a parameter without a default, or must follow others.
+# What to run for transforms that have a parameter without a default, or must follow
+# others.
 EXAMPLES = {
     "as_image": "log_mel()|as_image()",
-    "background": "background(folder='noises')",
     "band_pass": "band_pass(low_hz=300,high_hz=3000)",
     "cmvn": "log_mel()|cmvn()",
     "delta": "log_mel()|delta()",
     "gain": "gain(gain_db=-6)",
     "high_pass": "high_pass(cutoff_hz=50)",
     "low_pass": "low_pass(cutoff_hz=1000)",
-    "spec_augment": "log_mel()|spec_augment()",
     "resample": "resample(rate_hz=8000)",
-    "reverb": "reverb(folder='rooms')",
+    "spec_augment": "log_mel()|spec_augment()",
 }
-
-# In the place of the sounds of a folder: half a second of noise that fades.
-_SOUND = Sound(
-    "noise", white_noise(0, 0, 8000) * np.exp(np.arange(8000) / -1e3, dtype="f4")
-)
 
 
 class Entry(NamedTuple):
@@ -76,7 +55,8 @@ class Entry(NamedTuple):
 
     ``tried`` is the expression that was run. ``result`` is the dtype and shape of one
     window's result, and ``cost_us`` the microseconds for each window on one core. Both
-    are None if the expression does not suit the window; ``text`` then says why.
+    are None for steps that are no transforms, and if the expression does not suit the
+    window; ``text`` then says why.
     """
 
     call: str
@@ -86,32 +66,29 @@ class Entry(NamedTuple):
     text: str
 
 
-def list_all(sample_rate_hz: int, frames: int) -> Iterator[tuple[Kind, Entry]]:
-    """Lists every step of every kind with its defaults, run and timed on noise."""
-    for kind in KINDS:
-        for name in sorted(kind.table):
-            text = _sentence(kind.table[name])
-            yield kind, _entry(kind, name, text, sample_rate_hz, frames)
-
-
-def list_some(
+def list_steps(
     texts: Sequence[str], sample_rate_hz: int, frames: int
 ) -> Iterator[tuple[Kind, Entry]]:
-    """Lists named steps, with their documentation, or expressions; times all on noise.
+    """Lists named steps, with their documentation, or expressions.
+
+    Transforms are run and timed on noise. Without texts, all steps are listed, with
+    the first sentence of their documentation.
 
     Raises
     ------
     RecipeError
         If no step has a name, or an expression cannot be read.
     """
-    for text in texts:
-        kind, name = _kind_of(text), text.strip()
-        cls = kind.table.get(name)
-        documentation = inspect.cleandoc(cls.__doc__ or "") if cls else ""
-        yield (
-            kind,
-            _entry(kind, name if cls else text, documentation, sample_rate_hz, frames),
-        )
+    for kind in KINDS if not texts else ():
+        for name in sorted(kind.table):
+            summary = (kind.table[name].__doc__ or "").strip().partition("\n\n")[0]
+            text = summary.replace("\n    ", " ")
+            yield kind, _entry(kind, name, text, sample_rate_hz, frames)
+    for given in map(str.strip, texts):
+        kind = _kind_of(given)
+        cls = kind.table.get(given)
+        text = inspect.cleandoc(cls.__doc__ or "") if cls else ""
+        yield kind, _entry(kind, given, text, sample_rate_hz, frames)
 
 
 def _kind_of(text: str) -> Kind:
@@ -130,13 +107,15 @@ def _entry(
     if given in kind.table:
         call = _call_of(given, kind.table[given])
         tried = EXAMPLES.get(given, f"{given}()")
+    if kind is not TRANSFORM:
+        if given not in kind.table:
+            parse_steps(given, kind)
+        return Entry(call, call, None, None, text)
     rng = np.random.default_rng(0)
     noise = (0.1 * rng.standard_normal((WINDOWS, frames))).astype(np.float32)
-    if kind is TRANSFORM:
-        steps = steps_of(parse_transform(tried))
-    else:
-        steps = parse_steps(tried, kind)
-    run = functools.partial(_results, kind, steps, sample_rate_hz=sample_rate_hz)
+    run = functools.partial(
+        apply_to_copies, parse_transform(tried), sample_rate_hz=sample_rate_hz
+    )
     try:
         first = run(noise[:1])
     except RecipeError as error:
@@ -146,55 +125,17 @@ def _entry(
     return Entry(call, tried, f"{first.dtype} {shape}", cost_us, text)
 
 
-def _results(
-    kind: Kind, steps: Sequence[Any], windows: FloatArray, sample_rate_hz: int
-) -> npt.NDArray[Any]:
-    """What steps of a kind give for windows."""
-    if kind is STREAM:
-        return np.stack([streamed(steps, each, sample_rate_hz) for each in windows])
-    if kind is SELECTION:
-        kept = [step.keep(windows, sample_rate_hz) for step in steps]
-        return np.asarray(np.logical_and.reduce(kept))
-    if kind is PLACEMENT:
-        (placement,) = steps
-        places = (placement.passages([each], sample_rate_hz) for each in windows)
-        return np.array([len(each) for each in places])
-    if kind is AUGMENTATION:
-        keys = np.arange(len(windows), dtype=np.uint64)
-        for step in steps:
-            loads = hasattr(step, "with_sounds")
-            loaded = step.with_sounds([_SOUND]) if loads else step
-            windows = loaded.augment(windows, keys, sample_rate_hz)
-        return windows
-    return apply_to_copies(chain_of(steps), windows, sample_rate_hz)
-
-
 def apply_to_copies(
     transform: Transform, windows: FloatArray, sample_rate_hz: int
 ) -> npt.NDArray[Any]:
     """Applies a transform as to augmented copies, some with each of the first keys."""
     keys = np.arange(len(windows), dtype=np.uint64)
     features: npt.NDArray[Any] = windows
-    for step in steps_of(transform):
-        features = apply_transform(step, features, sample_rate_hz)
-        sample_rate_hz = rate_after(step, sample_rate_hz)
+    for step, rate_hz in each_step(transform, sample_rate_hz):
+        features = apply_transform(step, features, rate_hz)
         if hasattr(step, "on_copies"):
-            features = step.on_copies(features, keys, sample_rate_hz)
+            features = step.on_copies(features, keys, rate_hz)
     return features
-
-
-def streamed(
-    steps: Sequence[Any], window: FloatArray, sample_rate_hz: int
-) -> FloatArray:
-    """Applies the steps to a window as if it were a whole clip."""
-    frames = window.size
-    steps = in_clip(steps, "noise", 0, 0)
-    clip = SimpleNamespace(read=lambda start, stop: window[start:stop])
-    factors = measure_factors(
-        steps, lambda: nullcontext(clip), frames, sample_rate_hz, "noise"
-    )
-    known = with_factors(steps, factors)
-    return SteppedReader(clip, known, frames, sample_rate_hz).read(0, frames)
 
 
 def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
@@ -216,11 +157,6 @@ def _call_of(name: str, cls: type[Any]) -> str:
         if f.init
     ]
     return f"{name}({','.join(parameters)})"
-
-
-def _sentence(cls: type[Any]) -> str:
-    """The first sentence of a step's documentation."""
-    return (cls.__doc__ or "").strip().partition("\n\n")[0].replace("\n    ", " ")
 
 
 def describe_steps(entries: Sequence[tuple[Kind, Entry]]) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy  # loads its packages when they are used
@@ -21,16 +22,20 @@ from beam_pipeline.parameters import (
     parameter,
 )
 from beam_pipeline.transforms.base import (
+    LEVEL_DB,
     DoubleArray,
     FloatArray,
     Step,
     as_float32,
     quiet,
 )
-from beam_pipeline.transforms.filters import at_rest, pieces, run
-from beam_pipeline.transforms.fourier import hann_window
-from beam_pipeline.transforms.frames import SignalFrames, joined, signals_of
+from beam_pipeline.transforms.frames import (
+    SignalFrames,
+    hann_window,
+    on_signals,
+)
 from beam_pipeline.transforms.mel import mel_power
+from beam_pipeline.transforms.signals import at_rest, pieces, run
 
 # BS.1770-4, tables 1 and 2, for 48 kHz: b0, b1, b2, a0, a1, a2 of the shelf (the
 # acoustic effect of the head) and of the high-pass.
@@ -139,93 +144,42 @@ def _response(section: DoubleArray, hertz: DoubleArray, sample_rate_hz: float) -
     return np.polyval(section[2::-1], delay) / np.polyval(section[:2:-1], delay)
 
 
-class Meter(Protocol):
-    """Measures a clip that arrives in blocks of frames (channels, m), of any length."""
+def clip_lufs(blocks: Iterable[FloatArray], sample_rate_hz: int) -> float:
+    """The integrated loudness of blocks by ITU-R BS.1770-4, in LUFS.
 
-    def add(self, frames: FloatArray) -> None: ...
-
-    def result(self) -> float: ...
-
-
-class PeakMeter:
-    """The largest absolute sample, in dB of full scale."""
-
-    def __init__(self) -> None:
-        self._peak = np.float32(0)
-
-    def add(self, frames: FloatArray) -> None:
-        # Unlike the built-in max, np.maximum passes NaN through.
-        self._peak = np.maximum(self._peak, np.abs(frames).max(initial=0))
-
-    def result(self) -> float:
-        return 2 * _decibels(float(self._peak))
-
-
-class RmsMeter:
-    """The root mean square of all samples, in dB of full scale."""
-
-    def __init__(self) -> None:
-        self._energy = 0.0
-        self._samples = 0
-
-    def add(self, frames: FloatArray) -> None:
-        for piece in pieces(frames):
-            part = frames[..., piece]
-            self._energy += float(np.square(part, dtype=np.float64).sum())
-            self._samples += part.size
-
-    def result(self) -> float:
-        return _decibels(self._energy / max(1, self._samples))
-
-
-class LufsMeter:
-    """The integrated loudness by ITU-R BS.1770-4, in LUFS.
-
-    A clip shorter than 400 ms counts as one block of its own length.
+    The blocks are of frames (channels, m), of any length. A clip shorter than 400 ms
+    counts as one block of its own length.
     """
-
-    def __init__(self, sample_rate_hz: int) -> None:
-        self._rate = sample_rate_hz
-        self._sections = k_weighting(sample_rate_hz)
-        self._state: Any = None
-        self._frames = 0
-        # One for each stretch of 100 ms; the last stretch is not full yet.
-        self._energies = [0.0]
-
-    def add(self, frames: FloatArray) -> None:
-        if self._state is None:
-            self._state = at_rest(self._sections, frames)
-            weights = CHANNEL_WEIGHTS.get(len(frames), (1.0,) * len(frames))
-            self._weights = np.array(weights)[:, np.newaxis]
+    sections, state = k_weighting(sample_rate_hz), None
+    energies = [0.0]  # of stretches of 100 ms; the last one is not full yet
+    done = 0
+    for frames in blocks:
+        channels = len(frames)
+        weights = np.array(CHANNEL_WEIGHTS.get(channels, (1.0,) * channels))
         for piece in pieces(frames):
-            filtered, self._state = run(self._sections, frames[:, piece], self._state)
+            if state is None:
+                state = at_rest(sections, frames)
+            filtered, state = run(sections, frames[:, piece], state)
             np.square(filtered, out=filtered)
-            filtered *= self._weights
-            self._add_power(filtered.sum(axis=0))
-
-    def _add_power(self, power: DoubleArray) -> None:
-        """Sums the power of frames in stretches that begin at ``j * rate // 10``."""
-        first, self._frames = self._frames, self._frames + len(power)
-        start = 0
-        while start < len(power):
-            full = len(self._energies) * self._rate // 10
-            stop = min(full - first, len(power))
-            self._energies[-1] += float(power[start:stop].sum())
-            if first + stop == full:
-                self._energies.append(0.0)
-            start = stop
-
-    def result(self) -> float:
-        energies = np.array(self._energies)
-        if not np.isfinite(energies).all():
-            return math.nan
-        if len(energies) <= 4:
-            blocks = energies.sum(keepdims=True) / max(1, self._frames)
-        else:
-            # Blocks of 400 ms, four stretches, begin every 100 ms.
-            blocks = np.convolve(energies[:-1], np.ones(4), "valid")
-            blocks /= 0.4 * self._rate
-        return gated_loudness(blocks)
+            filtered *= weights[:, np.newaxis]
+            power = filtered.sum(axis=0)
+            start = 0
+            while start < len(power):
+                full = len(energies) * sample_rate_hz // 10
+                stop = min(full - done, len(power))
+                energies[-1] += float(power[start:stop].sum())
+                if done + stop == full:
+                    energies.append(0.0)
+                start = stop
+            done += len(power)
+    found = np.array(energies)
+    if not np.isfinite(found).all():
+        return math.nan
+    if len(found) <= 4:
+        return gated_loudness(found.sum(keepdims=True) / max(1, done))
+    # Blocks of 400 ms, four stretches, begin every 100 ms.
+    sums = np.convolve(found[:-1], np.ones(4), "valid")
+    return gated_loudness(sums / (0.4 * sample_rate_hz))
 
 
 def gated_loudness(blocks: DoubleArray) -> float:
@@ -241,8 +195,8 @@ def gated_loudness(blocks: DoubleArray) -> float:
     return K_OFFSET_DB + _decibels(float(audible.mean()))
 
 
-def clip_meter(kind: str, sample_rate_hz: int) -> Meter:
-    """Returns a meter of a whole clip, which arrives in blocks, with little memory.
+def clip_level(kind: str, blocks: Iterable[FloatArray], sample_rate_hz: int) -> float:
+    """The level of a whole clip, which arrives in blocks, with little memory.
 
     The bounds of the blocks change the result only by rounding (below 1e-9 dB). It is
     minus infinity for silence, NaN if samples are not finite. For ``lufs``, a clip
@@ -252,6 +206,8 @@ def clip_meter(kind: str, sample_rate_hz: int) -> Meter:
     ----------
     kind : str
         ``peak`` or ``rms``, in dB of full scale; ``lufs``, integrated loudness.
+    blocks : iterable of numpy.ndarray, shape (channels, m), float32
+        Of any length.
     sample_rate_hz : int
 
     Raises
@@ -261,15 +217,23 @@ def clip_meter(kind: str, sample_rate_hz: int) -> Meter:
 
     Examples
     --------
-    >>> meter = clip_meter("peak", 16000)
-    >>> meter.add(np.array([[0.1, -0.5]], np.float32))
-    >>> meter.add(np.array([[0.2]], np.float32))
-    >>> round(meter.result(), 2)
+    >>> blocks = np.array([[0.1, -0.5]], np.float32), np.array([[0.2]], np.float32)
+    >>> round(clip_level("peak", blocks, 16000), 2)
     -6.02
     """
     if kind == "lufs":
-        return LufsMeter(sample_rate_hz)
-    return PeakMeter() if kind == "peak" else RmsMeter()
+        return clip_lufs(blocks, sample_rate_hz)
+    peak, energy, samples = np.float32(0), 0.0, 0
+    for frames in blocks:
+        # Unlike the built-in max, np.maximum passes NaN through.
+        peak = np.maximum(peak, np.abs(frames).max(initial=0))
+        for piece in pieces(frames):
+            part = frames[..., piece]
+            energy += float(np.square(part, dtype=np.float64).sum())
+            samples += part.size
+    if kind == "peak":
+        return 2 * _decibels(float(peak))
+    return _decibels(energy / max(1, samples))
 
 
 def _decibels(power: float) -> float:
@@ -309,12 +273,8 @@ def integrated_lufs(windows: FloatArray, sample_rate_hz: int) -> DoubleArray:
             f"{frames / sample_rate_hz:g} s",
             frames,
         )
-    out = np.empty(len(windows))
-    for index, window in enumerate(windows):
-        meter = LufsMeter(sample_rate_hz)
-        meter.add(np.atleast_2d(window))
-        out[index] = meter.result()
-    return out
+    lufs = [clip_lufs([np.atleast_2d(each)], sample_rate_hz) for each in windows]
+    return np.array(lufs, np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,6 +324,47 @@ class Lufs(Step):
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         lufs = integrated_lufs(as_float32(windows), sample_rate_hz)
         return np.maximum(lufs, ABSOLUTE_GATE_LUFS).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LufsGain(Step):
+    """Scales each window so that its integrated loudness is at a level.
+
+    ``y = x * 10**((level_lufs - lufs(x)) / 20)``, with the loudness of
+    :class:`Lufs` over all channels. Silence and windows below the gate at -70 LUFS
+    do not change; peaks may exceed full scale.
+
+    Attributes
+    ----------
+    level_lufs : float
+        LUFS, -200 to 200.
+
+    Raises
+    ------
+    RecipeError
+        If the level is out of its range; in a call, if the windows are shorter than
+        400 ms, or the rate is below 4000 Hz.
+
+    Examples
+    --------
+    >>> tone = np.sin(2 * np.pi * 997 / 48000 * np.arange(48000)).astype(np.float32)
+    >>> abs(LufsGain()(tone[np.newaxis], 48000)).max().round(2)
+    np.float32(0.1)
+    """
+
+    gives_samples = True
+
+    level_lufs: float = parameter(-23.0, LEVEL_DB)
+
+    @quiet
+    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+        windows = as_float32(windows)
+        lufs = integrated_lufs(windows, sample_rate_hz)
+        out = np.empty(windows.shape, np.float32)
+        for window, scaled, measured in zip(windows, out, lufs.tolist(), strict=True):
+            gain_db = 0.0 if measured == -math.inf else self.level_lufs - measured
+            np.multiply(window, np.float32(10 ** (gain_db / 20)), out=scaled)
+        return out
 
 
 def a_weighting(hertz: DoubleArray) -> DoubleArray:
@@ -464,9 +465,8 @@ class Loudness(SignalFrames):
     weighting: str = parameter("a", Choice(("a", "k", "none")))
     floor_db: float = parameter(-80.0, Number(-300.0, 300.0))
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        signals = signals_of(windows)
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         frames = self.frames(signals.shape[-1])
         bank = weighting_bank(self.weighting, self.frame, sample_rate_hz)
         out = np.empty((len(signals), frames.count), np.float32)
@@ -483,4 +483,4 @@ class Loudness(SignalFrames):
             out[block] = levels.reshape(tapered.shape[:2])
         # Last, so that silence is exactly the floor.
         np.maximum(out, np.float32(self.floor_db), out=out)
-        return joined(windows, out)
+        return out

@@ -28,16 +28,15 @@ from beam_pipeline.transforms.base import (
     DoubleArray,
     FloatArray,
     Step,
-    quiet,
 )
-from beam_pipeline.transforms.fourier import hann_window, to_levels
 from beam_pipeline.transforms.frames import (
     PAD_MODE,
     CentredFrames,
     Frames,
     axis_at,
-    joined,
-    signals_of,
+    hann_window,
+    on_signals,
+    to_levels,
 )
 
 # A typo must not request gigabytes of features.
@@ -245,24 +244,14 @@ class MelFrames(CentredFrames):
     def _f_max(self, sample_rate_hz: int) -> float:
         return sample_rate_hz / 2 if self.f_max is None else self.f_max
 
-    def band_power(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        """The power ``M`` of :class:`LogMel`."""
-        return self._bands(windows, sample_rate_hz, None)
-
-    def band_levels(
-        self, windows: FloatArray, sample_rate_hz: int, log: str = "db"
+    def bands(
+        self, signals: FloatArray, sample_rate_hz: int, log: str = "db"
     ) -> FloatArray:
-        """The levels ``y`` of :class:`LogMel`, which are at least that of ``floor``."""
-        unit = 10 / math.log(10) if log == "db" else 1.0
-        return self._bands(windows, sample_rate_hz, unit)
-
-    def _bands(
-        self, windows: FloatArray, sample_rate_hz: int, unit: float | None
-    ) -> FloatArray:
-        """The bands' power, or its level; ``unit`` is what a neper is in it."""
-        flat = signals_of(windows)
-        frames = self.frames(flat.shape[-1])
-        out = np.empty((len(flat), frames.count, self.n_mels), np.float32)
+        """The levels ``y`` of :class:`LogMel` of signals; the power for ``none``."""
+        # What a neper is in the unit of the level.
+        unit = {"db": 10 / math.log(10), "ln": 1.0, "none": None}[log]
+        frames = self.frames(signals.shape[-1])
+        out = np.empty((len(signals), frames.count, self.n_mels), np.float32)
         bank = sparse_filter_bank(
             sample_rate_hz,
             self.n_fft,
@@ -272,13 +261,13 @@ class MelFrames(CentredFrames):
             self.mel_scale,
             self.norm,
         )
-        for block, tapered in frames.tapered(flat, hann_window(self.n_fft)):
+        for block, tapered in frames.tapered(signals, hann_window(self.n_fft)):
             power = mel_power(tapered.reshape(-1, self.n_fft), bank)
             if unit is not None:
                 to_levels(power, unit, self.floor)
             into = out[block]
             into[...] = power.T.reshape(into.shape)
-        return joined(windows, out)
+        return out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,9 +292,9 @@ class Mel(_MelBands):
     (2, 59, 40)
     """
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        return self.band_power(windows, sample_rate_hz)
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        return self.bands(signals, sample_rate_hz, "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,9 +354,9 @@ class LogMel(_MelBands):
     floor: float = parameter(1e-10, POSITIVE)
     log: str = parameter("ln", Choice(("ln", "db")))
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        return self.band_levels(windows, sample_rate_hz, self.log)
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        return self.bands(signals, sample_rate_hz, self.log)
 
 
 FRAME_S = Number(most=3600.0, is_positive=True, unit="seconds")
@@ -458,17 +447,17 @@ class KaldiFbank(Step):
     def check(self) -> None:
         check_order(self, "f_min", "f_max")
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        flat = signals_of(windows)
-        layout = self._layout(sample_rate_hz, flat.shape[-1])
-        length, count = layout.length, layout.count
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        layout = self._layout(sample_rate_hz, signals.shape[-1])
+        length = layout.length
         n_fft = 1 << (length - 1).bit_length()
         bank = _kaldi_bank(
             sample_rate_hz, n_fft, self.n_mels, *self._edges(sample_rate_hz)
         )
-        out = np.empty((len(flat), count, self.use_energy + self.n_mels), np.float32)
-        for block, part in layout.blocks(flat):
+        bins = self.use_energy + self.n_mels
+        out = np.empty((len(signals), layout.count, bins), np.float32)
+        for block, part in layout.blocks(signals):
             into = out[block]
             tapered = np.zeros((*part.shape[:2], n_fft), np.float32)
             energy = self._taper(part, tapered[..., :length])
@@ -476,7 +465,7 @@ class KaldiFbank(Step):
                 into[..., 0] = energy
             bands = self._bands(tapered.reshape(-1, n_fft), bank)
             into[..., self.use_energy :] = bands.T.reshape(*part.shape[:2], -1)
-        return joined(windows, out)
+        return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; see ``LogMel.axes``."""

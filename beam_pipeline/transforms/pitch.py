@@ -21,13 +21,12 @@ from beam_pipeline.transforms.base import (
     POSITIVE,
     DoubleArray,
     FloatArray,
-    quiet,
 )
 from beam_pipeline.transforms.frames import (
     SignalFrames,
     axis,
     cache_blocks,
-    signals_of,
+    on_signals,
 )
 
 IntArray = npt.NDArray[np.intp]
@@ -46,9 +45,8 @@ class PitchPaths:
     the one whose last states are voiced, then low.
 
     Transitions are local, so a step takes about ``8 * glide`` operations per pitch; the
-    full matrix would take ``8 * pitches``. ``forward`` returns the scores of a stretch
-    of time, and ``backward`` finds the path in them. A long time is cut into stretches;
-    the last scores of a stretch are enough to continue after it.
+    full matrix would take ``8 * pitches``. ``forward`` returns the scores of all states
+    at all times, and ``backward`` finds the path in them.
 
     Attributes
     ----------
@@ -82,12 +80,7 @@ class PitchPaths:
         """The size of the scores of one window at one time frame."""
         return 2 * (self.pitches + 2 * self.glide) * np.dtype(np.float32).itemsize
 
-    def forward(
-        self,
-        voiced: FloatArray,
-        unvoiced: FloatArray,
-        before: FloatArray | None = None,
-    ) -> FloatArray:
+    def forward(self, voiced: FloatArray, unvoiced: FloatArray) -> FloatArray:
         """The scores of the best path to each state.
 
         Parameters
@@ -96,8 +89,6 @@ class PitchPaths:
             Logarithms of the observation probabilities of voiced states.
         unvoiced : numpy.ndarray, shape (time_frames, windows)
             The same for unvoiced states of any pitch.
-        before : numpy.ndarray, shape (pitches + 2 * glide, 2, windows), optional
-            The scores at the last time frame of the stretch before.
 
         Returns
         -------
@@ -113,25 +104,22 @@ class PitchPaths:
         )
         best = np.zeros((pitches, 2, windows), np.float32)
         for step, scores in enumerate(history):
-            if before is not None:
-                self._move(before, best)
+            if step:
+                self._move(history[step - 1], best)
             best[:, VOICED] += voiced[step]
             best[:, UNVOICED] += unvoiced[step]
             # Scores stay near 0, so float32 resolves them for paths of any length.
             best -= best.max(axis=(0, 1))
             np.subtract(best, self._sums, out=scores[inside])
-            before = scores
         return history
 
-    def backward(self, history: FloatArray, after: IntArray | None = None) -> IntArray:
+    def backward(self, history: FloatArray) -> IntArray:
         """The states of the best path.
 
         Parameters
         ----------
         history : numpy.ndarray
             The result of ``forward``.
-        after : numpy.ndarray, shape (2, windows), optional
-            The states at the first time frame of the next stretch.
 
         Returns
         -------
@@ -140,14 +128,10 @@ class PitchPaths:
         """
         steps, _, _, windows = history.shape
         path = np.empty((2, windows, steps), np.intp)
-        for step in reversed(range(steps)):
-            scores = history[step]
-            if after is None:
-                ends = scores[self.glide : self.glide + self.pitches] + self._sums
-                after = _argmax(ends)
-            else:
-                after = self._origin(scores, after)
-            path[..., step] = after
+        ends = history[-1][self.glide : self.glide + self.pitches] + self._sums
+        path[..., -1] = _argmax(ends)
+        for step in reversed(range(steps - 1)):
+            path[..., step] = self._origin(history[step], path[..., step + 1])
         return path
 
     def _move(self, before: FloatArray, best: FloatArray) -> None:
@@ -225,8 +209,8 @@ VALLEY = 1.5
 # The most hops whose sums frames share; adding up more takes longer than an FFT.
 MAX_SHARED = 32
 
-# Memory for the scores that pYIN needs to go back in time. Several windows of a second
-# fit; windows of hours are cut into stretches.
+# Memory for the scores that pYIN needs to go back in time: several windows of a second
+# fit. A longer window takes what it needs, 6 KB a time frame with the defaults.
 HISTORY_BYTES = 2**22
 
 # pYIN: the number of thresholds 0.01, 0.02 .. 1; how quickly the probability falls from
@@ -258,10 +242,6 @@ class _Periods(SignalFrames):
         labelled = {**column, "labels": list(self.columns)}
         return [*super().axes(sample_rate_hz, frames), labelled]
 
-    def _result(self, windows: FloatArray) -> FloatArray:
-        count = self.frames(windows.shape[-1]).count
-        return np.empty((*windows.shape[:-1], count, len(self.columns)), np.float32)
-
     def _lags(self, sample_rate_hz: int) -> tuple[int, int]:
         """The least and the largest lag that can be a period."""
         if self.f_max > sample_rate_hz / 2:
@@ -284,11 +264,11 @@ class _Periods(SignalFrames):
         return math.floor(sample_rate_hz / self.f_max), longest
 
     def _dips(
-        self, windows: FloatArray, times: slice, sample_rate_hz: int
+        self, signals: FloatArray, sample_rate_hz: int
     ) -> Iterator[tuple[tuple[slice, slice], Dips, BoolArray]]:
-        """Yields the dips of some time frames of windows, block by block.
+        """Yields the dips of the time frames of signals, block by block.
 
-        The last value is boolean, (windows, time_frames): which frames contain NaN or
+        The last value is boolean, (signals, time_frames): which frames contain NaN or
         infinity.
         """
         shortest, longest = self._lags(sample_rate_hz)
@@ -297,10 +277,10 @@ class _Periods(SignalFrames):
             self.hop + lags if _shared_hops(self.frame, self.hop, lags) else self.frame
         )
         size = 2 * (length + lags)  # in float64
-        for rows, part in cache_blocks(len(windows), times.stop - times.start, size):
-            first = times.start + part.start
-            last = min(times.start + part.stop, times.stop) - 1
-            samples = windows[rows, first * self.hop : last * self.hop + self.frame]
+        count = self.frames(signals.shape[-1]).count
+        for rows, times in cache_blocks(len(signals), count, size):
+            first, last = times.start, min(times.stop, count) - 1
+            samples = signals[rows, first * self.hop : last * self.hop + self.frame]
             difference = difference_function(samples, self.frame, self.hop, lags)
             # The difference of lag 0 covers the whole frame; it is 0 for finite frames.
             broken = ~np.isfinite(difference[..., 0])
@@ -385,21 +365,19 @@ class Yin(_Periods):
 
     columns = ("f0_hz", "aperiodicity")
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = self._result(windows)
-        signals = signals_of(windows)
-        flat_out = out.reshape(len(signals), *out.shape[-2:])
-        times = slice(0, out.shape[-2])
-        for block, dips, broken in self._dips(signals, times, sample_rate_hz):
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        count = self.frames(signals.shape[-1]).count
+        out = np.empty((len(signals), count, 2), np.float32)
+        for block, dips, broken in self._dips(signals, sample_rate_hz):
             chosen = self._choose(dips)
-            features = np.empty((flat_out[block][..., 0].size, 2), np.float32)
+            features = np.empty((broken.size, 2), np.float32)
             features[:] = 0, 1
             features[broken.ravel()] = np.nan
             at = dips.frames[chosen]
             features[at, 0] = self._frequency(dips.periods[chosen], sample_rate_hz)
             features[at, 1] = dips.heights[chosen]
-            flat_out[block] = features.reshape(flat_out[block].shape)
+            out[block] = features.reshape(*broken.shape, 2)
         return out
 
     def _choose(self, dips: Dips) -> IntArray:
@@ -504,19 +482,19 @@ class Pyin(_Periods):
 
     columns = ("f0_hz", "voiced_probability")
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        signals = signals_of(windows)
-        out = self._result(windows)
-        count = out.shape[-2]
-        flat_out = out.reshape(len(signals), *out.shape[-2:])
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        count = self.frames(signals.shape[-1]).count
+        out = np.empty((len(signals), count, 2), np.float32)
         paths = self._paths(sample_rate_hz)
-        # A stretch covers several whole signals, or part of one signal.
-        steps = max(1, HISTORY_BYTES // paths.bytes_a_step)
-        several = max(1, steps // count)
+        several = max(1, HISTORY_BYTES // (paths.bytes_a_step * count))
         for first in range(0, len(signals), several):
             rows = slice(first, first + several)
-            self._follow(signals[rows], sample_rate_hz, paths, steps, flat_out[rows])
+            candidates = self._observe(signals[rows], sample_rate_hz, paths)
+            path = paths.backward(candidates.forward(paths))
+            out[rows, :, 0] = self._frequencies(candidates, path)
+            out[rows, :, 1] = candidates.voiced
+            out[rows][candidates.broken] = np.nan
         return out
 
     def _paths(self, sample_rate_hz: int) -> PitchPaths:
@@ -527,51 +505,19 @@ class Pyin(_Periods):
         glide = min(max(1, round(octaves * bins_per_octave)), pitches - 1)
         return PitchPaths(pitches, glide, self.switch_probability)
 
-    def _follow(
-        self,
-        windows: FloatArray,
-        sample_rate_hz: int,
-        paths: PitchPaths,
-        steps: int,
-        out: FloatArray,
-    ) -> None:
-        """Writes the features of a few windows, in stretches of ``steps`` frames."""
-        count = out.shape[1]
-        stretches = [slice(t, min(t + steps, count)) for t in range(0, count, steps)]
-        before: list[FloatArray | None] = [None]
-        for times in stretches[:-1]:
-            candidates = self._observe(windows, times, sample_rate_hz, paths)
-            before.append(candidates.forward(paths, before[-1])[-1].copy())
-        state = None
-        # Backwards. All stretches except the last are computed a second time, because
-        # storing their candidates and scores would cost more.
-        for times in reversed(stretches):
-            candidates = self._observe(windows, times, sample_rate_hz, paths)
-            path = paths.backward(candidates.forward(paths, before.pop()), state)
-            state = path[..., 0]
-            out[:, times, 0] = self._frequencies(candidates, path)
-            out[:, times, 1] = candidates.voiced
-            out[:, times][candidates.broken] = np.nan
-
     def _observe(
-        self,
-        windows: FloatArray,
-        times: slice,
-        sample_rate_hz: int,
-        paths: PitchPaths,
+        self, signals: FloatArray, sample_rate_hz: int, paths: PitchPaths
     ) -> Candidates:
         thresholds = threshold_probabilities(self.threshold_mean)
         done, parts = 0, []
-        shape = (len(windows), times.stop - times.start)
+        shape = (len(signals), self.frames(signals.shape[-1]).count)
         unknown = np.empty(shape, np.bool_)
-        for block, dips, broken in self._dips(windows, times, sample_rate_hz):
-            rows, part = block
-            unknown[rows, part.start - times.start : part.stop - times.start] = broken
-            count = len(windows[rows]) * (part.stop - part.start)
+        for block, dips, broken in self._dips(signals, sample_rate_hz):
+            unknown[block] = broken
             frequencies = self._frequency(dips.periods, sample_rate_hz)
-            probabilities = dip_probabilities(dips, count, thresholds)
+            probabilities = dip_probabilities(dips, broken.size, thresholds)
             parts.append((dips.frames + done, frequencies, probabilities))
-            done += count
+            done += broken.size
         frames, frequencies, probabilities = map(
             np.concatenate, zip(*parts, strict=True)
         )
@@ -625,7 +571,7 @@ class Candidates:
         sums = np.bincount(self.frames, self.probabilities, windows * steps)
         return np.minimum(sums, 1.0).reshape(self.shape)
 
-    def forward(self, paths: PitchPaths, before: FloatArray | None) -> FloatArray:
+    def forward(self, paths: PitchPaths) -> FloatArray:
         """The scores of the paths, given these candidates; see ``PitchPaths``."""
         windows, steps = self.shape
         window, step = np.divmod(self.frames, steps)
@@ -635,7 +581,7 @@ class Candidates:
         voiced = np.full((steps, paths.pitches, windows), LEAST_LOG)
         voiced.ravel()[cells] = _log(sums)
         unvoiced = (1 - self.voiced.T) / paths.pitches
-        return paths.forward(voiced, _log(unvoiced), before)
+        return paths.forward(voiced, _log(unvoiced))
 
 
 def difference_function(

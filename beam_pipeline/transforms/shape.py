@@ -29,17 +29,15 @@ from beam_pipeline.transforms.base import (
     POSITIVE,
     DoubleArray,
     FloatArray,
-    quiet,
 )
-from beam_pipeline.transforms.fourier import exact_hann, hann_window
 from beam_pipeline.transforms.frames import (
-    Frames,
     SignalFrames,
     SpectrumFrames,
     axis_at,
+    exact_hann,
     frames_of,
-    joined,
-    signals_of,
+    hann_window,
+    on_signals,
 )
 from beam_pipeline.transforms.mel import MelFrames
 
@@ -57,9 +55,9 @@ _RUN = 32
 class _Frequency(SpectrumFrames):
     """Computes a frequency of each frame's spectrum, in Hz."""
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(windows, self.n_fft, self.hop, self._bins)
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        out = measure_spectra(signals, self, self._bins)
         out *= np.float32(sample_rate_hz / self.n_fft)
         return out
 
@@ -72,14 +70,13 @@ class _Frequency(SpectrumFrames):
 class _Level(SignalFrames):
     """A number for each frame of the signal, computed stretch by stretch."""
 
-    @quiet
-    def __call__(self, windows: FloatArray) -> FloatArray:
-        flat = signals_of(windows)
-        frames = self.frames(flat.shape[-1])
-        out = np.empty((len(flat), frames.count), np.float32)
-        for slices, samples in frames.stretches(flat):
+    @on_signals
+    def __call__(self, signals: FloatArray) -> FloatArray:
+        frames = self.frames(signals.shape[-1])
+        out = np.empty((len(signals), frames.count), np.float32)
+        for slices, samples in frames.stretches(signals):
             self._measure(samples, out[slices])
-        return joined(windows, out)
+        return out
 
     def _measure(self, samples: FloatArray, out: FloatArray) -> None:
         """Writes the numbers (n, time_frames) of samples (n, frames)."""
@@ -207,14 +204,10 @@ class SpectralFlatness(SpectrumFrames):
 
     floor: float = parameter(1e-10, LEAST_LEVEL)
 
-    @quiet
-    def __call__(self, windows: FloatArray) -> FloatArray:
+    @on_signals
+    def __call__(self, signals: FloatArray) -> FloatArray:
         return measure_spectra(
-            windows,
-            self.n_fft,
-            self.hop,
-            lambda power: flatness(power, self.floor),
-            exact=True,
+            signals, self, lambda power: flatness(power, self.floor), exact=True
         )
 
 
@@ -317,13 +310,12 @@ class SpectralContrast(SpectrumFrames):
     quantile: float = parameter(0.02, _PART)
     floor: float = parameter(1e-10, LEAST_LEVEL)
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         octaves = self._octaves(sample_rate_hz)
         return measure_spectra(
-            windows,
-            self.n_fft,
-            self.hop,
+            signals,
+            self,
             lambda power: contrast(power, octaves, self.quantile, self.floor),
             self.bands + 1,
             exact=True,
@@ -509,19 +501,18 @@ class OnsetStrength(MelFrames):
 
     floor: float = parameter(1e-10, POSITIVE)
 
-    @quiet
-    def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        flat = signals_of(windows)
-        frames = self.frames(flat.shape[-1])
-        out = np.zeros((len(flat), frames.count), np.float32)
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        frames = self.frames(signals.shape[-1])
+        out = np.zeros((len(signals), frames.count), np.float32)
         last = np.empty(0, np.float32)
-        for (rows, times), samples in frames.stretches(flat):
-            levels = self.band_levels(samples, sample_rate_hz)
+        for (rows, times), samples in frames.stretches(signals):
+            levels = self.bands(samples, sample_rate_hz)
             if times.start:
                 out[rows, times.start] = _mean_rise(last, levels[:, 0])
             out[rows, times][:, 1:] = _mean_rise(levels[:, :-1], levels[:, 1:])
             last = levels[:, -1]
-        return joined(windows, out)
+        return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis, time; see ``LogMel.axes``."""
@@ -529,19 +520,18 @@ class OnsetStrength(MelFrames):
 
 
 def measure_spectra(
-    windows: FloatArray,
-    n_fft: int,
-    hop: int,
+    signals: FloatArray,
+    step: SpectrumFrames,
     measure: Callable[[FloatArray], FloatArray],
     *size: int,
     exact: bool = False,
 ) -> FloatArray:
-    """Measures the power spectrum of each frame.
+    """Measures the power spectrum of each frame of a step.
 
     Parameters
     ----------
-    windows : numpy.ndarray, shape (n, [channels,] frames)
-    n_fft, hop : int
+    signals : numpy.ndarray, shape (n, frames)
+    step : SpectrumFrames
     measure : callable
         From power (f, n_fft // 2 + 1), which it may overwrite, to (f, *size); each
         frame by itself.
@@ -554,16 +544,15 @@ def measure_spectra(
 
     Returns
     -------
-    numpy.ndarray, shape (n, [channels,] time_frames, *size), float32
+    numpy.ndarray, shape (n, time_frames, *size), float32
     """
-    flat = signals_of(windows)
-    frames = Frames.within(flat.shape[-1], "n_fft", n_fft, hop)
-    out = np.empty((len(flat), frames.count, *size), np.float32)
+    n_fft, frames = step.n_fft, step.frames(signals.shape[-1])
+    out = np.empty((len(signals), frames.count, *size), np.float32)
     taper: npt.NDArray[Any] = exact_hann(n_fft) if exact else hann_window(n_fft)
-    for block, tapered in frames.tapered(flat, taper, n_fft * (1 + exact)):
+    for block, tapered in frames.tapered(signals, taper, n_fft * (1 + exact)):
         power = _power(tapered.reshape(-1, n_fft))
         out[block] = measure(power).reshape(*tapered.shape[:2], *size)
-    return joined(windows, out)
+    return out
 
 
 # The functions below take spectra (f, bins) and may overwrite them. They reduce each

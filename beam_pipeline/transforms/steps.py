@@ -19,7 +19,6 @@ import ast
 import contextlib
 import dataclasses
 import functools
-import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,6 @@ from typing import Any, NamedTuple
 
 from beam_pipeline import transforms as catalogue
 from beam_pipeline.errors import RecipeError, did_you_mean
-from beam_pipeline.parameters import no_parameter
 from beam_pipeline.transforms import own_code
 from beam_pipeline.transforms.base import (
     Identity,
@@ -499,15 +497,9 @@ def _is_of_python(module: str) -> bool:
 def _instantiate(
     cls: type[Any], name: str, arguments: list[ast.keyword], kind: Kind
 ) -> Any:
-    try:
-        parameters = dict(inspect.signature(cls).parameters)
-    except (TypeError, ValueError):  # compiled classes may have no signature
-        parameters = {}
     values: dict[str, Any] = {}
     for keyword in arguments:
         parameter = str(keyword.arg)
-        if parameter not in parameters:
-            raise _Refused(f"{name} has {no_parameter(parameter, list(parameters))}")
         if parameter in values:
             raise _Refused(f"{parameter} is given twice")
         try:
@@ -518,18 +510,6 @@ def _instantiate(
                 "numbers, text in quotes, True, False, None, or tuples or lists of "
                 "these"
             ) from error
-    missing = [
-        p.name
-        for p in parameters.values()
-        if p.default is p.empty
-        and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        and p.name not in values
-    ]
-    if missing:
-        raise _Refused(
-            f"{name} needs values for {' and '.join(missing)}, as in "
-            f"{name}({','.join(f'{p}=...' for p in missing)})"
-        )
     # Before an instance is made: making one may do anything.
     if not _has_method(cls, kind.method):
         raise _Refused(f"{name} {kind.lacks}; {kind.advice}")

@@ -11,7 +11,7 @@ with the context before it. A sample has the same value for any shards and block
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from beam_pipeline.marks import Marks
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
 from beam_pipeline.transforms.augment import white_noise
 from beam_pipeline.transforms.base import INT16_SCALE, LEVEL_DB, FloatArray, Step
-from beam_pipeline.transforms.loudness import clip_meter
+from beam_pipeline.transforms.loudness import clip_level
 
 CHUNK_FRAMES = 1 << 16
 
@@ -88,20 +88,23 @@ class ClipGain(Step):
         NonFiniteAudio
             If a sample is NaN or infinite, or the factor would be infinite.
         """
-        meter = clip_meter(self.kind, sample_rate_hz)
-        for start in range(0, frames, CHUNK_FRAMES):
-            chunk = np.atleast_2d(reader.read(start, min(start + CHUNK_FRAMES, frames)))
-            finite = np.isfinite(chunk)
-            if not finite.all():
-                frame = start + int(np.argmin(finite.all(axis=0)))
-                raise NonFiniteAudio(
-                    name,
-                    f"has a sample that is NaN or infinite at frame {frame}, so "
-                    f"clip_gain cannot measure its {self.kind} level; repair the file, "
-                    "or remove clip_gain",
-                )
-            meter.add(chunk)
-        level_db = meter.result()
+
+        def chunks() -> Iterator[FloatArray]:
+            for start in range(0, frames, CHUNK_FRAMES):
+                stop = min(start + CHUNK_FRAMES, frames)
+                chunk = np.atleast_2d(reader.read(start, stop))
+                finite = np.isfinite(chunk)
+                if not finite.all():
+                    frame = start + int(np.argmin(finite.all(axis=0)))
+                    raise NonFiniteAudio(
+                        name,
+                        f"has a sample that is NaN or infinite at frame {frame}, so "
+                        f"clip_gain cannot measure its {self.kind} level; repair the "
+                        "file, or remove clip_gain",
+                    )
+                yield chunk
+
+        level_db = clip_level(self.kind, chunks(), sample_rate_hz)
         if level_db == -math.inf:
             return 1.0
         factor = 10 ** ((self.level_db - level_db) / 20)

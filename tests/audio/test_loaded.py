@@ -90,7 +90,7 @@ def load_as(returned: Any) -> Loader:
     ("returned", "facts"),
     [
         (1, "int"),
-        ((np.zeros(3, "f4"),), "tuple"),
+        ((np.zeros(3, "f4"),), ["array", "(3,)"]),
         (([0.0], 8000), "list"),
         ((np.zeros(3), 8000), ["float64", "float32"]),
         ((np.zeros(3, "i2"), 8000), "int16"),

@@ -31,9 +31,9 @@ from beam_pipeline.dataset.metadata import (
 from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.errors import InputError
+from beam_pipeline.examples.array_bytes import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
-from beam_pipeline.examples.images import encode_image
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.compact import pack_int8, round_to_half, unpack_int8
+from beam_pipeline.examples.array_bytes import pack_int8, round_to_half, unpack_int8
 from beam_pipeline.examples.decoding import decode_columns
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker, RecordParser

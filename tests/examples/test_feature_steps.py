@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.feature_steps import (
+from beam_pipeline.examples.augmentation import (
     CopyKeys,
     Origins,
     copy_numbers,

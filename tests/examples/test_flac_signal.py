@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples import flac_signal
+from beam_pipeline.examples import array_bytes as flac_signal
 from beam_pipeline.examples.spec import FLAC, FeatureSpec, encoding_problem
 from tests.raising import raises
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.images import (
+from beam_pipeline.examples.array_bytes import (
     MOST_PIXELS,
     decode_image,
     encode_image,
@@ -239,9 +239,9 @@ def test_damaged_data_are_input_errors(kind, dtype, channels):
 
 def test_pillow_is_imported_late_and_tensorflow_never():
     code = (
-        "import sys, numpy as np; from beam_pipeline.examples import images;"
+        "import sys, numpy as np; from beam_pipeline.examples import array_bytes;"
         "assert 'PIL' not in sys.modules;"
-        "images.encode_image(np.zeros((1, 1), np.uint8), 'png');"
+        "array_bytes.encode_image(np.zeros((1, 1), np.uint8), 'png');"
         "assert 'PIL' in sys.modules and 'tensorflow' not in sys.modules"
     )
     root = Path(__file__).parents[2]

@@ -31,23 +31,19 @@ KINDS = (
     ("OGG", "VORBIS", 1e-3),
     ("OGG", "OPUS", 1e-3),
     ("MP3", "MPEG_LAYER_III", 1e-3),
-    ("AVR", "PCM_16", 0.0),
     ("HTK", "PCM_16", 0.0),
-    ("SVX", "PCM_16", 0.0),
-    ("MPC2K", "PCM_16", 0.0),
     ("PAF", "PCM_16", 0.0),
     ("PVF", "PCM_16", 0.0),
     ("IRCAM", "PCM_16", 0.0),
-    ("WVE", "ALAW", 0.0),
     ("XI", "DPCM_16", 0.0),
 )
 # ffmpeg does not stop at their declared end.
-LONGER = ("AU", "AVR", "NIST", "FLAC", "W64", "SVX", "WAV")
+LONGER = ("AU", "NIST", "FLAC", "W64", "WAV")
 # Their headers declare no length: they are read to the end of the file.
 UNSIZED = ("PAF", "PVF", "IRCAM", "XI")
 # Their frames have a checksum, so damage in them must be found.
 CHECKED = ("FLAC", "OGG")
-_MONO = {"HTK", "WVE", "XI", "SVX"}
+_MONO = {"HTK", "XI"}
 
 
 @dataclass(frozen=True)

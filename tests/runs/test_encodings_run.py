@@ -15,7 +15,7 @@ from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import job
 from beam_pipeline.errors import InputError, OutputError, RecipeError
-from beam_pipeline.examples.images import decode_image, encode_image
+from beam_pipeline.examples.array_bytes import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
 from beam_pipeline.read.replay import replay

@@ -184,7 +184,6 @@ def test_own_nested_class(own):
         ("zzz", ["zzz", "analytic"]),
         ("os.getcwd", ["os.getcwd", "Python's own"]),
         ("__main__.first", ["first", "Python"]),
-        ("log_mel(nfft=512)", ["log_mel has no parameter nfft; did you mean n_fft?"]),
         ("log_mel(hop=1,hop=2)", ["hop"]),
         ("log_mel(512)", ["log_mel"]),
         ("log_mel(**{'hop': 1})", ["log_mel"]),
@@ -201,10 +200,10 @@ def test_own_nested_class(own):
         ("own_transforms.Scale.Outer", ["own_transforms.Scale has no Outer"]),
         ("own_transforms.NUMBER", ["own_transforms.NUMBER", "int"]),
         ("own_transforms.Mute", ["own_transforms.Mute", "Mute"]),
-        ("own_transforms.Mute(x=1)", ["own_transforms.Mute", "x"]),
+        ("own_transforms.Mute(x=1)", ["own_transforms.Mute", "called"]),
         ("own_transforms.Abstract()", ["own_transforms.Abstract", "TypeError"]),
         ("own_transforms.Scale(by=0)", ["own_transforms.Scale", "ValueError"]),
-        ("own_transforms.Scale(made=4)", ["made", "by", "name", "sizes"]),
+        ("own_transforms.Scale(made=4)", ["made"]),
         ("own_transforms.double()", ["own_transforms.double"]),
         ("builtins.int", ["builtins.int", "int"]),
     ],
@@ -219,6 +218,9 @@ def test_expressions_that_are_refused(expression, facts):
 def test_a_bad_value_is_named_by_its_field():
     with raises(RecipeError, "feature: log_mel: hop", 0):
         parse_transform("peak_gain|log_mel(hop=0)")
+    problem = "no parameter nfft; did you mean n_fft?"
+    with raises(RecipeError, "feature: log_mel: LogMel", 512, naming=problem):
+        parse_transform("log_mel(nfft=512)")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import filters
-from beam_pipeline.transforms.filters import BandPass, HighPass, LowPass
+from beam_pipeline.transforms import signals
+from beam_pipeline.transforms.signals import BandPass, HighPass, LowPass
 from tests.raising import raises
 from tests.transform_checks import noise
 
@@ -56,7 +56,7 @@ def test_windows_are_scipys_sosfiltfilt_in_any_piece(step, frames, piece):
         sections, x, padlen=min(3 * (poles + 1), frames - 1)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filters, "PIECE_SAMPLES", piece)
+        patch.setattr(signals, "PIECE_SAMPLES", piece)
         out = step(windows, RATE)
     assert out.dtype == np.float32
     scale = max(abs(x).max(), abs(expected).max())
@@ -71,7 +71,7 @@ def test_windows_are_scipys_sosfiltfilt_in_any_piece(step, frames, piece):
 def test_streams_are_scipys_sosfilt(step, frames, piece):
     clip = noise(2, frames)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filters, "PIECE_SAMPLES", piece)
+        patch.setattr(signals, "PIECE_SAMPLES", piece)
         out = step.on_stream(clip, RATE)
     expected = scipy.signal.sosfilt(scipys(step), clip.astype(np.float64))
     assert out.dtype == np.float32
@@ -121,9 +121,9 @@ def test_errors_say_what_to_do(make, field, value, facts):
 def test_the_longest_context_is_the_limit(monkeypatch):
     step = LowPass(cutoff_hz=1000)
     frames = step.context(RATE)
-    filters.butterworth_context.cache_clear()
-    monkeypatch.setattr(filters, "MAX_CONTEXT", frames - 1)
+    signals.butterworth_context.cache_clear()
+    monkeypatch.setattr(signals, "MAX_CONTEXT", frames - 1)
     with raises(RecipeError, "cutoff_hz", 1000.0, naming=145):
         step.context(RATE)
-    monkeypatch.setattr(filters, "MAX_CONTEXT", frames)
+    monkeypatch.setattr(signals, "MAX_CONTEXT", frames)
     assert step.context(RATE) == frames

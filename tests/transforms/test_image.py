@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import AsImage, Chain, apply_transform
 from beam_pipeline.transforms.cepstral import Mfcc
-from beam_pipeline.transforms.fourier import Fft
+from beam_pipeline.transforms.frames import Fft
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import Gain
 from tests.raising import raises

@@ -77,12 +77,12 @@ def test_masks_are_those_that_are_drawn(
 
 
 def test_more_masks_keep_the_first_ones():
-    keys = random_keys(5)
+    x, keys = spectra(5, 50, 40), random_keys(5)
     one, three = (
-        SpecAugment(time_masks=n, freq_masks=n).drawn(keys, 50, 40) for n in (1, 3)
+        SpecAugment(time_masks=n, freq_masks=n).on_copies(x, keys, RATE) != x
+        for n in (1, 3)
     )
-    for name, values in one.items():
-        np.testing.assert_array_equal(three[name][:, :1], values)
+    assert three[one].all()
 
 
 def test_what_is_no_copy_is_not_masked():

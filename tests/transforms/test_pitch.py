@@ -205,20 +205,6 @@ def test_path_is_librosas_with_the_full_matrix(pitches, reach, switch):
         np.testing.assert_array_equal(states, expected)
 
 
-def test_path_in_stretches_is_the_path():
-    odds, rest = random_odds(50, 20, 3, seed=1)
-    odds[20:30] = 1e-30
-    odds, rest = (np.log(values).astype(np.float32) for values in (odds, rest))
-    paths = PitchPaths(20, 4, 0.1)
-    whole = paths.backward(paths.forward(odds, rest))
-    first = paths.forward(odds[:33], rest[:33])
-    second = paths.forward(odds[33:], rest[33:], first[-1])
-    later = paths.backward(second)
-    earlier = paths.backward(first, later[..., 0])
-    np.testing.assert_array_equal(np.concatenate([earlier, later], axis=-1), whole)
-    assert len(np.unique(whole[0])) == 2
-
-
 def test_long_paths_are_as_exact_as_short_ones():
     rng = np.random.default_rng(0)
     odds = rng.uniform(-80.1, -80, (10000, 5, 1)).astype(np.float32)

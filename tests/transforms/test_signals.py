@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from beam_pipeline.transforms import signals
 from beam_pipeline.transforms.base import Chain, Identity, apply_transform
-from beam_pipeline.transforms.loudness import Lufs, integrated_lufs
+from beam_pipeline.transforms.loudness import Lufs, LufsGain, integrated_lufs
 from beam_pipeline.transforms.signals import (
     Analytic,
     Downsample,
     Gain,
-    LufsGain,
     Normalize,
     PreEmphasis,
     Resample,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.fourier import Fft, Stft
-from beam_pipeline.transforms.frames import PAD_MODE, framed
+from beam_pipeline.transforms.frames import PAD_MODE, Fft, Stft, framed
 from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel, mel_filter_bank
 from tests.raising import raises
 from tests.transform_checks import noise

@@ -1,0 +1,421 @@
+"""Arrays as the bytes of one entry: images, FLAC, half precision, int8 with a scale.
+
+::
+
+    encoding    holds                             bytes for n values
+    png         uint8, uint16 of one channel      lossless
+    jpeg        uint8                             not lossless
+    flac        int16; float32 of whole samples   lossless, half of 16-bit PCM
+    float16     float32                           2n, nearest float16
+    bfloat16    float32                           2n, nearest bfloat16
+    int8        float32                           n + 4, q * scale with |q| <= 127
+
+``tf.io.decode_png`` and ``tf.io.decode_jpeg`` read the same images; nothing here needs
+TensorFlow. float32 that readers get can be encoded again without any change. libsndfile
+writes Vorbis and Opus with a random serial number, so that equal signals give other
+bytes each time. This is why there are no such encodings.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.storage.gzip_members import too_long
+
+Shape = Sequence[int | None]
+
+IMAGE_KINDS = ("png", "jpeg")
+
+# Pillow's names for pixels of 8 bits -> their channels.
+_CHANNELS_OF = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+_MODE_OF_UINT16 = "I;16"
+_CHANNELS = {"png": (1, 2, 3, 4), "jpeg": (1, 3)}
+_SHAPES = {
+    "png": "(h, w), or (h, w, c) with 1 to 4 channels",
+    "jpeg": "(h, w), (h, w, 1) or (h, w, 3)",
+}
+# The format of PNG has 31 bits for a side, libjpeg allows 65500. Pillow warns of more
+# than 89 million pixels.
+_MOST_SIDE = {"png": 2**31 - 1, "jpeg": 65500}
+MOST_PIXELS = 2**26
+
+
+def image_problem(dtype: Any, shape: Shape | None, kind: str) -> str | None:
+    """Says why an image of a kind cannot hold arrays; None if it can.
+
+    ::
+
+        png     uint8     (h, w)    (h, w, 1)    (h, w, 2)    (h, w, 3)    (h, w, 4)
+                uint16    (h, w)    (h, w, 1)
+        jpeg    uint8     (h, w)    (h, w, 1)                 (h, w, 3)
+
+    Two and four channels are grey and RGB with an alpha channel.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype, type or str
+    shape : sequence of int or None
+        Rows, columns, and channels if there are several. None for a size that is not
+        the same in all arrays, or for all of the shape.
+    kind : str
+        ``png`` or ``jpeg``.
+
+    Examples
+    --------
+    >>> image_problem("uint8", (59, 64), "png")
+    >>> image_problem("float32", (59, 64), "png")
+    'must be uint8 for png, or uint16 of one channel; for a feature, add |as_image()'
+    """
+    if kind not in IMAGE_KINDS:
+        return f"must be encoded as one of {', '.join(IMAGE_KINDS)}, not {kind}"
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:  # string, bfloat16 and others that numpy does not know
+        name = str(dtype)
+    if name != "uint8" and (kind, name) != ("png", "uint16"):
+        more = ", or uint16 of one channel" if kind == "png" else ""
+        return f"must be uint8 for {kind}{more}; for a feature, add |as_image()"
+    if shape is None or len(shape) not in (2, 3):
+        return f"must have the shape {_SHAPES[kind]} for {kind}"
+    channels = shape[2] if len(shape) == 3 else 1
+    if channels is not None and channels not in _CHANNELS[kind]:
+        return f"must have the shape {_SHAPES[kind]} for {kind}"
+    if name == "uint16" and channels != 1:
+        return "must be uint8 for png with several channels"
+    sides = [side for side in shape[:2] if side is not None]
+    if min(sides, default=1) < 1:
+        return "must have at least one row and one column"
+    if max(sides, default=1) > _MOST_SIDE[kind]:
+        return f"must have at most {_MOST_SIDE[kind]} rows and columns for {kind}"
+    if math.prod(sides) > MOST_PIXELS:
+        return f"must have at most {MOST_PIXELS} pixels"
+    return None
+
+
+def encode_image(array: npt.NDArray[Any], kind: str, *, quality: int = 95) -> bytes:
+    """Encodes an array as an image; equal arrays give equal bytes.
+
+    The bytes also depend on the version of Pillow and of the codec in it.
+
+    Parameters
+    ----------
+    array : numpy.ndarray, shape (h, w) or (h, w, channels), uint8 or uint16
+        The pixels; :func:`image_problem` lists what an image can hold.
+    kind : str
+        ``png``, which is lossless, or ``jpeg``.
+    quality : int
+        Of JPEG, from 1 to 100. JPEG also halves the resolution of colours.
+
+    Raises
+    ------
+    RecipeError
+        If the image cannot hold the array, or the quality is out of its range.
+
+    Examples
+    --------
+    >>> encode_image(np.zeros((2, 3), np.uint8), "png")[:4]
+    b'\\x89PNG'
+    """
+    array = np.asarray(array)
+    problem = image_problem(array.dtype, array.shape, kind)
+    if problem is not None:
+        raise RecipeError("image", problem, f"{array.dtype} {array.shape}")
+    if isinstance(quality, bool) or quality not in range(1, 101):
+        raise RecipeError("quality", "must be a whole number from 1 to 100", quality)
+    from PIL import Image
+
+    pixels = array[..., 0] if array.shape[2:] == (1,) else array
+    native = np.ascontiguousarray(pixels, array.dtype.newbyteorder("="))
+    options: dict[str, Any] = {"compress_level": 6}
+    if kind == "jpeg":
+        options = {"quality": int(quality), "subsampling": "4:2:0"}
+    into = io.BytesIO()
+    Image.fromarray(native).save(into, kind, **options)
+    return into.getvalue()
+
+
+def decode_image(
+    data: bytes, kind: str, dtype: Any, shape: Shape | None
+) -> npt.NDArray[Any]:
+    """Decodes an image that holds an array of a known type and number of axes.
+
+    Parameters
+    ----------
+    data : bytes
+        A whole file, as :func:`encode_image` returns it.
+    kind : str
+        ``png`` or ``jpeg``.
+    dtype : numpy.dtype, type or str
+        ``uint8``, or ``uint16`` for a PNG with 16 bits.
+    shape : sequence of int or None
+        ``(h, w)`` and ``(h, w, 1)`` are both grey. None for a size that the image
+        decides.
+
+    Returns
+    -------
+    numpy.ndarray, of this dtype and shape
+
+    Raises
+    ------
+    RecipeError
+        If an image cannot hold such an array.
+    InputError
+        If the data are no such image, are damaged, or have another size or type.
+    """
+    problem = image_problem(dtype, shape, kind)
+    if shape is None or problem is not None:
+        raise RecipeError("image", problem, f"{dtype} {shape}")
+    from PIL import Image
+
+    is_uint16 = np.dtype(dtype) == np.uint16
+    modes = {_MODE_OF_UINT16: 1} if is_uint16 else _CHANNELS_OF
+    try:
+        with Image.open(io.BytesIO(data), formats=[kind]) as image:
+            sizes: tuple[int, ...] = (image.height, image.width)
+            if len(shape) == 3 or modes.get(image.mode) != 1:
+                sizes = (*sizes, modes.get(image.mode, 0))
+            fits = len(sizes) == len(shape) and all(
+                wanted in (None, size)
+                for wanted, size in zip(shape, sizes, strict=True)
+            )
+            # Checked first: a damaged header must not request gigabytes.
+            if 0 in sizes or not fits or sizes[0] * sizes[1] > MOST_PIXELS:
+                raise InputError(
+                    f"A {kind} image of {image.height} rows, {image.width} columns and "
+                    f"mode {image.mode} was found, but {np.dtype(dtype)} of shape "
+                    f"{tuple(shape)} was expected. Check the shape and the type."
+                )
+            pixels = np.array(image)
+    except _damages(Image) as error:
+        raise InputError(
+            f"{len(data)} bytes cannot be decoded as {kind}: {error}. Check the kind "
+            "and that the data are whole."
+        ) from error
+    return pixels.astype(dtype, copy=False).reshape(sizes)
+
+
+def _damages(pillow: Any) -> tuple[type[Exception], ...]:
+    """What Pillow raises for damaged images."""
+    return (
+        OSError, SyntaxError, ValueError, EOFError, struct.error, IndexError,
+        pillow.DecompressionBombError, pillow.DecompressionBombWarning,
+    )  # fmt: skip
+
+
+# FLAC holds int16, and float32 whose samples are all whole multiples of 2**-15 or of
+# 2**-23 in [-1, 1).
+MOST_CHANNELS = 8
+_BITS = {16: np.int16, 24: np.int32}
+
+
+def flac_problem(dtype: str, shape: Shape | None, rate_hz: int | None) -> str | None:
+    """Says why FLAC cannot hold a feature, apart from its values; None if it can."""
+    rank = None if shape is None else len(shape)
+    if shape is None or dtype not in ("float32", "int16") or rank not in (1, 2):
+        return (
+            "must be a signal for flac: float32 or int16 of shape (frames,) or "
+            "(channels, frames)"
+        )
+    if rank == 2 and not 1 <= (shape[0] or 0) <= MOST_CHANNELS:
+        return f"must have 1 to {MOST_CHANNELS} channels for flac"
+    if rate_hz is None:
+        return "must have one known sample rate for flac, so only `record` stores it"
+    try:
+        _write(np.zeros(16, np.int16), rate_hz, 16)
+    except ValueError:
+        return f"must have a sample rate that FLAC supports, not {rate_hz} Hz"
+    return None
+
+
+def encode_flac(name: str, values: npt.NDArray[Any], rate_hz: int) -> bytes:
+    """Returns a signal of shape (frames,) or (channels, frames) as a FLAC file.
+
+    Parameters
+    ----------
+    name : str
+        The feature, for errors.
+
+    Raises
+    ------
+    InputError
+        If float32 samples are not those of 16-bit or 24-bit audio.
+    """
+    frames = np.asarray(values).T
+    if frames.dtype == np.int16:
+        return _write(frames, rate_hz, 16)
+    exact = frames.astype(np.float64)
+    for bits, dtype in _BITS.items():
+        scaled = exact * 2 ** (bits - 1)
+        if _are_integers(scaled, bits):
+            # libsndfile takes the upper bits of an integer.
+            unused = 8 * np.dtype(dtype).itemsize - bits
+            whole = scaled.astype(dtype) << unused
+            return _write(whole.astype(dtype), rate_hz, bits)
+    raise InputError(
+        f"Feature {name} has samples that are not those of 16-bit or 24-bit audio "
+        "(resampled, mixed or changed ones are not), so flac cannot hold them exactly. "
+        "Use identity(dtype='int16'), or another encoding, for example raw."
+    )
+
+
+def _are_integers(scaled: npt.NDArray[np.float64], bits: int) -> bool:
+    within = (scaled >= -(2 ** (bits - 1))) & (scaled < 2 ** (bits - 1))
+    return bool((within & (scaled == np.rint(scaled))).all())
+
+
+def _write(frames: npt.NDArray[Any], rate_hz: int, bits: int) -> bytes:
+    import soundfile
+
+    into = io.BytesIO()
+    try:
+        soundfile.write(into, frames, rate_hz, f"PCM_{bits}", format="FLAC")
+    except soundfile.SoundFileError as error:
+        raise ValueError(str(error)) from error
+    return into.getvalue()
+
+
+def decode_flac(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
+    """Returns the signal that :func:`encode_flac` encoded.
+
+    Parameters
+    ----------
+    dtype : str
+        ``float32`` or ``int16``.
+    shape : tuple of int or None
+        (frames,) or (channels, frames); None stands for any number.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no FLAC file, it breaks off, or its shape is another one.
+    """
+    import soundfile
+
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            declared, channels = file.frames, file.channels
+            if file.format != "FLAC":
+                raise ValueError(f"it is a file of {file.format}, not of FLAC")
+            problem = too_long(4 * declared * channels, len(data))
+            if problem is not None:
+                raise ValueError(problem)
+            frames = file.read(dtype=dtype, always_2d=True)
+    except soundfile.SoundFileError as error:
+        raise ValueError(f"its FLAC cannot be decoded: {error}") from error
+    if len(frames) != declared:
+        raise ValueError(f"its FLAC has {len(frames)} frames of {declared}")
+    signal = np.ascontiguousarray(frames.T)
+    found = signal if len(shape) == 2 else signal.reshape(-1)
+    fits = (channels == 1 or len(shape) == 2) and all(
+        size in (None, n) for size, n in zip(shape, found.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"it has the shape {signal.shape} instead of {shape}")
+    return found
+
+
+_LEVELS = 127
+_SCALE_BYTES = 4
+_LEAST_SCALE = 2.0**-126  # float32 has fewer digits below
+# Of a float64: sign, exponent and 15 bits of the mantissa.
+_KEPT_BITS = np.uint64(2**64 - 2 ** (52 - 15))
+
+
+def round_to_half(
+    name: str, values: npt.NDArray[Any], dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """Returns float32 values as float16 or bfloat16; halves round to even.
+
+    ::
+
+        float16     |y - x| <= 2**-11 |x|,  or 2**-25 where |x| < 2**-14
+        bfloat16    |y - x| <= 2**-8 |x|,   for normal numbers
+
+    NaN and infinity stay what they are.
+
+    Parameters
+    ----------
+    name : str
+        The feature, for errors.
+
+    Raises
+    ------
+    InputError
+        If a finite value is too large: float16 ends at 65504.
+    """
+    exact = np.asarray(values, np.float32)
+    with np.errstate(over="ignore"):
+        rounded: npt.NDArray[Any] = exact.astype(dtype)
+    beyond = np.isfinite(exact) & ~np.isfinite(rounded.astype(np.float32))
+    if beyond.any():
+        raise InputError(
+            f"Feature {name} has the value {exact[beyond].flat[0]:g}, which {dtype} "
+            "cannot hold. Use another encoding, for example raw."
+        )
+    return rounded
+
+
+def pack_int8(name: str, values: npt.NDArray[Any]) -> bytes:
+    """Returns an array as a scale of its own and an int8 for each value.
+
+    ::
+
+        scale = max(|x|) / 127, cut to 16 significant bits, and at least 2**-126
+        q     = rint(x / scale)                        from -127 to 127
+        |q scale - x| <= scale / 2 <= max(|x|) / 254
+
+    The last bound holds from ``max(|x|) = 127 * 2**-126`` on. Zero stays zero. The
+    product ``q scale`` has at most 23 significant bits, so it is exact as float32.
+
+    Returns
+    -------
+    bytes
+        ``scale`` as little-endian float32, then the int8 values in C order.
+
+    Raises
+    ------
+    InputError
+        If a value is NaN or infinite.
+
+    Examples
+    --------
+    >>> unpack_int8(pack_int8("x", np.array([-127.0, 0.4, 63.5, 100.0]))).tolist()
+    [-127.0, 0.0, 64.0, 100.0]
+    """
+    exact = np.asarray(values, np.float64)
+    if not np.isfinite(exact).all():
+        raise InputError(
+            f"Feature {name} has the value {exact[~np.isfinite(exact)].flat[0]}, which "
+            "int8 cannot hold. Use another encoding, for example raw."
+        )
+    widest = np.abs(exact).max(initial=0.0) / _LEVELS
+    cut = (np.float64(widest).view(np.uint64) & _KEPT_BITS).view(np.float64)
+    scale = max(float(cut), _LEAST_SCALE)
+    levels = np.rint(exact / scale).astype(np.int8)
+    return np.array(scale, "<f4").tobytes() + levels.tobytes()
+
+
+def unpack_int8(packed: bytes) -> npt.NDArray[np.float32]:
+    """Returns the flat array that :func:`pack_int8` packed.
+
+    Raises
+    ------
+    ValueError
+        If the scale is not there, or is no positive number.
+    """
+    if len(packed) < _SCALE_BYTES:
+        raise ValueError(f"it has {len(packed)} bytes, fewer than the scale of int8")
+    scale = np.frombuffer(packed, "<f4", 1)[0].astype(np.float32)
+    if not 0 < scale < np.inf:
+        raise ValueError(f"the scale of its int8 values is {scale}")
+    levels = np.frombuffer(packed, np.int8, offset=_SCALE_BYTES)
+    values: npt.NDArray[np.float32] = levels.astype(np.float32) * scale
+    return values
