@@ -339,6 +339,12 @@ def check_whole(name: str, value: Any, least: int | None = 1) -> int:
     return whole
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """Returns a bool; refuses anything else."""
+    flag: bool = Flag().value(name, value)
+    return flag
+
+
 def check_text(name: str, value: Any, may_be_empty: bool = False) -> None:
     """Refuses anything but text, and empty text unless it is allowed."""
     Text(may_be_empty).value(name, value)

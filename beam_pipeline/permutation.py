@@ -1,12 +1,11 @@
 """Seeded orders of any number of examples, in constant memory.
 
 An order says which example is at each position, without a list of them all. So where an
-epoch continues is one number. :class:`MixedStretches` permutes long stretches.
-:class:`Permutation` is the swap-or-not shuffle. In round ``r``, with the round's key
-``K``, the number ``x`` has the partner ``(K - x) mod n``, which has ``x`` as its own
-partner. One pseudo-random bit of the round and of the larger number of the pair decides
-whether the two change places. So each number can be followed through all rounds
-without the others.
+epoch continues is one number. :class:`Permutation` is the swap-or-not shuffle. In round
+``r``, with the round's key ``K``, the number ``x`` has the partner ``(K - x) mod n``,
+which has ``x`` as its own partner. One pseudo-random bit of the round and of the larger
+number of the pair decides whether the two change places. So each number can be followed
+through all rounds without the others.
 
 References
 ----------
@@ -138,75 +137,3 @@ def _shuffle(
         np.bitwise_xor(partner, x, out=partner)
         np.bitwise_and(partner, larger, out=partner)
         np.bitwise_xor(x, partner, out=x)
-
-
-class MixedStretches:
-    """An order that reads long stretches, and shuffles within a pool of them.
-
-    The examples are a circle, which each epoch cuts at another place into stretches of
-    ``length`` neighbours; the last one may be shorter. The stretches are permuted, each
-    ``pooled`` of them in this order are a pool, and the examples of a pool are
-    permuted. So an example is mixed with those of ``pooled - 1`` other stretches from
-    anywhere, and neighbours on disk are in the same pool.
-
-    Parameters
-    ----------
-    n : int
-    length : int
-        Examples in a stretch.
-    pooled : int
-        Stretches in a pool.
-    seed, epoch : int
-
-    Attributes
-    ----------
-    pool_size : int
-        Pool ``p`` has the positions from ``p * pool_size`` on.
-    """
-
-    def __init__(self, n: int, length: int, pooled: int, seed: int, epoch: int):
-        self.n, self.length, self.pool_size = n, length, length * pooled
-        self._seed, self._epoch = seed, epoch
-        self._cut = text_key(str(seed), f"cut of epoch {epoch}") % max(n, 1)
-        # A shorter stretch stays the last one.
-        self._stretches = Permutation(n // length, seed, epoch)
-
-    def at(self, positions: npt.ArrayLike) -> Integers:
-        asked = np.asarray(positions, np.int64)
-        found = np.empty_like(asked)
-        pools = asked // self.pool_size
-        for pool in np.unique(pools):
-            here, first = pools == pool, int(pool) * self.pool_size
-            size = min(self.pool_size, self.n - first)
-            # Each pool has an order of its own.
-            seed = text_key(str(self._seed), f"pool {pool}")
-            order = Permutation(size, seed, self._epoch)
-            found[here] = first + order.at(asked[here] - first)
-        stretches = self._at_slots(found // self.length)
-        example: Integers = stretches * self.length + found % self.length
-        return (example + self._cut) % self.n
-
-    def _at_slots(self, slots: Integers) -> Integers:
-        stretches = slots.copy()
-        is_whole = slots < len(self._stretches)
-        stretches[is_whole] = self._stretches.at(slots[is_whole])
-        return stretches
-
-    def pool(self, number: int) -> list[int]:
-        """Returns the numbers of the stretches of a pool."""
-        first = number * self.pool_size
-        stop = min(first + self.pool_size, self.n)
-        slots = np.arange(first // self.length, -(-stop // self.length))
-        stretches: list[int] = self._at_slots(slots).tolist()
-        return stretches
-
-    def members(self, stretch: int) -> Integers:
-        """Returns the examples of a stretch."""
-        first = stretch * self.length
-        members: Integers = np.arange(first, min(first + self.length, self.n))
-        return (members + self._cut) % self.n
-
-    def places(self, examples: Integers) -> tuple[Integers, Integers]:
-        """Returns the stretch of each example, and its place there."""
-        stretches, places = divmod((examples - self._cut) % self.n, self.length)
-        return stretches, places

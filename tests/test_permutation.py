@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.permutation import MixedStretches, Permutation
+from beam_pipeline.permutation import Permutation
 
 
 def is_permutation(values, n):
@@ -43,8 +43,6 @@ def test_known_values():
     assert Permutation(1 << 40, seed=3, epoch=9).at([0, 1, 2]).tolist() == [
         888929764904, 64966098400, 876949261993
     ]  # fmt: skip
-    mixed = MixedStretches(11, length=2, pooled=3, seed=0, epoch=0)
-    assert mixed.at(np.arange(11)).tolist() == [1, 10, 2, 3, 0, 9, 8, 4, 6, 5, 7]
 
 
 @pytest.mark.parametrize("n", [3, 4, 5])
@@ -103,48 +101,3 @@ def test_no_such_position(position):
 def test_no_such_length(n):
     with pytest.raises(ValueError, match="2\\*\\*62"):
         Permutation(n)
-
-
-class TestMixedStretches:
-    @settings(max_examples=15)
-    @given(
-        st.integers(0, 300), st.integers(1, 40), st.integers(1, 9), st.integers(0, 99)
-    )
-    def test_every_example_is_there_once(self, n, length, pooled, seed):
-        order = MixedStretches(n, length, pooled, seed, epoch=2)
-        found = order.at(np.arange(n))
-        assert is_permutation(found, n)
-        some = np.random.default_rng(n).permutation(n)[:3]
-        assert found[some].tolist() == [int(order.at([k])[0]) for k in some]
-
-    @settings(max_examples=10)
-    @given(st.integers(1, 150), st.integers(1, 40), st.integers(1, 9))
-    def test_a_pool_holds_whole_stretches(self, n, length, pooled):
-        order = MixedStretches(n, length, pooled, 0, 0)
-        seen = []
-        for number, first in enumerate(range(0, n, order.pool_size)):
-            positions = np.arange(first, min(first + order.pool_size, n))
-            stretches = order.pool(number)
-            members = np.concatenate([order.members(stretch) for stretch in stretches])
-            found = order.at(positions)
-            assert sorted(found) == sorted(members)
-            of, place = order.places(found)
-            assert set(of.tolist()) <= set(stretches)
-            assert [order.members(s)[k] for s, k in zip(of, place, strict=True)] == (
-                found.tolist()
-            )
-            seen += stretches
-        assert sorted(seen) == list(range(-(-n // length)))
-
-    def test_examples_of_a_stretch_are_apart(self):
-        order = MixedStretches(64_000, 100, 32, 0, 0).at(np.arange(64_000))
-        together = np.count_nonzero(order[1:] // 100 == order[:-1] // 100)
-        assert together < 64_000 / 32 * 1.2
-        # Neighbours in the order are from anywhere on disk.
-        assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.1
-
-    def test_epochs_differ(self):
-        one, two = (
-            MixedStretches(1000, 10, 4, 0, e).at(np.arange(1000)) for e in (0, 1)
-        )
-        assert np.count_nonzero(one == two) < 20

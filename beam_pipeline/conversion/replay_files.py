@@ -27,12 +27,10 @@ from beam_pipeline.read.parse import (
     make_parser,
     parse_dataset,
 )
-from beam_pipeline.read.sizes import SHUFFLE_BYTES
 from beam_pipeline.read.streams import (
     file_parts,
     first_record,
-    read_in_order,
-    read_mixed,
+    read_examples,
 )
 from beam_pipeline.storage import files
 from beam_pipeline.write.element_blocks import Seen
@@ -105,7 +103,11 @@ def replay_files(
         raise OptionError("batch_size", "must be at least 1", batch_size)
     metadata = _describe(paths, schema, dtypes or {})
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-    records = _read(paths, shuffle, seed, deterministic)
+    _, record = first_record(paths) if shuffle else ("", b"")
+    records = read_examples(
+        file_parts(paths), len(record), shuffle=shuffle, seed=seed,
+        deterministic=deterministic,
+    )  # fmt: skip
     elements = parse_dataset(
         records, parsing, _exact(make_parser(parsing, {}), parsing.specs),
         batch_size=batch_size, drop_remainder=drop_remainder,
@@ -162,17 +164,3 @@ def _exact(parse: Any, specs: Mapping[str, FeatureSpec]) -> Any:
             return parse(tf.identity(serialised))
 
     return parse_exactly
-
-
-def _read(
-    paths: Sequence[str], shuffle: bool | int, seed: int, deterministic: bool
-) -> tf.data.Dataset:
-    if not shuffle and deterministic:
-        return read_in_order(file_parts(paths))
-    dataset = read_mixed(file_parts(paths), deterministic, seed if shuffle else None)
-    if shuffle:
-        _, record = first_record(paths)
-        fitting = max(SHUFFLE_BYTES // max(len(record), 1), 1)
-        room = fitting if shuffle is True else int(shuffle)
-        dataset = dataset.shuffle(room, seed, reshuffle_each_iteration=True)
-    return dataset

@@ -23,17 +23,16 @@ import numpy as np
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.permutation import Integers, MixedStretches, Permutation
-from beam_pipeline.read.choices import check_number, check_values
-from beam_pipeline.read.mixup import Mixup, check_alpha
-from beam_pipeline.read.scales import choose_scales, normalise
-from beam_pipeline.read.sizes import (
+from beam_pipeline.parameters import check_flag, check_whole
+from beam_pipeline.permutation import Integers, Permutation
+from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
-    SHUFFLE_BYTES,
-    decoded_bytes,
+    check_shard,
     memory_bytes,
     usable_cores,
 )
+from beam_pipeline.read.mixup import Mixup, check_alpha
+from beam_pipeline.read.scales import choose_scales, normalise
 from beam_pipeline.write.process_settings import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -43,11 +42,7 @@ if TYPE_CHECKING:
 # The order of so many examples is computed at once.
 PLANNED = 8192
 
-# With "shards", a stretch is 4 MiB, and a pool of them 128 MiB.
-STRETCH_BYTES = 4 << 20
-POOLED = SHUFFLE_BYTES // STRETCH_BYTES
-
-Shuffle = Literal["global", "shards", False]
+Shuffle = Literal["global", False]
 Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
@@ -105,7 +100,7 @@ class Share:
     Parameters
     ----------
     records : Records
-    shuffle : "global", "shards" or False
+    shuffle : "global" or False
     seed : int
     shard : (int, int), optional
     normalize : bool or sequence of str
@@ -139,25 +134,17 @@ class Share:
         self.examples = (index + 1) * total // count - self.first
         self.smallest = total // count
         self.read_bytes = memory_bytes(metadata, records.features.values())
-        # Of all features, so that the order does not depend on those that are read.
-        self._size = decoded_bytes(metadata.features.values())
 
     def identity(self) -> dict[str, Any]:
-        """Returns what decides the order of the examples, and which they are."""
+        """Returns what the examples are, whose order the seed decides."""
         records = self._records
-        found = {"examples": len(records), "fingerprint": records.fingerprint}
-        if self._shuffle == "shards":
-            found |= {"stretch": stretch_length(self._size), "stretches": POOLED}
-        return found
+        return {"examples": len(records), "fingerprint": records.fingerprint}
 
-    def order(self, epoch: int) -> Permutation | MixedStretches | None:
+    def order(self, epoch: int) -> Permutation | None:
         """Returns the order of an epoch; None: that on disk."""
         total, seed = len(self._records), self._seed
         if self._shuffle == "global":
             return Permutation(total, seed, epoch)
-        if self._shuffle == "shards":
-            length = stretch_length(self._size)
-            return MixedStretches(total, length, POOLED, seed, epoch)
         return None
 
     def read(self, indices: Integers) -> Batch:
@@ -178,20 +165,15 @@ class Reading:
     def __init__(self, share: Share, submit: Submit, threads: int):
         self._share, self._submit, self._threads = share, submit, threads
         self._epoch = -1
-        self._order: Any = None
+        self._order: Permutation | None = None
         self._planned, self._planned_at = np.zeros(0, np.int64), 0
-        # Of each pool in memory, the parts that its stretches are.
-        self._pools: dict[int, dict[int, Task]] = {}
 
     def rows(self, epoch: int, position: int, count: int) -> Rows:
         """Returns where some examples of an epoch will be, from a position of it on."""
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._share.order(epoch)
-            self._planned, self._pools = self._planned[:0], {}
-        first = self._share.first + position
-        indices = self._indices(first, count)
-        if isinstance(self._order, MixedStretches):
-            return self._pooled(self._order, first, indices)
+            self._planned = self._planned[:0]
+        indices = self._indices(self._share.first + position, count)
         # Where fewer batches fit ahead than there are threads, they share a batch.
         fitting = READ_AHEAD_BYTES // max(count * self._share.read_bytes, 1)
         sharing = min(-(-self._threads // max(fitting, 1)), count)
@@ -213,31 +195,6 @@ class Reading:
             self._planned = self._order.at(positions) if self._order else positions
             self._planned_at, start = first, 0
         return self._planned[start : start + count]
-
-    def _pooled(self, order: MixedStretches, first: int, indices: Integers) -> Rows:
-        """Returns rows of the stretches of pools in memory.
-
-        A pool is read when its first example is asked for, and the next pool with it.
-        It is dropped after its last example.
-        """
-        pool, last = (at // order.pool_size for at in (first, first + len(indices) - 1))
-        end = (self._share.first + self._share.examples - 1) // order.pool_size
-        for number in range(pool, min(last + bool(self._threads), end) + 1):
-            if number not in self._pools:
-                self._pools[number] = {
-                    stretch: self._submit(self._share.read, order.members(stretch))
-                    for stretch in order.pool(number)
-                }
-        self._pools = {n: parts for n, parts in self._pools.items() if n >= pool}
-        stretches, row_of = order.places(indices)
-        numbers, part_of = np.unique(stretches, return_inverse=True)
-        parts = {n: part for parts in self._pools.values() for n, part in parts.items()}
-        return Rows([parts[number] for number in numbers.tolist()], part_of, row_of)
-
-
-def stretch_length(size: int) -> int:
-    """Returns the examples in a stretch, for examples of ``size`` bytes."""
-    return max(STRETCH_BYTES // max(size, 1), 1)
 
 
 class BatchIteration(ABC):
@@ -268,19 +225,17 @@ class BatchIteration(ABC):
         seed: int,
         shard: tuple[int, int] | None,
         drop_remainder: bool,
-        normalize: bool | Sequence[str],
         threads: int | None,
     ):
-        self._batch_size = check_number("batch_size", batch_size, 1)
-        check_values(batch_size, drop_remainder, False, False, shard, normalize)
-        if not (shuffle is False or shuffle is None or shuffle in ("global", "shards")):
-            raise OptionError("shuffle", "must be 'global', 'shards' or False", shuffle)
-        self._shuffle: Shuffle = shuffle or False
-        self._seed = check_number("seed", seed, None)
-        self._shard = None if shard is None else (int(shard[0]), int(shard[1]))
-        self._drop_remainder = drop_remainder
+        self._batch_size = check_whole("batch_size", batch_size)
+        self._drop_remainder = check_flag("drop_remainder", drop_remainder)
+        if shuffle is not False and shuffle != "global":
+            raise OptionError("shuffle", "must be 'global' or False", shuffle)
+        self._shuffle = shuffle
+        self._seed = check_whole("seed", seed, None)
+        self._shard = None if shard is None else check_shard("shard", shard)
         cores = usable_cores()
-        self._threads = cores if threads is None else check_number("threads", threads)
+        self._threads = cores if threads is None else check_whole("threads", threads, 0)
         self._iteration = 0
 
     @abstractmethod
@@ -471,11 +426,9 @@ class Batches(BatchIteration):
     ----------
     records : Records
     batch_size : int
-    shuffle : "global", "shards" or False
-        ``"global"``: every order of all examples is equally likely. ``"shards"``, for
-        stores where reading single examples is slow: stretches of 4 MiB of examples are
-        read in a random order, and the examples of 32 stretches at a time, 128 MiB, are
-        shuffled together. Two such pools are in memory. False: the order on disk.
+    shuffle : "global" or False
+        ``"global"``: every order of all examples is equally likely. False: the order on
+        disk.
     seed : int
         Seed of the shuffled order, which is the same on every machine.
     epoch : int
@@ -524,14 +477,8 @@ class Batches(BatchIteration):
         threads: int | None = None,
         mixup: float | None = None,
     ):
-        super().__init__(
-            batch_size, shuffle, seed, shard, drop_remainder, normalize, threads
-        )
-        if not isinstance(repeat, bool):
-            raise OptionError(
-                "repeat", "must be True or False; iterate again for more", repeat
-            )
-        self._repeat = repeat
+        super().__init__(batch_size, shuffle, seed, shard, drop_remainder, threads)
+        self._repeat = check_flag("repeat", repeat)
         self._mixup, self.features = None, dict(records.features)
         if mixup is not None:
             classes = len(records.metadata.classes)
@@ -543,7 +490,7 @@ class Batches(BatchIteration):
         if drop_remainder:
             smallest = self._share.smallest
             self._stop = smallest - smallest % self._batch_size
-        self._state = self._start(check_number("epoch", epoch))
+        self._state = self._start(check_whole("epoch", epoch, 0))
         self._example_bytes = self._share.read_bytes
 
     def __len__(self) -> int:

@@ -1,5 +1,7 @@
 """What of a data set is read: splits, several of them, or parts; and which features.
 
+Also how much of it readers hold in memory.
+
 ::
 
     "train"                     a split
@@ -13,11 +15,12 @@ split the order on disk, shard after shard.
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from itertools import pairwise
-from numbers import Integral
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,60 +28,58 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
+from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec, numpy_dtype
 from beam_pipeline.examples.structure import component_names
+from beam_pipeline.parameters import check_whole
+
+# Memory for what is read ahead, and for what is shuffled.
+READ_AHEAD_BYTES = 256 << 20
+SHUFFLE_BYTES = 128 << 20
+# Stand for texts, and for sizes that differ between examples.
+_TEXT_BYTES = 64
+_GUESSED_SIZE = 256
+# How many times the bytes in a shard an example takes, about, after GZIP.
+_INFLATED = 2
 
 
-def check_values(
-    batch_size: int | None,
-    drop_remainder: bool,
-    shuffle: bool | int,
-    repeat: bool | int,
-    shard: tuple[int, int] | None,
-    normalize: bool | Sequence[str],
-) -> None:
-    """Raises :class:`OptionError` if an argument has a wrong value."""
-    if batch_size is not None:
-        check_number("batch_size", batch_size, 1)
-    buffer = (
-        "must be True, False or a buffer size; for a global order, use "
-        "`open_records(...).batches(..., shuffle='global').to_tf()`"
-    )
-    for name, value, fits, need in (
-        ("drop_remainder", drop_remainder, isinstance(drop_remainder, bool),
-         "must be True or False"),
-        ("drop_remainder", drop_remainder, not drop_remainder or batch_size is not None,
-         "needs `batch_size`"),
-        ("shuffle", shuffle, isinstance(shuffle, bool) or _is_size(shuffle, 0), buffer),
-        ("repeat", repeat, isinstance(repeat, bool) or _is_size(repeat, 1),
-         "must be True, False or a number of passes"),
-        ("normalize", normalize, isinstance(normalize, bool | Sequence),
-         "must be True, False or names of features"),
-    ):  # fmt: skip
-        if not fits:
-            raise OptionError(name, need, value)
-    if shard is not None:
-        check_shard("shard", shard)
+def memory_bytes(metadata: Metadata, specs: Iterable[FeatureSpec]) -> int:
+    """Returns about how many bytes these features of an example take in memory.
+
+    If sizes differ between examples, the shards tell more about them than the specs.
+    """
+    size, is_known = 0, True
+    for spec in specs:
+        count = math.prod(n or _GUESSED_SIZE for n in spec.shape or (None,))
+        size += (
+            _TEXT_BYTES
+            if spec.encoding == BYTES_LIST
+            else count * numpy_dtype(spec.dtype).itemsize
+        )
+        is_known = is_known and spec.has_fixed_shape
+    if is_known:
+        return size
+    splits = metadata.splits.values()
+    stored = sum(shard.bytes for split in splits for shard in split.shards)
+    examples = sum(split.examples for split in splits)
+    return max(size, _INFLATED * stored // max(examples, 1))
 
 
-def check_shard(name: str, shard: Any) -> None:
-    """Raises :class:`OptionError` unless it is ``(index, count)`` of a share."""
-    is_pair = isinstance(shard, Sequence) and len(shard) == 2
-    if not (is_pair and _is_size(shard[0], 0) and _is_size(shard[1], shard[0] + 1)):
-        raise OptionError(name, "must be (index, count) with 0 <= index < count", shard)
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def check_number(name: str, value: Any, least: int | None = 0) -> int:
-    """Returns an integer, or raises :class:`OptionError`: no integer, or too small."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise OptionError(name, "must be a whole number", value)
-    if least is not None and int(value) < least:
-        raise OptionError(name, f"must be at least {least}", value)
-    return int(value)
-
-
-def _is_size(value: Any, least: int) -> bool:
-    is_number = isinstance(value, Integral) and not isinstance(value, bool)
-    return is_number and bool(value >= least)
+def check_shard(name: str, shard: Any) -> tuple[int, int]:
+    """Returns ``(index, count)`` of a share; refuses anything else."""
+    try:
+        index, count = (check_whole(name, number, 0) for number in shard)
+        if index < count:
+            return index, count
+    except (TypeError, ValueError):
+        pass
+    raise OptionError(name, "must be (index, count) with 0 <= index < count", shard)
 
 
 def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[str]:
@@ -244,12 +245,10 @@ def choose_splits(
         if not names:
             raise OptionError(option, "leaves no split to read", split)
     stretches = tuple(_stretch(name, metadata, option) for name in names)
-    for k, stretch in enumerate(stretches):
-        for other in stretches[:k]:
-            if _overlap(stretch, other):
-                raise OptionError(
-                    option, f"names examples of {stretch.split} twice", split
-                )
+    for one, other in combinations(stretches, 2):
+        first, last = max(one.start, other.start), min(one.stop, other.stop)
+        if one.split == other.split and (one == other or first < last):
+            raise OptionError(option, f"names examples of {one.split} twice", split)
     return SplitChoice(tuple(dict.fromkeys(s.split for s in stretches)), stretches)
 
 
@@ -301,8 +300,3 @@ def _bound(text: str, total: int, default: int, whole: str, option: str) -> int:
     number = int(match[2]) if match[2] else int(total * percent / 100)
     number = min(number, total)
     return total - number if match[1] else number
-
-
-def _overlap(one: Stretch, other: Stretch) -> bool:
-    first, last = max(one.start, other.start), min(one.stop, other.stop)
-    return one.split == other.split and (one == other or first < last)

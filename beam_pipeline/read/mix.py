@@ -18,7 +18,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.side_by_side import check_classes, check_features
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import hash64, text_key
-from beam_pipeline.parameters import is_real
+from beam_pipeline.parameters import check_choice, check_whole, is_real
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
     BatchIteration,
@@ -31,7 +31,7 @@ from beam_pipeline.read.batches import (
     Task,
     gather,
 )
-from beam_pipeline.read.choices import Split, check_number
+from beam_pipeline.read.choices import Split
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.storage import files
 
@@ -188,9 +188,8 @@ def mix(
         If an argument has a wrong value.
     """
     pairs = _pairs_of(sources)
-    if ends not in get_args(Ends):
-        raise OptionError("ends", "must be 'repeat', 'stop' or 'leave'", ends)
-    seed = check_number("seed", seed, None)
+    check_choice("ends", ends, get_args(Ends))
+    seed = check_whole("seed", seed, None)
     are_open = all(isinstance(source, Records) for source, _ in pairs)
     for name, value in (("split", split), ("features", features)):
         if are_open and value is not None:
@@ -284,7 +283,7 @@ class MixedBatches(BatchIteration):
         threads: int | None,
     ):
         super().__init__(
-            batch_size, shuffle, mixed.seed, shard, drop_remainder, normalize, threads
+            batch_size, shuffle, mixed.seed, shard, drop_remainder, threads
         )
         self._mixed = mixed
         self.features = mixed.sources[0].features

@@ -17,15 +17,18 @@ digits of the batch size, and keeps the last batch if it is smaller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
+from beam_pipeline.examples.record_parser import RecordParser
+from beam_pipeline.examples.spec import TENSOR, FeatureSpec
 from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
 from beam_pipeline.storage import files
+from beam_pipeline.storage.tfrecord import read_any_records
 from beam_pipeline.text import parse_json, typed
 
 SPEC_FILE = "TF_RECORD_FEATURES_SPEC.json"
@@ -225,35 +228,31 @@ def _join_parts(entries: Mapping[str, _Entry]) -> dict[str, OriginalSpec]:
     return specs
 
 
+def stored_specs(specs: Mapping[str, OriginalSpec]) -> dict[str, FeatureSpec]:
+    """Returns the specs of what the records hold: a serialised tensor for each part."""
+    return {
+        part: FeatureSpec(part, spec.stored_dtype, spec.shape, TENSOR)
+        for spec in specs.values()
+        for part in spec.stored
+    }
+
+
 def check_first_record(paths: Sequence[str], specs: Mapping[str, OriginalSpec]) -> None:
     """Raises :class:`InputError` if the first record does not have these features."""
-    import tensorflow as tf
-
     path = next((path for path in paths if files.size(path)), None)
     if path is None:
         return
-    parts = {part: spec for spec in specs.values() for part in spec.stored}
+    stored = stored_specs(specs)
     try:
-        records = list(tf.data.TFRecordDataset(path).take(1).as_numpy_iterator())
-        # A file that ends inside a header has no record, and TensorFlow no error.
-        values = tf.io.parse_single_example(
-            records[0] if records else b"\0",
-            {part: tf.io.FixedLenFeature((), tf.string, "") for part in parts},
-        )
-    except tf.errors.OpError as error:
+        with files.open_read(path) as file:
+            record = next(read_any_records(file))
+        RecordParser(stored, stored).stored(record, 0, len(record))
+    except (StopIteration, ValueError) as error:
         raise InputError(
-            f"{path} does not begin with an uncompressed record of tf_dataset: "
-            f"{error.message} Restore the file, or move it to another folder."
+            f"{path} does not begin with a record that {SPEC_FILE} describes: {error}. "
+            f"Restore the file, or put the {SPEC_FILE} beside the records that was "
+            "written with them."
         ) from error
-    for part, spec in parts.items():
-        try:
-            decode_part(spec, values[part].numpy())
-        except ValueError as problem:
-            raise InputError(
-                f"{path}: the first record contradicts entry {part!r} of {SPEC_FILE}: "
-                f"{problem}. Put the {SPEC_FILE} that was written with the records "
-                "beside them."
-            ) from problem
 
 
 def decode_part(spec: OriginalSpec, data: bytes) -> npt.NDArray[Any]:
@@ -271,30 +270,3 @@ def decode_part(spec: OriginalSpec, data: bytes) -> npt.NDArray[Any]:
     if len(spec.shape) != array.ndim or not all(fits):
         raise ValueError(f"the tensor has the shape {array.shape}, not {spec.shape}")
     return array
-
-
-def make_original_parser(
-    specs: Mapping[str, OriginalSpec],
-) -> Callable[[Any], dict[str, Any]]:
-    """Returns a function that turns one serialised element into tensors."""
-    import tensorflow as tf
-
-    stored = {
-        part: tf.io.FixedLenFeature((), tf.string)
-        for spec in specs.values()
-        for part in spec.stored
-    }
-
-    def parse(serialised: Any) -> dict[str, Any]:
-        values = tf.io.parse_single_example(serialised, stored)
-        element = {}
-        for name, spec in specs.items():
-            parts = [
-                tf.io.parse_tensor(values[part], spec.stored_dtype)
-                for part in spec.stored
-            ]
-            tensor = parts[0] if len(parts) == 1 else tf.complex(*parts)
-            element[name] = tf.ensure_shape(tensor, spec.shape)
-        return element
-
-    return parse

@@ -7,7 +7,7 @@ parsed one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.array_bytes import decode_flac
 from beam_pipeline.examples.spec import (
     ARRAYS,
+    BYTES,
     BYTES_LIST,
     FLAC,
     IMAGES,
@@ -41,9 +42,8 @@ from beam_pipeline.examples.structure import (
     rebuild,
     row_splits,
 )
-from beam_pipeline.read.choices import check_name, choose_features
+from beam_pipeline.read.choices import check_name, choose_features, usable_cores
 from beam_pipeline.read.scales import Scale
-from beam_pipeline.read.sizes import usable_cores
 
 NUM_CLASSES = "num_classes"
 
@@ -64,13 +64,10 @@ class Parsing:
     specs : mapping
         The features to parse, in the metadata's order.
     structure : Structure or None
-        The structure of the result; None: a dict, or a tuple of ``as_tuple``.
-    as_tuple : tuple of str
-        The features of a tuple, in its order.
-    components : tuple of str
-        The features of a dict.
-    encoded : tuple of str
-        Features that stay as they are stored.
+        The structure of the result; None: a dict or a tuple of ``names``.
+    names : tuple of str
+        The features of the result, if it has no structure.
+    is_tuple : bool
     missing : mapping
         The values of features in the examples that lack them.
     num_classes : int
@@ -81,9 +78,8 @@ class Parsing:
 
     specs: Mapping[str, FeatureSpec]
     structure: Structure | None = None
-    as_tuple: tuple[str, ...] = ()
-    components: tuple[str, ...] = ()
-    encoded: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    is_tuple: bool = False
     missing: Mapping[str, Any] = field(default_factory=dict)
     num_classes: int = 0
     leaves: tuple[Leaf, ...] = ()
@@ -91,93 +87,60 @@ class Parsing:
     @property
     def is_fixed(self) -> bool:
         """Whether all examples have the same shapes, so that batches parse at once."""
-        are_tensors = all(leaf.kind in ("tensor", "none") for leaf in self.leaves)
-        return (
-            are_tensors
-            and not self.encoded
-            and all(
-                spec.is_fixed and spec.encoding in (*LISTS, *ARRAYS, INT8)
-                for spec in self.specs.values()
-            )
+        return all(leaf.kind in ("tensor", "none") for leaf in self.leaves) and all(
+            spec.is_fixed and spec.encoding in (*LISTS, *ARRAYS, INT8)
+            for spec in self.specs.values()
         )
 
 
 def choose_parsing(
     metadata: Metadata,
     features: Sequence[str] | None,
-    as_supervised: Sequence[str] | bool | None,
-    encoded: Sequence[str],
-    missing: Mapping[str, Any] | None,
+    as_supervised: Sequence[str] | None,
+    encoded: Sequence[str] = (),
+    missing: Mapping[str, Any] | None = None,
 ) -> Parsing:
     """Returns how examples are parsed, from the arguments of ``replay``."""
     structure = None if metadata.elements is None else metadata.elements.structure
     names = component_names(metadata.features, structure)
-    as_tuple = _choose_tuple(metadata, as_supervised, names)
-    if as_tuple:
+    if as_supervised is not None:
+        is_list = isinstance(as_supervised, Sequence)
+        if isinstance(as_supervised, str) or not is_list or len(as_supervised) < 2:
+            raise OptionError(
+                "as_supervised",
+                "must name two features or more, for example ('log_mel', 'target'); "
+                f"the features are {', '.join(names)}",
+                as_supervised,
+            )
         if features is not None:
             raise InputError("Give either `features` or `as_supervised`, not both.")
-        features = as_tuple
     encoded = [encoded] if isinstance(encoded, str) else list(encoded)
     for name in [*encoded, *(missing or ())]:
         check_name("feature", name, names)
     for name, value in (missing or {}).items():
         check_missing(metadata.features[name], value)
-    chosen = choose_features(metadata, features)
+    is_tuple = as_supervised is not None
+    chosen = choose_features(metadata, as_supervised if is_tuple else features)
     specs = needed_features(chosen, metadata.features, structure)
+    specs |= {name: _as_bytes(specs[name]) for name in encoded if name in specs}
+    ordered = chosen if is_tuple else [name for name in names if name in chosen]
     return Parsing(
         specs,
-        structure if features is None else None,
-        as_tuple,
-        tuple(name for name in names if name in chosen),
-        tuple(encoded),
+        structure if features is None and not is_tuple else None,
+        tuple(ordered),
+        is_tuple,
         dict(missing or {}),
         len(metadata.classes),
         () if structure is None else tuple(leaves(structure)),
     )
 
 
-def _choose_tuple(
-    metadata: Metadata, as_supervised: Sequence[str] | bool | None, names: Sequence[str]
-) -> tuple[str, ...]:
-    """Returns the features of ``as_supervised``; none if elements are no tuples."""
-    if as_supervised is None or as_supervised is False:
-        return ()
-    if as_supervised is True:
-        return _input_and_target(metadata, names)
-    if (
-        isinstance(as_supervised, str)
-        or not isinstance(as_supervised, Sequence)
-        or len(as_supervised) < 2
-    ):
-        raise OptionError(
-            "as_supervised",
-            "must be True, or name two features or more, for example "
-            f"('log_mel', 'target'); the features are {', '.join(names)}",
-            as_supervised,
-        )
-    return tuple(as_supervised)
-
-
-def _input_and_target(metadata: Metadata, names: Sequence[str]) -> tuple[str, str]:
-    """Returns the only feature of a transform, and ``target`` or ``labels``."""
-    inputs: list[str] = []
-    if metadata.recipe is not None:
-        made = metadata.recipe.features or ("signal",)
-        inputs = [name for name in names if name in made]
-    targets = [name for name in names if name in ("target", "labels")]
-    if len(inputs) == len(targets) == 1:
-        return inputs[0], targets[0]
-    raise OptionError(
-        "as_supervised",
-        "can be True only if there is one input and one target, but this data set has "
-        f"{_counted(inputs, 'input')} and {_counted(targets, 'target')}; name two "
-        f"features, of {', '.join(names)}",
-        True,
-    )
-
-
-def _counted(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}s" + f" ({', '.join(names)})" * bool(names)
+def _as_bytes(spec: FeatureSpec) -> FeatureSpec:
+    """Returns the spec of a feature that stays as it is stored."""
+    if spec.encoding in LISTS:
+        return spec
+    shape = (None,) if spec.sequence else ()
+    return replace(spec, dtype=BYTES, shape=shape, encoding=BYTES_LIST, shape_in=None)
 
 
 def check_missing(spec: FeatureSpec, value: Any) -> None:
@@ -229,14 +192,14 @@ def make_parser(
         for name, (mean, factor) in scales.items():
             dtype = parsing.specs[name].dtype
             example[name] = (example[name] - mean.astype(dtype)) * factor.astype(dtype)
-        if parsing.as_tuple:
-            return tuple(example[name] for name in parsing.as_tuple)
         if parsing.structure is not None:
             return rebuild(
                 parsing.structure,
                 lambda leaf: None if leaf.kind == "none" else example[leaf.feature],
             )
-        example = {name: example[name] for name in parsing.components}
+        if parsing.is_tuple:
+            return tuple(example[name] for name in parsing.names)
+        example = {name: example[name] for name in parsing.names}
         if parsing.num_classes and NUM_CLASSES not in example:
             number = tf.constant(parsing.num_classes, tf.int64)
             example[NUM_CLASSES] = tf.fill(tf.shape(serialised), number)
@@ -259,7 +222,13 @@ def parse_dataset(
     if parsing.is_fixed:
         batches = examples.batch(batch_size or PARSED_TOGETHER, drop_remainder)
         batches = batches.map(parse, threads, deterministic)
-        return batches if batch_size else batches.unbatch()
+        if batch_size is not None:
+            return batches
+        total = examples.cardinality()  # which unbatch forgets
+        elements = batches.unbatch()
+        is_known = total != tf.data.UNKNOWN_CARDINALITY
+        known = tf.data.experimental.assert_cardinality(total)
+        return elements.apply(known) if is_known else elements
     elements = examples.map(parse, threads, deterministic)
     if batch_size is None:
         return elements
@@ -305,7 +274,7 @@ def decode_bytes(spec: FeatureSpec, values: Any) -> Any:
 
 def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
     """Returns a function from one serialised example to its components by name."""
-    specs, missing, encoded = parsing.specs, parsing.missing, parsing.encoded
+    specs, missing = parsing.specs, parsing.missing
     stored, steps = describe_features(specs, missing)
     parts = {
         leaf.feature: leaf
@@ -326,9 +295,6 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
             found = tf.io.parse_single_example(serialised, stored)
         values: dict[str, Any] = {}
         for name in ordered:
-            if name in encoded:
-                values[name] = found[name]
-                continue
             shape = values.get(specs[name].shape_in or "")
             values[name] = _restore(specs[name], found[name], shape, name in missing)
         return {

@@ -29,10 +29,10 @@ from beam_pipeline.examples.record_parser import (
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import needed_features
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (
     Split,
-    check_number,
     choose_features,
     choose_splits,
 )
@@ -323,7 +323,7 @@ class Records(Sequence[Example]):
             If the data set was not recorded from audio files, or the inputs are not
             those of it.
         """
-        check_number("index", index, None)
+        check_whole("index", index, None)
         number = int(self.numbers[index])
         return make_source(self.folder, self._source.sources, number, input)
 

@@ -25,34 +25,32 @@ from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import TENSOR, FeatureSpec
+from beam_pipeline.parameters import check_flag, check_whole
 from beam_pipeline.read.choices import (
     Split,
-    check_values,
+    check_shard,
     choose_splits,
     cut_pieces,
+    memory_bytes,
 )
 from beam_pipeline.read.original_records import (
     check_first_record,
     find_original,
-    make_original_parser,
     original_batch_size,
     original_files,
     original_specs,
+    stored_specs,
 )
 from beam_pipeline.read.parse import (
     PARSED_TOGETHER,
+    Parsing,
     choose_parsing,
+    make_element_parser,
     make_parser,
     parse_dataset,
 )
-from beam_pipeline.read.scales import choose_scales, choose_statistics
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, memory_bytes
-from beam_pipeline.read.streams import (
-    LEAST_RECORD_BYTES,
-    FilePart,
-    read_in_order,
-    read_mixed,
-)
+from beam_pipeline.read.scales import Scale, choose_scales, choose_statistics
+from beam_pipeline.read.streams import FilePart, read_examples
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 from beam_pipeline.storage.tfrecord import is_compressed
@@ -65,7 +63,7 @@ def replay(
     *,
     split: Split | None = None,
     features: Sequence[str] | None = None,
-    as_supervised: Sequence[str] | bool | None = None,
+    as_supervised: Sequence[str] | None = None,
     batch_size: int | None = None,
     drop_remainder: bool = False,
     shuffle: bool | int = False,
@@ -103,10 +101,9 @@ def replay(
         other examples in the order on disk. See :mod:`.choices`.
     features : sequence of str, optional
         The features to read, besides ``num_classes``. Default: all.
-    as_supervised : sequence of str or bool, optional
+    as_supervised : sequence of str, optional
         Two features or more: elements are tuples of them, and only they are parsed. Not
-        together with ``features``. True: the feature of the only transform (without
-        transforms, ``signal``), and ``target`` or ``labels``.
+        together with ``features``.
     batch_size : int, optional
         Adds a first axis to every tensor; tensors of different shapes become ragged.
         Default: the batches that were recorded, or single examples, which are much
@@ -164,34 +161,35 @@ def replay(
     OptionError
         If another argument has a wrong value.
     """
+    read, scales = None, dict[str, Scale]()
     if is_original(records):
-        if any((split, shard, normalize, statistics, encoded, missing)):
-            raise OptionError(
-                "split, shard, normalize, statistics, encoded, missing",
-                "do not apply to a folder that tf_dataset wrote; rewrite it with "
-                "`audio-tfrecords convert` first",
-            )
-        metadata, parts, read = _open_original(files.absolute(os.fspath(records)))
-        if batch_size is None:
-            batch_size = original_batch_size(os.fspath(records))
-        check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
-        parsing = choose_parsing(metadata, features, as_supervised, (), None)
-        parse = make_parser(parsing, {}, read)
-        total, most = None, sum(files.size(part.path) for part in parts)
-        most = most // LEAST_RECORD_BYTES + 1
+        for name, value in (
+            ("split", split), ("shard", shard), ("normalize", normalize),
+            ("statistics", statistics), ("encoded", encoded), ("missing", missing),
+        ):  # fmt: skip
+            if value:
+                raise OptionError(
+                    name,
+                    "does not apply to a folder that tf_dataset wrote; rewrite it with "
+                    "`audio-tfrecords convert` first",
+                    value,
+                )
+        folder = files.absolute(os.fspath(records))
+        metadata, parts, read = _open_original(folder)
+        batch_size = batch_size or original_batch_size(folder)
+        parsing = choose_parsing(metadata, features, as_supervised)
     else:
         data = open_data_sets(records, read_metadata)
         folder, metadata = data.folders[0], data.metadata
         if batch_size is None and metadata.elements is not None:
             batch_size = metadata.elements.batch_size
             drop_remainder = drop_remainder or metadata.elements.drop_remainder
-        check_values(batch_size, drop_remainder, shuffle, repeat, shard, normalize)
         choice = choose_splits(metadata, split)
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
         scaled_by = choose_statistics(metadata, choice.splits, statistics)
         scales = choose_scales(metadata, parsing.specs, normalize, scaled_by)
-        parse = make_parser(parsing, scales)
-        pieces = cut_pieces(choice.pieces(metadata), *(shard or (0, 1)))
+        share = (0, 1) if shard is None else check_shard("shard", shard)
+        pieces = cut_pieces(choice.pieces(metadata), *share)
         check_files(folder, [piece.shard for piece in pieces])
         parts = [
             FilePart(
@@ -202,27 +200,30 @@ def replay(
             )
             for piece in pieces
         ]
-        total = most = sum(piece.take for piece in pieces)
-
-    size = memory_bytes(metadata, metadata.features.values())
-    if shuffle:
-        room = max(SHUFFLE_BYTES // size, batch_size or 1)
-        # The buffer takes memory even where there are no examples to fill it.
-        room = min(room if shuffle is True else int(shuffle), max(most, 1))
-        examples = read_mixed(parts, deterministic, seed)
-        examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
-    elif deterministic:
-        examples = read_in_order(parts, size)
-    else:
-        examples = read_mixed(parts, deterministic)
-    if total is not None:
-        examples = examples.apply(tf.data.experimental.assert_cardinality(total))
+    if batch_size is not None:
+        check_whole("batch_size", batch_size)
+    if check_flag("drop_remainder", drop_remainder) and batch_size is None:
+        raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
+    if not isinstance(shuffle, bool):
+        check_whole("shuffle", shuffle, 0)
+    if not isinstance(repeat, bool):
+        check_whole("repeat", repeat)
+    examples = read_examples(
+        parts,
+        memory_bytes(metadata, metadata.features.values()),
+        shuffle=shuffle,
+        seed=seed,
+        deterministic=deterministic,
+        least=batch_size or 1,
+    )
     batches = parse_dataset(
-        examples, parsing, parse, batch_size=batch_size,
-        drop_remainder=drop_remainder, deterministic=deterministic,
-    )  # fmt: skip
-    if batch_size is None and total is not None:
-        batches = batches.apply(tf.data.experimental.assert_cardinality(total))
+        examples,
+        parsing,
+        make_parser(parsing, scales, read),
+        batch_size=batch_size,
+        drop_remainder=drop_remainder,
+        deterministic=deterministic,
+    )
     if repeat:
         batches = batches.repeat(None if repeat is True else repeat)
     ahead = 2 if batch_size else 4 * PARSED_TOGETHER
@@ -247,8 +248,18 @@ def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
         name: FeatureSpec(name, spec.dtype, spec.shape, TENSOR)
         for name, spec in original.items()
     }
+    parse = make_element_parser(Parsing(stored_specs(original)))
+
+    def read(serialised: Any) -> dict[str, Any]:
+        found = parse(serialised)
+        return {
+            name: found[name]
+            if spec.stored == (name,)
+            else tf.complex(*(found[part] for part in spec.stored))
+            for name, spec in original.items()
+        }
+
     parts = [FilePart(path, is_compressed=False) for path in paths]
-    read = make_original_parser(original)
     return Metadata(None, features, (), {}), parts, read
 
 

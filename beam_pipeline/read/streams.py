@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.sizes import READ_AHEAD_BYTES, usable_cores
+from beam_pipeline.read.choices import READ_AHEAD_BYTES, SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
 from beam_pipeline.storage.object_store import is_in_store
 from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
@@ -22,8 +22,8 @@ from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
 MIXED_SHARDS = 16
 # The parallel interleave also starts on files whose turn is not near.
 STARTED_PER_STREAM = 3
-# The length and both checksums.
-LEAST_RECORD_BYTES = 16
+# An example in a buffer takes at least so many bytes.
+LEAST_BYTES = 64
 # Records that cross from Python to TensorFlow together.
 _STORE_BLOCK = 64
 _OPENING_THREADS = 32
@@ -73,6 +73,50 @@ def file_parts(paths: Sequence[str]) -> list[FilePart]:
         return list(pool.map(part, paths))
 
 
+def read_examples(
+    parts: Sequence[FilePart],
+    size: int,
+    *,
+    shuffle: bool | int = False,
+    seed: int = 0,
+    deterministic: bool = True,
+    least: int = 1,
+    mixed: int | None = None,
+) -> tf.data.Dataset:
+    """Reads serialised examples of files.
+
+    Parameters
+    ----------
+    parts : sequence of FilePart
+    size : int
+        About the bytes of an example.
+    shuffle, seed, deterministic
+        As in :func:`.replay`.
+    least : int
+        The least examples in the buffer of ``shuffle=True``.
+    mixed : int, optional
+        From how many files examples are mixed. Default: ``MIXED_SHARDS``.
+    """
+    total: int | None = sum(part.take for part in parts)
+    if any(part.take == _ALL for part in parts):
+        total = None
+    if shuffle:
+        room = int(shuffle)
+        if shuffle is True:
+            room = max(SHUFFLE_BYTES // max(size, LEAST_BYTES), least)
+        if total is not None:  # what stays empty takes memory, too
+            room = min(room, max(total, 1))
+        examples = read_mixed(parts, deterministic, seed, mixed)
+        examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
+    elif deterministic:
+        examples = read_in_order(parts, size)
+    else:
+        examples = read_mixed(parts, deterministic)
+    if total is None:
+        return examples
+    return examples.apply(tf.data.experimental.assert_cardinality(total))
+
+
 def read_in_order(parts: Sequence[FilePart], size: int = 1) -> tf.data.Dataset:
     """Reads serialised examples file after file, from several of them at once.
 
@@ -114,13 +158,14 @@ def read_mixed(
     parts: Sequence[FilePart],
     deterministic: bool,
     seed: int | None = None,
-    mixed: int = MIXED_SHARDS,
+    mixed: int | None = None,
 ) -> tf.data.Dataset:
     """Reads serialised examples from up to ``mixed`` files by turns.
 
     With a seed, the order of the files is shuffled in every pass.
     """
-    dataset, together = _paths(parts), min(mixed, max(len(parts), 1))
+    dataset = _paths(parts)
+    together = min(mixed or MIXED_SHARDS, max(len(parts), 1))
     if seed is not None:
         room = max(len(parts), 1)
         dataset = dataset.shuffle(room, seed, reshuffle_each_iteration=True)

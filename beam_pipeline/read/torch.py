@@ -11,9 +11,9 @@ import torch
 import torch.utils.data
 
 from beam_pipeline.errors import OptionError
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.batches import state_value
-from beam_pipeline.read.choices import check_number, check_shard
-from beam_pipeline.read.sizes import usable_cores
+from beam_pipeline.read.choices import check_shard, usable_cores
 
 MOST_WORKERS = 256
 
@@ -37,7 +37,7 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         options: Mapping[str, Any],
     ):
         self._options = dict(options)
-        epoch = check_number("epoch", self._options.pop("epoch", 0))
+        epoch = check_whole("epoch", self._options.pop("epoch", 0), 0)
         self._records, self._batch_size = records, batch_size
         if rank is not None:
             check_shard("rank", rank)
@@ -49,7 +49,7 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch; call it between two passes."""
-        self._next.fill_(check_number("epoch", epoch))
+        self._next.fill_(check_whole("epoch", epoch, 0))
 
     @property
     def epoch(self) -> int:

@@ -43,11 +43,11 @@ from beam_pipeline.errors import (
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.hashing import json_sha256
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.choices import check_number
+from beam_pipeline.read.choices import usable_cores
 from beam_pipeline.read.members import MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
-from beam_pipeline.read.sizes import usable_cores
 from beam_pipeline.recipe.sections import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import claimed
@@ -110,8 +110,8 @@ def verify(
     VerificationError
         If the metadata are damaged.
     """
-    check_number("sample", sample)
-    check_number("seed", seed)
+    check_whole("sample", sample, 0)
+    check_whole("seed", seed, 0)
     if input is not None and not deep:
         raise OptionError("input", "needs `deep`")
     folders = [folder] if isinstance(folder, str | os.PathLike) else [*folder]

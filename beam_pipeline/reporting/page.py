@@ -24,8 +24,8 @@ from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.audit import audit
-from beam_pipeline.read.choices import check_number
 from beam_pipeline.read.show import describe_value
 from beam_pipeline.read.sounds import Sounds
 from beam_pipeline.read.table import examples_of, window_table
@@ -114,7 +114,7 @@ def report(
         If a number is negative, or there is no such split or example.
     """
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
-        check_number(name, value)
+        check_whole(name, value, 0)
     data = open_data_sets(folder)
     metadata = data.metadata
     given = examples or {}

@@ -13,14 +13,13 @@ from beam_pipeline.dataset.metadata import data_sets_of
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
+from beam_pipeline.read.choices import usable_cores
 from beam_pipeline.read.parse import PARSING_THREADS, Parsing, make_element_parser
-from beam_pipeline.read.sizes import SHUFFLE_BYTES, usable_cores
 from beam_pipeline.read.streams import (
     MIXED_SHARDS,
     file_parts,
     first_record,
-    read_in_order,
-    read_mixed,
+    read_examples,
 )
 
 _READ_AHEAD = 64
@@ -36,16 +35,16 @@ def stream(
 ) -> tf.data.Dataset:
     """Reads files; see :func:`beam_pipeline.tfrecorder.factory.generate_dataset`."""
     parse = make_parser(_choose_specs(paths, declared))
-    if shuffled_files is None:
-        dataset = read_in_order(file_parts(paths))
-    else:
-        _, record = first_record(paths)
-        room = max(SHUFFLE_BYTES // max(len(record), 1), shuffled_files)
-        mixed = min(shuffled_files, MIXED_SHARDS)
-        dataset = read_mixed(file_parts(paths), True, seed, mixed).shuffle(
-            room, seed, reshuffle_each_iteration=True
-        )
-    return dataset.map(
+    _, record = first_record(paths) if shuffled_files else ("", b"")
+    examples = read_examples(
+        file_parts(paths),
+        len(record),
+        shuffle=shuffled_files is not None,
+        seed=seed,
+        least=shuffled_files or 1,
+        mixed=min(shuffled_files or 1, MIXED_SHARDS),
+    )
+    return examples.map(
         parse,
         num_parallel_calls=threads or min(usable_cores(), PARSING_THREADS),
         deterministic=True,

@@ -95,7 +95,6 @@ WAYS = {
     "several": lambda records: records.__getitems__([1, 1, 4]),
     "read": lambda records: [records.read([1, 1, 4, 7]), records.read(range(COUNT))],
     "batches": lambda records: list(records.batches(5)),
-    "shards": lambda records: list(records.batches(5, shuffle="shards")),
     "global": lambda records: list(records.batches(5, shuffle="global")),
     "doubled": lambda records: list(records[[2, 2, 5]].batches(3, shuffle="global")),
 }

@@ -101,7 +101,7 @@ class TestDraws:
 
 
 class TestBatches:
-    @pytest.mark.parametrize("shuffle", [False, "global", "shards"])
+    @pytest.mark.parametrize("shuffle", [False, "global"])
     def test_sources_repeat_by_epochs(self, shuffle):
         mixed = mixed_of([5, 20], [1, 1])
         found = pairs_of(mixed.batches(8, shuffle=shuffle), 200)
@@ -173,7 +173,7 @@ class TestBatches:
 
 class TestState:
     @pytest.mark.parametrize("ends", ENDS)
-    @pytest.mark.parametrize("shuffle", ["global", "shards"])
+    @pytest.mark.parametrize("shuffle", ["global"])
     def test_continues_at_every_batch(self, ends, shuffle):
         def make_batches():
             return mixed_of([7, 12], [1, 2], ends=ends).batches(

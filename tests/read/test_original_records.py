@@ -333,7 +333,7 @@ def test_records_that_contradict_the_description(tmp_path, change, name, facts):
     folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
     replace_spec(folder, change)
     (path,) = original_files(folder)
-    with raises(InputError, naming=[path, SPEC_FILE, repr(name), *facts]):
+    with raises(InputError, naming=[path, SPEC_FILE, f"feature {name}", *facts]):
         replay(folder)
 
 

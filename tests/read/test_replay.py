@@ -172,6 +172,7 @@ class TestRecorded:
     def test_supervised_pairs_train_a_keras_model(self, recorded):
         pair = ("signal", "target")
         ds = replay(recorded, batch_size=4, as_supervised=pair, shuffle=3, repeat=True)
+        assert ds.class_names == list(CLASSES) == open_records(recorded).class_names
         assert ds.element_spec == (
             tf.TensorSpec((None, WIN_LEN), tf.float32),
             tf.TensorSpec((None,), tf.int64),
@@ -186,33 +187,6 @@ class TestRecorded:
     def test_supervised_pairs_in_their_order(self, recorded):
         x, y = next(iter(replay(recorded, as_supervised=("target", "class"))))
         assert CLASSES[int(x)] == y.numpy().decode()
-
-    @pytest.mark.runs
-    def test_the_only_input_and_target_need_no_names(self, recorded, sounds, tmp_path):
-        ds = replay(recorded, batch_size=4, as_supervised=True)
-        named = replay(recorded, batch_size=4, as_supervised=("signal", "target"))
-        assert ds.element_spec == named.element_spec
-        assert ds.class_names == list(CLASSES) == open_records(recorded).class_names
-        (x, y), (a, b) = next(iter(ds)), next(iter(named))
-        assert np.array_equal(x, a)
-        assert np.array_equal(y, b)
-        spec = replay(recorded, as_supervised=False).element_spec
-        assert spec == replay(recorded).element_spec
-
-        features = {"rms": "rms(frame=64,hop=64)"}
-        options = {"win_len": WIN_LEN, "tail": "pad", "max_windows": 1}
-        record(sounds, tmp_path / "one", features=features, **options)
-        ds = replay(tmp_path / "one", as_supervised=True)
-        assert [*map(len, (ds.element_spec, ds.element_spec[0].shape))] == [2, 1]
-        features["mel"] = "log_mel(n_fft=128,n_mels=4)"
-        record(sounds, tmp_path / "two", features=features, **options)
-        facts = ["2 inputs (mel, rms)", "1 targets (target)"]
-        with raises(OptionError, "as_supervised", True, naming=facts):
-            replay(tmp_path / "two", as_supervised=True)
-        record(sounds, tmp_path / "none", label_from="none", **options)
-        facts = ["1 inputs (signal)", "0 targets"]
-        with raises(OptionError, "as_supervised", True, naming=facts):
-            replay(tmp_path / "none", as_supervised=True)
 
     @pytest.mark.runs
     def test_never_imports_beam(self, recorded):
@@ -376,7 +350,7 @@ class TestOrder:
         assert order == [0, 1, 2, 3] * 9
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
-        monkeypatch.setattr("beam_pipeline.read.replay.SHUFFLE_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.streams.SHUFFLE_BYTES", 1)
         monkeypatch.setattr("beam_pipeline.read.streams.MIXED_SHARDS", 1)
         ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
         assert len({tuple(numbers([batch])) for batch in ds}) > 1
