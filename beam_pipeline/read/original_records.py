@@ -21,12 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy.typing as npt
-
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.record_parser import RecordParser
 from beam_pipeline.examples.spec import TENSOR, FeatureSpec
-from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
+from beam_pipeline.examples.tensor_proto import DTYPES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 from beam_pipeline.text import parse_json, typed
@@ -253,20 +251,3 @@ def check_first_record(paths: Sequence[str], specs: Mapping[str, OriginalSpec]) 
             f"Restore the file, or put the {SPEC_FILE} beside the records that was "
             "written with them."
         ) from error
-
-
-def decode_part(spec: OriginalSpec, data: bytes) -> npt.NDArray[Any]:
-    """Returns the array of one stored tensor of a feature.
-
-    Raises
-    ------
-    ValueError
-        If it is missing, or has another dtype or shape than its spec.
-    """
-    if not data:
-        raise ValueError("the record does not have this feature")
-    array = decode_tensor(data, spec.stored_dtype)
-    fits = [n in (None, held) for n, held in zip(spec.shape, array.shape, strict=False)]
-    if len(spec.shape) != array.ndim or not all(fits):
-        raise ValueError(f"the tensor has the shape {array.shape}, not {spec.shape}")
-    return array
