@@ -52,7 +52,7 @@ COMMANDS = (
     "record", "plan", "convert", "show", "windows", "verify", "audit", "transforms",
     "status", "index", "report",
 )  # fmt: skip
-README_LINES = 145
+README_LINES = 110
 
 # Its blocks need packages that tests/frameworks have.
 ELSEWHERE = ("frameworks.md", "training.md")
