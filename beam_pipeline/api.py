@@ -17,6 +17,7 @@ from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.dataset.skip_recorded import check_skipped
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
+from beam_pipeline.dataset.work_folder import read_progress
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
 from beam_pipeline.parameters import check_whole
@@ -26,7 +27,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
 from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.preflight import check_engine, check_transforms
-from beam_pipeline.run.watching import progress_in, watching
+from beam_pipeline.run.watching import watching
 from beam_pipeline.run.workers import check_can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import delete_empty
@@ -141,7 +142,7 @@ def _run(
     from beam_pipeline.run.local import run_local
 
     if run.has_runner():
-        with watching(bar, partial(progress_in, job.work_folder)):
+        with watching(bar, partial(read_progress, job.work_folder)):
             counts = run_on_engine(job, run.beam_args)
         if counted is not None:
             counted(counts)

@@ -126,8 +126,8 @@ def describe_plan(
     planned = {name: summary.kept(name) for name in summary.layouts}
     seconds = {name: some for name, (_, some) in planned.items()}
     clips: Counter[str] = Counter()
-    for (split, *_), (n, _) in summary.tally.items():
-        clips[split] += n
+    for key, n in summary.clips.items():
+        clips[key.split] += n
     unit, unit_s = time_unit(seconds.values())
     at_most = _at_most(example_format)
     columns: dict[str, Cells] = {
@@ -174,10 +174,9 @@ def _shares(seconds: Mapping[str, float], recipe: Recipe) -> dict[str, Cells]:
 
 
 def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> str:
-    tally = summary.by_class()
-    examples = split_by_class(example_format, [(k, n) for k, (_, n) in tally.items()])
-    clips = split_by_class(example_format, [(k, n) for k, (n, _) in tally.items()])
-    frames = split_by_class(example_format, summary.lengths(tally))
+    counts = summary.by_class()
+    clips, examples = (split_by_class(example_format, each) for each in counts)
+    frames = split_by_class(example_format, summary.in_frames(counts[1]))
     classes = example_format.classes
     shown, more = classes[:CLASSES_SHOWN], len(classes) - CLASSES_SHOWN
     seconds = {
@@ -187,8 +186,8 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
     unit, unit_s = time_unit(chain.from_iterable(seconds.values()))
     header = f"examples / clips / {unit} {OF_EXAMPLES}{_at_most(example_format)}"
 
-    def of_split(counts: Sequence[tuple[TallyKey, int]], split: str) -> int:
-        return sum(n for key, n in counts if key[0] == split)
+    def of_split(counts: Mapping[TallyKey, int], split: str) -> int:
+        return sum(n for key, n in counts.items() if key.split == split)
 
     columns: dict[str, Cells] = {
         "class": [*shown, f"... and {more} more"] if more > 0 else shown

@@ -30,7 +30,7 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 
-from beam_pipeline.plan.shard_names import is_shard_name
+from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import CLAIMS as CLAIMS
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
@@ -52,6 +52,10 @@ WHOLE = "whole"
 _BESIDE = (
     METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, LOG,
 )  # fmt: skip
+_SHARD = re.compile(
+    r"([^/]+/)?(?P<split>[^/]+?)-(?P<k>[0-9]{5,})-of-(?P<shards>[0-9]{5,})"
+    rf"(?P<suffix>{re.escape(SUFFIX)}|{re.escape(PLAIN_SUFFIX)})"
+)
 _DRAFT = re.compile(r"\.tmp(-[0-9a-f]+)?$")
 
 
@@ -62,10 +66,12 @@ def without_draft(name: str) -> str:
 
 def is_shard_file(name: str) -> bool:
     """Whether a path below the output folder is a possible name of a shard."""
-    for suffix in (SUFFIX, PLAIN_SUFFIX):
-        if name.endswith(suffix):
-            return is_shard_name(name.removesuffix(suffix))
-    return False
+    found = _SHARD.fullmatch(name)
+    if found is None:
+        return False
+    split, k, shards = found["split"], int(found["k"]), int(found["shards"])
+    planned = shard_name(split, k, shards) + found["suffix"]
+    return split.isidentifier() and k < shards and name == planned
 
 
 def is_ours(name: str) -> bool:

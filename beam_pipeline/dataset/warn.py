@@ -64,11 +64,10 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
     example_format = summary.example_format
     if example_format is None:
         return
-    tally = [(key, n) for key, (_, n) in summary.by_class().items()]
-    by_class = split_by_class(example_format, tally)
+    by_class = split_by_class(example_format, summary.by_class()[1])
     counts = {
         split: {
-            label: sum(n for key, n in some if key[0] == split)
+            label: sum(n for key, n in some.items() if key.split == split)
             for label, some in by_class.items()
         }
         for split in summary.layouts
@@ -77,10 +76,10 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
     specs = example_format.features.specs
     _warn(
         chain(
-            _empty(summary.empty),
+            _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
             _few(examples, recipe),
-            _mixed_rates({rate for _, _, rate in summary.tally}, recipe),
+            _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
             _unused_labels(example_format.classes, specs, recipe),
         )
     )

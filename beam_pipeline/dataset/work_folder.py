@@ -57,6 +57,11 @@ OURS = (
     ROWS, POISON_CLIPS, NEW, REJECTED, NOTHING_NEW,
 )  # fmt: skip
 
+CONTINUE = "Give the same command again to continue."
+
+# The state of a run whose plan is known.
+WRITING = "writing"
+
 # A plan with more is none.
 MOST_SHARDS = 10_000_000
 
@@ -222,7 +227,7 @@ def _progress(work_folder: str) -> RunProgress:
         return RunProgress("failed" if error else "planning", error=error)
     receipts = files.join(work_folder, RECEIPTS)
     done = set(files.list_files(receipts)) if files.is_folder(receipts) else set()
-    found = RunProgress("failed" if error else "writing", error=error)
+    found = RunProgress("failed" if error else WRITING, error=error)
     for values in plan["splits"].values():
         seconds = values.pop("seconds")
         layout = ShardLayout(**values)

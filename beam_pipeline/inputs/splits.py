@@ -29,6 +29,13 @@ _MASK = (1 << 64) - 1
 
 DEFAULT_SPLIT = "records"
 
+
+def shard_name(split: str, k: int, shards: int) -> str:
+    """Returns the name of shard ``k`` of ``shards``, without a suffix."""
+    folder = "" if split == DEFAULT_SPLIT else f"{split}/"
+    return f"{folder}{split}-{k:05d}-of-{shards:05d}"
+
+
 # Between the values that make a group.
 GROUP_SEPARATOR = "\x1f"
 

@@ -51,6 +51,7 @@ from beam_pipeline.dataset.rejects import (
 )
 from beam_pipeline.dataset.windows import write_windows
 from beam_pipeline.dataset.work_folder import (
+    CONTINUE,
     JOB_FILE,
     NOTHING_NEW,
     clear_work,
@@ -58,12 +59,13 @@ from beam_pipeline.dataset.work_folder import (
     keeping_verdict,
     recorded_metadata,
 )
-from beam_pipeline.errors import IncompleteRun, InputError
+from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
+from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.plan.clips import Reject, reasons_to_leave_out
 from beam_pipeline.plan.shards import ShardInfo
-from beam_pipeline.plan.summary import PlanSummary, seconds_of, split_by_class
+from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
@@ -97,40 +99,43 @@ def finish_job(
         If the data set is not complete. ``metadata.json`` is not written then;
         ``rejected.jsonl`` is.
     """
-    output, work, claim = job.output, job.work_folder, job.claim
     written, shards = sort_shards(infos)
-    claimed = has_run(work)
-    if not claimed and is_finished(output, shards):
+    output, work, claim = job.output, job.work_folder, job.claim
+    has_started = has_run(work)
+    if not has_started and is_finished(output, shards):
         clear_work(work, claim)  # an earlier call ended after that
         return files.join(output, METADATA)
     claim.check()
     plan = read_plan(plan_folder)
     summary, manifest = plan.summary, Pages(plan_folder, plan.manifest)
     rejects = sort_rejects(chain(planned_rejects(plan, plan_folder), rejects))
-    if not job.allow_unreadable:
-        with keeping_verdict(work):
+    folder = job.shards_folder()
+    is_new = any(info.examples for info in shards) or not job.skip_recorded
+    # Whether the output has another data set until the end, or always.
+    stays = folder != output or not is_new
+    with keeping_verdict(work):
+        if not job.allow_unreadable:
             kept = "All other clips are written."
             check_readable(summary.listing, rejects, kept)
-    if job.repairs:
-        return finish_repair(shards, job)
-    is_new = any(info.examples for info in shards) or not job.skip_recorded
-    folder = job.shards_folder()
-    replaces = folder != output
-    stays = replaces or not is_new  # what the output holds
-    listed = work if stays else output
-    write_rejects(files.join(claim.stage(listed), REJECTED), rejects)
-    _publish((REJECTED,), listed, claim)
-    with keeping_verdict(work):
-        if is_new:
-            check_any_accepted(summary, rejects)
-            check_any_selected(shards, job.recipe)
-        check_complete(summary, shards, rejects)
-        check_clips(summary, rejects, manifest, work)
-        seen = merge_observed(shards, work)
-        check_rejects(summary.listing, rejects, job.max_rejected, work if stays else "")
-        if claimed and (is_new or not replaces) and files.is_folder(folder):
-            # Those of earlier plans go.
-            delete_stale(folder, (info.file for info in shards if is_new), claim)
+        if job.repairs:
+            return finish_repair(shards, job)
+        try:
+            if is_new:
+                check_any_accepted(summary, rejects)
+                check_any_selected(shards, job.recipe)
+            check_complete(summary, shards, rejects)
+            check_clips(summary, rejects, manifest, work)
+            observed = merge_observed(shards, work)
+            listed = work if stays else ""
+            check_rejects(summary.listing, rejects, job.max_rejected, listed)
+        except AudioTFRecordsError:
+            listed = work if stays else output
+            write_rejects(files.join(claim.stage(listed), REJECTED), rejects)
+            _publish((REJECTED,), listed, claim)
+            raise
+        current = [info.file for info in shards if is_new]
+        if has_started and (is_new or folder == output) and files.is_folder(folder):
+            delete_stale(folder, current, claim)  # the shards of earlier plans
     if not is_new:
         write_rejects(files.join(work, NOTHING_NEW), rejects)
         return ""
@@ -141,12 +146,14 @@ def finish_job(
     are_mixed = job.recipe.examples_are_mixed
     write_windows(files.join(stage, WINDOWS), written, are_mixed)
     formats = recorded_formats(files.join(stage, MANIFEST))
-    described = assemble_metadata(summary, shards, rejects, seen, job.recipe, formats)
+    metadata = assemble_metadata(
+        summary, shards, rejects, observed, job.recipe, formats
+    )
     beside = (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED)
     claim.check()
-    complete_data_set(stage, described, written, beside)
+    complete_data_set(stage, metadata, written, beside)
     _publish((*beside, METADATA), folder, claim)
-    if replaces:
+    if folder != output:
         finish_switch(output, claim)
     clear_work(work, claim)
     return files.join(output, METADATA)
@@ -175,22 +182,11 @@ def check_any_selected(infos: Sequence[ShardInfo], recipe: Recipe) -> None:
     left_out = sum(info.left_out for info in infos)
     if not left_out or any(info.examples for info in infos):
         return
-    if not recipe.keep:
-        raise InputError(
-            f"None of {left_out} windows overlaps an event enough, and `no_event` is "
-            "drop, so no window is left. Check the times in `events`, or lower "
-            f"`event_overlap` ({recipe.event_overlap:g}). Give `overwrite` to replace "
-            "this run."
-        )
-    more = ""
-    if recipe.num_elems:
-        more = (
-            f", or raise `num_elems` ({recipe.num_elems}), because `keep` can "
-            "select only among that many windows"
-        )
     raise InputError(
-        f"None of {left_out} windows passes `keep` '{recipe.keep}'. Lower the "
-        f"threshold of `keep`{more}. Give `overwrite` to replace this run."
+        f"None of {left_out} windows is left: `keep` ('{recipe.keep}') or `no_event` "
+        "leaves out all of them. Lower the threshold of `keep`, lower `event_overlap` "
+        f"({recipe.event_overlap:g}), or check the times in `events`. Give `overwrite` "
+        "to replace this run."
     )
 
 
@@ -224,14 +220,17 @@ def check_complete(
                     f"but {shard.examples} planned"
                 )
     if problems:
-        more = len(problems) - NAMED_IN_ERRORS
-        shown = "\n  ".join(problems[:NAMED_IN_ERRORS])
         raise IncompleteRun(
-            f"The written shards differ from the plan:\n  {shown}"
-            + (f"\n  ... and {more} more shards" if more > 0 else "")
-            + "\nThe runner lost or repeated work. Give the same command again to "
-            "continue."
+            f"The written shards differ from the plan:\n  {_first(problems)}\n"
+            f"The runner lost or repeated work. {CONTINUE}"
         )
+
+
+def _first(problems: Sequence[str]) -> str:
+    """Returns the problems of the first shards, each on a line."""
+    more = len(problems) - NAMED_IN_ERRORS
+    tail = [f"... and {more} more shards"] if more > 0 else []
+    return "\n  ".join([*problems[:NAMED_IN_ERRORS], *tail])
 
 
 def check_clips(
@@ -261,8 +260,7 @@ def check_clips(
             raise IncompleteRun(
                 f"At the end of the run there are {found} {what} instead of "
                 f"{expected}. Files of {work_folder} were deleted during the run, or "
-                "the runner lost or repeated work. Give the same command again to "
-                "continue."
+                f"the runner lost or repeated work. {CONTINUE}"
             )
 
 
@@ -285,59 +283,80 @@ def assemble_metadata(
     if recipe.hashed_shares() is not None:
         # So no group changes its split in a data set beside this one.
         recipe = recipe.replace(split_moves=summary.moves or {})
-    clips = Counter({key: n for key, (n, _) in summary.tally.items()})
-    windows = Counter({key: n for key, (_, n) in summary.tally.items()})
-    late = (reject for reject in rejects if reject.shard is not None)
-    for _, parts in groupby(late, key=attrgetter("row")):
-        for number, reject in enumerate(parts):
-            key = reject.split or "", reject.label or "", reject.sample_rate_hz
-            clips[key] -= number == 0
-            windows[key] -= reject.examples
-    for of_split in observed.values():
-        windows.subtract(of_split.left_out)
-    splits = {}
-    for split in summary.layouts:
-        shards = [info for info in infos if info.shard.split == split]
-        seen = observed[split]
-        counted = of_clips = [(key, n) for key, n in windows.items() if key[0] == split]
-        if recipe.events is not None:  # classes belong to windows, not clips
-            counted = [((split, *key), n) for key, n in seen.classes.items()]
-        win_len = example_format.win_len
-        if win_len is None:
-            frames = labelled_frames = list(seen.frames.items())
-        else:
-            frames, labelled_frames = (
-                [(key, n * win_len) for key, n in some] for some in (of_clips, counted)
-            )
-        by_class = split_by_class(example_format, counted)
-        frames_of = split_by_class(example_format, labelled_frames)
-        splits[split] = SplitEntry(
-            sum(info.examples for info in shards),
-            sum(n for key, n in clips.items() if key[0] == split),
-            seconds_of(frames, split),
-            sum(info.left_out for info in shards),
-            {label: sum(n for _, n in some) for label, some in by_class.items()},
-            {label: seconds_of(some, split) for label, some in frames_of.items()},
-            seen.to_json(),
-            tuple(shard_entry(info) for info in shards),
-        )
+    clips = recorded_clips(summary, rejects)
+    reasons = reasons_to_leave_out(recipe)
     return Metadata(
         recipe,
         example_format.features.specs,
         example_format.classes,
-        splits,
+        {
+            split: split_entry(
+                split,
+                [info for info in infos if info.shard.split == split],
+                clips[split],
+                observed[split],
+                example_format,
+            )
+            for split in summary.layouts
+        },
         summary.listing.clips,
         count_clips(rejects),
         summary.listing.ignored,
         writer_versions(
-            recipe.encodings.values(),
-            ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
+            recipe.encodings.values(), ffmpeg=not DEMUXERS.keys().isdisjoint(formats)
         ),
         listing_sha256=summary.listing.sha256,
-        left_out={
-            why: summary.left_out.get(why, 0) for why in reasons_to_leave_out(recipe)
-        }
-        or None,
+        left_out={why: summary.left_out[why] for why in reasons} or None,
+    )
+
+
+def recorded_clips(summary: PlanSummary, rejects: Iterable[Reject]) -> Counter[str]:
+    """Returns the clips of each split that have lost no example."""
+    clips = Counter[str]()
+    for key, n in summary.clips.items():
+        clips[key.split] += n
+    late = (reject for reject in rejects if reject.shard is not None)
+    for _, of_clip in groupby(late, key=attrgetter("row")):
+        clips[next(of_clip).split or ""] -= 1
+    return clips
+
+
+def split_entry(
+    split: str,
+    infos: Sequence[ShardInfo],
+    clips: int,
+    observed: Observations,
+    example_format: ExampleFormat,
+) -> SplitEntry:
+    """Returns the entry of a split, from its shards and what was observed in them."""
+    of_clips = observed.examples
+    counted = of_clips
+    if example_format.features.events is not None:
+        # Classes belong to windows, not to clips.
+        counted = Counter(
+            {TallyKey(split, *key): n for key, n in observed.classes.items()}
+        )
+
+    def in_frames(counts: Counter[TallyKey]) -> Mapping[TallyKey, int]:
+        if example_format.win_len is None:
+            return observed.frames
+        return {key: n * example_format.win_len for key, n in counts.items()}
+
+    frames_of = split_by_class(example_format, in_frames(counted))
+    return SplitEntry(
+        examples=sum(info.examples for info in infos),
+        clips=clips,
+        seconds=seconds_of(in_frames(of_clips), split),
+        left_out=sum(info.left_out for info in infos),
+        examples_per_class={
+            label: sum(some.values())
+            for label, some in split_by_class(example_format, counted).items()
+        },
+        seconds_per_class={
+            label: seconds_of(some, split) for label, some in frames_of.items()
+        },
+        statistics=observed.to_json(),
+        shards=tuple(map(shard_entry, infos)),
     )
 
 
@@ -361,7 +380,7 @@ def merge_observed(
             raise IncompleteRun(
                 f"Shard {info.shard.name} has no receipt in {work_folder}, or its "
                 "receipt is of another file. Files there were deleted during the run, "
-                "or two runs wrote this shard. Give the same command again to continue."
+                f"or two runs wrote this shard. {CONTINUE}"
             )
         seen = Observations.from_state(receipt.seen)
         if info.shard.split in merged:
@@ -394,10 +413,9 @@ def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
     found = {info.file: info.sha256 for info in infos}
     both = {*recorded, *found}
     other = sorted(file for file in both if recorded.get(file) != found.get(file))
-    with keeping_verdict(job.work_folder):
-        if other:
-            job.claim.discard(files.join(job.work_folder, JOB_FILE))
-            raise IncompleteRun(_other_bytes(other, metadata, saved))
+    if other:
+        job.claim.discard(files.join(job.work_folder, JOB_FILE))
+        raise IncompleteRun(_other_bytes(other, metadata, saved))
     delete_stale(job.output, recorded, job.claim)
     job.claim.write(path, text)
     job.claim.discard(saved)
@@ -409,18 +427,16 @@ def _other_bytes(other: Sequence[str], metadata: Metadata, saved: str) -> str:
     """Returns why shards that were made again do not complete a data set."""
     recipe = metadata.recipe
     assert recipe is not None
-    lines = [f"{file} would have other bytes" for file in other[:NAMED_IN_ERRORS]]
-    if len(other) > NAMED_IN_ERRORS:
-        lines.append(f"... and {len(other) - NAMED_IN_ERRORS} more shards")
-    lines += [
-        f"it was recorded with {name} {before}, but {now} is in use"
+    shown = _first([f"{file} would have other bytes" for file in other])
+    versions = [
+        f"\n  it was recorded with {name} {before}, but {now} is in use"
         for name, before, now in version_differences(metadata.writer, recipe)
     ]
-    shown = "\n  ".join(lines)
     return (
-        f"These inputs do not give the recorded shards again:\n  {shown}\nThe metadata "
-        f"stay in {saved}. Restore the inputs and the versions of before, and give the "
-        "command again. Or give `overwrite` to record a new data set."
+        f"These inputs do not give the recorded shards again:\n  {shown}"
+        f"{''.join(versions)}\nThe metadata stay in {saved}. Restore the inputs and "
+        "the versions of before, and give the command again. Or give `overwrite` to "
+        "record a new data set."
     )
 
 

@@ -29,6 +29,7 @@ from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.rejects import check_readable
 from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
 from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
+from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
@@ -45,7 +46,7 @@ from beam_pipeline.plan.splits import (
     is_balanced,
     tally_groups,
 )
-from beam_pipeline.plan.summary import CorpusCount, PlanSummary, PlanTally, format_of
+from beam_pipeline.plan.summary import CorpusCount, PlanSummary, format_of
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import (
@@ -172,22 +173,23 @@ def _plan(
     moves, buckets = _with_splits(blocks, job)
     with closing(buckets):
         layouts = lay_out(buckets.examples, example_format, recipe)
-        tally = PlanTally(layouts, example_format, recipe)
+        summary = PlanSummary(
+            listing,
+            example_format,
+            {name: layout for name, layout in layouts.items() if layout.total},
+            moves,
+        )
+        plans = WindowPlans(recipe)
 
         def noted() -> Iterator[PlacedClips]:
             for placed in buckets.placed():
-                tally.add(placed)
+                summary.add(placed, plans, recipe)
                 manifest.add(make_manifest_part(placed, layouts, recipe))
                 yield placed
 
         for task in cut_tasks(noted(), layouts, recipe):
             tasks.add(task)
-    return PublishedPlan(
-        tally.summary(listing, moves),
-        tasks.finish(),
-        rejects.finish(),
-        manifest.finish(),
-    )
+    return PublishedPlan(summary, tasks.finish(), rejects.finish(), manifest.finish())
 
 
 def _without_alike(

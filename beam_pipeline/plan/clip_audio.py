@@ -337,10 +337,26 @@ def _windows(
     # A clip without a split has no copies yet: its examples are its windows.
     segment = Segment(clip._replace(split=""), 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
-    length = window_frames(clip, recipe)
     with opened_clip(clip, inputs, recipe) as decoder:
-        reader = step_clip(decoder, clip, recipe)
-        for block in window_blocks(starts, length, _BLOCK_FRAMES):
-            first, stop = int(block[0]), int(block[-1]) + length
-            frames = reader.read(first, min(stop, clip.frames))
-            yield block, slice_windows(frames, first, block, length)
+        length = window_frames(clip, recipe)
+        stretches = read_stretches(decoder, clip, starts, _BLOCK_FRAMES, recipe)
+        for block, frames in stretches:
+            yield block, slice_windows(frames, int(block[0]), block, length)
+
+
+def read_stretches(
+    decoder: ClipReader, clip: Clip, starts: Integers, most_frames: int, recipe: Recipe
+) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+    """Reads the frames of windows, from some starts on, in blocks.
+
+    Yields
+    ------
+    starts : numpy.ndarray, shape (n,), int64
+        Some of the starts, whose windows have at most ``most_frames`` together.
+    frames : numpy.ndarray, shape (frames,) or (channels, frames), float32
+        From the first start to the end of the last window, or of the clip.
+    """
+    reader, length = step_clip(decoder, clip, recipe), window_frames(clip, recipe)
+    for block in window_blocks(starts, length, most_frames):
+        stop = min(int(block[-1]) + length, clip.frames)
+        yield block, reader.read(int(block[0]), stop)

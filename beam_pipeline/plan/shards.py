@@ -24,9 +24,9 @@ import numpy as np
 
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.plan.clips import check_copies, copies_in
-from beam_pipeline.plan.shard_names import shard_name
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import GZIP, Windows
 

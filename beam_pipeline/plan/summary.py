@@ -3,7 +3,7 @@
 ::
 
     clips, rejects -> CorpusCount -> Corpus -> the format of examples
-    clips in their order -> PlanTally -> PlanSummary    examples by split and class
+    clips in their order -> PlanSummary                 examples by split and class
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from beam_pipeline.audio.decoder import finds_frames
 from beam_pipeline.errors import ShortClip
@@ -129,13 +130,15 @@ def walks(clip: Clip, audio: Audio) -> bool:
     )
 
 
-# Split, class and sample rate. With the rate, seconds add up exactly.
-TallyKey = tuple[str, str, int]
-Tally = Mapping[TallyKey, tuple[int, int]]  # clips, examples
-AudioKey = tuple[str, int]  # split and sample rate
+class TallyKey(NamedTuple):
+    """What examples are counted by. With the rate, seconds add up exactly."""
+
+    split: str
+    label: str
+    rate_hz: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(slots=True, repr=False)
 class PlanSummary:
     """A plan in a few numbers; its size does not grow with the corpus.
 
@@ -145,191 +148,145 @@ class PlanSummary:
         None if no clip was accepted.
     layouts : mapping
         The shards of each split.
-    tally : mapping
-        (clips, examples) by the class of the clip.
-    by_event : mapping
-        (clips, examples) by the classes of the events in windows.
     moves : mapping or None
         The groups that are not in the split of their hash, as the recipe holds them.
-    empty : tuple of str
-        The splits that have a share and no clip.
-    dropped : mapping
+    clips, examples : Counter
+        By the class of the clip.
+    event_clips, event_examples : Counter
+        By the classes of the events in windows.
+    dropped : Counter
         How many examples are left out because they have no event. The counts of the
         other fields include them.
-    audio : mapping
+    frames : Counter
+        The frames of all examples by the class of the clip, if each is a whole clip;
+        otherwise empty, because all examples have the same number of frames.
+    audio : Counter
         The frames of clips that are in the windows of examples that are not left out,
         by split and sample rate. Where windows overlap, a frame counts once; padding
         and copies do not count.
-    left_out : mapping
+    left_out : Counter
         How many clips are left out, by
         :func:`beam_pipeline.plan.clips.reasons_to_leave_out`.
-    frames : mapping
-        The frames of all examples by the class of the clip, if each is a whole clip;
-        otherwise empty, because all examples have the same number of frames.
     """
 
     listing: ListingSummary
     example_format: ExampleFormat | None
     layouts: Mapping[str, ShardLayout]
-    tally: Tally
-    by_event: Tally = field(default_factory=dict)
     moves: Mapping[int, str] | None = None
-    empty: tuple[str, ...] = ()
-    dropped: Mapping[TallyKey, int] = field(default_factory=dict)
-    audio: Mapping[AudioKey, int] = field(default_factory=dict)
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    frames: Mapping[TallyKey, int] = field(default_factory=dict)
+    clips: Counter[TallyKey] = field(default_factory=Counter)
+    examples: Counter[TallyKey] = field(default_factory=Counter)
+    event_clips: Counter[TallyKey] = field(default_factory=Counter)
+    event_examples: Counter[TallyKey] = field(default_factory=Counter)
+    dropped: Counter[TallyKey] = field(default_factory=Counter)
+    frames: Counter[TallyKey] = field(default_factory=Counter)
+    audio: Counter[tuple[str, int]] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{n} {s.total:,}" for n, s in self.layouts.items())
         clips = self.listing.clips
         return f"<PlanSummary: examples of {clips:,} clips: {splits or 'none'}>"
 
-    def by_class(self) -> Tally:
-        """Returns ``by_event`` if the recipe has events, otherwise ``tally``."""
-        has_events = (
-            self.example_format is not None
-            and self.example_format.features.events is not None
-        )
-        return self.by_event if has_events else self.tally
+    def add(self, placed: PlacedClips, plans: WindowPlans, recipe: Recipe) -> None:
+        """Counts the clips of a bucket; ``plans`` are those of the recipe."""
+        layout = self.layouts.get(placed.split)
+        total = 0 if layout is None else layout.total
+        index = placed.first_window
+        for clip in placed.clips:
+            if not clip.examples:
+                plan = plans.of(clip.sample_rate_hz, clip.frames)
+                self.left_out[why_left_out(clip.frames, plan, recipe)] += 1
+                continue
+            count = min(clip.examples, max(0, total - index))
+            index += clip.examples
+            key = TallyKey(clip.split, clip.label or "", clip.sample_rate_hz)
+            self.clips[key] += count > 0
+            self.examples[key] += count
+            if recipe.windows_are_clips:
+                self.frames[key] += count * clip.frames
+            if count:
+                self._add_windows(clip, count, key, plans, recipe)
+
+    def _add_windows(
+        self,
+        clip: Clip,
+        count: int,
+        key: TallyKey,
+        plans: WindowPlans,
+        recipe: Recipe,
+    ) -> None:
+        """Counts the audio and the events of a clip's first examples."""
+        if recipe.events is None or self.example_format is None:
+            plan = plans.of(key.rate_hz, clip.frames)
+            audio = count_audio(clip, count, plan, recipe)
+        else:
+            by_label, dropped, audio = count_events(
+                clip, count, self.example_format, recipe
+            )
+            self.dropped[key] += dropped
+            for label, n in by_label.items():
+                self.event_clips[key._replace(label=label)] += n > 0
+                self.event_examples[key._replace(label=label)] += n
+        self.audio[key.split, key.rate_hz] += audio
+
+    def by_class(self) -> tuple[Counter[TallyKey], Counter[TallyKey]]:
+        """Returns the clips and the examples of each class: of events, if there are."""
+        some = self.example_format
+        if some is not None and some.features.events is not None:
+            return self.event_clips, self.event_examples
+        return self.clips, self.examples
 
     def seconds(self, split: str) -> float:
         """Returns the length of a split's examples together, in seconds."""
-        return seconds_of(self.lengths(self.tally), split)
+        return seconds_of(self.in_frames(self.examples), split)
 
-    def lengths(self, tally: Tally) -> list[tuple[TallyKey, int]]:
-        """Returns the frames of the examples that a tally of this plan counts."""
-        if self.example_format is None:
-            return []
-        if self.example_format.win_len is None:
-            return list(self.frames.items())
-        win_len = self.example_format.win_len
-        return [(key, n * win_len) for key, (_, n) in tally.items()]
+    def in_frames(self, examples: Mapping[TallyKey, int]) -> Mapping[TallyKey, int]:
+        """Returns the frames of examples that this plan counts."""
+        if self.example_format is None or self.example_format.win_len is None:
+            return self.frames
+        return {key: n * self.example_format.win_len for key, n in examples.items()}
 
     def audio_seconds(self, split: str) -> float:
         """Returns the seconds of audio that a split's examples cover; see ``audio``."""
-        return sum(n / rate for (name, rate), n in self.audio.items() if name == split)
+        frames = {TallyKey(name, "", hz): n for (name, hz), n in self.audio.items()}
+        return seconds_of(frames, split)
 
     def kept(self, split: str) -> tuple[int, float]:
         """Returns a split's examples and their seconds, without the dropped ones."""
-        lost = {key: (0, n) for key, n in self.dropped.items() if key[0] == split}
         total, seconds = self.layouts[split].total, self.seconds(split)
+        lost = sum(n for key, n in self.dropped.items() if key.split == split)
         # Of whole clips, which have no events, none is dropped.
-        if not lost:
-            return total, seconds
-        lost_s = seconds_of(self.lengths(lost), split)
-        return total - sum(n for _, n in lost.values()), seconds - lost_s
+        if lost:
+            seconds -= seconds_of(self.in_frames(self.dropped), split)
+        return total - lost, seconds
 
 
 def left_out_words(left_out: Mapping[str, int]) -> str:
     """Returns why clips are left out, in words: ``"3 too short, 0 without sound"``."""
     return ", ".join(
         f"{n:,} {why.replace('no_', 'without ').replace('_', ' ')}"
-        for why, n in left_out.items()
+        for why, n in sorted(left_out.items(), reverse=True)
     )
 
 
-def seconds_of(frames: Iterable[tuple[TallyKey, int]], split: str) -> float:
+def seconds_of(frames: Mapping[TallyKey, int], split: str) -> float:
     """Returns the length of the counted frames of a split together, in seconds."""
     by_rate: Counter[int] = Counter()
-    for key, n in frames:
-        if key[0] == split:
-            by_rate[key[2]] += n
+    for key, n in frames.items():
+        if key.split == split:
+            by_rate[key.rate_hz] += n
     return sum(n / rate for rate, n in sorted(by_rate.items()))
 
 
 def split_by_class(
-    example_format: ExampleFormat, counts: Iterable[tuple[TallyKey, int]]
-) -> dict[str, list[tuple[TallyKey, int]]]:
+    example_format: ExampleFormat, counts: Mapping[TallyKey, int]
+) -> dict[str, dict[TallyKey, int]]:
     """Returns the counts of each class; a clip with several classes counts for each."""
-    found: dict[str, list[tuple[TallyKey, int]]] = {
-        name: [] for name in example_format.classes
-    }
+    classes = example_format.classes
+    found: dict[str, dict[TallyKey, int]] = {name: {} for name in classes}
     separator = example_format.features.separator
-    for key, n in counts:
-        labels = [key[1]] if separator is None else key[1].split(separator)
-        for label in labels if example_format.classes else ():
-            found[label].append((key, n))
+    for key, n in counts.items():
+        labels = [key.label] if separator is None else key.label.split(separator)
+        for label in labels if classes else ():
+            found[label][key] = n
     return found
-
-
-class PlanTally:
-    """Counts the clips and examples of a plan by split, class and sample rate.
-
-    Clips are added bucket by bucket.
-    """
-
-    def __init__(
-        self,
-        layouts: Mapping[str, ShardLayout],
-        example_format: ExampleFormat | None,
-        recipe: Recipe,
-    ):
-        self._layouts, self._format, self._recipe = layouts, example_format, recipe
-        self._plans = WindowPlans(recipe)
-        self._clips, self._examples = Counter[TallyKey](), Counter[TallyKey]()
-        self._event_clips = Counter[TallyKey]()
-        self._event_examples = Counter[TallyKey]()
-        self._dropped = Counter[TallyKey]()
-        self._audio = Counter[AudioKey]()
-        self._left_out = Counter[str]()
-        self._frames = Counter[TallyKey]()
-
-    def add(self, placed: PlacedClips) -> None:
-        """Counts the clips of a bucket."""
-        total = self._layouts[placed.split].total
-        index = placed.first_window
-        for clip in placed.clips:
-            if not clip.examples:
-                plan = self._plans.of(clip.sample_rate_hz, clip.frames)
-                self._left_out[why_left_out(clip.frames, plan, self._recipe)] += 1
-                continue
-            count = min(clip.examples, max(0, total - index))
-            index += clip.examples
-            key = (clip.split, clip.label or "", clip.sample_rate_hz)
-            self._clips[key] += count > 0
-            self._examples[key] += count
-            if self._recipe.windows_are_clips:
-                self._frames[key] += count * clip.frames
-            if count:
-                self._count_windows(clip, count, key)
-
-    def _count_windows(self, clip: Clip, count: int, key: TallyKey) -> None:
-        """Counts the audio and the events of a clip's first examples."""
-        rate = clip.sample_rate_hz
-        if self._recipe.events is None or self._format is None:
-            plan = self._plans.of(rate, clip.frames)
-            audio = count_audio(clip, count, plan, self._recipe)
-        else:
-            by_label, dropped, audio = count_events(
-                clip, count, self._format, self._recipe
-            )
-            self._dropped[key] += dropped
-            for label, n in by_label.items():
-                self._event_clips[clip.split, label, rate] += n > 0
-                self._event_examples[clip.split, label, rate] += n
-        self._audio[clip.split, rate] += audio
-
-    def summary(
-        self, listing: ListingSummary, moves: Mapping[int, str] | None
-    ) -> PlanSummary:
-        """Returns the summary of the plan."""
-        shares = self._recipe.hashed_shares() or ()
-        layouts = {name: some for name, some in self._layouts.items() if some.total}
-        return PlanSummary(
-            listing,
-            self._format,
-            layouts,
-            _tally(self._clips, self._examples),
-            _tally(self._event_clips, self._event_examples),
-            moves,
-            tuple(name for name in shares if name not in layouts),
-            dict(sorted(self._dropped.items())),
-            dict(sorted(self._audio.items())),
-            dict(sorted(self._left_out.items(), reverse=True)),
-            dict(sorted(self._frames.items())),
-        )
-
-
-def _tally(clips: Counter[TallyKey], examples: Counter[TallyKey]) -> Tally:
-    return {key: (clips[key], n) for key, n in sorted(examples.items())}

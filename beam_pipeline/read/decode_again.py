@@ -51,7 +51,6 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, stale_shards
 from beam_pipeline.dataset.side_by_side import as_recorded
 from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
-from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.inputs.columns import FILE_SHA256
@@ -78,11 +77,11 @@ from beam_pipeline.storage.pages import Batch
 from beam_pipeline.transforms.base import seconds_to_frames
 from beam_pipeline.write.blocks import (
     Block,
+    BlockEncoder,
     WindowBlock,
     apply_transforms,
     cut_windows,
     decode_audio,
-    encode_examples,
     select_and_augment,
 )
 from beam_pipeline.write.process_settings import OneThread
@@ -133,8 +132,7 @@ class DecodeAgain:
         )
         corpus = Corpus(metadata.classes, rates, channels)
         self._format = ExampleFormat.of(corpus, recipe, inputs[0].columns)
-        self._encoder = ExampleEncoder(self._format.features.specs.values())
-        self._targets = {label: k for k, label in enumerate(self._format.classes)}
+        self._encoder = BlockEncoder()
         self._last: tuple[int, Clip] | None = None
         wanted = set(map(self._file_of, clips))
         self._listed: dict[tuple[int, str], list[SourceRow]] = {}
@@ -160,7 +158,7 @@ class DecodeAgain:
         with _one_thread():
             block = self._block(self._clip(row), row)
             featured = _checked(apply_transforms(block))
-            encoded = encode_examples(featured, self._encoder, self._targets)
+            encoded = self._encoder.encode(featured)
             return _checked(encoded).records[-1]
 
     def window(self, row: int) -> tuple[npt.NDArray[np.float32], int]:

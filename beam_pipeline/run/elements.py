@@ -13,7 +13,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline.dataset.element_set import ElementSet, join_elements
-from beam_pipeline.dataset.work_folder import Totals
+from beam_pipeline.dataset.work_folder import WRITING, RunProgress, Totals
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import OptionError
 from beam_pipeline.recipe.options import RunOptions
@@ -101,8 +101,8 @@ def run_elements(
             return
         from beam_pipeline.pipeline.elements_graph import build_elements_pipeline
 
-        def finished() -> tuple[Totals, int, float]:
-            return totals, count_sources(target.receipts), 0.0
+        def finished() -> RunProgress:
+            return RunProgress(WRITING, totals, count_sources(target.receipts))
 
         with temporary_files(), watching(watch, finished):
             pipeline = pipeline_for(run.beam_args)

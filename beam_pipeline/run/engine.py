@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import os
 import tempfile
@@ -12,7 +11,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.work_folder import NOTHING_NEW, has_run, read_verdict
+from beam_pipeline.dataset.work_folder import (
+    CONTINUE,
+    NOTHING_NEW,
+    has_run,
+    read_verdict,
+)
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
 from beam_pipeline.run.preflight import explain_start
 from beam_pipeline.storage import files
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 _STEP = "[while running "
 _ENDED = "The runner ended the job with the state {}. {}"
-_KEPT = "Finished shards are kept. To continue, give the same command again."
+_KEPT = f"Finished shards are kept. {CONTINUE}"
 
 
 def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
@@ -40,7 +44,7 @@ def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
     with temporary_files():
         pipeline = pipeline_for(beam_args)
         build_pipeline(pipeline, job)
-        with _telling_crashes(), _stopping_prism(pipeline):
+        with _stopping_prism(pipeline):
             result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
         if job.shards_folder() != job.output and has_run(job.work_folder):
             state = "DONE, but the data set in the output is that of before"
@@ -64,20 +68,6 @@ def temporary_files() -> Iterator[None]:
             os.environ.pop("TMPDIR")
             if of_others is not None:
                 os.environ["TMPDIR"] = of_others
-
-
-@contextmanager
-def _telling_crashes() -> Iterator[None]:
-    """Prints where this process is if it crashes: some runners run steps in it."""
-    if faulthandler.is_enabled():
-        yield
-        return
-    with suppress(OSError, ValueError, AttributeError, RuntimeError):  # no descriptor
-        faulthandler.enable()
-    try:
-        yield
-    finally:
-        faulthandler.disable()
 
 
 @contextmanager

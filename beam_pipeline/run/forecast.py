@@ -23,7 +23,7 @@ import bisect
 import math
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,20 +34,19 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.dataset.metadata import view_features
 from beam_pipeline.plan.clips import Reject, window_frames
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, narrow_events
 from beam_pipeline.plan.shards import ShardInfo
-from beam_pipeline.plan.summary import PlanSummary, left_out_words
+from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage.gzip_members import compress_member
 from beam_pipeline.storage.tfrecord import is_compressed, suffix_for
-from beam_pipeline.text import html_line, html_table, time_unit
+from beam_pipeline.text import html_line, html_table
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.process_settings import OneThread
-from beam_pipeline.write.shard import ShardDraft, encode_shard, write_shard
+from beam_pipeline.write.shard import ShardDraft, encode_shard
 
 REJECTS_SHOWN = 10
 
@@ -185,7 +184,7 @@ def _measure(
     try:
         # What a process needs once, such as tables of a filter.
         first = _one_shard(segments[:1], work)
-        write_shard(first, job.inputs, job.recipe, path, poison_clips)
+        deque(encode_shard(first, job.inputs, job.recipe, poison_clips), maxlen=0)
         draft = ShardDraft(shard, work.example_format, path)
         began = time.perf_counter()
         for block in encode_shard(work, job.inputs, job.recipe, poison_clips):
@@ -227,49 +226,22 @@ class Plan:
         return iter((self.summary, self.rejects))
 
     def __repr__(self) -> str:
-        splits = ", ".join(f"{row[0]} {row[1]:,}" for row in self._splits())
-        clips = self.summary.listing.clips
+        splits = ", ".join(f"{n} {s.total:,}" for n, s in self.summary.layouts.items())
         return (
-            f"<Plan: examples of {clips:,} clips: {splits or 'none'}; "
-            f"{len(self.rejects):,} rejects>"
+            f"<Plan: examples of {self.summary.listing.clips:,} clips: "
+            f"{splits or 'none'}; {len(self.rejects):,} rejects>"
         )
 
     def _repr_html_(self) -> str:
-        parts = []
-        if self.summary.example_format is not None:
-            header = ("split", "examples", self._unit()[0], "shards")
-            parts += [
-                html_table(header, self._splits()),
-                view_features(self.summary.example_format.features.specs),
-            ]
-        listing = self.summary.listing
-        left_out = left_out_words(self.summary.left_out)
-        parts.append(
-            html_line(
-                f"{listing.clips:,} clips, {listing.ignored:,} files ignored, "
-                f"{len(self.rejects):,} rejects" + (left_out and f", {left_out}")
-            )
-        )
-        if self.forecast is not None:
-            found = self.forecast
-            parts.append(
-                html_line(
-                    f"forecast: {found.bytes / 1e6:,.1f} MB of shards, "
-                    f"{found.seconds / 60:,.1f} min of one worker"
-                )
-            )
+        kept = {name: self.summary.kept(name) for name in self.summary.layouts}
+        rows = [
+            (name, examples, f"{seconds:.2f}", self.summary.layouts[name].shards)
+            for name, (examples, seconds) in kept.items()
+        ]
+        parts = [html_table(("split", "examples", "seconds", "shards"), rows)]
+        if (found := self.forecast) is not None:
+            text = f"forecast: {found.bytes / 1e6:,.1f} MB, {found.seconds:,.0f} s"
+            parts.append(html_line(f"{text} of one worker"))
         first = [(r.filepath, r.reason) for r in islice(self.rejects, REJECTS_SHOWN)]
-        if first:
-            parts.append(html_table(("rejected", "reason"), first))
+        parts.append(html_table(("rejected", "reason"), first))
         return "".join(parts)
-
-    def _splits(self) -> list[tuple[str, int, str, int]]:
-        _, unit_s = self._unit()
-        rows = []
-        for name, layout in self.summary.layouts.items():
-            examples, seconds = self.summary.kept(name)
-            rows.append((name, examples, f"{seconds / unit_s:.2f}", layout.shards))
-        return rows
-
-    def _unit(self) -> tuple[str, int]:
-        return time_unit(self.summary.kept(name)[1] for name in self.summary.layouts)

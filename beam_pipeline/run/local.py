@@ -22,15 +22,14 @@ deleted are missed.
 
 from __future__ import annotations
 
-import ctypes
-import gc
+import json
 import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -48,8 +47,7 @@ from beam_pipeline.pipeline.planner import (
     planned_work,
     read_plan,
 )
-from beam_pipeline.plan.poison_clips import PoisonClips, drop_changed
-from beam_pipeline.plan.segments import ShardWork
+from beam_pipeline.plan.poison_clips import drop_changed
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.engine import original
 from beam_pipeline.run.forecast import Plan, forecast
@@ -58,9 +56,6 @@ from beam_pipeline.run.workers import Workers, can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Page, Pages, PageWriter
 from beam_pipeline.storage.private_folder import temporary_folder
-
-# The memory of a smaller plan is not worth the time of collecting it.
-MANY_CLIPS = 10_000
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
@@ -92,21 +87,33 @@ def run_local(
     with phase_folder(job) as folder, Workers(time_limit) as processes:
         drop_changed(job.work_folder, job.inputs, processes.limit_s)
         summary = plan_here(job, folder, processes)
-        if summary.listing.clips >= MANY_CLIPS:
-            give_back_memory()
-        writers = writers_for(summary, workers)
-        totals = totals_of(summary)
-        written = processes.run(
-            partial(write_phase, job, folder, writers),
-            writers,
-            job,
-            holds=partial(_holds, folder, writers),
-            look=reporter(watch, totals, processes.states(writers)),
-            apart=in_ipython(),
-        )
-        infos = Pages(folder, [page for by in written for page in by.infos])
-        rejects = Pages(folder, [page for by in written for page in by.rejects])
-        finish_job(folder, infos, rejects, job)
+        written = write_here(job, folder, summary, workers, processes, watch)
+        infos = [page for of in written for page in of["finished"] + of["shards"]]
+        rejects = [page for of in written for page in of["rejects"]]
+        finish_job(folder, Pages(folder, infos), Pages(folder, rejects), job)
+
+
+def write_here(
+    job: Job,
+    folder: str,
+    summary: PlanSummary,
+    workers: int | None,
+    processes: Workers,
+    watch: Callable[[Totals], Watch] | None,
+) -> list[dict[str, list[Page]]]:
+    """Writes the shards of the plan in a folder, each in one of several processes.
+
+    If clips were rejected because of their processes, shards that hold them may be
+    finished already. So the writers look at all shards again.
+    """
+    writers = writers_for(summary, workers)
+    look = reporter(watch, totals_of(summary), processes.states(writers))
+    write = partial(write_phase, job, folder, writers)
+    while True:
+        before = processes.poison_clips
+        written = processes.run(write, writers, job, look=look, apart=in_ipython())
+        if processes.poison_clips == before:
+            return written
 
 
 def plan_local(job: Job, time_limit: float | None, sample: int = 0) -> Plan:
@@ -206,41 +213,38 @@ def in_ipython() -> bool:
     return ipython is not None and ipython.get_ipython() is not None
 
 
-class WrittenPages(NamedTuple):
-    """The pages of a writer: of its shards and of its rejects."""
+def write_phase(
+    job: Job, folder: str, writers: int, writer: int
+) -> dict[str, list[Page]]:
+    """Writes every ``writers``-th shard of the plan.
 
-    infos: list[Page]
-    rejects: list[Page]
-
-
-def write_phase(job: Job, folder: str, writers: int, writer: int) -> WrittenPages:
-    """Writes every ``writers``-th shard of the plan."""
+    Returns
+    -------
+    dict
+        By the names of the outputs of :func:`write_shards`, the pages of each.
+    """
     run = uuid.uuid4().hex
     with in_memory_pipeline() as pipeline:
         work = (
             pipeline
-            | "Once" >> beam.Impulse()
-            | "MyShards" >> beam.FlatMap(_my_shards, writer, folder, writers)
+            | "Once" >> beam.Create([writer], reshuffle=False)
+            | "MyShards" >> beam.FlatMap(planned_work, folder, writers)
         )
-        written = write_shards(work, job)
-        for name, elements in written._asdict().items():
-            elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, run, name))
-    kept = KeepInPages.kept.pop(run, {})
-    infos = [*kept.get("finished", ()), *kept.get("shards", ())]
-    return WrittenPages(infos, kept.get("rejects", []))
+        outputs = write_shards(work, job)._asdict()
+        names = {name: files.join(folder, f"{run}-{name}") for name in outputs}
+        for name, elements in outputs.items():
+            elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, names[name]))
+    return {name: _read_names(path) for name, path in names.items()}
 
 
 class KeepInPages(beam.DoFn):  # type: ignore[misc]
-    """Writes the elements of each bundle to pages, and keeps their names.
+    """Writes the elements of each bundle to pages, and adds their names to a file.
 
-    Only for the in-memory runner, which runs in this process, and no bundle twice.
-    Threads of this process may write several data sets, so each run has a key.
+    Only for the in-memory runner, which repeats no bundle.
     """
 
-    kept: ClassVar[dict[str, dict[str, list[Page]]]] = {}
-
-    def __init__(self, folder: str, run: str, name: str) -> None:
-        self._folder, self._run, self._name = folder, run, name
+    def __init__(self, folder: str, names: str) -> None:
+        self._folder, self._names = folder, names
 
     def start_bundle(self) -> None:
         self._writer = PageWriter(self._folder)
@@ -249,12 +253,15 @@ class KeepInPages(beam.DoFn):  # type: ignore[misc]
         self._writer.add(element)
 
     def finish_bundle(self) -> None:
-        of_run = self.kept.setdefault(self._run, {})
-        of_run.setdefault(self._name, []).extend(self._writer.finish())
+        with open(self._names, "a") as file:
+            file.writelines(json.dumps(page) + "\n" for page in self._writer.finish())
 
 
-def _my_shards(_: bytes, writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
-    return planned_work(writer, folder, writers)
+def _read_names(path: str) -> list[Page]:
+    """Returns the pages whose names a file has; none if nobody has written it."""
+    with suppress(FileNotFoundError), open(path) as file:
+        return [Page(name, tuple(lengths)) for name, lengths in map(json.loads, file)]
+    return []
 
 
 @contextmanager
@@ -291,15 +298,3 @@ class _Options(PipelineOptions):  # type: ignore[misc]
         if cls not in views:
             views[cls] = super().view_as(cls)
         return views[cls]
-
-
-def _holds(folder: str, writers: int, writer: int, poison_clips: PoisonClips) -> bool:
-    """Whether a writer's shards have examples of poison clips."""
-    return any(map(poison_clips.among, planned_work(writer, folder, writers)))
-
-
-def give_back_memory() -> None:
-    """Frees the memory of the plan, before writers inherit it."""
-    gc.collect()
-    with suppress(OSError, AttributeError):  # another C library than glibc
-        ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -54,9 +54,9 @@ _ENGINES = {
     ),
     "PrismRunner": ((), "prism_location", "prism"),
 }
-_START_JOB_SERVER = ("FlinkRunner", "SparkRunner", "KafkaStreamsRunner")
-_NEED_JOB_SERVER = ("PortableRunner", "PrismRunner", *_START_JOB_SERVER)
-_UBER_JARS = ("flink_submit_uber_jar", "spark_submit_uber_jar")
+_HAVE_JOB_SERVER = (
+    "PortableRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "KafkaStreamsRunner",
+)  # fmt: skip
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,11 +66,10 @@ def check_engine(beam_args: Sequence[str]) -> None:
 
     Which options are known depends on the runner:
 
-    - With ``--job_endpoint``, Beam's options and those that the job server lists.
-    - With FlinkRunner and SparkRunner otherwise, Beam's options. They start a job
-      server, or send the job to a cluster as a jar; the options of these cannot be
-      known before, so that any other option only gives a warning. (Beam drops those
-      that the job server does not know.)
+    - With a job server, Beam's options. Those of the job server cannot be known before,
+      so that any other option only gives a warning. (Beam drops those that the job
+      server does not know.) FlinkRunner and SparkRunner start a job server if there is
+      no ``--job_endpoint``.
     - With every other runner, Beam's options and those that the runner's own module
       defines.
 
@@ -84,7 +83,6 @@ def check_engine(beam_args: Sequence[str]) -> None:
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import (
         PipelineOptions,
-        PortableOptions,
         StandardOptions,
     )
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
@@ -100,17 +98,10 @@ def check_engine(beam_args: Sequence[str]) -> None:
     if name == REFUSED_RUNNER:
         problem = f"this runner cannot run the job: {WHY_REFUSED}. Use DirectRunner, or"
         raise _wrong(f"{problem} leave `--runner` out", f"--runner={name}")
-    endpoint = options.view_as(PortableOptions).job_endpoint
-    of_server: list[str] = []
-    is_judged = not any(values.get(option) for option in _UBER_JARS)
-    if name in _NEED_JOB_SERVER and endpoint not in (None, "", "embed"):
-        of_server = _ask_job_server(endpoint)
-    elif name == "PortableRunner" and not endpoint:
+    if name == "PortableRunner" and not values.get("job_endpoint"):
         raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
-    else:
-        check_addresses(name, values)
-        is_judged &= name not in _START_JOB_SERVER
-    _refuse_unknown(unknown, of_server, is_judged)
+    check_addresses(name, values)
+    _refuse_unknown(unknown, is_judged=name not in _HAVE_JOB_SERVER)
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         problems = " ".join(line.strip().rstrip(".") + "." for line in errors)
@@ -166,13 +157,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_unknown(
-    unknown: Sequence[str], of_server: Sequence[str], is_judged: bool
-) -> None:
+def _refuse_unknown(unknown: Sequence[str], *, is_judged: bool) -> None:
     """Raises OptionError for a word that is neither an option nor the value of one.
 
-    ``of_server`` are options of a job server. If not ``is_judged``, an unknown option
-    is only logged.
+    If not ``is_judged``, an unknown option is only logged.
     """
     value_may_follow = False
     for word in unknown:
@@ -182,9 +170,7 @@ def _refuse_unknown(
             value_may_follow = False
             continue
         value_may_follow = not equals
-        if name in of_server:
-            continue
-        hint = _did_you_mean(name, [*_parser()._option_string_actions, *of_server])
+        hint = _did_you_mean(name, _parser()._option_string_actions)
         if is_judged or not is_option:
             raise _wrong(f"the runner does not know this option{hint}", name)
         _LOG.warning("Beam has no option %s%s; the job server may know it.", name, hint)
@@ -193,31 +179,6 @@ def _refuse_unknown(
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
     close = did_you_mean(name, known, cutoff=0.8)
     return f" (did you mean {close}?)" if close else ""
-
-
-def _ask_job_server(endpoint: str) -> list[str]:
-    """Asks a job server for its options.
-
-    Raises
-    ------
-    EngineError
-        If no job server answers.
-    """
-    import grpc
-    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-
-    with grpc.insecure_channel(endpoint) as channel:
-        stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
-        request = beam_job_api_pb2.DescribePipelineOptionsRequest()
-        try:
-            answer = stub.DescribePipelineOptions(request, timeout=ANSWER_S)
-        except grpc.RpcError as error:
-            raise EngineError(
-                f"No Beam job server answers at --job_endpoint={endpoint} "
-                f"({error.details()}). Start it, as launch/flink/start.sh and "
-                "launch/spark/start.sh do, or check host and port. Nothing was written."
-            ) from error
-    return [f"--{option.name}" for option in answer.options]
 
 
 def check_addresses(runner: str, values: dict[str, Any]) -> None:
@@ -230,8 +191,8 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
     EngineError
         If a connection fails.
     """
-    names, _, folder = _ENGINES.get(runner, ((), "", ""))
-    for name in names:
+    names, _, folder = _ENGINES.get(runner, ((), "", "flink"))
+    for name in ("job_endpoint", *names):
         found = _ADDRESS.fullmatch(str(values.get(name) or ""))
         if found is None:
             continue

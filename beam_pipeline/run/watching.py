@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from beam_pipeline.dataset.work_folder import (
     NOTHING,
+    WRITING,
     RunProgress,
     Totals,
     find_run,
@@ -24,8 +25,7 @@ from beam_pipeline.marks import WorkerState
 WATCH_S = 2.0  # how often to look at a work folder, perhaps on an object store
 
 Watch = Callable[[int, float], None]
-# Returns what a run has to write, None before this is known, and what it has written.
-Progress = Callable[[], tuple[Totals | None, int, float]]
+Progress = Callable[[], RunProgress]
 
 
 class Reporter:
@@ -39,13 +39,13 @@ class Reporter:
         self._most = (0, 0.0)
 
     def look(self) -> None:
-        """Reports how far the run is now."""
+        """Reports how far the run is now, if its plan is known."""
         # The run deletes its folder at the end: a look may fail, or miss receipts.
         with suppress(OSError, InputError, StoreError):
-            totals, *done = self._progress()
-            self._most = max(self._most, (int(done[0]), done[1]))
-            if self._report is None and totals is not None:
-                self._report, self._totals = self._watch(totals), totals
+            found = self._progress()
+            self._most = max(self._most, (int(found.examples), found.seconds))
+            if self._report is None and found.state == WRITING:
+                self._report, self._totals = self._watch(found.totals), found.totals
             if self._report is not None:
                 self._report(*self._most)
 
@@ -61,16 +61,12 @@ def reporter(
     states: Sequence[WorkerState],
 ) -> Callable[[], None] | None:
     """Returns a function that reports the progress of workers on this machine."""
-    if watch is None:
-        return None
-    return Reporter(
-        watch,
-        lambda: (
-            totals,
-            sum(s.examples for s in states),
-            sum(s.seconds for s in states),
-        ),
-    ).look
+
+    def progress() -> RunProgress:
+        examples = sum(state.examples for state in states)
+        return RunProgress(WRITING, totals, examples, sum(s.seconds for s in states))
+
+    return None if watch is None else Reporter(watch, progress).look
 
 
 @contextmanager
@@ -78,23 +74,11 @@ def watching(
     watch: Callable[[Totals], Watch] | None, progress: Progress
 ) -> Iterator[None]:
     """Reports the progress of a run, again and again, while the block runs."""
-    if watch is None:
+    found = None if watch is None else Reporter(watch, progress)
+    with repeating(None if found is None else found.look, WATCH_S):
         yield
-        return
-    found = Reporter(watch, progress)
-    with repeating(found.look, WATCH_S):
-        yield
-    found.finish()
-
-
-def progress_in(work: str) -> tuple[Totals | None, int, float]:
-    """Returns the progress that a work folder shows."""
-    found = read_progress(work)
-    return (
-        found.totals if found.totals.examples else None,
-        found.examples,
-        found.seconds,
-    )
+    if found is not None:
+        found.finish()
 
 
 def follow(run_folder: str) -> Iterator[RunProgress]:

@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.dataset.work_folder import delete_drafts_of
+from beam_pipeline.dataset.work_folder import CONTINUE, delete_drafts_of
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     ClipCrash,
@@ -45,7 +45,6 @@ from beam_pipeline.marks import Mark, Marks, WorkerState, new_state
 from beam_pipeline.plan.poison_clips import (
     Cause,
     PoisonClip,
-    PoisonClips,
     cause_of,
     changed_ns_of,
     write_poison_clip,
@@ -55,7 +54,7 @@ from beam_pipeline.storage.claim import beating, without_heartbeats
 
 _T = TypeVar("_T")
 
-KEPT = "Finished shards are kept: give the same command again to continue."
+KEPT = f"Finished shards are kept. {CONTINUE}"
 
 LOOK_S = 0.2
 
@@ -135,12 +134,11 @@ class WorkerProcess:
         self.state = state
         self._name = name
         self._pipe, theirs = context.Pipe()
-        self._readable = True
         self._process = context.Process(
             target=_main, args=(work, number, name, state, theirs), name=name
         )
         self._process.daemon = True
-        with _hidden_main(), _frozen_memory(), without_heartbeats():
+        with _hidden_main(), without_heartbeats():
             self._process.start()
         theirs.close()
 
@@ -151,16 +149,17 @@ class WorkerProcess:
     @property
     def ends(self) -> list[Any]:
         """What becomes readable when the process answers or dies."""
-        return [self._process.sentinel, *([self._pipe] if self._readable else [])]
+        return [self._process.sentinel, self._pipe]
 
     def has_ended(self) -> bool:
-        """Whether the process has answered or died."""
-        alive = self._process.is_alive()
-        if self._readable and self._pipe.poll():
-            self._readable = False
-            with suppress(EOFError, OSError):  # it died, or a step closed its files
-                self.answer = self._pipe.recv()
-        return self.answer is not None or not alive
+        """Whether the process has answered or died, or can answer no more."""
+        if self.answer is not None or self._pipe.closed:
+            return True
+        if not self._pipe.poll():
+            return not self._process.is_alive()
+        with suppress(EOFError, OSError):  # it died, or a step closed its files
+            self.answer = self._pipe.recv()
+        return True
 
     def exit_text(self) -> str:
         """How the process ended: ``SIGSEGV`` or ``exit status 1``."""
@@ -170,16 +169,13 @@ class WorkerProcess:
     def exit_error(self) -> str:
         """The message for a process that ended without an answer."""
         how = self.exit_text()
-        if how == "SIGKILL":
+        if how in FROM_OUTSIDE:
             return (
-                f"A worker process ({self._name}) was killed from outside ({how}): by "
-                "the system, because memory was short, or by somebody. If memory was "
+                f"A worker process ({self._name}) was ended from outside ({how}): by "
+                "somebody, or by the system, because memory was short. If memory was "
                 "short, try fewer `workers`."
             )
-        if how in FROM_OUTSIDE:
-            return f"A worker process ({self._name}) was ended from outside ({how})."
-        kind = "signal " if how.startswith("SIG") else ""
-        return f"A worker process ended early ({self._name}, {kind}{how})."
+        return f"A worker process ended early ({self._name}, {how})."
 
     def join(self) -> None:
         """Waits until the process, which has answered, is gone."""
@@ -191,7 +187,6 @@ class WorkerProcess:
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
-        self._readable = False
         self._pipe.close()
 
 
@@ -205,6 +200,7 @@ def _main(
     """What the process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
+    gc.freeze()  # a collection would write to the objects that a fork shares
     value = error = None
     with Marks.kept_in(state):
         try:
@@ -246,19 +242,6 @@ def _exit_after(sentinel: Any) -> None:
 
 
 @contextmanager
-def _frozen_memory() -> Iterator[None]:
-    """Exempts the objects of now from garbage collection in processes forked here.
-
-    A collection writes to each object, and so would copy the memory they share.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-@contextmanager
 def _hidden_main() -> Iterator[None]:
     """Keeps a new interpreter from running the caller's script a second time.
 
@@ -295,24 +278,20 @@ class ClipWatch:
         The shared memory of each worker.
     limit_s : float
         How long a step may take for one block of a clip.
-    holds : callable, optional
-        Whether the work of a worker has some poison clips. A worker that has answered
-        works again then.
+
+    Attributes
+    ----------
+    found : list of PoisonClip
+        The clips that it has rejected.
     """
 
     def __init__(
-        self,
-        job: Job | None,
-        states: Sequence[WorkerState],
-        limit_s: float,
-        holds: Callable[[int, PoisonClips], bool] | None = None,
+        self, job: Job | None, states: Sequence[WorkerState], limit_s: float
     ) -> None:
+        self.found: list[PoisonClip] = []
         self._job = job
         self._states = states
         self._limit_s = limit_s
-        self._holds = holds
-        self._found: list[PoisonClip] = []
-        self._known = [0] * len(states)  # poison clips when the worker began
         self._exits = 0
         self._exits_at = Counter[Cause]()
         self._one_thread: set[int] = set()
@@ -323,7 +302,6 @@ class ClipWatch:
         """Makes the shared memory of a worker ready before it begins."""
         self._states[number].clear()
         self._states[number].one_thread = number in self._one_thread
-        self._known[number] = len(self._found)
         self._clocks.pop(number, None)
 
     def look(self, running: Mapping[int, WorkerProcess]) -> None:
@@ -344,8 +322,7 @@ class ClipWatch:
                     "%s has taken %.0f s; the time limit is %g s",
                     mark, clock.age_s, self._limit_s,
                 )  # fmt: skip
-            late = clock.age_s > self._limit_s and not clock.has_killed
-            if late and not worker.has_ended():
+            if clock.age_s > self._limit_s and not worker.has_ended():
                 clock.has_killed = True
                 worker.kill()
 
@@ -381,11 +358,6 @@ class ClipWatch:
         if self._exits_at[cause_of(mark)] == 2:
             self._reject(mark, job, None if killed_at else worker.exit_text())
 
-    def works_again(self, number: int) -> bool:
-        """Whether a worker that has answered must work again, for new poison clips."""
-        new = self._found[self._known[number] :]
-        return bool(new and self._holds and self._holds(number, PoisonClips(new)))
-
     def _reject(self, mark: Mark, job: Job, exit_text: str | None) -> None:
         if exit_text is None:
             error, limit_s = ClipTimeout.__name__, self._limit_s
@@ -405,7 +377,7 @@ class ClipWatch:
             changed_ns_of(path),
         )
         write_poison_clip(clip, job.work_folder)
-        self._found.append(clip)
+        self.found.append(clip)
 
 
 class Workers:
@@ -415,9 +387,15 @@ class Workers:
     ----------
     time_limit : float, optional
         See :class:`beam_pipeline.recipe.options.RunOptions`.
+
+    Attributes
+    ----------
+    poison_clips : int
+        The number of clips that were rejected because of their processes.
     """
 
     def __init__(self, time_limit: float | None = None) -> None:
+        self.poison_clips = 0
         self.limit_s = TIME_LIMIT_S if time_limit is None else time_limit
         self._has_limit = time_limit is not None
         self._states: list[WorkerState] = []
@@ -466,7 +444,6 @@ class Workers:
         workers: int,
         job: Job | None = None,
         *,
-        holds: Callable[[int, PoisonClips], bool] | None = None,
         look: Callable[[], None] | None = None,
         apart: bool = False,
         name: str = "writer {}",
@@ -481,8 +458,7 @@ class Workers:
         workers : int
             How many numbers there are.
         job : Job, optional
-            See :class:`ClipWatch`, which also has ``holds``. Without it, a single
-            worker is this process.
+            See :class:`ClipWatch`. Without it, a single worker is this process.
         look : callable, optional
             Called several times a second, and at the end.
         apart : bool
@@ -506,7 +482,7 @@ class Workers:
             with repeating(look, LOOK_S), Marks.kept_in(states[0]):
                 return [work(0)]
         check_can_start(workers, None)
-        watch = ClipWatch(job, states, self.limit_s, holds)
+        watch = ClipWatch(job, states, self.limit_s)
         answers: dict[int, Any] = {}
         waiting = list(range(workers))
         try:
@@ -517,7 +493,8 @@ class Workers:
                         work, number, name.format(number), states[number]
                     )
                 waiting = []
-                _wait_for_any(list(self._running.values()))
+                wait([end for worker in self._running.values() for end in worker.ends],
+                     LOOK_S)  # fmt: skip
                 if look is not None:
                     look()
                 watch.look(self._running)
@@ -532,20 +509,11 @@ class Workers:
                     worker.kill()
                     watch.after_exit(number, worker, advice)
                     waiting.append(number)
-                if not waiting:
-                    waiting = [n for n in answers if watch.works_again(n)]
-                    answers = {n: v for n, v in answers.items() if n not in waiting}
         finally:
+            self.poison_clips += len(watch.found)
             if look is not None:
                 look()
         return [answers[number] for number in range(workers)]
-
-
-def _wait_for_any(workers: Sequence[WorkerProcess]) -> None:
-    """Waits until a worker has answered or ended, but not for long."""
-    ready = wait([end for worker in workers for end in worker.ends], LOOK_S)
-    if ready and not any(worker.has_ended() for worker in workers):
-        time.sleep(LOOK_S)  # a step has closed the files of its process
 
 
 def _value_of(value: Any, error: BaseException | None, advice: str) -> Any:

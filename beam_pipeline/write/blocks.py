@@ -28,12 +28,12 @@ from beam_pipeline.errors import ClipError, InputError, TransformError, Unreadab
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import near
 from beam_pipeline.examples.format import ExampleFormat
-from beam_pipeline.examples.windows import slice_windows, window_blocks
+from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clip_audio import open_clip, step_clip
+from beam_pipeline.plan.clip_audio import open_clip, read_stretches
 from beam_pipeline.plan.clips import Clip, Reject, window_frames
 from beam_pipeline.plan.poison_clips import DECODE, NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.segments import Segment, ShardWork, locate_examples
@@ -250,18 +250,16 @@ def _read_stretches(
     recipe: Recipe,
 ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
     """Yields the starts of some windows, and the frames from the first start on."""
-    length = window_frames(clip, recipe)
     channels = clip.channels if recipe.channels == "keep" else 1
     Marks.mark(clip, DECODE)
     with files.closing(source), open_clip(source, clip, recipe) as decoder:
-        reader = step_clip(decoder, clip, recipe)
         changed = files.modified_ns(source) != clip.modified_ns
         if changed and clip.modified_ns:
             raise UnreadableAudio(clip.filepath, "changed after its header was read")
-        for block in window_blocks(starts, length, BLOCK_BYTES // (4 * channels)):
+        most = BLOCK_BYTES // (4 * channels)
+        for stretch in read_stretches(decoder, clip, starts, most, recipe):
+            yield stretch
             Marks.mark(clip, DECODE)
-            stop = min(int(block[-1]) + length, clip.frames)
-            yield block, reader.read(int(block[0]), stop)
 
 
 def read_windows(
@@ -399,51 +397,41 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock:
     return FeatureBlock(slot, rows, block.windows, values, clipped)
 
 
-def encode_examples(
-    block: FeatureBlock, encoder: ExampleEncoder, targets: Mapping[str, int]
-) -> EncodedBlock:
-    """Serialises a block's examples; lost if an encoding cannot hold their values."""
-    slot, rows, clip = block.slot, block.rows, block.slot.clip
-    if block.reject is not None:
-        return EncodedBlock(slot, rows, reject=block.reject)
-    if not len(block.windows):
-        return EncodedBlock(slot, rows, features=block)
-    Marks.mark(clip, ENCODE)
-    starts = block.starts
-    columns = {
-        **block.values,
-        "filepath": clip.filepath,
-        "index": clip.row,
-        "fs": clip.sample_rate_hz,
-        "win_start_idx": starts,
-        "copy": block.copies,
-        VALID_FRAMES: block.valid_frames,
-    }
-    features = slot.example_format.features
-    columns.update(features.of_clip(clip.label, clip.columns, targets))
-    if features.events is not None:
-        columns.update(features.events.columns(*timed(block)))
-    try:
-        records = encoder.encode(len(starts), columns)
-        check_lengths(records)
-    except InputError as error:
-        problem = TransformError(clip.filepath, str(error))
-        return _lost(EncodedBlock, block, ENCODE, problem)
-    return EncodedBlock(slot, rows, records, block)
-
-
 class BlockEncoder:
-    """Calls :func:`encode_examples` with what all blocks of one format share."""
+    """Serialises blocks; what all blocks of one format share is made once."""
 
     def __init__(self) -> None:
         self._format: ExampleFormat | None = None
 
     def encode(self, block: FeatureBlock) -> EncodedBlock:
-        """Serialises a block's examples."""
-        example_format = block.slot.example_format
-        if example_format is not self._format:
-            specs, classes = example_format.features.specs, example_format.classes
-            self._format = example_format
-            self._encoder = ExampleEncoder(specs.values())
+        """Serialises a block's examples; lost if an encoding cannot hold them."""
+        slot, rows, clip = block.slot, block.rows, block.slot.clip
+        if block.reject is not None:
+            return EncodedBlock(slot, rows, reject=block.reject)
+        if not len(block.windows):
+            return EncodedBlock(slot, rows, features=block)
+        features, classes = slot.example_format.features, slot.example_format.classes
+        if slot.example_format is not self._format:
+            self._format = slot.example_format
+            self._encoder = ExampleEncoder(features.specs.values())
             self._targets = {label: i for i, label in enumerate(classes)}
-        return encode_examples(block, self._encoder, self._targets)
+        Marks.mark(clip, ENCODE)
+        columns = {
+            **block.values,
+            "filepath": clip.filepath,
+            "index": clip.row,
+            "fs": clip.sample_rate_hz,
+            "win_start_idx": block.starts,
+            "copy": block.copies,
+            VALID_FRAMES: block.valid_frames,
+        }
+        columns.update(features.of_clip(clip.label, clip.columns, self._targets))
+        if features.events is not None:
+            columns.update(features.events.columns(*timed(block)))
+        try:
+            records = self._encoder.encode(len(block.starts), columns)
+            check_lengths(records)
+        except InputError as error:
+            problem = TransformError(clip.filepath, str(error))
+            return _lost(EncodedBlock, block, ENCODE, problem)
+        return EncodedBlock(slot, rows, records, block)

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.plan.shard_names import shard_name
+from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import (

@@ -17,7 +17,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,20 +80,6 @@ def encode_shard(
         windows = select_and_augment(cut_windows(frames))
         yield encoder.encode(apply_transforms(windows))
     Marks.unmark()
-
-
-def write_shard(
-    work: ShardWork,
-    inputs: Sequence[Input],
-    recipe: Recipe,
-    path: str,
-    poison_clips: PoisonClips = NO_POISON_CLIPS,
-) -> ShardInfo:
-    """Writes a shard to a local file; its suffix says whether it is compressed."""
-    draft = ShardDraft(work.task.shard, work.example_format, path)
-    for block in encode_shard(work, inputs, recipe, poison_clips):
-        draft.write(block)
-    return draft.close(os.path.basename(path))
 
 
 def mixed_order(shard: Shard) -> Integers:
@@ -237,11 +223,11 @@ class ShardDraft:
             self._examples,
             self._writer.bytes_written,
             self._writer.sha256(),
-            self._left_out,
-            self._observed.state(),
-            Members.of(self._members).pack(),
-            rows.pack(),
-            clips,
+            left_out=self._left_out,
+            seen=self._observed.state(),
+            members=Members.of(self._members).pack(),
+            windows=rows.pack(),
+            clips=clips,
         )
 
     def abandon(self) -> None:
@@ -319,25 +305,22 @@ class Observations:
     Attributes
     ----------
     statistics : DataStatistics
-    examples : int
-        Number of the others.
-    left_out : Counter
-        Examples by split, class and sample rate.
+    examples : Counter
+        Examples by the class of the clip.
     classes : Counter
         Examples by class of event and sample rate; empty if the recipe has no events.
     frames : Counter
-        Frames of the examples that are not left out, by split, class and sample rate;
-        empty unless each example is a whole clip.
+        Frames of the examples by the class of the clip; empty unless each example is a
+        whole clip.
     levels : Counter
         See :func:`beam_pipeline.write.statistics.count_levels`.
     """
 
     statistics: DataStatistics
-    examples: int = 0
-    left_out: Counter[TallyKey] = field(default_factory=Counter)
+    examples: Counter[TallyKey] = field(default_factory=Counter)
     classes: Counter[tuple[str, int]] = field(default_factory=Counter)
     frames: Counter[TallyKey] = field(default_factory=Counter)
-    levels: Counter[tuple[str]] = field(default_factory=Counter)
+    levels: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, example_format: ExampleFormat) -> Observations:
@@ -349,11 +332,8 @@ class Observations:
     def add(self, block: FeatureBlock) -> None:
         """Adds the examples of a block."""
         clip = block.slot.clip
-        left_out = block.slot.examples - len(block.starts)
-        key = (clip.split, clip.label or "", clip.sample_rate_hz)
-        self.examples += len(block.starts)
-        if left_out:
-            self.left_out[key] += left_out
+        key = TallyKey(clip.split, clip.label or "", clip.sample_rate_hz)
+        self.examples[key] += len(block.starts)
         if block.slot.example_format.win_len is None:
             self.frames[key] += int(block.valid_frames.sum())
         if len(block.starts):
@@ -379,39 +359,40 @@ class Observations:
         self, values: Mapping[str, Any], windows: npt.NDArray[np.float32]
     ) -> None:
         self.statistics.add(values)
-        for name, n in count_levels(windows).items():
-            self.levels[(name,)] += n
+        self.levels.update(count_levels(windows))
 
     def merge(self, other: Observations) -> None:
         """Adds the observations of other examples."""
-        self.examples += other.examples
         self.statistics.merge(other.statistics)
-        for name in _COUNTERS:
+        for name, _ in _COUNTERS:
             getattr(self, name).update(getattr(other, name))
 
     def state(self) -> dict[str, Any]:
         """Returns the observations as JSON values."""
-        counters = {name: sorted(getattr(self, name).items()) for name in _COUNTERS}
-        statistics = self.statistics.state()
-        return {"examples": self.examples, "statistics": statistics, **counters}
+        counters = {name: sorted(getattr(self, name).items()) for name, _ in _COUNTERS}
+        return {"statistics": self.statistics.state(), **counters}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Observations:
         """Returns the observations that :meth:`state` described."""
         counters = {
-            name: Counter({tuple(key): n for key, n in state[name]})
-            for name in _COUNTERS
+            name: Counter({key_of(key): n for key, n in state[name]})
+            for name, key_of in _COUNTERS
         }
-        statistics = DataStatistics.from_state(state["statistics"])
-        return cls(statistics, state["examples"], **counters)
+        return cls(DataStatistics.from_state(state["statistics"]), **counters)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics of features and of windows for the metadata."""
-        levels = Counter({name: n for (name,), n in self.levels.items()})
-        return {"windows": describe_levels(levels), **self.statistics.to_json()}
+        return {"windows": describe_levels(self.levels), **self.statistics.to_json()}
 
 
-_COUNTERS = ("left_out", "classes", "frames", "levels")
+# The counters, and the types of their keys.
+_COUNTERS: Sequence[tuple[str, Callable[[Any], Any]]] = (
+    ("examples", TallyKey._make),
+    ("classes", tuple),
+    ("frames", TallyKey._make),
+    ("levels", str),
+)
 
 
 def without_padding(

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apache_beam.portability.api import beam_job_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from apache_beam.utils.subprocess_server import JavaJarServer
 
@@ -24,18 +23,10 @@ from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
 
-class JobServer(LocalJobServicer):
-    """A job server of Beam's, which takes an option that Beam's Python has not."""
-
-    def DescribePipelineOptions(self, request, context=None, timeout=None):
-        option = beam_job_api_pb2.PipelineOptionDescriptor(name="object_reuse")
-        return beam_job_api_pb2.DescribePipelineOptionsResponse(options=[option])
-
-
 @pytest.fixture
 def job_endpoint(tmp_path: Path) -> Iterator[str]:
     """The address of a job server."""
-    server = JobServer(str(tmp_path / "staging"))
+    server = LocalJobServicer(str(tmp_path / "staging"))
     port = server.start_grpc_server()
     yield f"localhost:{port}"
     server.stop()
@@ -85,16 +76,6 @@ def test_a_job_server_that_is_not_there_is_told_at_once(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_listens_and_is_no_job_server_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("beam_pipeline.run.preflight.ANSWER_S", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
-        with raises(EngineError, naming=f"--job_endpoint={endpoint}"):
-            check_engine(["--runner=PortableRunner", f"--job_endpoint={endpoint}"])
-
-
 @pytest.mark.parametrize("module", ["", "apache_beam.runners.direct.direct_runner."])
 def test_a_runner_that_cannot_run_the_job(module: str) -> None:
     name = "BundleBasedDirectRunner"
@@ -102,20 +83,6 @@ def test_a_runner_that_cannot_run_the_job(module: str) -> None:
         OptionError, "options of Beam", f"--runner={name}", naming="`--runner`"
     ):
         check_engine([f"--runner={module}{name}"])
-
-
-def test_a_job_server_is_asked_which_options_it_takes(job_endpoint: str) -> None:
-    args = ["--runner=PortableRunner", f"--job_endpoint={job_endpoint}"]
-    check_engine([*args, "--parallelism=2", "--object_reuse=true"])
-    check_engine([*args, "--object_reuse", "true", "--parallelism", "2"])
-    with raises(OptionError, "options of Beam", "--parallism", naming="--parallelism"):
-        check_engine([*args, "--parallism=4"])
-    with raises(
-        OptionError, "options of Beam", "--object_reus", naming="--object_reuse"
-    ):
-        check_engine([*args, "--object_reus"])
-    with raises(OptionError, "options of Beam", "false"):
-        check_engine([*args, "--object_reuse=true", "false"])
 
 
 @pytest.mark.runs
