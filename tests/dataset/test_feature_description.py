@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from beam_pipeline import Metadata, record, record_dataset, record_examples, replay
-from tests.elements.structures import dataset_of, structures
+from beam_pipeline import Metadata, record, record_examples, replay
 from tests.sounds import write_sound
 
 VALUES = {tf.float32: 0.0, tf.int64: 0, tf.string: b""}
@@ -112,16 +109,3 @@ def test_sequences(tmp_path):
         _, found = tf.io.parse_single_sequence_example(record_, context, steps)
         assert found["steps"].numpy().tolist() == row["steps"]
         assert found["some"].numpy().tolist() == (row["some"] or [])
-
-
-@settings(max_examples=15)
-@given(structures(), st.integers(0, 2**32))
-def test_any_structure_is_parsed(tmp_path_factory, drawn, seed):
-    specs, make = drawn
-    folder = tmp_path_factory.mktemp("any") / "out"
-    record_dataset(dataset_of(specs, make, 3, seed), folder)
-    metadata = Metadata.load(str(folder))
-    description = metadata.feature_description()
-    for serialised in records_of(str(folder)):
-        found = tf.io.parse_single_example(serialised, description)
-        assert set(found) == set(metadata.features)

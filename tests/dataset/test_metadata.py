@@ -138,7 +138,6 @@ def test_metadata_come_back_from_their_text(changes):
     metadata = some_metadata(**changes)
     text = to_text(metadata.to_json())
     assert Metadata.parse(text, "here") == metadata
-    assert Metadata.parse(text.decode(), "here") == metadata
     assert to_text(Metadata.parse(text, "here").to_json()) == text
 
 
@@ -174,13 +173,6 @@ def test_load_where_there_is_none(tmp_path, folder):
         Metadata.load(str(tmp_path / folder))
 
 
-@pytest.mark.parametrize("version", [None, 0, FORMAT_VERSION + 1, "1"])
-def test_another_format_is_refused(version):
-    values = {**some_metadata().to_json(), "format_version": version}
-    with raises(InputError, naming=[repr(version), "1"]):
-        Metadata.parse(json.dumps(values), "here")
-
-
 def edited(path, value):
     """The metadata's JSON with one value replaced, or removed where it is None."""
     values = json.loads(json.dumps(some_metadata().to_json()))
@@ -203,6 +195,10 @@ def edited(path, value):
             json.dumps(edited(path, value))
             for path, value in [
                 (["recipe"], None),
+                (["recipe", "seed"], 1),
+                (["recipe_sha256"], "0" * 64),
+                (["format_version"], None),
+                (["format_version"], FORMAT_VERSION + 1),
                 (["recipe", "win_lem"], 100),
                 (["inputs", "clips"], None),
                 (["splits", "train", "shards", 0, "file"], None),
@@ -214,19 +210,6 @@ def edited(path, value):
 def test_a_file_that_is_no_metadata_is_named(text):
     with raises(InputError, naming="/x/metadata.json"):
         Metadata.parse(text, "/x/metadata.json")
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (["recipe", "win_len"], 99),
-        (["recipe", "seed"], 1),
-        (["recipe_sha256"], "0" * 64),
-    ],
-)
-def test_an_edited_recipe_is_found_by_its_hash(path, value):
-    with raises(InputError, naming="recipe_sha256"):
-        Metadata.parse(json.dumps(edited(path, value)), "here")
 
 
 def test_writer_versions_are_those_installed():
@@ -248,10 +231,6 @@ def problems(values):
     return [f"{e.json_path}: {e.message}" for e in VALIDATOR.iter_errors(values)]
 
 
-def test_the_json_schema_is_one():
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-
-
 def test_the_json_schema_knows_every_field_of_a_recipe():
     recipe = SCHEMA["$defs"]["recipe"]
     names = sorted(recipe_options())
@@ -263,19 +242,10 @@ def test_the_json_schema_knows_every_field_of_a_recipe():
 @pytest.mark.parametrize(
     "options",
     [
-        {"win_len": 500},
-        {
-            "win_seconds": 0.05,
-            "hop_seconds": 0.025,
-            "features": FEATURES,
-            "encodings": ENCODINGS,
-            "channels": 0,
-            "elements_per_file": 7,
-            "num_elems": 10,
-        },
+        {"win_seconds": 0.05, "features": FEATURES, "encodings": ENCODINGS},
         {"win_len": 500, "label_from": "none", "dtype": "int16", "tail": "pad"},
     ],
-    ids=["plain", "features", "no classes"],
+    ids=["features", "no classes"],
 )
 def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
     write_corpus(tmp_path / "in", classes=("cat", "dog"), clips=2)
@@ -313,11 +283,8 @@ def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, list) else None,
 )
 def test_the_json_schema_finds_what_is_wrong(path, value):
-    assert problems(edited(path, value))
-
-
-def test_the_json_schema_takes_what_is_right():
     assert problems(json.loads(some_metadata().to_text())) == []
+    assert problems(edited(path, value))
 
 
 # schema.pbtxt
@@ -362,23 +329,6 @@ def test_classes_are_domains():
     assert (domain.min, domain.max, domain.is_categorical) == (0, 2, True)
     for name in {*features} - {"class", "target"}:
         assert features[name].WhichOneof("domain_info") is None
-
-
-@pytest.mark.parametrize(
-    ("spec", "most"),
-    [
-        (FeatureSpec("labels", "int64", (3,), "int64_list"), 1),
-        (FeatureSpec("target", "float32", (), "float_list"), None),
-    ],
-)
-def test_several_classes_are_a_domain_and_a_number_is_none(spec, most):
-    text = schema_text({spec.name: spec}, ["cat", "dög", "owl"])
-    (feature,) = text_format.Parse(text, schema_pb2.Schema()).feature
-    domain = None if most is None else "int_domain"
-    assert feature.WhichOneof("domain_info") == domain
-    if most is not None:
-        assert feature.int_domain.is_categorical
-        assert (feature.int_domain.min, feature.int_domain.max) == (0, most)
 
 
 def test_tfx_bsl_decodes_records_by_the_schema():
@@ -515,11 +465,6 @@ def test_windows_beyond_the_total_are_not_in_the_manifest(tmp_path, total, windo
     assert table["windows"].to_pylist() == windows
 
 
-def test_a_manifest_without_clips_or_classes(tmp_path):
-    assert manifest(tmp_path).num_rows == 0
-    assert manifest(tmp_path, (0, [clip(0, label=None)]))["class"].to_pylist() == [None]
-
-
 @pytest.mark.parametrize("count", [15, 16, 17])
 def test_large_manifests_are_written_in_groups(tmp_path, monkeypatch, count):
     monkeypatch.setattr("beam_pipeline.dataset.manifest._ROW_GROUP", 16)
@@ -528,15 +473,6 @@ def test_large_manifests_are_written_in_groups(tmp_path, monkeypatch, count):
     table = manifest(tmp_path, (0, half), (len(half), rest), total=count)
     assert table["index"].to_pylist() == list(range(count))
     assert table["first_index"].to_pylist() == list(range(count))
-
-
-def test_the_same_clips_are_the_same_manifest(tmp_path):
-    digests = set()
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        manifest(tmp_path / name, (0, [clip(0), clip(1)]))
-        digests.add((tmp_path / name / "manifest.parquet").read_bytes())
-    assert len(digests) == 1
 
 
 # rejected.jsonl
@@ -551,28 +487,16 @@ def rejects_text(tmp_path, rejects):
 
 def test_rejects_are_one_line_each_by_row(tmp_path):
     first = Reject(2, "dög/2.wav", "probe", "EmptyAudio", "holds no frames")
-    late = Reject(9, "a.wav", "decode", "UnreadableAudio", "x", "a", "s-1", "train", 3)
+    why = "one\ntwo\u2028three"
+    late = Reject(9, "a.wav", "decode", "UnreadableAudio", why, "a", "s-1", "train", 3)
     later = late._replace(shard="s-2")
-    lines = rejects_text(tmp_path, [later, late, first]).decode().splitlines()
+    assert rejects_text(tmp_path, []) == b""
+    lines = rejects_text(tmp_path, [later, late, first]).decode()[:-1].split("\n")
     assert lines[0] == (
         '{"path": "dög/2.wav", "stage": "probe", "error": "EmptyAudio", '
         '"reason": "holds no frames", "seconds": null}'
     )
-    assert [json.loads(line)["path"] for line in lines] == [
-        "dög/2.wav",
-        "a.wav",
-        "a.wav",
-    ]
+    found = [(each["path"], each["reason"]) for each in map(json.loads, lines)]
+    assert found[1:] == [("a.wav", why)] * 2
     again = rejects_text(tmp_path, [first, later, late])
     assert again == "".join(f"{s}\n" for s in lines).encode()
-
-
-def test_no_rejects_are_no_lines(tmp_path):
-    assert rejects_text(tmp_path, []) == b""
-
-
-def test_a_reason_of_two_lines_stays_on_one(tmp_path):
-    reject = Reject(0, "a\nb", "transform", "X", "one\ntwo\u2028three")
-    text = rejects_text(tmp_path, [reject])
-    assert text.count(b"\n") == 1
-    assert json.loads(text)["reason"] == "one\ntwo\u2028three"

@@ -61,7 +61,3 @@ def test_shapes_and_presence(more, shape, optional):
 def test_what_is_no_schema_of_examples_is_an_error(text, facts):
     with raises(InputError, naming=["there.pbtxt", *facts]):
         parse_schema(text, "there.pbtxt")
-
-
-def test_a_schema_without_features_has_none():
-    assert parse_schema(b"", "here") == {}

@@ -155,16 +155,6 @@ def test_failed_requests_are_repeated(bucket, proxy):
     assert proxy.refuse == proxy.cut == 0
 
 
-def test_a_store_that_never_answers_is_a_store_error(bucket, proxy, monkeypatch):
-    files.write_bytes(f"s3://{bucket}/in/a.wav", b"x")
-    monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
-    object_store._client.cache_clear()
-    proxy.refuse = 10**9
-    with raises(StoreError, naming=["a.wav", "503"]):
-        files.read_bytes(f"s3://{bucket}/in/a.wav")
-    proxy.refuse = 0
-
-
 def test_missing_credentials_cost_no_waiting(store_port, proxy, bucket, monkeypatch):
     files.write_bytes(f"s3://{bucket}/private", b"x")
     files.write_bytes(f"s3://{bucket}/public", b"x")

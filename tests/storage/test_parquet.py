@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import record
-from beam_pipeline.dataset.windows import write_windows
 from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
-from beam_pipeline.read.audit import audit, describe_overlaps, read_clips
+from beam_pipeline.read.audit import audit, describe_overlaps
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_parquet, write_parquet
 from tests.sounds import write_corpus
@@ -65,11 +64,6 @@ def test_nothing_is_there_before_the_table_is_whole(table, tmp_path):
 
     write_parquet(str(path), table.schema, tables())
     assert path.exists()
-
-
-def test_windows_of_no_shard(tmp_path):
-    write_windows(str(tmp_path / "windows.parquet"), [])
-    assert len(read_parquet(str(tmp_path / "windows.parquet"))) == 0
 
 
 # Threads
@@ -130,9 +124,4 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
 @pytest.mark.parametrize("read", [describe_overlaps, audit])
 def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
     read(records)
-    assert threads == {threading.get_ident()}
-
-
-def test_an_audits_columns_are_read_by_the_calling_thread(records, threads):
-    assert read_clips(records, "path,class")[1].num_rows == 6
     assert threads == {threading.get_ident()}

@@ -1,7 +1,6 @@
 """spilled.py: collections on disk, against lists and dicts in memory."""
 
 import os
-import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -43,16 +42,6 @@ def test_values_are_in_the_order_of_their_keys(keys, at, width):
     assert (values == ordered[:-1]) == (not ordered)
 
 
-def test_an_index_out_of_range_is_an_error():
-    with pytest.raises(IndexError):
-        SortedValues(number_of, [(1,)])[1]
-
-
-def test_two_readers_at_once():
-    values = SortedValues(number_of, [(n,) for n in range(3)])
-    assert list(zip(values, values, strict=True)) == [((n,), (n,)) for n in range(3)]
-
-
 def test_values_beyond_the_memory_of_a_collection(monkeypatch):
     """They are in a file without a name, which ends with the process."""
     monkeypatch.setattr(spilled, "CACHE_KIB", 64)
@@ -69,11 +58,6 @@ def test_a_full_disk_is_told():
     values._database.execute("PRAGMA max_page_count = 10")
     with raises(OutputError, naming=["TMPDIR", "disk is full"]):
         values.extend((n, os.urandom(1000)) for n in range(100))
-
-
-def test_an_error_of_a_value_is_its_own():
-    with pytest.raises((pickle.PicklingError, AttributeError)):
-        SortedValues(number_of, [(1, lambda: 0)])
 
 
 # FirstValues
