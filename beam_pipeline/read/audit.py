@@ -25,14 +25,12 @@ from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.columns import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.similarity import joined, near_sketches
+from beam_pipeline.read.similarity import NO_VALUE, components_of, joined, near_sketches
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import open_parquet
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
 # Kind of finding -> what its clips have in common.
@@ -55,8 +53,6 @@ _WITH_CLASSES = (AUDIO, SIMILAR)
 
 # Tables round seconds, so shorter overlaps are accidents.
 SECONDS_ROUNDED = 0.005
-
-NO_VALUE = -1  # the number of a clip that has nothing to be compared
 
 _OF_CLIP = ("split", "path", "start_s", "end_s", "class")
 
@@ -91,16 +87,15 @@ class Audit:
     not_compared : mapping of str to str
         The kinds that were not compared: to the option that the data set was recorded
         without.
-    incomplete : tuple of str
-        The kinds that may have more findings, because too many clips are alike to
-        compare all pairs.
+    incomplete : mapping of str to str
+        The kinds that may have more findings: to the reason.
     """
 
     clips: int
     splits: tuple[str, ...]
     findings: Any
     not_compared: Mapping[str, str]
-    incomplete: tuple[str, ...] = ()
+    incomplete: Mapping[str, str]
 
     @property
     def leaks(self) -> int:
@@ -114,8 +109,7 @@ class Audit:
         chosen = pc.field("kind") == kind
         for name, value in wanted.items():
             chosen &= pc.field(name) == value
-        numbers = self.findings.filter(chosen)["finding"]
-        return int(pc.count_distinct(numbers).as_py())
+        return len(self.findings.filter(chosen)["finding"].unique())
 
     def of_kind(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yields the findings of a kind, those across splits first.
@@ -156,16 +150,13 @@ class Audit:
             )
             if count
         ]
-        more = "; too many clips are alike to compare all"
-        return (", ".join(counts) or "none") + more * (kind in self.incomplete)
-
-    def _title(self) -> str:
-        return f"{self.clips:,} clips in {', '.join(self.splits)}"
+        more = f"; {self.incomplete[kind]}" if kind in self.incomplete else ""
+        return (", ".join(counts) or "none") + more
 
     def __str__(self) -> str:
         """Returns a line for each kind of finding."""
         lines = (f"{title}: {counts}" for title, counts in self.summary().items())
-        return "\n".join([self._title(), *lines])
+        return "\n".join([f"{self.clips:,} clips in {', '.join(self.splits)}", *lines])
 
     def __repr__(self) -> str:
         return f"<Audit of {'; '.join(str(self).splitlines())}>"
@@ -240,13 +231,7 @@ def audit(records: Folders, group_by: str | None = None) -> Audit:
         If ``group_by`` names a column that the manifest does not have.
     """
     _, clips = read_clips(records, group_by)
-    numbers, complete = shared_numbers(clips, has_groups=group_by is not None)
-    return _audited(clips, numbers, () if complete else (SIMILAR,))
-
-
-def _audited(
-    clips: Any, numbers: Mapping[str, Integers], incomplete: tuple[str, ...] = ()
-) -> Audit:
+    numbers, incomplete = shared_numbers(clips, has_groups=group_by is not None)
     return Audit(
         clips.num_rows,
         tuple(sorted(clips["split"].unique().to_pylist())),
@@ -257,24 +242,28 @@ def _audited(
 
 
 def describe_overlaps(records: str | os.PathLike[str]) -> str:
-    """Returns the line of an audit about overlapping parts; empty if there are none.
+    """Returns a line about overlapping parts of files; empty if there are none.
 
     It takes little time where no file has two clips.
     """
     folder = files.absolute(os.fspath(records))
-    numbers = read_table(folder, MANIFEST, ["file"])["file"].to_numpy()
-    if len(np.unique(numbers)) == len(numbers):
+    numbers = read_table(folder, MANIFEST, ["file"])["file"]
+    if len(numbers.unique()) == len(numbers):
         return ""
     _, clips = read_clips(folder)
-    found = _audited(clips, {PARTS: overlapping_parts(clips)})
-    return f"{KINDS[PARTS]}: {found._counts(PARTS)}" if found.count(PARTS) else ""
+    across = alike(overlapping_parts(clips), clips)["across"].to_pylist()
+    counts = {"across splits": sum(across), "within one split": across.count(False)}
+    words = [f"{count:,} {where}" for where, count in counts.items() if count]
+    return f"{KINDS[PARTS]}: {', '.join(words)}" if words else ""
 
 
-def shared_numbers(clips: Any, has_groups: bool) -> tuple[dict[str, Integers], bool]:
+def shared_numbers(
+    clips: Any, has_groups: bool
+) -> tuple[dict[str, Integers], dict[str, str]]:
     """Returns for each kind numbers of the clips, equal for those with it in common.
 
-    Kinds that cannot be compared are left out. The second value is False if too many
-    clips are alike to compare all pairs of them.
+    Kinds that cannot be compared are left out. The second value is why a kind may lack
+    some pairs, see :class:`Audit`.
 
     Parameters
     ----------
@@ -283,7 +272,7 @@ def shared_numbers(clips: Any, has_groups: bool) -> tuple[dict[str, Integers], b
     has_groups : bool
         Whether clips without a group are in none, though no clip has one.
     """
-    numbers, complete = {FILE: codes_of(clips["file"])[1]}, True
+    numbers, incomplete = {FILE: codes_of(clips["file"])[1]}, {}
     if has_groups or clips["group"].null_count < len(clips):
         numbers[GROUP] = codes_of(clips["group"])[1]
     if "content" in clips.column_names:
@@ -291,7 +280,12 @@ def shared_numbers(clips: Any, has_groups: bool) -> tuple[dict[str, Integers], b
     numbers[PARTS] = overlapping_parts(clips)
     if "sketch" in clips.column_names:
         numbers[SIMILAR], complete = similar_audio(clips["sketch"])
-    return numbers, complete
+        if not complete:
+            incomplete[SIMILAR] = "too many clips are alike to compare all"
+        if missing := clips["content"].null_count:
+            without = f"{missing:,} clips were recorded without --fingerprint"
+            incomplete |= {AUDIO: without, SIMILAR: without}
+    return numbers, incomplete
 
 
 def codes_of(column: Any) -> tuple[Any, Integers]:
@@ -463,10 +457,8 @@ _NEEDED = (
 _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
 
 
-def read_clips(
-    records: Folders, group_by: str | None = None, every_column: bool = False
-) -> tuple[DataSets, Any]:
-    """Reads the columns that an audit needs, for the clips that have examples.
+def read_clips(records: Folders, group_by: str | None = None) -> tuple[DataSets, Any]:
+    """Reads the manifests of data sets, for the clips that have examples.
 
     With ``group_by``, the values of these columns are the groups. A file has one number
     in all data sets.
@@ -485,43 +477,23 @@ def read_clips(
             f"{data.name} was not recorded from audio files, so it has no clips to "
             "audit."
         )
-    by = () if group_by is None else comma_list(group_by)
-    tables = [_read_clips(folder, by, every_column) for folder in data.folders]
-    if len(tables) == 1:
-        return data, tables[0]
+    tables = [
+        read_table(folder, MANIFEST, _NEEDED, whole=True).filter(
+            pc.field("windows") > 0
+        )
+        for folder in data.folders
+    ]
     table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
-    keys = (table[name].cast(pa.string()) for name in _OF_FILE)
-    _, numbers = codes_of(pc.binary_join_element_wise(*keys, "/"))
-    # A file without a number of its own here has that of its first clip.
-    folder = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
-    _, first, file = np.unique(
-        np.stack([folder, table["file"].to_numpy()]),
-        axis=1,
-        return_index=True,
-        return_inverse=True,
-    )
-    return data, _replaced(table, "file", pa.array(numbers[first[file.ravel()]]))
-
-
-def _read_clips(folder: str, by: Sequence[str], every_column: bool) -> Any:
-    """Reads the clips of one data set."""
-    path = files.join(folder, MANIFEST)
-    try:
-        with open_parquet(path) as parquet:
-            names = parquet.schema_arrow.names
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}. Restore it, or record the data set again."
-        ) from error
-    for name in by:
-        if name not in names:
-            limits = f"must name a column of the manifest: {', '.join(names)}"
-            raise OptionError("group_by", limits, name)
-    more = [name for name in FINGERPRINT_FIELDS if name in names]
-    chosen = [*dict.fromkeys([*_NEEDED, *more, *by])]
-    table = read_table(folder, MANIFEST, chosen, every_column)
-    table = table.filter(np.greater(table["windows"].to_numpy(), 0))
-    return _replaced(table, "group", _joined_texts(table, by)) if by else table
+    if group_by is not None:
+        table = _replaced(table, "group", _joined_texts(table, comma_list(group_by)))
+    if len(tables) > 1:
+        keys = (table[name].cast(pa.string()) for name in _OF_FILE)
+        same = codes_of(pc.binary_join_element_wise(*keys, "/"))[1]
+        own = table["file"].to_numpy()
+        folder = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
+        own = own + folder * (int(own.max(initial=0)) + 1)
+        table = _replaced(table, "file", pa.array(components_of([own, same])))
+    return data, table
 
 
 def _replaced(table: Any, name: str, column: Any) -> Any:
@@ -538,6 +510,11 @@ def _joined_texts(table: Any, names: Sequence[str]) -> Any:
 
     texts = []
     for name in names:
+        if name not in table.column_names:
+            limits = (
+                f"must name a column of the manifest: {', '.join(table.schema.names)}"
+            )
+            raise OptionError("group_by", limits, name)
         values, numbers = codes_of(table[name])
         spelled = [group_name(value) or None for value in values.to_pylist()]
         # The number of null is -1: the last place.

@@ -28,12 +28,11 @@ from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import (
     AUDIO,
-    NO_VALUE,
     alike,
     read_clips,
     shared_numbers,
 )
-from beam_pipeline.read.similarity import joined
+from beam_pipeline.read.similarity import components_of
 from beam_pipeline.read.table import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -115,7 +114,7 @@ def write_clean_manifest(
         raise OptionError("write_manifest", "must end in .csv or .parquet", text)
     if files.exists(target):
         raise OptionError("write_manifest", "must be a new file, but exists", text)
-    data, table = read_clips(records, group_by, every_column=True)
+    data, table = read_clips(records, group_by)
     numbers, _ = shared_numbers(table, has_groups=group_by is not None)
     if drop_doubles and AUDIO not in numbers:
         raise OptionError(
@@ -141,22 +140,6 @@ def write_clean_manifest(
     _write(made.filter(keep), target)
     kept = int(keep.sum())
     return Written(kept, len(np.unique(components[keep])), len(keep) - kept, mixed)
-
-
-def components_of(numbers: Sequence[Integers]) -> Integers:
-    """Gives clips that share some number, directly or through others, the same one.
-
-    Each array has a number for each clip.
-    """
-    ones, others = [], []
-    for each in numbers:
-        clips = np.flatnonzero(each != NO_VALUE)
-        _, first, inverse = np.unique(
-            each[clips], return_index=True, return_inverse=True
-        )
-        ones.append(clips[first[inverse]])
-        others.append(clips)
-    return joined(len(numbers[0]), np.concatenate(ones), np.concatenate(others))
 
 
 def _clean_table(

@@ -14,6 +14,7 @@ are found with these probabilities::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,22 @@ def joined(count: int, one: Integers, other: Integers) -> Integers:
     links: Any = coo_array((np.ones(len(one), np.bool_), (one, other)), (count, count))
     numbers: Integers = connected_components(links, directed=False)[1].astype(np.int64)
     return numbers
+
+
+NO_VALUE = -1  # the number of an item that has nothing to be compared
+
+
+def components_of(numbers: Sequence[Integers]) -> Integers:
+    """Gives items that share some number, directly or through others, the same one.
+
+    Each array has a number for each item.
+    """
+    ones, others = [], []
+    for each in numbers:
+        items = np.flatnonzero(each != NO_VALUE)
+        _, first, inverse = np.unique(
+            each[items], return_index=True, return_inverse=True
+        )
+        ones.append(items[first[inverse]])
+        others.append(items)
+    return joined(len(numbers[0]), np.concatenate(ones), np.concatenate(others))

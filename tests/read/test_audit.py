@@ -1,39 +1,35 @@
 """audit: finds every planted leak, and nothing in data sets without leaks."""
 
 import json
-import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import record
+from beam_pipeline import audit, record
 from beam_pipeline.api import plan
-from beam_pipeline.cli import main
-from beam_pipeline.dataset.manifest import arrow_type, manifest_fields
+from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OptionError, TooManyRejected
 from beam_pipeline.plan import clip_audio
+from beam_pipeline.read import similarity
 from beam_pipeline.read.audit import (
     KINDS,
     alike,
-    audit,
     describe_overlaps,
     overlapping_parts,
 )
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
+from beam_pipeline.read.similarity import components_of, near_sketches
 from tests.audio.test_fingerprint import melody
+from tests.data_sets import rejects_in, shards_in
 from tests.inputs.test_manifests import write_csv
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
-
-COUNTS = dict.fromkeys(KINDS, 0)
 
 
 def counts(found):
@@ -50,7 +46,7 @@ def paths(finding):
 
 
 def status(folder, *flags):
-    return main.main(["audit", str(folder), *flags])
+    return main(["audit", str(folder), *flags])
 
 
 def write_melody(path, seed, rate=16000, **options):
@@ -75,10 +71,6 @@ def speakers(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"splits": "train=.5,test=.5"},
-        {"folds": 3},
-        {"splits": "train=.5,test=.5", "group_by": "speaker"},
         {"splits": "train=.5,test=.5", "group_by": "speaker", "stratify": True},
         {"folds": 2, "stratify": True},
         {"split_column": "speaker", "group_by": "speaker"},
@@ -102,19 +94,16 @@ def test_recorded_splits_are_clean(speakers, tmp_path, options):
 
 def test_an_input_for_each_split_is_clean(speakers, tmp_path):
     """The same names in two folders are not the same files."""
-    for label in "ab":
-        write_sound(tmp_path / "more" / label / f"{label}_s0_0.wav", 1600, seed=1000)
-        seed = 1001 if label == "a" else 1002
-        write_sound(tmp_path / "more" / label / f"{label}_s0_1.wav", 1600, seed=seed)
-    shutil.rmtree(tmp_path / "more" / "b")
-    record({"train": speakers, "test": tmp_path / "more"}, tmp_path / "o",
-           win_len=800, fingerprint=True)  # fmt: skip
+    for take in range(2):
+        more = tmp_path / "more" / "a" / f"a_s0_{take}.wav"
+        write_sound(more, 1600, seed=1000 + take)
+    inputs = {"train": speakers, "test": tmp_path / "more"}
+    record(inputs, tmp_path / "o", win_len=800, fingerprint=True)
     assert counts(audit(tmp_path / "o")) == {}
 
 
-@pytest.mark.parametrize("options", [{"splits": "train=.5,test=.5"}, {"folds": 2}, {}])
 @pytest.mark.parametrize("rate", [None, 3000])
-def test_parts_side_by_side_are_clean(speakers, tmp_path, options, rate):
+def test_parts_side_by_side_are_clean(speakers, tmp_path, rate):
     rows = [
         {"path": f"a/a_s{speaker}_0.wav", "offset_s": offset, "duration_s": 0.0667}
         for speaker in range(6)
@@ -122,7 +111,7 @@ def test_parts_side_by_side_are_clean(speakers, tmp_path, options, rate):
     ]
     path = write_csv(speakers / "m.csv", rows)
     record(path, tmp_path / "o", win_len=100, fingerprint=True, sample_rate=rate,
-           label_from="none", **options)  # fmt: skip
+           label_from="none", folds=2)  # fmt: skip
     assert counts(audit(tmp_path / "o")) == {}
 
 
@@ -149,9 +138,7 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
         {"path": "x.wav", "part": part, "kind": "a", "offset_s": at, "duration_s": 0.5}
         for part, at in (("train", 0), ("train", 0.5), ("test", 1))
     ]
-    found = planted(rows)
-    assert counts(found) == {"file": (1, 0)}
-    (finding,) = found
+    (finding,) = planted(rows)
     assert finding == {
         "kind": "file", "across": True, "detail": "",
         "clips": [
@@ -175,6 +162,10 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
         "  train  x.wav  0 to 0.5 s  a",
         "  train  x.wav  0.5 to 1 s  a",
     ]
+    assert status(tmp_path / "o", "--json") == 4
+    said = capsys.readouterr()
+    assert_names(said.err, "3 clips", "1 across splits")
+    assert json.loads(said.out) == finding
 
 
 MELODY, COPY, QUIET = "x.wav", "copy.wav", "quiet.wav"
@@ -193,7 +184,6 @@ MELODY, COPY, QUIET = "x.wav", "copy.wav", "quiet.wav"
          {"audio": (0, 1), "parts": (0, 1)}),
         # Equal audio is not listed again as similar audio.
         ([(MELODY, "a", "", ""), (COPY, "b", "", "")], {"audio": (1, 0)}),
-        ([(MELODY, "a", "", ""), (COPY, "a", "", "")], {"audio": (0, 1)}),
         # Silence equals only silence of the same length.
         ([(QUIET, "a", "", 1), ("more.wav", "a", "", ""), (QUIET, "a", 1, 0.5)],
          {"audio": (0, 1)}),
@@ -220,14 +210,11 @@ def test_planted_findings(tmp_path, planted, rows, wanted):
 
 def test_record_prints_overlapping_parts(tmp_path, capsys):
     write_melody(tmp_path / "x.wav", 0)
-    for starts, told in (((0, 0.5), False), ((0, 0.4), True)):
-        rows = [{"path": "x.wav", "offset_s": s, "duration_s": 0.5} for s in starts]
-        table = write_csv(tmp_path / "m.csv", rows)
-        out = str(tmp_path / f"o{told}")
-        assert main.main(["record", "--input", str(table), "--output", out, "--win-len",
-                         "400", "--label-from", "none"]) == 0  # fmt: skip
-        words = "overlapping parts: 1 within one split"
-        assert (words in capsys.readouterr().out) == told
+    rows = [{"path": "x.wav", "offset_s": s, "duration_s": 0.5} for s in (0, 0.4)]
+    table, out = write_csv(tmp_path / "m.csv", rows), tmp_path / "o"
+    words = f"record --input {table} --output {out} --win-len 400 --label-from none"
+    assert main(words.split()) == 0
+    assert "overlapping parts: 1 within one split" in capsys.readouterr().out
 
 
 def test_a_group_in_two_splits(tmp_path, planted):
@@ -245,18 +232,16 @@ def test_a_group_in_two_splits(tmp_path, planted):
     (finding,) = audit(tmp_path / "o", "speaker,day")
     assert finding["detail"] == "theo, 1"
     assert paths(finding) == [("test", "2.wav"), ("train", "0.wav")]
-    assert status(tmp_path / "o") == 0
-    # By other columns of the manifest.
-    assert status(tmp_path / "o", "--group-by", "speaker") == 4
     by_day = audit(tmp_path / "o", "day")
     assert counts(by_day) == {"group": (1, 0)}
     assert repr(by_day).startswith("<Audit of 4 clips in test, train; ")
-    assert "; same group: 1 across splits; same audio: " in repr(by_day)
-    (finding,) = audit(tmp_path / "o", group_by="day")
-    assert finding["detail"] == "1"
-    assert len(finding["clips"]) == 4
-    assert status(tmp_path / "o", "--group-by", "path") == 0
-    assert status(tmp_path / "o", "--group-by", "spaeker") == 2
+    (finding,) = by_day
+    assert (finding["detail"], len(finding["clips"])) == ("1", 4)
+    for flags, wanted in (
+        ([], 0), (["--group-by", "speaker"], 4), (["--group-by", "path"], 0),
+        (["--group-by", "spaeker"], 2),
+    ):  # fmt: skip
+        assert status(tmp_path / "o", *flags) == wanted
     with raises(OptionError, "group_by", "spaeker", naming=["path", "speaker"]):
         audit(tmp_path / "o", "spaeker")
 
@@ -281,21 +266,18 @@ def test_groups_of_a_column(tmp_path, planted, groups, leaks):
     assert found.count("group", across=True) == leaks
 
 
-@pytest.mark.parametrize("how", ["copy", "flac", "float"])
-@pytest.mark.parametrize("options", [{}, {"sample_rate": 8000}, {"channels": 0}])
-def test_the_same_audio_under_another_name(tmp_path, how, options):
+@pytest.mark.parametrize(
+    ("name", "subtype", "options"),
+    [("1.wav", "PCM_16", {}), ("1.flac", "PCM_16", {"sample_rate": 8000}),
+     ("1.wav", "FLOAT", {"channels": 0})],
+)  # fmt: skip
+def test_the_same_audio_under_another_name(tmp_path, name, subtype, options):
     write_melody(tmp_path / "train" / "a" / "x.wav", 0)
     write_melody(tmp_path / "train" / "a" / "y.wav", 1)
-    for name in ("b", "a"):
-        (tmp_path / "test" / name).mkdir(parents=True)
     write_melody(tmp_path / "test" / "a" / "z.wav", 2)
-    source, target = tmp_path / "train" / "a" / "x.wav", tmp_path / "test" / "b"
-    if how == "copy":
-        shutil.copy(source, target / "1.wav")
-    else:
-        sound, rate = soundfile.read(source)
-        name, subtype = ("1.flac", "PCM_16") if how == "flac" else ("1.wav", "FLOAT")
-        soundfile.write(target / name, sound, rate, subtype=subtype)
+    sound, rate = soundfile.read(tmp_path / "train" / "a" / "x.wav")
+    (tmp_path / "test" / "b").mkdir()
+    soundfile.write(tmp_path / "test" / "b" / name, sound, rate, subtype=subtype)
     record({split: tmp_path / split for split in ("train", "test")}, tmp_path / "o",
            win_len=400, fingerprint=True, **options)  # fmt: skip
     found = audit(tmp_path / "o")
@@ -322,20 +304,16 @@ def test_the_same_audio_is_that_of_the_part_and_of_the_channel(tmp_path, planted
         {**base, "path": "x.wav", "channel": 0},
     ]
     found = planted(rows, sample_rate=12000)
-    audio = [paths(finding) for finding in found if finding["kind"] == "audio"]
-    assert audio == [[("test", name), ("train", "x.wav")] for name in
-                     ("y.wav", "z.wav")] or audio == [
-        [("test", name), ("train", "x.wav")] for name in ("z.wav", "y.wav")
-    ]  # fmt: skip
+    same = sorted(paths(finding) for finding in found if finding["kind"] == "audio")
+    assert same == [[("test", n), ("train", "x.wav")] for n in ("y.wav", "z.wav")]
     # The clip of both channels overlaps both others.
     (parts,) = (finding for finding in found if finding["kind"] == "parts")
     assert len(parts["clips"]) == 3
 
 
 def test_near_identical_audio_under_two_classes(tmp_path, planted):
-    write_melody(tmp_path / "x.wav", 0)
-    write_melody(tmp_path / "y.wav", 1)
-    write_melody(tmp_path / "z.wav", 2)
+    for seed, name in enumerate("xyz"):
+        write_melody(tmp_path / f"{name}.wav", seed)
     write_melody(tmp_path / "x.mp3", 0, format="MP3")
     soundfile.write(tmp_path / "y.ogg", 0.3 * melody(1), 16000)
     names = {"x.wav": ("train", "a"), "x.mp3": ("train", "b"), "y.wav": ("train", "a"),
@@ -353,19 +331,20 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
     assert f"near-identical audio: {counts_said}" in str(found)
 
 
-def test_clips_without_examples_are_not_in_the_data_set(tmp_path):
-    for name in ("a/x.wav", "b/x.wav", "c/x.wav"):
-        write_melody(tmp_path / "in" / name, 0)
-    record(tmp_path / "in", tmp_path / "o", win_len=400, fingerprint=True, num_elems=1)
-    assert (audit(tmp_path / "o").clips, counts(audit(tmp_path / "o"))) == (1, {})
-
-
 # What is recorded
 
 
-def test_without_fingerprints_it_says_so(speakers, tmp_path, capsys):
-    record(speakers, tmp_path / "o", win_len=800)
-    assert status(tmp_path / "o") == 0
+def test_what_was_not_compared_is_said(speakers, tmp_path, capsys):
+    """Also if only one of several data sets has fingerprints, or clips have none."""
+    for name, options in (("plain", {}), ("more", {"fingerprint": True})):
+        record(speakers, tmp_path / name, win_len=800, **options)
+    assert shards_in(tmp_path / "plain") == shards_in(tmp_path / "more")
+    plain, more = (
+        pq.read_table(tmp_path / n / "manifest.parquet") for n in ("plain", "more")
+    )
+    assert more.drop_columns(["content", "sketch"]) == plain
+    capsys.readouterr()
+    assert status(tmp_path / "plain") == 0
     assert capsys.readouterr().out.splitlines() == [
         "24 clips in records",
         "same path: none",
@@ -374,127 +353,91 @@ def test_without_fingerprints_it_says_so(speakers, tmp_path, capsys):
         "overlapping parts: none",
         "near-identical audio: not recorded; record with --fingerprint",
     ]
-
-
-def test_fingerprints_change_nothing_but_the_manifest(speakers, tmp_path):
-    for name, options in (("plain", {}), ("more", {"fingerprint": True})):
-        record(speakers, tmp_path / name, win_len=800, **options)
-    for path in (tmp_path / "plain").glob("*.gz"):
-        assert path.read_bytes() == (tmp_path / "more" / path.name).read_bytes()
-    plain, more = (
-        pq.read_table(tmp_path / name / "manifest.parquet")
-        for name in ("plain", "more")
+    both = audit([tmp_path / "plain", tmp_path / "more"])
+    assert both.summary()["same audio"] == (
+        "none; 24 clips were recorded without --fingerprint"
     )
-    assert more.drop_columns(["content", "sketch"]) == plain
+    record(speakers, tmp_path / "one", win_len=400, fingerprint=True, num_elems=1)
+    assert (audit(tmp_path / "one").clips, counts(audit(tmp_path / "one"))) == (1, {})
 
 
-def test_a_plan_decodes_nothing_for_fingerprints(speakers, monkeypatch):
-    def fail(*_):
-        raise AssertionError("decoded")
-
-    monkeypatch.setattr(clip_audio, "fingerprint_clip", fail)
-    summary, rejects = plan(speakers, win_len=800, fingerprint=True)
-    assert (summary.listing.clips, rejects) == (24, [])
-
-
-def test_what_does_not_decode_is_a_reject_of_the_probe(speakers, tmp_path):
+def test_fingerprints_are_of_the_probe(speakers, tmp_path, monkeypatch):
+    """What does not decode is a reject of it; a plan decodes nothing."""
     path = speakers / "a" / "bad.flac"
     write_sound(path, 40_000)
     content = bytearray(path.read_bytes())
     content[20_000:30_000] = bytes(10_000)
     path.write_bytes(content)
     record(speakers, tmp_path / "o", win_len=800, fingerprint=True, max_rejected=1)
-    (line,) = (tmp_path / "o" / "rejected.jsonl").read_text().splitlines()
-    assert (json.loads(line)["path"], json.loads(line)["stage"]) == (
-        "a/bad.flac", "probe"
-    )  # fmt: skip
+    (reject,) = rejects_in(tmp_path / "o")
+    assert (reject["path"], reject["stage"]) == ("a/bad.flac", "probe")
+
+    def fail(*_):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(clip_audio, "fingerprint_clip", fail)
+    summary, rejects = plan(speakers, win_len=800, fingerprint=True)
+    assert (summary.listing.clips, rejects) == (25, [])
 
 
-# The command
+def test_the_text_shows_the_first_of_many(tmp_path, planted):
+    sound = write_sound(tmp_path / "0.wav", 52_000)
+    soundfile.write(tmp_path / "1.wav", sound, RATE)
+    rows = [
+        {"path": f"{at % 2}.wav", "part": "ab"[at % 2], "kind": "k",
+         "offset_s": at // 2 * 0.25, "duration_s": 0.25}
+        for at in range(52)
+    ]  # fmt: skip
+    for at in range(10):
+        write_sound(tmp_path / f"c{at}.wav", 2000, seed=1)
+        rows.append({**rows[at // 9], "path": f"c{at}.wav", "offset_s": 0})
+    found = planted(rows)
+    assert counts(found) == {"audio": (27, 0)}
+    text = found.describe()
+    assert text.count("same audio across splits:") == 20
+    assert_names(text, "... and 7 more of same audio", "--json")
+    text = found.describe(99)
+    assert_names(text, "b  c9.wav", "a  ... and 6 more")
 
 
-def synthetic(folder, rows, fingerprint=False):
-    """A data set with a manifest of these rows and no shards."""
-    recipe = Recipe(win_len=100, fingerprint=fingerprint)
-    defaults = {
-        "input": 0, "class": "a", "split": "train", "group": None, "start": 0,
-        "frames": RATE, "sample_rate_hz": RATE, "channels": 1, "channel": None,
-        "native_frames": RATE, "native_sample_rate_hz": RATE, "format": "WAV",
-        "subtype": "PCM_16", "first_index": 0, "windows": 1,
-    }  # fmt: skip
-    filled = [
-        {**defaults, "path": f"{at}.wav", "file": at, "index": at, **row}
-        for at, row in enumerate(rows)
-    ]
-    names = manifest_fields(recipe)
-    schema = pa.schema([(name, arrow_type(kind)) for name, kind in names.items()])
-    folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(filled, schema), folder / "manifest.parquet")
-
-
-@pytest.fixture
-def data_set(speakers, tmp_path):
+def test_a_manifest_of_another_version(speakers, tmp_path):
     record(speakers, tmp_path / "o", win_len=800)
-    return tmp_path / "o"
-
-
-def test_all_findings_as_json(data_set, capsys):
-    rows = [{"file": at // 2, "split": ("test", "train")[at % 2]} for at in range(60)]
-    synthetic(data_set, rows)
-    assert status(data_set, "--json") == 4
-    said = capsys.readouterr()
-    assert_names(said.err, "30")
-    lines = [json.loads(line) for line in said.out.splitlines()]
-    assert [line["kind"] for line in lines] == ["file"] * 30 + ["parts"] * 30
-    assert lines[0] == {
-        "kind": "file", "across": True, "detail": "",
-        "clips": [
-            {"split": split, "path": path, "start_s": 0.0, "end_s": 1.0, "class": "a"}
-            for split, path in (("test", "0.wav"), ("train", "1.wav"))
-        ],
-    }  # fmt: skip
-
-
-def test_the_text_shows_the_first_of_many(data_set, capsys):
-    synthetic(data_set, [{"file": at // 2, "split": "ab"[at % 2]} for at in range(60)])
-    assert status(data_set) == 4
-    out = capsys.readouterr().out
-    assert out.count("same path across splits") == 20
-    assert_names(out, "10", "--json")
-    synthetic(data_set, [{"file": 0, "split": "ab"[at == 9]} for at in range(10)])
-    assert status(data_set) == 4
-    out = capsys.readouterr().out
-
-    assert_names(out, "2.wav", "9.wav", "6")
-
-
-def test_a_manifest_of_another_version(data_set, capsys):
-    path = data_set / "manifest.parquet"
-    table = pq.read_table(path)
-    pq.write_table(table.drop_columns(["file"]), path)
-    assert status(data_set) == 2
-    assert_names(capsys.readouterr().err, "manifest.parquet", "no column 'file'")
+    path = tmp_path / "o" / "manifest.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["file"]), path)
+    with raises(InputError, naming=["manifest.parquet", "no column 'file'"]):
+        audit(tmp_path / "o")
     path.write_bytes(b"PAR1")
     with raises(InputError, naming="manifest.parquet"):
-        audit(data_set)
-    path.unlink()
-    with raises(InputError, naming="manifest.parquet"):
-        audit(data_set)
-    with raises(InputError, naming=data_set / "a"):
-        audit(data_set / "a")
+        audit(tmp_path / "o")
+    with raises(InputError, naming=tmp_path / "o" / "a"):
+        audit(tmp_path / "o" / "a")
 
 
-def test_in_an_object_store(data_set, bucket):
-    synthetic(data_set, [{"file": 0, "split": split} for split in ("a", "b")])
-    for name in ("metadata.json", "manifest.parquet"):
-        content = (data_set / name).read_bytes()
-        files.write_bytes(f"s3://{bucket}/o/{name}", content)
-    assert counts(audit(f"s3://{bucket}/o")) == counts(audit(data_set)) == {
-        "file": (1, 0), "parts": (1, 0)
-    }  # fmt: skip
+def test_in_an_object_store(tmp_path, planted, bucket):
+    for name in "xy":
+        write_sound(tmp_path / f"{name}.wav", 8000)
+    found = planted([{"path": f"{n}.wav", "kind": "k", "part": n} for n in "xy"])
+    record(tmp_path / "m.csv", f"s3://{bucket}/o", win_len=400, fingerprint=True,
+           label_from="kind", split_column="part")  # fmt: skip
+    assert counts(audit(f"s3://{bucket}/o")) == counts(found) == {"audio": (1, 0)}
 
 
 # Arithmetic
+
+
+def groups_of(pairs, count):
+    """The smallest member of each item's group; joins one pair after the other."""
+    group = list(range(count))
+    for one, other in pairs:
+        old, new = sorted((group[one], group[other]), reverse=True)
+        group = [new if value == old else value for value in group]
+    return group
+
+
+def smallest(numbers):
+    """Renames groups to their smallest members."""
+    first = {}
+    return [first.setdefault(number, at) for at, number in enumerate(numbers)]
 
 
 clips = st.lists(
@@ -508,25 +451,24 @@ clips = st.lists(
 )
 
 
-def table_of(rows, rate=8000):
-    """Clips as an audit reads them: file, start, frames, channel."""
+def overlaps_of(rows, rate=8000):
+    """The groups of clips: file, start, frames, channel."""
     columns = np.array(rows, np.int64).reshape(-1, 4).T
     names = ("file", "start", "frames", "channel")
+    table = dict(zip(names, columns, strict=True))
     rates = np.full(len(rows), rate)
-    return pa.table({**dict(zip(names, columns, strict=True)), "sample_rate_hz": rates})
+    return smallest(overlapping_parts(pa.table({**table, "sample_rate_hz": rates})))
 
 
 @pytest.mark.parametrize(("shared", "overlaps"), [(0, False), (40, False), (41, True)])
 def test_seconds_are_rounded_in_tables(shared, overlaps):
     rows = [(0, 0, 1000, -1), (0, 1000 - shared, 1000, -1)]
-    one, other = overlapping_parts(table_of(rows))
-    assert (one == other) == overlaps
+    assert overlaps_of(rows) == ([0, 0] if overlaps else [0, 1])
 
 
 @given(clips, st.sampled_from([1, 400, 1000, 8000]))
 def test_overlaps_are_those_of_all_pairs(rows, rate):
-    found = overlapping_parts(table_of(rows, rate))
-    group = list(range(len(rows)))
+    pairs = []
     for i, (file_i, start_i, frames_i, channel_i) in enumerate(rows):
         for j, (file_j, start_j, frames_j, channel_j) in enumerate(rows):
             beside = -1 not in (channel_i, channel_j) and channel_i != channel_j
@@ -535,10 +477,8 @@ def test_overlaps_are_those_of_all_pairs(rows, rate):
             shared = min(start_i + frames_i, start_j + frames_j) - max(start_i, start_j)
             shortest = min(frames for other, _, frames, _ in rows if other == file_i)
             if shared > min(int(rate * 0.005), shortest // 2):
-                old, new = sorted((group[i], group[j]), reverse=True)
-                group = [new if value == old else value for value in group]
-    first = {}
-    assert [first.setdefault(number, at) for at, number in enumerate(found)] == group
+                pairs.append((i, j))
+    assert overlaps_of(rows, rate) == groups_of(pairs, len(rows))
 
 
 OF_SETS = ("number", "rows", "clips", "first", "across", "mixed", "differ")
@@ -566,3 +506,95 @@ def test_sets_are_clips_of_equal_numbers(rows):
             wanted.append(dict(zip(OF_SETS, found, strict=True)))
     wanted.sort(key=lambda each: (not each["across"], each["first"]))
     assert alike(columns[0], clips).to_pylist() == wanted
+
+
+@given(st.lists(st.tuples(*[st.integers(-1, 4)] * 3), min_size=1, max_size=12))
+def test_components_are_those_of_all_pairs(rows):
+    pairs = [
+        (i, k)
+        for i, one in enumerate(rows)
+        for k, other in enumerate(rows)
+        if any(a == b != -1 for a, b in zip(one, other, strict=True))
+    ]
+    found = components_of(list(np.array(rows).T))
+    assert smallest(found) == groups_of(pairs, len(rows))
+
+
+# Near sketches
+
+
+@st.composite
+def families(draw, size):
+    """Distinct sketches; many are copies of others with some bits changed."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    found = list(rng.integers(0, 256, (draw(st.integers(1, 4)), size), np.uint8))
+    for _ in range(draw(st.integers(0, 30))):
+        bits = np.unpackbits(found[rng.integers(len(found))])
+        changed = rng.choice(len(bits), rng.integers(1, len(bits) // 4), replace=False)
+        bits[changed] ^= 1
+        found.append(np.packbits(bits))
+    return np.unique(np.stack(found), axis=0)
+
+
+@settings(max_examples=50)
+@given(families(64), st.integers(0, 70))
+def test_near_sketches_are_those_of_all_pairs(sketches, most):
+    count = len(sketches)
+    bits = np.unpackbits(sketches, axis=1)
+    distances = (bits[:, None] != bits).sum(axis=-1)
+
+    def groups_within(most):
+        return groups_of(np.argwhere(np.triu(distances <= most, 1)).tolist(), count)
+
+    found, complete = near_sketches(sketches, most)
+    assert complete
+    found = smallest(found)
+    width = max(count.bit_length() + 2, 8)
+    surely, at_most = groups_within(min(most, 512 // width - 1)), groups_within(most)
+    # Pairs that are always found are a part of the found, which are a part of all.
+    assert all(found[i] == found[surely[i]] for i in range(count))
+    assert all(at_most[i] == at_most[found[i]] for i in range(count))
+
+
+@pytest.mark.parametrize("bit", [0, 7, 8, 63, 64, 65, 127, 448, 511])
+@pytest.mark.parametrize("count", [2, 300])
+def test_any_bit_may_be_the_one_that_differs(bit, count):
+    sketches = np.random.default_rng(0).integers(0, 256, (count, 64), np.uint8)
+    bits = np.unpackbits(sketches[0])
+    bits[bit] ^= 1
+    sketches[-1] = np.packbits(bits)
+    assert smallest(near_sketches(sketches, 1)[0]) == [*range(count - 1), 0]
+    assert smallest(near_sketches(sketches, 0)[0]) == list(range(count))
+
+
+def test_the_limit_is_exact():
+    for count in (0, 1):
+        found, complete = near_sketches(np.zeros((count, 64), np.uint8), 64)
+        assert (len(found), complete) == (count, True)
+    sketches = np.zeros((2, 64), np.uint8)
+    for differ in range(60, 70):
+        sketches[1] = np.packbits(np.arange(512) < differ)
+        found, _ = near_sketches(sketches, 64)
+        # These bits fill the first bands, so the others are equal.
+        assert (found[0] == found[1]) == (differ <= 64)
+
+
+def test_too_many_equal_sketches_are_incomplete(monkeypatch):
+    monkeypatch.setattr(similarity, "NEIGHBOURS", 4)
+    rng = np.random.default_rng(0)
+    sketches = rng.integers(0, 256, (40, 64), np.uint8)
+    assert near_sketches(sketches, 64)[1]
+    sketches[:, :8] = 0  # the same in the first bands, far in all
+    found, complete = near_sketches(sketches, 64)
+    assert not complete
+    assert smallest(found) == list(range(40))
+
+
+def test_a_large_family_is_one_group():
+    bits = np.zeros((2000, 512), np.uint8)
+    rows = np.arange(2000)
+    bits[rows, rows % 512] = 1
+    bits[rows, rows // 512 * 100 + 7] = 1
+    sketches = np.unique(np.packbits(bits, axis=1), axis=0)
+    found, _ = near_sketches(sketches, 4)
+    assert len(set(found.tolist())) == 1

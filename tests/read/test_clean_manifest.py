@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -20,7 +19,7 @@ from beam_pipeline.dataset.manifest import manifest_fields
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.inputs.columns import PartColumns, is_own_manifest, part_in_seconds
-from beam_pipeline.read.clean_manifest import components_of, write_clean_manifest
+from beam_pipeline.read.clean_manifest import write_clean_manifest
 from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import assert_names, raises
@@ -155,24 +154,6 @@ def record_two(leaky: Path, tmp_path: Path) -> Path:
     inputs = [leaky / "in" / "owl", leaky / "in" / "tit"]
     record(inputs, tmp_path / "two", win_len=400)
     return tmp_path / "two"
-
-
-@given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=12))
-def test_components_are_those_of_all_pairs(rows: list[tuple[int, int, int]]) -> None:
-    file, group, content = np.array(rows).T
-    missing = [np.where(column == 4, -1, column) for column in (group, content)]
-    found = components_of([file, *missing])
-    wanted = np.arange(len(rows))
-    for _ in rows:  # the least number of all that are alike spreads
-        for i, one in enumerate(rows):
-            for k, other in enumerate(rows):
-                alike = one[0] == other[0] or any(
-                    a == b != 4 for a, b in zip(one[1:], other[1:], strict=True)
-                )
-                if alike:
-                    wanted[i] = wanted[k] = min(wanted[i], wanted[k])
-    same = found[:, None] == found
-    assert np.array_equal(same, wanted[:, None] == wanted)
 
 
 # A data set's own manifest
