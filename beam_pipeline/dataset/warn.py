@@ -27,9 +27,6 @@ from beam_pipeline.recipe.recipe import Recipe
 WRONG, LOOK = "wrong", "look"
 
 _NAMED = 5  # classes, or sample rates
-# Columns that hold the class in most manifests.
-_CLASS_COLUMNS = ("label", "labels", "category", "species")
-_FAR_OUT = 30.0  # in standard deviations
 
 # The type of a clipped feature -> what to do.
 _UNCLIPPED = {
@@ -73,14 +70,12 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
         for split in summary.layouts
     }
     examples = {split: summary.kept(split)[0] for split in summary.layouts}
-    specs = example_format.features.specs
     _warn(
         chain(
             _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
             _few(examples, recipe),
             _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
-            _unused_labels(example_format.classes, specs, recipe),
         )
     )
 
@@ -114,7 +109,6 @@ def find_problems(metadata: Metadata, rates: Iterable[int]) -> Iterator[Problem]
     recipe = metadata.recipe
     yield from _of_values(metadata)
     yield from _constant_bins(metadata)
-    yield from _far_out(metadata)
     if recipe is not None:
         yield from _of_recipe(metadata, recipe, rates)
         yield from _other_shares(metadata, recipe)
@@ -139,7 +133,6 @@ def _of_recipe(
     yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
     yield from _few({name: s.examples for name, s in filled.items()}, recipe)
     yield from _mixed_rates(rates, recipe)
-    yield from _unused_labels(metadata.classes, metadata.features, recipe)
 
 
 def _of_values(metadata: Metadata) -> Iterator[Problem]:
@@ -205,19 +198,6 @@ def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:
             yield Problem(LOOK, f"split {split} has {n:,} examples", text)
 
 
-def _unused_labels(
-    classes: Sequence[str], features: Iterable[str], recipe: Recipe
-) -> Iterator[Problem]:
-    columns = [name for name in features if name.lower() in _CLASS_COLUMNS]
-    if recipe.label_from == "folder" and len(classes) == 1 and columns:
-        yield Problem(
-            LOOK,
-            f"all clips have the class {classes[0]}, the name of their folder",
-            f"The manifest has a column {columns[0]}: give `label_from` = "
-            f"{columns[0]}, if the classes are there",
-        )
-
-
 def _mixed_rates(rates: Iterable[int], recipe: Recipe) -> Iterator[Problem]:
     several = [f"{rate:,}" for rate in sorted(rates)]
     if recipe.sample_rate is None and len(several) > 1:
@@ -242,7 +222,7 @@ def _constant_bins(metadata: Metadata) -> Iterator[Problem]:
         count = len(set().union(*of_splits.values()))
         splits: dict[str, list[str]] = defaultdict(list)
         for split, numbers in of_splits.items():
-            splits[_ranges(sorted(numbers))].append(split)
+            splits[_named(sorted(numbers))].append(split)
         where = "; ".join(f"{of} ({', '.join(s)})" for of, s in splits.items())
         yield Problem(
             WRONG,
@@ -251,34 +231,6 @@ def _constant_bins(metadata: Metadata) -> Iterator[Problem]:
             "it. Check the band's limits, the filters, and whether the files had a "
             "lower sample rate.",
         )
-
-
-def _ranges(numbers: Sequence[int], most: int = 10) -> str:
-    """Returns ascending numbers as text: ``0, 51 to 63``."""
-    edges = np.flatnonzero(np.diff(numbers) > 1) + 1
-    runs = np.split(np.array(numbers), edges)
-    listed = [f"{r[0]}" if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs[:most]]
-    return ", ".join(listed) + (" ..." if len(runs) > most else "")
-
-
-def _far_out(metadata: Metadata) -> Iterator[Problem]:
-    """Yields values of spectra that no other value is near to."""
-    for split, feature, values in _statistics(metadata):
-        mean, std = values["mean"], values["std"]
-        if "bins" not in values or not std:
-            continue
-        far = {key: abs(values[key] - mean) / std for key in ("min", "max")}
-        listed = " and ".join(
-            f"the {key}imum, {values[key]:.4g}, by {n:.0f}"
-            for key, n in far.items()
-            if n > _FAR_OUT
-        )
-        if listed:
-            yield Problem(
-                LOOK,
-                f"{feature} in {split}: values far out",
-                f"They differ from the mean, {mean:.4g}: {listed} standard deviations.",
-            )
 
 
 def _other_shares(metadata: Metadata, recipe: Recipe) -> Iterator[Problem]:

@@ -1,6 +1,5 @@
 """Warnings about data sets that are as asked for, but probably not as meant."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -97,33 +96,6 @@ def test_classes(tmp_path, call):
     assert [str(warning.message) for warning in caught] == [
         "split a has no example of class2",
         "split b has no example of class0, class1",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("column", "folders", "options", "warns"),
-    [
-        ("label", "aa", {}, True),
-        ("Species", "aa", {}, True),
-        ("label", "ab", {}, False),  # the folders have two names
-        ("label", "aa", {"label_from": "label"}, False),
-        ("label", "aa", {"label_from": "none"}, False),
-        ("note", "aa", {}, False),
-    ],
-)
-def test_a_column_of_classes_is_not_used(tmp_path, column, folders, options, warns):
-    rows = []
-    for k, folder in enumerate(folders):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        path = tmp_path / folder / f"{k}.wav"
-        soundfile.write(path, np.full(100, k / 10, np.float32), 8000)
-        rows.append({"path": str(path), column: "xy"[k]})
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", DataSetWarning)
-        record(rows, tmp_path / "out", win_len=10, **options)
-    assert [str(warning.message) for warning in caught] == warns * [
-        "all clips have the class a, the name of their folder. The manifest has a "
-        f"column {column}: give `label_from` = {column}, if the classes are there"
     ]
 
 
