@@ -78,13 +78,6 @@ def test_cuts_between_chunks_do_not_matter(cuts, channels):
     assert distance(found.sketch, whole.sketch) <= 1
 
 
-def test_channels_are_a_part_of_the_content():
-    frames = np.arange(10, dtype=np.float32)
-    mono = fingerprint_audio([frames[None]], RATE, 1)
-    stereo = fingerprint_audio([frames.reshape(5, 2).T], RATE, 2)
-    assert mono.content != stereo.content
-
-
 # Sketches
 
 

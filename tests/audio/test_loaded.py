@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,6 @@ from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.loaded import Loader
 from beam_pipeline.dataset.job import code_of
 from beam_pipeline.errors import (
-    ClipError,
     EmptyAudio,
     NonFiniteAudio,
     RecipeError,
@@ -30,7 +28,6 @@ from beam_pipeline.errors import (
     UnreadableAudio,
 )
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -159,24 +156,6 @@ def test_a_probe_that_does_not_tell_the_truth(found: Any) -> None:
     with raises(UnreadableAudio, path="x"):
         info = loader.probe(io.BytesIO(), "x")
         ClipReader(io.BytesIO(), info, name="x", loader=loader)
-
-
-@pytest.mark.parametrize("shape", [(300,), (1, 300)])
-@pytest.mark.parametrize("channels", ["mix", "keep", 0])
-@pytest.mark.parametrize("rate", [8000, 4000])
-def test_clips_of_one_channel(shape: Any, channels: Any, rate: int) -> None:
-    samples = np.random.default_rng(0).uniform(-1, 1, shape).astype("f4")
-    loader = load_as((samples, 8000))
-    info = loader.probe(io.BytesIO(), "x")
-    frames = 300 * rate // 8000
-    with ClipReader(
-        io.BytesIO(), info, name="x", channels=channels, loader=loader,
-        sample_rate_hz=rate,
-    ) as reader:  # fmt: skip
-        found = reader.read(0, frames)
-    assert found.shape == ((1, frames) if channels == "keep" else (frames,))
-    if rate == 8000:
-        np.testing.assert_array_equal(found.ravel(), samples.ravel())
 
 
 @pytest.mark.parametrize("channels", ["mix", "keep", 1])
@@ -318,24 +297,3 @@ def test_a_row_that_lies_of_a_loaded_file(corpus: Path) -> None:
     row = {"path": f"{corpus}/in/a/0.npy", "frames": 999, "sample_rate_hz": RATE}
     with raises(TooManyRejected, naming=["a/0.npy", "1000", "999"]):
         record([{**row, "channels": 2}], corpus / "out", win_len=300, loader=LOAD)
-
-
-@pytest.mark.runs
-def test_loaded_files_in_a_store(corpus: Path, bucket: str) -> None:
-    options: dict[str, Any] = {"win_len": 300, "loader": LOAD, "workers": 1}
-    for name in SAMPLES:
-        content = (corpus / "in" / name).read_bytes()
-        files.write_bytes(f"s3://{bucket}/in/{name}", content)
-    record(f"s3://{bucket}/in", corpus / "remote", **options)
-    record(corpus / "in", corpus / "local", **options)
-    shards = [next((corpus / n).glob("*.gz")) for n in ("remote", "local")]
-    assert shards[0].read_bytes() == shards[1].read_bytes()
-
-
-@pytest.mark.runs
-def test_a_file_that_vanished_or_is_none(corpus: Path) -> None:
-    shutil.rmtree(corpus / "in/a")
-    loader = load_as((np.zeros(3, "f4"), 1))
-    for path in ("in/a/0.npy", "in"):
-        with pytest.raises(ClipError):
-            loader.probe(str(corpus / path), "x")

@@ -248,11 +248,6 @@ def test_invalid_options_are_refused(corpus, options, field, value):
         plan(str(corpus), win_len=100, **options)
 
 
-def test_a_plan_counts_copies(corpus):
-    summary, _ = plan(str(corpus), win_len=100, copies=3, augment="noise()")
-    assert summary.layouts["records"].total == 4 * 33
-
-
 @pytest.mark.runs
 def test_the_recipe_of_the_metadata_repeats_the_data_set(corpus, tmp_path):
     options = {"win_len": 100, "copies": 1, "augment": "noise", "keep": "energy"}

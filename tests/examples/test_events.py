@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from beam_pipeline import record
 from beam_pipeline.api import plan
-from beam_pipeline.cli.main import main
 from beam_pipeline.cli.reports import describe_plan
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.examples.event_targets import (
@@ -219,21 +218,6 @@ def test_windows_against_slow_loops(some, at, length, share):
         assert best[i] == (CLASSES[expected] if seconds else -1)
 
 
-@pytest.mark.parametrize(
-    ("wrens", "best"),
-    [
-        ([(0.0, 0.6), (0.1, 0.7)], "tit"),
-        ([(0.0, 0.6), (0.0, 0.6)], "tit"),
-        ([(0.0, 0.9), (0.2, 0.3), (0.3, 0.4)], "tit"),
-        ([(0.0, 0.4), (0.6, 0.8)], "tit"),
-        ([(0.5, 1.5), (0.0, 0.5)], "wren"),
-    ],
-)
-def test_time_that_events_of_a_class_share_counts_once(wrens, best):
-    some = [Event(0.0, 0.95, "tit"), *(Event(*times, "wren") for times in wrens)]
-    assert main_class(some, CLASSES, np.zeros(1), 1.0) == CLASSES[best]
-
-
 @given(events, starts, st.integers(1, 8), st.sampled_from([0.25, 0.5]))
 @settings(deadline=None, max_examples=300)
 def test_masks_against_slow_loops(some, at, frames, step):
@@ -244,17 +228,6 @@ def test_masks_against_slow_loops(some, at, frames, step):
         for t, centre in enumerate(centres):
             expected = {e.label for e in some if e.start_s <= start + centre < e.end_s}
             assert {c for c in CLASSES if mask[i, t, CLASSES[c]]} == expected
-
-
-def test_overlaps_of_edges():
-    event = [Event(1.0, 2.0, "owl")]
-    at = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
-    for share, counts in (
-        (0.0, [0, 1, 1, 1, 0]),
-        (0.5, [0, 1, 1, 1, 0]),
-        (0.6, [0, 0, 1, 0, 0]),
-    ):
-        assert counts_in(event, at, 1.0, share)[:, 0].tolist() == counts
 
 
 # Whole runs, from audio files and event files to the examples of replay
@@ -587,15 +560,6 @@ def test_a_class_that_is_not_in_the_given_list(sounds, tmp_path):
 
 
 @pytest.mark.runs
-def test_the_class_of_windows_without_an_event_is_in_the_given_list(sounds, tmp_path):
-    options = write_raven(sounds) | {"win_len": 2000, "no_event": "none"}
-    classes = "wren, owl,none,tit"
-    metadata = record(sounds, tmp_path / "out", **options, classes=classes)
-    assert metadata.classes == ("wren", "owl", "none", "tit")
-    assert metadata.splits["records"].examples_per_class["none"] > 0
-
-
-@pytest.mark.runs
 def test_a_column_cannot_give_the_class_beside_events(sounds, tmp_path):
     (sounds / "clips.csv").write_text("path,species\na/x.wav,owl\n")
     options = {"win_len": 2000, **write_audacity(sounds)}
@@ -605,32 +569,6 @@ def test_a_column_cannot_give_the_class_beside_events(sounds, tmp_path):
             function(sounds / "clips.csv", label_from="species", **options)
     metadata = record(sounds / "clips.csv", tmp_path / "out", **options)
     assert metadata.features["species"].dtype == "string"
-
-
-@pytest.mark.runs
-def test_groups_of_an_expression_work_with_events(sounds, tmp_path):
-    expression = "(?P<class>[a-z]+)/(?P<site>[xyz])"
-    metadata = record(
-        sounds, tmp_path / "out", win_len=2000, label_from=expression,
-        group_by="site", splits="train=.5,test=.5", **write_raven(sounds),
-    )  # fmt: skip
-    assert metadata.classes == ("owl", "tit", "wren")
-    assert "site" in metadata.features
-
-
-@pytest.mark.runs
-def test_the_plan_counts_windows_by_events(sounds, tmp_path, capsys):
-    options = write_raven(sounds)
-    flags = ["--events", options["events"], "--event-column", "species"]
-    assert main(["plan", "--input", str(sounds), "--win-len", "2000", *flags]) == 0
-    said = capsys.readouterr().out
-    # The plan counts from headers alone what the run records.
-    metadata = record(sounds, tmp_path / "out", win_len=2000, **options)
-    per_class = metadata.splits["records"].examples_per_class
-    rows = {line.split()[0]: line.split()[1] for line in said.splitlines() if line}
-    assert {name: rows[name] for name in per_class} == {
-        name: str(n) for name, n in per_class.items()
-    }
 
 
 @pytest.mark.runs

@@ -26,7 +26,6 @@ from beam_pipeline.examples.spec import (
     FLOAT_LIST,
     IMAGES,
     INT64_LIST,
-    LISTS,
     RAW,
     TENSOR,
     FeatureSpec,
@@ -286,22 +285,6 @@ def test_one_text_for_each_window_is_a_string(dtype):
     assert decode_examples(records, {"x": spec}) == [{"x": "abc"}, {"x": "d"}]
 
 
-def test_negative_integers_take_ten_bytes_each():
-    spec = FeatureSpec("n", "int64", (2,), INT64_LIST)
-    (record,) = ExampleEncoder([spec]).encode(1, {"n": np.array([[-1, -(2**63)]])})
-    wanted = b"\xff" * 9 + b"\x01" + b"\x80" * 9 + b"\x01"
-    assert record.endswith(b"\x0a\x14" + wanted)
-
-
-@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 129, 16383, 16384, 2097152])
-def test_lengths_around_every_varint_boundary(size):
-    spec = FeatureSpec("t", "string", (), BYTES_LIST)
-    text = "x" * size
-    assert decode_examples(
-        ExampleEncoder([spec]).encode(1, {"t": text}), {"t": spec}
-    ) == [{"t": text}]
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -330,17 +313,6 @@ def test_views_and_byte_orders_are_stored_alike(values, encoding):
         expect_same(example["x"], value)
 
 
-@pytest.mark.parametrize("names", [["b", "a"], ["a", "b"], ["ä", "z", "𝄞", "Z"]])
-def test_keys_are_in_order_of_their_bytes(names):
-    specs = [FeatureSpec(name, "string", (), BYTES_LIST) for name in names]
-    columns = dict.fromkeys(names, "?")
-    (record,) = ExampleEncoder(specs).encode(1, columns)
-    positions = [record.index(b"\x0a%c%b\x12" % (len(k), k)) for k in
-              sorted(name.encode() for name in names)]  # fmt: skip
-    assert positions == sorted(positions)
-    assert ExampleEncoder(specs[::-1]).encode(1, columns) == [record]
-
-
 @pytest.mark.parametrize(
     ("dtype", "encoding", "value"),
     [
@@ -357,35 +329,6 @@ def test_a_shared_value_is_stored_like_one_for_each(dtype, encoding, value):
     shared = encoder.encode(3, {"x": value})
     assert shared == encoder.encode(3, {"x": np.array([value] * 3)})
     assert [e["x"] for e in decode_examples(shared, {"x": spec})] == [value] * 3
-
-
-def test_each_example_is_the_same_alone_and_in_a_block():
-    specs = [
-        FeatureSpec("x", "float32", (5,), FLOAT_LIST),
-        FeatureSpec("n", "int64", (), INT64_LIST),
-    ]
-    columns = {
-        "x": sample("float32", (7, 5)),
-        "n": np.array([0, 1, 127, 128, -1, 5, 6]),
-    }
-    encoder = ExampleEncoder(specs)
-    together = encoder.encode(7, columns)
-    alone = [
-        encoder.encode(1, {k: v[i : i + 1] for k, v in columns.items()})[0]
-        for i in range(7)
-    ]
-    assert together == alone
-
-
-@pytest.mark.parametrize("encoding", [FLOAT_LIST, RAW, INT64_LIST])
-def test_no_windows_are_no_examples(encoding):
-    specs = [FeatureSpec("x", RANGES[encoding][0], (2, 3), encoding)]
-    columns = {"x": np.zeros((0, 2, 3), RANGES[encoding][0])}
-    assert ExampleEncoder(specs).encode(0, columns) == []
-
-
-def test_no_records_are_no_examples():
-    assert decode_examples([], {"x": FeatureSpec("x", "int64", (), INT64_LIST)}) == []
 
 
 def encode_one(spec, value):
@@ -421,11 +364,6 @@ TEXT = FeatureSpec("x", "string", (), BYTES_LIST)
 def test_records_that_do_not_match_the_spec_are_refused(records, spec):
     with pytest.raises(ValueError):  # noqa: PT011  (of numpy, pyarrow and ours)
         decode_examples(records, {"x": spec})
-
-
-def test_a_missing_feature_is_named():
-    with raises(ValueError, naming="x"):
-        decode_examples([EMPTY], {"x": FLOATS})
 
 
 @pytest.mark.parametrize(
@@ -475,12 +413,6 @@ def test_without_classes_there_is_neither_class_nor_target():
         "class",
         "target",
     }
-
-
-@pytest.mark.parametrize(("channels", "shape"), [(None, (100,)), (1, (1, 100)),
-                                                 (2, (2, 100))])  # fmt: skip
-def test_channels_come_before_time(channels, shape):
-    assert feature_set(channels=channels).specs["signal"].shape == shape
 
 
 def test_int16_is_stored_as_bytes_and_where_identity_comes_last():
@@ -635,21 +567,6 @@ def test_a_value_for_each_window_is_no_signal():
             check_transform("z", "", Chain((peaks, step)), (64,), RATE)
 
 
-def test_a_transform_that_exits_is_named_with_its_error():
-    with raises(RecipeError, "feature x", "sys.exit", naming="SystemExit: 3"):
-        check_transform("x", "sys.exit", lambda windows: sys.exit(3), (64,), RATE)
-
-
-def test_a_transform_that_raises_is_named_with_its_error():
-    def broken(windows):
-        raise KeyError("whiskers")
-
-    with raises(
-        RecipeError, "feature x", "my.module.broken", naming="KeyError: 'whiskers'"
-    ):
-        check_transform("x", "my.module.broken", broken, (9,), RATE)
-
-
 def test_a_transform_that_writes_into_its_windows_is_refused():
     def louder(windows):
         windows *= 2
@@ -657,13 +574,6 @@ def test_a_transform_that_writes_into_its_windows_is_refused():
 
     with raises(RecipeError, "feature x", naming="read-only"):
         check_transform("x", "", louder, (9,), RATE)
-
-
-def test_a_recipe_error_of_a_transform_keeps_its_value():
-    with pytest.raises(RecipeError) as raised:
-        check_transform("x", "", LogMel(n_fft=1024), (1000,), RATE)
-    assert raised.value.args[0] == "feature x: log_mel: n_fft"
-    assert raised.value.args[2] == 1024
 
 
 # apply
@@ -745,31 +655,6 @@ def test_apply_where_texts_were_expected(returned):
         features.apply(noise(3), RATE, "a.wav", STARTS)
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2])
-def test_apply_names_the_window_that_fails(bad):
-    def picky(windows):
-        if (windows[:, 0] == 7).any():
-            raise ValueError("seven")
-        return windows[:, :4]
-
-    windows = noise(3)
-    windows[bad, 0] = 7
-    facts = ["feature mine", f"frame {100 * bad}", "ValueError: seven"]
-    with raises(TransformError, path="a.wav", naming=facts):
-        one_feature(picky).apply(windows, RATE, "a.wav", STARTS)
-
-
-def test_apply_names_the_block_where_no_window_fails_alone():
-    def lonely(windows):
-        if len(windows) > 2:
-            raise ValueError("crowd")
-        return windows[:, :4]
-
-    facts = ["feature mine", "frame 0", "200", "ValueError: crowd"]
-    with raises(TransformError, path="a.wav", naming=facts):
-        one_feature(lonely).apply(noise(3), RATE, "a.wav", STARTS[:3])
-
-
 def test_apply_gives_the_rate_to_those_that_take_it():
     def rate_of(windows, sample_rate_hz):
         return np.full(len(windows), sample_rate_hz)
@@ -814,13 +699,6 @@ def test_an_encoding_fits_if_values_come_back(dtype, shape):
                 expect_same(found["x"], value)
 
 
-def test_encodings_that_do_not_exist():
-    spec = FeatureSpec("x", "float32", (1,), FLOAT_LIST)
-    for encoding in ("gif", "", "PNG"):
-        problem = encoding_problem(spec, encoding)
-        assert_names(problem, *LISTS, RAW, TENSOR, *IMAGES)
-
-
 IMAGE = "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()"
 
 
@@ -834,10 +712,6 @@ def test_a_feature_has_the_encoding_of_the_recipe(encoding):
     others = [{n: s for n, s in found.items() if n != "image"}
               for found in (specs, default)]  # fmt: skip
     assert others[0] == others[1]
-
-
-def test_the_signal_has_an_encoding_without_a_name():
-    assert feature_set(encodings={"signal": RAW}).specs["signal"].encoding == RAW
 
 
 @pytest.mark.parametrize(

@@ -115,11 +115,6 @@ def test_less_than_a_frame_is_refused(options, field, value, facts, tmp_path):
     WindowPlan.of(Recipe(**options), 2_000_000_000, 100)
 
 
-def test_plan_of_a_recipe_has_its_other_options():
-    recipe = Recipe(win_len=4, tail="pad", max_windows=3, random_starts=True)
-    assert WindowPlan.of(recipe, 8000, 100) == WindowPlan(4, 4, "pad", 3, True)
-
-
 def every_start(frames, plan):
     """The starts on the grid, one after the other, as far as the tail allows."""
     length, hop, tail = plan.length, plan.hop, plan.tail
@@ -144,50 +139,6 @@ def all_starts(frames, plan, key=0):
     return window_starts(frames, plan, 0, count_windows(frames, plan), key)
 
 
-@pytest.mark.parametrize(
-    ("frames", "tail", "starts"),
-    [
-        *[(frames, tail, []) for frames in (0,) for tail in ("drop", "pad", "overlap")],
-        (1, "drop", []),
-        (1, "pad", [0]),
-        (1, "overlap", []),
-        (3, "drop", []),
-        (3, "pad", [0]),
-        (3, "overlap", []),
-        (4, "drop", [0]),
-        (4, "pad", [0]),
-        (4, "overlap", [0]),
-        (5, "drop", [0]),
-        (5, "pad", [0, 4]),
-        (5, "overlap", [0, 1]),
-        (7, "overlap", [0, 3]),
-        (8, "drop", [0, 4]),
-        (8, "pad", [0, 4]),
-        (8, "overlap", [0, 4]),
-        (9, "overlap", [0, 4, 5]),
-    ],
-)
-def test_tails_of_windows_of_four(frames, tail, starts):
-    assert all_starts(frames, WindowPlan(4, 4, tail)).tolist() == starts
-
-
-@pytest.mark.parametrize(
-    ("frames", "hop", "tail", "starts"),
-    [
-        (7, 2, "drop", [0, 2]),
-        (7, 2, "pad", [0, 2, 4]),
-        (7, 2, "overlap", [0, 2, 3]),
-        (6, 6, "pad", [0]),
-        (7, 6, "drop", [0]),
-        (7, 6, "pad", [0, 6]),
-        (7, 6, "overlap", [0, 3]),
-        (10, 6, "overlap", [0, 6]),
-    ],
-)
-def test_hop_below_and_above_the_length_of_four(frames, hop, tail, starts):
-    assert all_starts(frames, WindowPlan(4, hop, tail)).tolist() == starts
-
-
 PLANS, RANDOM_PLANS = (
     st.builds(
         WindowPlan,
@@ -209,17 +160,6 @@ def test_starts_are_those_of_walking_along_the_clip(frames, plan):
     wanted = every_start(frames, plan)
     assert count_windows(frames, plan) == len(wanted)
     assert all_starts(frames, plan).tolist() == wanted
-
-
-@settings(max_examples=300, deadline=None)
-@given(FRAMES, PLANS)
-def test_overlap_ends_flush_and_pad_reaches_the_end(frames, plan):
-    starts = all_starts(frames, plan)
-    assert (np.diff(starts) > 0).all()
-    gaps = plan.hop > plan.length or plan.max_windows is not None
-    if not gaps and len(starts) and plan.tail != "drop":
-        end = starts[-1] + plan.length
-        assert end == frames if plan.tail == "overlap" else end >= frames
 
 
 def strata(frames, plan):
@@ -321,17 +261,6 @@ def expect_cut(clip, starts, length, offset, stop):
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("channels", [(), (1,), (2,)])
-@pytest.mark.parametrize("frames", [1, 3, 4, 5, 7, 8, 9, 50])
-@pytest.mark.parametrize("hop", [1, 3, 4, 5])
-@pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])
-def test_cuts_are_slices_with_zeros_behind(channels, frames, hop, tail):
-    clip = noise(*channels, frames)
-    starts = every_start(frames, WindowPlan(4, hop, tail))
-    if starts:
-        expect_cut(clip, starts, 4, 0, frames)
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=8).map(sorted),
@@ -363,14 +292,6 @@ def test_windows_cannot_be_written(starts):
     windows = slice_windows(noise(20), 0, np.array(starts), 5)
     with pytest.raises(ValueError, match="read-only"):
         windows[0, 0] = 1
-
-
-def test_strided_frames_are_cut():
-    clip = noise(2, 100)
-    np.testing.assert_array_equal(
-        slice_windows(clip[:, ::2], 0, np.array([0, 10]), 8),
-        np.stack([clip[:, 0:16:2], clip[:, 20:36:2]]),
-    )
 
 
 @settings(max_examples=300, deadline=None)

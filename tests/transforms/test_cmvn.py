@@ -100,14 +100,3 @@ def test_a_clip_is_measured_over_all_its_windows(shape):
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(step.of_measured(measured)(x[2:3]), found[2:3])
-
-
-def test_only_the_mean_of_a_clip():
-    x = spectra(3, 4, 2)
-    step = Cmvn(over="clip", norm_vars=False)
-    found = step.of_measured(step.measure([x]))(x)
-    mean = x.mean(axis=(0, 1), dtype=np.float64)
-    np.testing.assert_allclose(found, x - mean, rtol=0, atol=1e-5)
-
-
-# Whole runs

@@ -7,15 +7,19 @@ their range are refused by their name.
 """
 
 import pickle
+import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.augment import Sound
 from beam_pipeline.transforms.base import apply_transform, steps_of
+from beam_pipeline.transforms.frames import PAD_MODE, framed
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     PLACEMENT,
@@ -201,3 +205,46 @@ def test_there_is_a_call_of_each():
     assert used == set(AUGMENTATION.table.values())
     for kind in (AUGMENTATION, TRANSFORM, PLACEMENT, SELECTION, STREAM):
         assert list(kind.table) == sorted(kind.table)
+
+
+# Other layouts of frames, and what silence gives beside bounds
+
+
+@given(
+    frames=st.integers(1, 60), length=st.integers(1, 40), hop=st.integers(1, 50),
+    first=st.integers(-60, 60), start=st.integers(0, 5), count=st.integers(1, 5),
+    pad_mode=st.sampled_from((*PAD_MODE.choices, "symmetric")),
+)  # fmt: skip
+@settings(deadline=None, max_examples=300)
+def test_frames_are_those_of_a_padded_signal(
+    frames, length, hop, first, start, count, pad_mode
+):
+    signals = noise(2, frames)
+    padded = np.pad(signals, [(0, 0), (700, 700)], mode=pad_mode)
+    times = range(start, start + count)
+    starts = [700 + first + t * hop for t in times]
+    expected = np.stack([padded[:, s : s + length] for s in starts], axis=1)
+    ours = framed(signals, times, length, hop, first, pad_mode)
+    np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "frames", "most"),
+    [
+        ("stft(hop=2048,kind='power',center=True)", 2**23, 2**25),
+        ("log_mel(hop=512,center=True,pad_mode='reflect')", 2**23, 2**25),
+        ("kaldi_fbank(snip_edges=False)", 2**23, 2**25),
+        ("cqt(hop=64)", 2**22, 12e6),
+        ("yin()", 10**6, 25e6),
+        ("yin(frame=60000,hop=1,f_min=1000)", 60_300, 25e6),
+        ("pyin(f_min=120,f_max=500)", 10**6, 25e6),
+    ],
+)
+def test_memory_is_bounded(call, frames, most):
+    transform, windows = parse_transform(call), np.zeros((1, frames), np.float32)
+    apply_transform(transform, windows[:, :60_000], RATE)
+    tracemalloc.start()
+    made = apply_transform(transform, windows, RATE)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < most + 2 * made.nbytes

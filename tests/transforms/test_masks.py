@@ -83,11 +83,3 @@ def test_more_masks_keep_the_first_ones():
         for n in (1, 3)
     )
     assert three[one].all()
-
-
-def test_what_is_no_copy_is_not_masked():
-    x = spectra(3, 20, 10)
-    np.testing.assert_array_equal(SpecAugment()(x), x)
-
-
-# Whole runs

@@ -7,15 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.select import Energy, Peaks, Sounds
 from beam_pipeline.transforms.steps import (
     PLACEMENT,
     format_steps,
     given_steps,
-    parse_placement,
 )
-from tests.raising import raises
 from tests.transform_checks import noise
 
 RATE = 1000
@@ -133,20 +130,6 @@ def test_a_frame_has_at_least_one_sample():
     clip = np.array([0, 1, 0], np.float32)
     assert Peaks(frame_s=1e-9).passages([clip], RATE).tolist() == [[1, 1]]
     assert Peaks(frame_s=100).passages([clip], RATE).tolist() == [[2, 2]]
-
-
-@pytest.mark.parametrize(
-    ("expression", "facts"),
-    [
-        ("peak", ["mean peaks?", "events", "sounds"]),
-        ("peaks()|sounds()", ["one placement"]),
-        ("tests.sounds.RATE", ["passages(blocks, sample_rate_hz)"]),
-    ],
-)
-def test_what_is_no_placement(expression, facts):
-    with raises(RecipeError, naming=facts) as raised:
-        parse_placement(expression)
-    assert raised.value.args[0].startswith("windows_at")
 
 
 def test_words_are_no_expressions():

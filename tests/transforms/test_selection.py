@@ -85,14 +85,6 @@ def test_a_share_written_down_is_met_exactly(count):
         )
 
 
-def test_what_follows_the_last_whole_frame_is_not_looked_at():
-    window = np.zeros((1, 1023), np.float32)
-    window[0, 512:] = 1
-    assert not Active().keep(window, RATE).any()
-    window[0, 511] = 1
-    assert Active().keep(window, RATE).all()
-
-
 @pytest.mark.parametrize("frames", [1, 2**16 - 1, 2**16, 2**16 + 1, 200_001])
 def test_mean_square(frames):
     window = noise(2, frames)
@@ -134,6 +126,3 @@ def test_an_offset_does_not_count():
 def test_errors(make, field, value, facts):
     with raises(RecipeError, field, value, naming=facts):
         make()
-
-
-# As text

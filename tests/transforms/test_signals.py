@@ -1,162 +1,143 @@
-"""Steps from signals to signals, against formulas in float64 and scipy."""
+"""Steps from samples to samples, chains of steps, and grey levels, at their edges."""
 
-import math
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.signal
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms import signals
-from beam_pipeline.transforms.base import Chain, Identity, apply_transform
-from beam_pipeline.transforms.loudness import Lufs, LufsGain, integrated_lufs
+from beam_pipeline.transforms.base import (
+    AsImage,
+    Chain,
+    Identity,
+    apply_counting,
+    apply_transform,
+    needs_sample_rate,
+)
+from beam_pipeline.transforms.loudness import Lufs
+from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import (
-    Analytic,
+    BandPass,
     Downsample,
     Gain,
+    HighPass,
+    LowPass,
     Normalize,
-    PreEmphasis,
+    PeakGain,
     Resample,
+    RmsGain,
     low_pass_taps,
 )
+from tests.raising import raises
 from tests.transform_checks import noise
 
 RATE = 16000
-KINDS = ["log", "mean", "median", "minmax", "standard"]
 
 
-# Gain, and gain to a loudness
+# int16
 
 
-@given(gain_db=st.floats(-100, 100))
-def test_gain_is_its_definition(gain_db):
-    windows = noise(2, 3, 50)
-    out = Gain(gain_db=gain_db)(windows)
-    expected = windows * 10 ** (gain_db / 20)
-    np.testing.assert_allclose(out, expected, rtol=2e-7)
+def test_int16_holds_every_pcm_value_rounds_to_even_and_clips():
+    codes = np.arange(-32768, 32768, dtype=np.int16)[np.newaxis]
     np.testing.assert_array_equal(
-        Gain(gain_db=gain_db).on_stream(windows[0], 1), out[0]
+        Identity("int16")(codes.astype(np.float32) / 32768), codes
     )
-    assert Gain(gain_db=gain_db).context(RATE) == 0
+    windows = np.array([[0.5, 1.5, -0.5, 40000, -40000]], np.float32) / 32768
+    assert Identity("int16")(windows).tolist() == [[0, 2, 0, 32767, -32768]]
+    for value in (np.nan, np.inf):
+        with raises(RecipeError, "dtype", "int16", naming="float32"):
+            Identity("int16")(np.array([[0, value]] * 40, np.float32))
 
 
-@pytest.mark.parametrize("shape", [(3, 16000), (2, 2, 9000), (1, 6, 8001)])
-def test_lufs_gain_reaches_its_level(shape):
-    windows = noise(*shape)
-    out = LufsGain(level_lufs=-17.5)(windows, RATE)
-    np.testing.assert_allclose(integrated_lufs(out, RATE), -17.5, atol=1e-5)
-    ratio = (out / windows).reshape(len(out), -1)
-    np.testing.assert_allclose(ratio, ratio[:, :1] + 0 * ratio, rtol=1e-6)
+@pytest.mark.parametrize(("sample", "clipped"), [
+    (0.0, 0), (1 - 2.0**-15, 0), (1 - 2.0**-16 - 2.0**-24, 0),
+    (1 - 2.0**-16, 1),  # a half, rounded to the even 32768
+    (-1 - 2.0**-16, 0),  # a half, rounded to the even -32768
+    (1.0, 1), (-1.0, 0), (-1 - 2.0**-15, 1), (np.inf, 1), (-np.inf, 1)])  # fmt: skip
+def test_int16_counts_what_it_clips(sample, clipped):
+    windows = np.full((2, 3), 0.5, np.float32)
+    windows[1, 2] = sample
+    assert Identity("int16").count_clipped(windows) == clipped
+    assert Identity().count_clipped(windows) == 0
+    assert Identity("int16").count_clipped(windows[:0]) == 0
 
 
-def test_lufs_gain_leaves_what_is_below_the_gate():
-    windows = np.stack([np.zeros(8000, np.float32), noise(8000) * np.float32(1e-5)])
-    np.testing.assert_array_equal(LufsGain()(windows, RATE), windows)
+# Levels
 
 
-# Normalize
+@pytest.mark.parametrize("transform", [PeakGain(), RmsGain()])
+def test_the_faintest_sample_does_not_overflow(transform):
+    windows = np.zeros((1, 16000), np.float32)
+    windows[0, 7] = np.finfo(np.float32).smallest_subnormal
+    assert np.isfinite(transform(windows)).all()
+    assert transform(windows)[0, 7] > 0.1
 
 
-def slow_normalize(row, kind):
-    x = row.astype(np.float64)
-    if kind == "log":
-        return np.sign(x) * np.log1p(abs(x))
-    if kind == "minmax":
-        return (x - x.min()) / (np.ptp(x) or 1)
-    if kind == "median":
-        return x - np.median(x)
-    return (x - x.mean()) / ((x.std() or 1) if kind == "standard" else 1)
-
-
-@given(
-    kind=st.sampled_from(KINDS), scale=st.floats(1e-30, 1e30), offset=st.floats(-9, 9),
-    frames=st.integers(2, 60),
-)  # fmt: skip
-@settings(deadline=None, max_examples=200)
-def test_normalize_is_its_definition(kind, scale, offset, frames):
-    windows = ((noise(2, 2, frames, seed=frames) + offset) * scale).astype(np.float32)
-    out = Normalize(kind=kind)(windows)
-    for index in np.ndindex(2, 2):
-        expected = slow_normalize(windows[index], kind)
-        np.testing.assert_allclose(
-            out[index], expected, rtol=1e-6, atol=2e-7 * abs(expected).max()
-        )
-
-
-def test_normalize_of_a_long_window():
+def test_a_long_window_is_normalized_in_pieces():
     windows = noise(1, 300_000) + np.float32(5)
-    for kind in KINDS:
-        out = Normalize(kind=kind)(windows)[0]
-        np.testing.assert_allclose(out, slow_normalize(windows[0], kind), atol=1e-6)
+    x = windows.astype(np.float64)
+    out = Normalize()(windows)
+    np.testing.assert_allclose(out, (x - x.mean()) / x.std(), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "log"])
-@pytest.mark.parametrize("value", [0.0, 0.1, -3.3e38, 1e-45])
-@pytest.mark.parametrize("frames", [1, 3, 16000])
-def test_a_constant_gives_zero(kind, value, frames):
-    windows = np.full((2, frames), value, np.float32)
-    assert not Normalize(kind=kind)(windows).any()
+@pytest.mark.parametrize("kind", ["mean", "median", "minmax", "standard"])
+def test_a_constant_gives_zero(kind):
+    for value in (0.0, 0.1, -3.3e38, 1e-45):
+        for frames in (1, 3, 16000):
+            windows = np.full((2, frames), value, np.float32)
+            assert not Normalize(kind=kind)(windows).any()
 
 
-# Pre-emphasis
+# Filters
+
+FILTERS = [LowPass(cutoff_hz=900), HighPass(cutoff_hz=50, order=3),
+           BandPass(low_hz=100, high_hz=300, order=2), HighPass(cutoff_hz=5, order=1),
+           LowPass(cutoff_hz=50, order=12), LowPass(cutoff_hz=7990)]  # fmt: skip
 
 
-def test_pre_emphasis_is_librosas_but_for_the_first_frame():
-    librosa = pytest.importorskip("librosa")
-    windows = noise(2, 999)
-    expected = librosa.effects.preemphasis(windows, coef=0.97)
-    np.testing.assert_allclose(
-        PreEmphasis()(windows)[:, 1:], expected[:, 1:], atol=1e-7
-    )
+def scipys(step):
+    edges = [getattr(step, name) for name in step.EDGES]
+    return scipy.signal.butter(
+        step.order, edges if len(edges) == 2 else edges[0], step.KIND, fs=RATE,
+        output="sos",
+    )  # fmt: skip
 
 
-def test_a_stretch_of_a_stream_needs_one_frame_before():
-    clip = noise(2, 1000)
-    step = PreEmphasis()
-    assert step.context(RATE) == 1
-    whole = step.on_stream(clip, RATE)
-    np.testing.assert_array_equal(
-        step.on_stream(clip[:, 499:], RATE)[:, 1:], whole[:, 500:]
-    )
+@pytest.mark.parametrize("step", FILTERS)
+def test_a_stretch_with_its_context_is_the_uninterrupted_filter(step):
+    context = step.context(RATE)
+    impulse = np.zeros(4 * context)
+    impulse[0] = 1
+    response = abs(scipy.signal.sosfilt(scipys(step), impulse))
+    assert response[context:].sum() <= 1e-9 < response[context - 1 :].sum()
+    start = context + 5000
+    clip = noise(2, start + 3000) + np.float32(0.3)  # an offset is the worst case
+    whole = scipy.signal.sosfilt(scipys(step), clip.astype(np.float64))
+    part = step.on_stream(clip[:, start - context :], RATE)[:, context:]
+    np.testing.assert_allclose(part, whole[:, start:], atol=1e-8, rtol=1e-7)
 
 
-# The analytic signal
-
-
-@pytest.mark.parametrize("shape", [(3, 1), (2, 2), (3, 3), (2, 2, 999), (17, 1000)])
-def test_analytic_is_scipys(shape):
-    windows = noise(*shape)
-    out = Analytic()(windows)
-    expected = scipy.signal.hilbert(windows.astype(np.float64))
-    np.testing.assert_allclose(out, expected, atol=5e-7 * abs(expected).max())
-    np.testing.assert_array_equal(out.real, windows)
+def test_filters_that_are_not_possible_on_streams(monkeypatch):
+    with raises(RecipeError, "cutoff_hz", 0.1):
+        LowPass(cutoff_hz=0.1).on_stream(noise(1, 9), RATE)
+    with raises(RecipeError, "low_hz", 1000.0, naming="4194304"):
+        BandPass(low_hz=1000, high_hz=1000.2, order=16).context(RATE)
+    step = LowPass(cutoff_hz=1000)
+    frames = step.context(RATE)
+    signals.butterworth_context.cache_clear()
+    monkeypatch.setattr(signals, "MAX_CONTEXT", frames - 1)
+    with raises(RecipeError, "cutoff_hz", 1000.0, naming=145):
+        step.context(RATE)
+    monkeypatch.setattr(signals, "MAX_CONTEXT", frames)
+    assert step.context(RATE) == frames
 
 
 # Other rates
-
-
-def resampled(windows, from_hz, to_hz):
-    common = math.gcd(from_hz, to_hz)
-    up, down = to_hz // common, from_hz // common
-    return scipy.signal.resample_poly(
-        windows.astype(np.float64), up, down, axis=-1, window=low_pass_taps(up, down)
-    )
-
-
-@pytest.mark.parametrize(
-    ("from_hz", "to_hz"),
-    [(16000, 8000), (44100, 16000), (16000, 48000), (48000, 44100), (16000, 11025),
-     (16000, 500), (2, 3)],
-)  # fmt: skip
-@pytest.mark.parametrize("frames", [1, 2, 441, 5001])
-def test_resample_is_scipys(from_hz, to_hz, frames):
-    windows = noise(2, frames)
-    out = Resample(rate_hz=to_hz)(windows, from_hz)
-    expected = resampled(windows, from_hz, to_hz)
-    assert out.shape == expected.shape == (2, -(-frames * to_hz // from_hz))
-    np.testing.assert_allclose(out, expected, atol=1e-6 * abs(windows).max())
 
 
 @given(
@@ -164,34 +145,17 @@ def test_resample_is_scipys(from_hz, to_hz, frames):
     block=st.sampled_from([1, 2**12, 2**18]),
 )  # fmt: skip
 @settings(deadline=None, max_examples=60)
-def test_resample_is_its_definition_in_any_block(up, down, frames, block):
+def test_resample_is_scipys_in_any_block(up, down, frames, block):
     windows = noise(2, frames, seed=frames)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(signals, "BLOCK_SAMPLES", block)
         out = Resample(rate_hz=1000 * up)(windows, 1000 * down)
-    np.testing.assert_allclose(
-        out, resampled(windows, down, up), atol=1e-6 * abs(windows).max()
+    common = np.gcd(up, down)
+    up, down = up // common, down // common
+    expected = scipy.signal.resample_poly(
+        windows.astype(np.float64), up, down, axis=-1, window=low_pass_taps(up, down)
     )
-
-
-@pytest.mark.parametrize(("up", "down"), [(1, 2), (160, 441), (3, 1)])
-def test_response_of_the_low_pass(up, down):
-    response = abs(np.fft.rfft(low_pass_taps(up, down), 2**20))
-    # In halves of the lower rate.
-    frequency = np.arange(len(response)) / 2**19 * max(up, down)
-    level = 20 * np.log10(np.maximum(response, 1e-9))
-    assert abs(level[frequency < 0.9]).max() < 0.001
-    assert level[frequency >= 1].max() < -99.5
-
-
-def test_downsample_is_resample():
-    windows = noise(2, 3, 1001)
-    for ratio in (1, 2, 5, 100):
-        out = Downsample(ratio=ratio)(windows, RATE)
-        np.testing.assert_array_equal(
-            out, Resample(rate_hz=RATE // ratio)(windows, RATE)
-        )
-        assert Downsample(ratio=ratio).rate_after(RATE) == RATE // ratio
+    np.testing.assert_allclose(out, expected, atol=1e-6 * abs(windows).max())
 
 
 def test_a_chain_knows_the_rate_after_it():
@@ -204,4 +168,95 @@ def test_a_chain_knows_the_rate_after_it():
     assert Chain((Downsample(ratio=2), Identity())).axes(RATE, 1000) == []
 
 
-# Errors
+# Chains
+
+
+def doubled(windows):
+    return windows * 2
+
+
+def seconds(windows, sample_rate_hz):
+    return np.full(len(windows), windows.shape[-1] / sample_rate_hz)
+
+
+@dataclass(frozen=True)
+class Pitch:
+    def __call__(self, windows, sample_rate_hz):
+        return seconds(windows, sample_rate_hz)
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [(doubled, False), (seconds, True), (Pitch(), True), (LogMel(), True),
+     (PeakGain(), False), (np.abs, False), (Chain((doubled, PeakGain())), False),
+     (Chain((doubled, Pitch())), True)],
+)  # fmt: skip
+def test_the_rate_goes_to_those_that_take_it(transform, expected):
+    assert needs_sample_rate(transform) is expected
+    made = apply_transform(transform, noise(3, 2000), 500)
+    if expected and not isinstance(transform, LogMel):
+        assert made.tolist() == [4.0, 4.0, 4.0]
+
+
+def test_a_chain_applies_from_left_to_right_and_splices_inner_chains():
+    windows = noise(2, 2000)
+    chain = Chain((doubled, PeakGain(-1.0), LogMel(n_mels=20)))
+    expected = LogMel(n_mels=20)(PeakGain(-1.0)(doubled(windows)), RATE)
+    np.testing.assert_array_equal(apply_transform(chain, windows, RATE), expected)
+    nested = Chain((Chain((doubled, PeakGain())), Identity()))
+    assert nested == Chain((doubled, PeakGain(), Identity()))
+
+
+def test_each_step_of_a_chain_counts_what_it_clips():
+    windows = noise(3, 100) / 0.05
+    chain = Chain((Gain(gain_db=6), Identity("int16")))
+    found, clipped = apply_counting(chain, windows, RATE)
+    loud = Gain(gain_db=6)(windows)
+    assert found.tobytes() == apply_transform(chain, windows, RATE).tobytes()
+    assert clipped == np.sum((loud > 1 - 2.0**-16) | (loud < -1 - 2.0**-16)) > 0
+    assert apply_counting(Gain(gain_db=6), windows, RATE)[1] == 0
+
+
+def test_the_shape_of_a_single_window_is_told():
+    facts = ["(n, frames)", "window[None]", "(1, frames)"]
+    with raises(RecipeError, value=(4000,), naming=facts):
+        LogMel()(noise(4000), RATE)
+    levels = Chain((np.ravel, LogMel()))  # one value for each window, then a spectrum
+    with raises(RecipeError, value=(4000,), naming=["last", *facts]):
+        levels(noise(1, 4000), RATE)
+
+
+def test_a_floor_leaves_what_is_above_it():
+    windows = noise(1, 4000)
+    free = LogMel()(windows, RATE)
+    floor = float(np.exp(np.median(free)))
+    expected = np.maximum(free, np.float32(np.log(floor)))
+    np.testing.assert_array_equal(LogMel(floor=floor)(windows, RATE), expected)
+
+
+# Grey levels
+
+
+@given(
+    st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=20),
+    st.integers(-40, 39),
+    st.integers(1, 40),
+)
+def test_grey_levels_are_the_equations_in_fractions(values, low, width):
+    step = AsImage(low=low, high=low + width)
+    windows = np.array([values], np.float32)
+    levels = [255 * (Fraction(x) - low) / width for x in values]
+    half = Fraction(1, 10**9)  # float64 may round a level at a half either way
+    for found, level in zip(step(windows)[0].tolist(), levels, strict=True):
+        is_near_half = abs(level % 1 - Fraction(1, 2)) < half
+        assert abs(found - min(max(round(level), 0), 255)) <= is_near_half
+    least = sum(x < -Fraction(1, 2) - half or x > 255.5 + half for x in levels)
+    most = sum(x < -Fraction(1, 2) + half or x >= 255.5 - half for x in levels)
+    assert least <= step.count_clipped(windows) <= most
+
+
+def test_grey_levels_at_halves_round_to_even():
+    halves = np.arange(-2, 14, dtype=np.float32)[np.newaxis] / 2
+    image = AsImage(low=0, high=255)(halves)
+    assert image.dtype == np.uint8
+    assert image[0, :8].tolist() == [0, 0, 0, 0, 1, 2, 2, 2]
