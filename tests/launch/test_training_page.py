@@ -17,7 +17,7 @@ def code_of(text: str) -> str:
 def test_each_block_is_a_part_of_a_script() -> None:
     scripts = [code_of(path.read_text()) for path in SCRIPTS]
     blocks = [b for b in blocks_of(ROOT / "docs" / "training.md") if b.tag == "python"]
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     for block in blocks:
         assert any(code_of(block.text) in script for script in scripts), block.text
 
