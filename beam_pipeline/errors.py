@@ -156,12 +156,7 @@ class NonFiniteAudio(ClipError):
 
 
 class ShortClip(ClipError):
-    """``ShortClip(path, rate, reason)``: the clip is shorter than one window."""
-
-    @property
-    def sample_rate_hz(self) -> int:
-        """Its output rate."""
-        return int(self.args[1])
+    """The clip is shorter than one window."""
 
 
 class UnusableEntry(ClipError):

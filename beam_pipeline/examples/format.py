@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -150,14 +149,7 @@ def _only_key(counts: Mapping[int, int]) -> int | None:
 
 
 def _listed_rates(corpus: Corpus) -> str:
-    """Returns each rate, with the clips that have it: also those without a window."""
-    counts, named = Counter(corpus.rates_hz), dict(corpus.named)
-    for rate, (count, name) in corpus.short_hz.items():
-        counts[rate] += count
-        named["Hz", rate] = min(name, named.get(("Hz", rate), name))
-    listed = _listed(counts, "Hz", named)
-    short = sum(count for count, _ in corpus.short_hz.values())
-    return listed + (f"; {short} of them are shorter than a window" if short else "")
+    return _listed(corpus.rates_hz, "Hz", corpus.named)
 
 
 def _listed(
@@ -181,9 +173,6 @@ class Corpus:
     named : mapping
         For each ``("Hz", rate)``, ``("channels", n)`` and ``("class", label)``, the
         first clip by name.
-    short_hz : mapping
-        The number of clips at each sample rate that are rejected because they are
-        shorter than a window, and the first of them by name. Nothing else counts them.
     frames : int
         The length of all clips together, in frames.
     longest_walk : int
@@ -195,7 +184,6 @@ class Corpus:
     rates_hz: Mapping[int, int] = field(default_factory=dict)
     channels: Mapping[int, int] = field(default_factory=dict)
     named: Mapping[tuple[str, int | str], str] = field(default_factory=dict)
-    short_hz: Mapping[int, tuple[int, str]] = field(default_factory=dict)
     frames: int = 0
     longest_walk: int = 0
 

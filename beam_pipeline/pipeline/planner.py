@@ -160,7 +160,7 @@ def _plan(
     rejects, corpus = PageWriter(folder), CorpusCount(recipe)
     unreadable: list[Reject] = []
     for clips, bad in blocks():
-        corpus.add(clips, bad)
+        corpus.add(clips)
         if bad:
             rejects.add(Batch(bad))
             unreadable += (r for r in bad if r.error == Unreadable.__name__)

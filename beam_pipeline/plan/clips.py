@@ -112,9 +112,8 @@ def window_frames(clip: Clip, windows: Windows) -> int:
 class Reject(NamedTuple):
     """A clip, or part of one, that did not become examples.
 
-    ``examples`` is how many of its planned examples ``shard`` lacks. The rate is known
-    of clips that are shorter than a window, and of those that have a shard. ``seconds``
-    is the audio that is lost: of the clip, or of these examples, where overlapping
+    ``examples`` is how many of its planned examples ``shard`` lacks. ``seconds`` is the
+    audio that is lost: of the clip, or of these examples, where overlapping
     windows count once. It is None if the header could not be read.
     """
 
@@ -135,16 +134,10 @@ class Reject(NamedTuple):
 SPLITS_WITH_COPIES = (DEFAULT_SPLIT, "train")
 
 
-def examples_of(windows: int, split: str, copies: int) -> int:
-    """Returns how many examples a number of windows gives in a split."""
-    return windows * (1 + copies_in(copies, split))
-
-
 def with_split(clip: Clip, split: str, copies: int) -> Clip:
     """Returns a clip in a split, with the copies that its windows have there."""
     windows = clip.examples // (1 + copies_in(copies, clip.split))
-    examples = examples_of(windows, split, copies)
-    return clip._replace(split=split, examples=examples)
+    return clip._replace(split=split, examples=windows * (1 + copies_in(copies, split)))
 
 
 def check_copies(copies: int, splits: Iterable[str]) -> None:

@@ -41,7 +41,7 @@ from beam_pipeline.plan.clip_audio import (
     measure_features,
     measuring_steps,
 )
-from beam_pipeline.plan.clips import Clip, Reject, examples_of
+from beam_pipeline.plan.clips import Clip, Reject, with_split
 from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
@@ -92,14 +92,12 @@ class Prober:
                 entry = self._inputs[row.source]
                 table = "the table" if entry.in_memory else entry.location
                 reason += f" (row {row.line} of {table})"
-            rate = error.sample_rate_hz if isinstance(error, ShortClip) else 0
             return Reject(
                 row.row,
                 row.filepath,
                 stage,
                 name,
                 reason,
-                sample_rate_hz=rate,
                 seconds=_seconds_of(row, error.seconds),
             )
         finally:
@@ -144,7 +142,6 @@ class Prober:
         if windows == 0 and too_short_or_long(frames, plan) is None:
             raise ShortClip(
                 row.filepath,
-                rate,
                 f"is shorter than one window: it has {frames} frames, but a window has "
                 f"{plan.length}; use a shorter window, or set `tail` to pad",
             )
@@ -184,10 +181,8 @@ class Prober:
         if windows:  # a clip that is left out needs nothing else
             part = _part_of(row, info.frames, info.sample_rate_hz)
             clip = self._decoded(clip, plan, part, whole=may_break(info))
-        if not clip.split:
-            return clip
-        copies = recipe.copies
-        return clip._replace(examples=examples_of(clip.examples, clip.split, copies))
+        # So far, it has as many examples as windows; without a split, it has no copies.
+        return with_split(clip._replace(split=""), clip.split, recipe.copies)
 
     def _decoded(
         self, clip: Clip, plan: WindowPlan, part: tuple[int, int], *, whole: bool

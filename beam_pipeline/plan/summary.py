@@ -2,7 +2,7 @@
 
 ::
 
-    clips, rejects -> CorpusCount -> Corpus -> the format of examples
+    clips -> CorpusCount          -> Corpus -> the format of examples
     clips in their order -> PlanSummary                 examples by split and class
 """
 
@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from beam_pipeline.audio.decoder import finds_frames
-from beam_pipeline.errors import ShortClip
 from beam_pipeline.examples.event_targets import check_any_event, named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clip_audio import header_of
-from beam_pipeline.plan.clips import Clip, Reject, copies_in, why_left_out
+from beam_pipeline.plan.clips import Clip, copies_in, why_left_out
 from beam_pipeline.plan.segments import PlacedClips, count_audio, count_events
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.recipe.recipe import Recipe
@@ -36,15 +35,12 @@ class CorpusCount:
         self._rates = Counter[int]()
         self._channels = Counter[int]()
         self._named: dict[tuple[str, int | str], str] = {}
-        self._short: dict[int, tuple[int, str]] = {}
         self._frames = self._walk = 0
 
-    def add(self, clips: Iterable[Clip], rejects: Iterable[Reject]) -> None:
-        """Counts clips and rejects.
+    def add(self, clips: Iterable[Clip]) -> None:
+        """Counts clips.
 
         Clips that are left out do not count: a class that only they have is no class.
-        Rejects that are shorter than a window count, too: whoever chooses one rate for
-        all clips needs to know their rates.
         """
         recipe = self._recipe
         counted = [clip for clip in clips if clip.examples]
@@ -59,11 +55,6 @@ class CorpusCount:
                 self._name(("class", label), name)
         if recipe.examples_are_mixed:
             self._walk = max(self._walk, longest_walk(counted, recipe))
-        for reject in rejects:
-            if reject.error == ShortClip.__name__:
-                rate, name = reject.sample_rate_hz, reject.filepath
-                count, first = self._short.get(rate, (0, name))
-                self._short[rate] = count + 1, min(first, name)
 
     def _name(self, kind: tuple[str, int | str], name: str) -> None:
         self._named[kind] = min(name, self._named.get(kind, name))
@@ -75,7 +66,6 @@ class CorpusCount:
             Counter(dict(sorted(self._rates.items()))),
             Counter(dict(sorted(self._channels.items()))),
             dict(sorted(self._named.items(), key=str)),
-            dict(sorted(self._short.items())),
             self._frames,
             self._walk,
         )

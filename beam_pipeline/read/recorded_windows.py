@@ -17,7 +17,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clips import Clip, examples_of
+from beam_pipeline.plan.clips import Clip, copies_in
 from beam_pipeline.read.table import read_tables
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import AT_GRID
@@ -128,8 +128,8 @@ class RecordedWindows:
         examples = int(values["windows"])
         if recipe.num_elems is not None and recipe.windows_at == AT_GRID:
             plan = WindowPlan.of(recipe, rate, frames)
-            copies = recipe.copies
-            examples = examples_of(count_windows(frames, plan), values["split"], copies)
+            copies, split = recipe.copies, values["split"]
+            examples = count_windows(frames, plan) * (1 + copies_in(copies, split))
         return Clip(
             int(values["index"]),
             int(values["input"]),

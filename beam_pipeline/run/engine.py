@@ -18,7 +18,6 @@ from beam_pipeline.dataset.work_folder import (
     read_verdict,
 )
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
-from beam_pipeline.run.preflight import explain_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
 
@@ -117,7 +116,6 @@ def run_pipeline(
         state = result.wait_until_finish() or result.state
     except Exception as error:
         ours = read_verdict(work) or original(error)
-        ours = explain_start(error, beam_args) or ours
         if isinstance(ours, AudioTFRecordsError):
             raise ours from error
         state = "never started"

@@ -41,18 +41,12 @@ ANSWER_S = 10.0
 FIRST_ROWS = 20
 
 _ADDRESS = re.compile(r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\d+)/?")
-_CANNOT_FETCH = "Unable to fetch remote"
 
-# Runner -> the options with an address of its engine, the option with a job server that
-# the user brings, and the folder in launch/ with scripts for both.
+# Runner -> the options with an address of its engine, and the folder in launch/ with
+# scripts that start it.
 _ENGINES = {
-    "FlinkRunner": (("flink_master",), "flink_job_server_jar", "flink"),
-    "SparkRunner": (
-        ("spark_master_url", "spark_rest_url"),
-        "spark_job_server_jar",
-        "spark",
-    ),
-    "PrismRunner": ((), "prism_location", "prism"),
+    "FlinkRunner": (("flink_master",), "flink"),
+    "SparkRunner": (("spark_master_url", "spark_rest_url"), "spark"),
 }
 _HAVE_JOB_SERVER = (
     "PortableRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "KafkaStreamsRunner",
@@ -191,7 +185,7 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
     EngineError
         If a connection fails.
     """
-    names, _, folder = _ENGINES.get(runner, ((), "", "flink"))
+    names, folder = _ENGINES.get(runner, ((), "flink"))
     for name in ("job_endpoint", *names):
         found = _ADDRESS.fullmatch(str(values.get(name) or ""))
         if found is None:
@@ -205,22 +199,6 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
                 f"engine, as launch/{folder}/start.sh does on this machine, or check "
                 "host and port. Nothing was written."
             ) from error
-
-
-def explain_start(error: Exception, beam_args: Sequence[str]) -> EngineError | None:
-    """Returns the error for a job server that Beam could not fetch; None for others."""
-    from apache_beam import __version__
-
-    if _CANNOT_FETCH not in str(error):
-        return None
-    runner = type(_make_runner(_parse(beam_args)[0]["runner"])).__name__
-    _, option, folder = _ENGINES.get(runner, _ENGINES["FlinkRunner"])
-    what = str(error).partition(". ")[0]  # mirrors and paths of a cache follow
-    return EngineError(
-        f"{runner} needs a job server for Beam {__version__}, which Beam could not "
-        f"fetch: {what}. Use launch/{folder}/submit.sh, which brings a job server, or "
-        f"give your own with --{option}=FILE."
-    )
 
 
 def check_transforms(

@@ -1,7 +1,6 @@
 """Probe and CutWindows in pipelines: against ``record``, and slices by hand."""
 
 import os
-import pickle
 import shutil
 from pathlib import Path
 
@@ -171,17 +170,6 @@ def test_windows_are_those_that_record_stores(mixed, tmp_path, options):
     assert all(reject["error"] == "ShortClip" for reject in rejects)
 
 
-@pytest.mark.runs
-def test_all_channels_are_those_that_record_stores(tmp_path):
-    write_sound(tmp_path / "in" / "x.wav", 2500, channels=3)
-    options = {"win_len": 600, "hop": 500, "channels": "keep", "sample_rate": 6000}
-    wanted = recorded(tmp_path / "in", tmp_path / "out", **options)
-    found, _, _ = run_step(["x.wav"], CutWindows(**options, root=str(tmp_path / "in")))
-    assert [e["win_start_idx"] for e in found] == [0, 500, 1000]
-    assert found_values(found, "signal") == wanted
-    assert {e["signal"].shape for e in found} == {(3, 600)}
-
-
 @pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])
 @pytest.mark.parametrize("frames", [1, 99, 100, 101, 199, 200, 201, 250])
 def test_edges(tmp_path, tail, frames):
@@ -305,14 +293,6 @@ def test_options_are_checked_at_once(options, field):
     assert str(caught.value).startswith(field.partition(" ")[0])
     with raises(RecipeError, "on_error", "warn"):
         Probe(on_error="warn")
-
-
-@pytest.mark.parametrize("dofn", [Probe(), CutWindows(win_len=100, sample_rate=4000)])
-def test_steps_can_be_pickled(mixed, dofn):
-    path = mixed / "a" / "mono.wav"
-    found = drive(pickle.loads(pickle.dumps(dofn)), [path])
-    assert exact(found) == exact(drive(dofn, [path]))
-    assert pickle.dumps(dofn)  # after its teardown, too
 
 
 def test_paths_that_are_moved_give_the_same_random_starts(mixed, tmp_path):

@@ -100,21 +100,6 @@ def test_any_number_of_windows_in_any_blocks(batch, count):
     assert exact(found) == exact(dicts([alone(CHAIN, window) for window in windows]))
 
 
-def test_another_key_and_two_steps():
-    windows = noise(3, 600)
-    elements = [{"audio": window, "fs": RATE, "label": "owl"} for window in windows]
-    found, _, _ = run_step(
-        elements,
-        Transform("peak_gain()", key="audio", into="loud", batch=2),
-        Transform("fft(kind='power')", key="loud"),
-    )
-    wanted = [
-        {**element, "loud": alone("peak_gain()|fft(kind='power')", element["audio"])}
-        for element in elements
-    ]
-    assert exact(found) == exact(wanted)
-
-
 @pytest.mark.parametrize(("expression", "rate"), [
     ("downsample(ratio=4)", 2000), ("resample(rate_hz=6000)", 6000),
     ("downsample(ratio=2)|resample(rate_hz=3000)|rms(frame=64)", 3000),
@@ -128,19 +113,6 @@ def test_the_rate_follows_the_signal(expression, rate):
     beside = values_of(drive(Transform(expression, into="other"), dicts(windows)))
     assert [element["fs"] for element in beside] == [RATE, RATE]
     assert exact(beside[1]["other"]) == exact(alone(expression, windows[1]))
-
-
-def test_the_rate_of_an_element_comes_first():
-    window = noise(1600)
-    dofn = Transform("mel(n_fft=256,n_mels=10)", sample_rate=16000)
-    elements = [{"signal": window, "fs": 8000}, {"signal": window}, window]
-    found = values_of(drive(dofn, elements))
-    at_8000, at_16000 = (
-        alone("mel(n_fft=256,n_mels=10)", window, rate) for rate in (8000, 16000)
-    )
-    wanted = [{"signal": at_8000, "fs": 8000}, {"signal": at_16000}, at_16000]
-    assert exact(found) == exact(wanted)
-    assert exact(at_8000) != exact(at_16000)
 
 
 @given(
@@ -260,15 +232,6 @@ def test_windows_that_fail_are_rejects(batch, positions):
         )
 
 
-def test_rejects_in_a_pipeline():
-    found, rejects, counters = run_step(
-        loud_at(1, 4), Transform(fail_on_loud, on_error="reject")
-    )
-    assert [e["win_start_idx"] for e in found] == [0, 20, 30, 50]
-    assert [r["error"] for r in rejects] == ["TransformError"] * 2
-    assert counters["rejected_TransformError"] == 2
-
-
 def test_an_error_names_file_window_step_and_cause():
     facts = ["x.wav", "frame 30", "fail_on_loud", "ValueError", "too loud"]
     with raises(TransformError, path="x.wav", naming=facts) as caught:
@@ -278,15 +241,6 @@ def test_an_error_names_file_window_step_and_cause():
         run_step(loud_at(3), Transform(fail_on_loud))
     with raises(TransformError, naming=[CHAIN, "x.wav", "frame 0", "n_fft"]):
         drive(Transform(CHAIN), dicts(noise(1, 100)))
-
-
-@pytest.mark.parametrize(("change", "facts"), [
-    (lambda element: element["signal"], ["(50,)", "too loud"]),
-    (lambda element: {"signal": element["signal"]}, ["without filepath", "too loud"]),
-])  # fmt: skip
-def test_an_error_names_what_is_known_of_the_window(change, facts):
-    with raises(TransformError, naming=facts):
-        drive(Transform(fail_on_loud), [change(loud_at(0)[0])])
 
 
 def exits(windows):
@@ -311,12 +265,6 @@ def test_what_a_transform_must_not_do(function, fact):
 def test_elements_that_lack_something(call, element, error, facts):
     with raises(error, naming=facts):
         drive(Transform(call), [element])
-
-
-def test_an_array_needs_no_rate_and_has_no_keys():
-    assert len(drive(Transform("peak_gain()"), [noise(20), {"signal": noise(20)}])) == 2
-    with raises(InputError, naming="other"):
-        drive(Transform("peak_gain()", into="other"), [noise(20)])
 
 
 @pytest.mark.parametrize(("args", "options", "field"), [

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -327,26 +326,6 @@ def _create(path, barrier, number):
     return number if files.create(path, bytes([number]) * 1000) else None
 
 
-def test_the_disk_of_the_planner_is_its_own(job, tmp_path, monkeypatch):
-    """Nothing but pages and the plan is in the folder; temporary files have no name."""
-    folder = job.plan_folder()
-    monkeypatch.setattr(segments, "CLIPS_HELD", 1)
-    found, summary = probe_all(job, folder)
-    make_plan(found, summary, job, folder)
-    moved = shutil.move(folder, tmp_path / "elsewhere")
-    assert {path.name for path in Path(moved).iterdir()} == {"plan", "pages"}
-    assert len(list(planned_work(0, str(moved)))) == len(SPLITS)
-
-
-def test_writers_share_the_work(job):
-    folder = job.plan_folder()
-    plan_phase(job, folder)
-    every = list(map(repr, planned_work(0, folder)))
-    for step in (1, 2, 3):
-        parts = [list(map(repr, planned_work(k, folder, step))) for k in range(step)]
-        assert Counter(name for part in parts for name in part) == Counter(every)
-
-
 def test_a_plan_that_was_deleted_is_named(job):
     plan_phase(job, job.plan_folder())
     shutil.rmtree(job.work_folder)
@@ -367,41 +346,6 @@ def test_a_plan_without_clips(tmp_path, kind):
         assert plan == plan_by_beam(jobs[1])
     assert read_plan(jobs[0].plan_folder()).summary.example_format is None
     assert (plan["work"], len(plan["rejects"])) == ([], 2)
-
-
-@pytest.mark.parametrize("limit", [1, 9])
-def test_rates_are_counted_over_all_clips(tmp_path, monkeypatch, limit):
-    """Also those of clips without a window, and rates that only such clips have."""
-    set_limits(monkeypatch, limit)
-    lengths = [(8000, 500), (16000, 500), (8000, 9), (8001, 9), (8001, 8)]
-    rows = [
-        {"path": f"{k}.wav", "frames": frames, "sample_rate_hz": rate}
-        for k, (rate, frames) in enumerate(lengths)
-    ]
-    recipe = Recipe(win_seconds=0.01, label_from="none")
-    with resolved(write_table(tmp_path, rows), recipe) as inputs:
-        job = a_job(tmp_path, inputs, recipe)
-        facts = [
-            "2 of 8000 Hz (for example 0.wav)",
-            "2 of 8001 Hz (for example 3.wav)",
-            "1 of 16000 Hz (for example 1.wav)",
-            "3 of them are shorter than a window",
-        ]
-        with raises(RecipeError, "sample_rate", naming=facts):
-            plan_here(job)
-
-
-def test_a_plan_of_files(tmp_path):
-    write_corpus(tmp_path / "in")
-    (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
-    (tmp_path / "in" / "notes.md").touch()
-    recipe = Recipe(win_len=100)
-    with resolved(str(tmp_path / "in"), recipe) as inputs:
-        jobs = [a_job(tmp_path / name, inputs, recipe) for name in ("here", "beam")]
-        plan = plan_here(jobs[0])
-        assert plan == plan_by_beam(jobs[1])
-        assert len(plan["rejects"]) == 1
-        assert read_plan(jobs[0].plan_folder()).summary.listing.ignored == 1
 
 
 def test_names_that_are_not_unique_in_a_table_of_events(tmp_path):

@@ -41,12 +41,9 @@ def names_below(folder):
     "options",
     [
         {},
-        {"num_shards": 1},
         {"num_shards": 3},
-        {"file_name_suffix": ".tfrecord.gz"},
         {"file_name_suffix": ".tfrecord.gz", "num_shards": 3},
         {"compression_type": "gzip", "num_shards": 2, "file_name_suffix": ".gz"},
-        {"num_shards": 2, "shard_name_template": "-S-of-N", "file_name_suffix": ".tfr"},
         {"shard_name_template": "", "file_name_suffix": ".gz"},
         {"file_name_suffix": ".bz2", "num_shards": 1},
     ],
@@ -80,20 +77,6 @@ def test_plain_bytes_are_written_as_beam_writes_them(tmp_path, options):
         assert_that(read["beam"], equal_to(RECORDS), "as Beam writes")
 
     run(compare)
-
-
-def test_gzip_of_plain_bytes_holds_no_time_and_no_name(tmp_path):
-    def write(pipeline):
-        records = pipeline | beam.Create(RECORDS, reshuffle=False)
-        records | WriteToTFRecord(
-            str(tmp_path / "x"), file_name_suffix=".gz", num_shards=1
-        )
-
-    run(write)
-    (path,) = tmp_path.iterdir()
-    assert path.read_bytes()[3:8] == bytes(5)
-    with path.open("rb") as file:
-        assert sorted(read_any_records(file)) == sorted(RECORDS)
 
 
 @pytest.mark.parametrize("limit", [1, 40, 100, 10**6])
@@ -130,12 +113,6 @@ def test_a_coder_encodes_the_records(tmp_path):
     (path,) = tmp_path.iterdir()
     with path.open("rb") as file:
         assert sorted(read_any_records(file)) == [b"cat", "dög".encode()]
-
-
-def test_it_is_beams():
-    transform = WriteToTFRecord("prefix")
-    assert isinstance(transform, beam.io.WriteToTFRecord)
-    assert isinstance(transform._sink, beam.io.filebasedsink.FileBasedSink)
 
 
 # Placed records
@@ -223,14 +200,6 @@ def test_shards_are_written(tmp_path, block, runner):
     assert names_below(tmp_path / "work") == [
         f"receipts/{shard.name}.json" for shard in shards
     ]
-
-
-def test_a_shard_in_a_folder_of_its_split(tmp_path):
-    shard = Shard("train/train-00000-of-00001", "train", 0, 3)
-    (info,) = write_placed(tmp_path, [blocks_of(shard, [2])])
-    assert info.file == "train/train-00000-of-00001.tfrecord.gz"
-    assert contents(tmp_path / "out") == {info.file: records_of(shard)}
-    assert find_finished(shard, f"{tmp_path}/out/", str(tmp_path / "work"))
 
 
 def test_lost_windows_leave_the_other_records_in_order(tmp_path):
@@ -347,11 +316,3 @@ def test_a_receipt_without_its_file_counts_for_nothing(tmp_path, change):
     else:
         (tmp_path / "work" / "receipts" / f"{shard.name}.json").unlink()
     assert find_finished(shard, *places) is None
-
-
-def test_writing_again_replaces_the_shard(tmp_path):
-    (shard,) = shards_of([5])
-    write_placed(tmp_path, [blocks_of(shard, lost=(0,))])
-    assert contents(tmp_path / "out") == {shard.name + SUFFIX: []}
-    write_placed(tmp_path, [blocks_of(shard)])
-    assert contents(tmp_path / "out") == {shard.name + SUFFIX: records_of(shard)}

@@ -1,11 +1,8 @@
 """stages.py: each step in Beam's in-memory runner, against a loop in one process."""
 
-import os
-
 import apache_beam as beam
 import numpy as np
 import pytest
-import soundfile
 from apache_beam.metrics import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
@@ -20,25 +17,21 @@ from beam_pipeline.inputs.listing import (
 )
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
 from beam_pipeline.pipeline.stages import (
-    FINISHED,
     LISTING,
     REJECTS,
     DecodeAudio,
     EncodeExamples,
     ListSources,
     ProbeClips,
-    SkipFinished,
     step,
 )
-from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch, Pages
-from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.write.blocks import (
     FeatureBlock,
     FrameBlock,
@@ -47,9 +40,7 @@ from beam_pipeline.write.blocks import (
     cut_windows,
     select_and_augment,
 )
-from tests.data_sets import decode_examples
 from tests.raising import raises
-from tests.shards import blocks_of
 from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
@@ -172,48 +163,7 @@ def test_probing_counts_at_the_output_rate(tmp_path, options, frames, windows):
     assert (found.frames, found.examples) == (frames, windows)
 
 
-def test_probing_checks_the_channel(tmp_path):
-    write_sound(tmp_path / "x.wav", 1050, channels=2)
-    inputs = resolve_inputs([str(tmp_path)])
-    row = SourceRow(0, 0, "x.wav", "a")
-    for number in (0, 1):
-        assert isinstance(
-            Prober(inputs, Recipe(win_len=9, channels=number)).probe(row), Clip
-        )
-    found = Prober(inputs, Recipe(win_len=9, channels=2)).probe(row)
-    assert isinstance(found, Reject)
-
-
 # SkipFinished
-
-
-def test_finished_shards_step_aside(tmp_path):
-    prefix, folder = f"{tmp_path}/out/", f"{tmp_path}/work"
-    sizes = (200, RATE, 1, "WAV", "PCM_16", RATE, 200, 2)
-    clips = [Clip(k, 0, f"a/{k}.wav", "a", "records", *sizes) for k in range(3)]
-    work = [work_of([c], None, name=f"records-{c.row}") for c in clips]
-
-    job = Job((), prefix, folder, Recipe(win_len=9))
-
-    def write(source):
-        blocks = source | beam.FlatMap(blocks_of)
-        infos = blocks | WriteToTFRecord(
-            prefix, file_name_suffix=SUFFIX, work_folder=folder
-        )
-        return [(infos | beam.Map(lambda info: info.shard), shards)]
-
-    shards = [some.task.shard for some in work[:2]]
-    run(shards, write)
-    changed = ShardWork(ShardTask.of(*work[1].task, "another recipe"), None)
-
-    def build(source):
-        skipped = source | beam.ParDo(SkipFinished(job)).with_outputs(
-            FINISHED, main="work"
-        )
-        info = find_finished(work[0].task.shard, prefix, folder)
-        return [(skipped.work, [changed, work[2]]), (skipped[FINISHED], [info])]
-
-    run([work[0], changed, work[2]], build)
 
 
 # From tasks to records
@@ -297,38 +247,6 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
     assert len(wanted) == work.task.shard.examples == 9 + 2
 
 
-def test_examples_are_the_windows_of_the_files(tmp_path):
-    sounds, recipe, inputs, clips, example_format = write_two(tmp_path)
-    wanted = [
-        (name, label, target, row, start, RATE, sounds[name][start : start + LENGTH])
-        for row, (name, label, target) in enumerate(
-            [("a/long.wav", "a", 0), ("b/short.wav", "b", 1)]
-        )
-        for start in starts_of(sounds[name])
-    ]
-
-    def compare(block):
-        examples = decode_examples(block.records, example_format.features.specs)
-        for example, window in zip(
-            examples, wanted[block.positions.start : block.positions.stop], strict=True
-        ):
-            names = ("filepath", "class", "target", "index", "win_start_idx", "fs")
-            assert tuple(example[name] for name in names) == window[:-1]
-            np.testing.assert_array_equal(example["signal"], window[-1])
-        return block.positions
-
-    def build(source):
-        encoded = encode(source, inputs, recipe)
-        return [
-            (encoded.records | beam.FlatMap(compare), list(range(len(wanted)))),
-            (encoded[REJECTS], []),
-        ]
-
-    counters = run([work_of(clips, example_format)], build)
-    assert counters["windows"] == len(wanted) == 13
-    assert counters["audio_microseconds"] == 1_000_000 * 13 * LENGTH // RATE
-
-
 def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
     _, recipe, inputs, clips, example_format = write_two(tmp_path)
     (tmp_path / "a" / "long.wav").write_bytes(b"gone since the probe")
@@ -351,37 +269,6 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
         return [(places, 2 * blocks), (rejects, 2 * [reject])]
 
     run([work, work], build)
-
-
-def test_what_cannot_be_transformed_keeps_its_places(tmp_path):
-    features = {"x": "tests.sounds.fail_on_sound"}
-    _, recipe, inputs, clips, example_format = write_two(tmp_path, features=features)
-    silent = np.zeros(LENGTH + HOP, np.int16)
-    soundfile.write(tmp_path / "b" / "short.wav", silent, RATE)
-    os.utime(tmp_path / "b" / "short.wav", ns=(0, clips[1].modified_ns))
-    work = work_of(clips, example_format)
-
-    def build(source):
-        encoded = encode(source, inputs, recipe)
-        whole = encoded.records | beam.FlatMap(
-            lambda b: [
-                (position, bool(b.records), kept)
-                for position, kept in zip(
-                    b.positions, b.rows.kept.tolist(), strict=True
-                )
-            ]
-        )
-        lost = (
-            encoded[REJECTS]
-            | beam.Map(lambda r: ((r.filepath, r.stage, r.error), r.examples))
-            | beam.CombinePerKey(sum)
-        )
-        return [
-            (whole, [(at, at >= 11, at >= 11) for at in range(13)]),
-            (lost, [(("a/long.wav", "transform", "TransformError"), 11)]),
-        ]
-
-    run([work], build)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,13 @@ would there: with a data set, with a verdict, or with neither.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import threading
 import time
-import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -29,12 +26,8 @@ from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
-from beam_pipeline.tfrecorder import Example, tfrecordable
-from beam_pipeline.tfrecorder.factory import (
-    generate_and_save_tfrecords_files_for_examples_dict,
-)
 from launch.dataflow.main import to_command
+from tests.data_sets import contents
 from tests.fake_dataflow import (
     CANCELLED,
     FAILED,
@@ -67,15 +60,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.02))
     )
     monkeypatch.setattr(dataflow_runner, "time", short)
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def beam_args(service: FakeDataflow, folder: Path, *more: str) -> list[str]:
@@ -121,7 +105,7 @@ def test_a_job_ends_as_it_would_on_this_machine(tmp_path: Path) -> None:
             tmp_path, service, output="there", counted=counted.update, **options
         )
     assert there == here
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
     split = there.splits["records"]
     assert counted["windows"] == split.examples == 60
     assert counted["clips"] == split.clips == 12
@@ -134,70 +118,6 @@ def test_a_job_ends_as_it_would_on_this_machine(tmp_path: Path) -> None:
         "POST /v1b3/projects/my-project/locations/europe-west4/jobs"
     )
     assert service.requests[-1].endswith(f"/jobs/{job.id}/metrics")
-
-
-def test_typed_examples_go_along_with_their_class(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Toy(Example):  # which nobody can import
-        def __init__(self, label: int):
-            super().__init__()
-            self._label = label
-
-        @tfrecordable(dtype="int32")
-        def label(self) -> int:
-            return self._label
-
-        def to_csv_row(self) -> list[int]:
-            return [self._label]
-
-    def record_toys(name: str, *options: str) -> None:
-        toys = [Toy(label) for label in range(100)]
-        generate_and_save_tfrecords_files_for_examples_dict(
-            tmp_path / name, {"train": toys, "eval": toys[:1]}, beam_args=options
-        )
-
-    record_toys("here")
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    with fake_dataflow(run_apart) as service:
-        record_toys("there", *beam_args(service, tmp_path))
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
-
-
-@pytest.mark.usefixtures("sounds")
-def test_the_job_asks_for_the_machines_that_were_asked_for(tmp_path: Path) -> None:
-    wanted = """--machine_type=n2-highmem-8 --disk_size_gb=70 --num_workers=3
-        --max_num_workers=40 --sdk_container_image=registry/image:7
-        --number_of_worker_harness_threads=2 --no_use_public_ips
-        --service_account_email=recorder@my-project
-        --experiments=disable_logging_submission_environment
-        --dataflow_service_options=enable_google_cloud_profiler
-        --labels=team=sounds --labels=corpus=birds"""
-    with fake_dataflow() as service, pytest.raises(IncompleteRun):
-        send(tmp_path, service, *wanted.split())
-    (job,) = service.jobs
-    assert (job.project, job.region) == ("my-project", "europe-west4")
-    assert job.posted["name"] == "sounds"
-    assert job.posted["labels"] == {"team": "sounds", "corpus": "birds"}
-    assert job.pool["machineType"] == "n2-highmem-8"
-    assert job.pool["diskSizeGb"] == 70
-    assert job.pool["numWorkers"] == 3
-    assert job.pool["autoscalingSettings"]["maxNumWorkers"] == 40
-    assert job.pool["numThreadsPerWorker"] == 2
-    (container,) = job.pool["sdkHarnessContainerImages"]
-    assert container["containerImage"] == "registry/image:7"
-    # A process for each core: the work is done in Python's one thread at a time.
-    assert container["useSingleCorePerContainer"]
-    environment = job.posted["environment"]
-    assert environment["serviceAccountEmail"] == "recorder@my-project"
-    assert environment["serviceOptions"] == ["enable_google_cloud_profiler"]
-    assert {
-        "use_runner_v2",
-        "use_multiple_sdk_containers",
-        "disable_logging_submission_environment",
-    } <= set(environment["experiments"])
-    assert job.options["region"] == "europe-west4"
-    assert [path.name for path in (tmp_path / "staging").iterdir()] == ["pipeline.pb"]
 
 
 def run_main(
@@ -263,35 +183,6 @@ def test_an_error_of_a_worker_arrives_as_itself(
 
 
 @pytest.mark.usefixtures("sounds")
-def test_a_job_that_someone_cancels_ends_the_wait(tmp_path: Path) -> None:
-    begun, over = threading.Event(), threading.Event()
-
-    def run(job: Job) -> Ending:
-        begun.set()
-        over.wait(30)
-        return Ending()
-
-    def cancel(service: FakeDataflow) -> None:
-        assert begun.wait(30)
-        request = urllib.request.Request(
-            f"{service.endpoint}/v1b3/projects/my-project/locations/europe-west4/jobs/"
-            f"{service.jobs[0].id}",
-            method="PUT",
-            data=json.dumps({"requestedState": CANCELLED}).encode(),
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            assert json.load(answer)["currentState"] == CANCELLED
-
-    with fake_dataflow(run) as service:
-        other = threading.Thread(target=cancel, args=(service,))
-        other.start()
-        with raises(IncompleteRun, naming="CANCELLED"):
-            send(tmp_path, service)
-        over.set()
-        other.join(30)
-
-
-@pytest.mark.usefixtures("sounds")
 def test_a_template_describes_the_job_and_starts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,22 +234,6 @@ def test_the_flex_template_s_launcher_describes_the_job(tmp_path: Path) -> None:
     assert not job.pool.get("packages")
     assert run_here(job).errors == ()
     assert set(Metadata.load(str(tmp_path / "out")).features) >= {"loud", "signal"}
-
-
-def test_data_may_lie_in_an_object_store(tmp_path: Path, bucket: str) -> None:
-    sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=2)
-    for name in sounds:
-        content = (tmp_path / "in" / name).read_bytes()
-        files.write_bytes(f"s3://{bucket}/in/{name}", content)
-    places = f"s3://{bucket}/in", f"s3://{bucket}/out"
-    files.write_bytes(f"{places[0]}/cat/bad.wav", b"no sound")
-    with fake_dataflow(run_here) as service:
-        beam = beam_args(service, tmp_path)
-        with raises(TooManyRejected, naming="cat/bad.wav"):
-            record(*places, win_len=500, beam_args=beam)
-        metadata = record(*places, max_rejected=1, win_len=500, beam_args=beam)
-    assert (metadata.clips, metadata.rejected) == (3, 1)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("sounds")

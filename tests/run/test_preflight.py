@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import logging
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
-from apache_beam.utils.subprocess_server import JavaJarServer
 
 from beam_pipeline import Metadata
 from beam_pipeline.cli.main import main
@@ -30,26 +26,6 @@ def job_endpoint(tmp_path: Path) -> Iterator[str]:
     port = server.start_grpc_server()
     yield f"localhost:{port}"
     server.stop()
-
-
-@contextlib.contextmanager
-def nothing_to_fetch() -> Iterator[str]:
-    """The address of a server that has nothing."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_error(404)
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def record_on(tmp_path: Path, *beam_args: str) -> int:
@@ -176,27 +152,3 @@ def test_an_engine_that_is_not_there_is_told_at_once(
 def test_what_names_no_address_is_left_to_the_runner(master: str | None) -> None:
     check_addresses("FlinkRunner", {"flink_master": master})
     check_addresses("SparkRunner", {"spark_master_url": master})
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize("where", ["maven", "own"])
-def test_a_job_server_that_cannot_be_fetched(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    where: str,
-) -> None:
-    write_corpus(tmp_path / "in", clips=1)
-    cache = f"--jar_cache_dir={tmp_path / 'jars'}"
-    with nothing_to_fetch() as address:
-        monkeypatch.setattr(JavaJarServer, "MAVEN_CENTRAL_REPOSITORY", address)
-        monkeypatch.setattr(JavaJarServer, "GOOGLE_MAVEN_MIRROR", address)
-        more = [f"--flink_job_server_jar={address}/x.jar"] if where == "own" else []
-        assert record_on(tmp_path, "--runner=FlinkRunner", cache, *more) == 1
-    err = capsys.readouterr().err
-    assert "404" in err
-    assert "launch/flink/submit.sh" in err
-    assert "--flink_job_server_jar=FILE" in err
-
-    assert not (tmp_path / "out").exists()
-    assert len(err.splitlines()) == 1

@@ -14,6 +14,7 @@ from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
+from tests.data_sets import shards_in
 from tests.sounds import RATE, write_corpus
 
 pytestmark = pytest.mark.runs
@@ -27,10 +28,6 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 # Relative to the peak of the window, or to the value.
 BOUNDS = {"half": 2.0**-11, "brain": 2.0**-8, "byte": 1 / 254}
-
-
-def shards_of(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(folder.glob("*.tfrecord.gz"))]
 
 
 def check_example(example: Any) -> None:
@@ -63,7 +60,7 @@ def test_compact_features_from_file_to_readers(tmp_path: Path) -> None:
         found = np.concatenate([batch[name] for batch in batches])
         np.testing.assert_array_equal(found, [example[name] for example in records])
     record(tmp_path / "in", tmp_path / "again", workers=2, **OPTIONS)
-    assert shards_of(tmp_path / "again") == shards_of(folder)
+    assert shards_in(tmp_path / "again") == shards_in(folder)
 
 
 def test_a_clip_whose_values_do_not_fit_is_rejected(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,14 +13,14 @@ import pytest
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import job
-from beam_pipeline.errors import InputError, OutputError, RecipeError
+from beam_pipeline.errors import OutputError, RecipeError
 from beam_pipeline.examples.array_bytes import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe
 from tests.claims import start
+from tests.data_sets import contents
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
@@ -86,14 +85,6 @@ def examples_of(folder: Path, **options: Any) -> list[dict[str, Any]]:
     return list(replay(str(folder), split="train", **options).as_numpy_iterator())
 
 
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 def expect_equal(found: dict[str, Any], plain: dict[str, Any]) -> None:
     """Every value is that of the default encoding; a JPEG is that of its pixels."""
     assert list(found) == list(plain)
@@ -126,28 +117,6 @@ def test_replay_restores_every_encoding(runs: Runs) -> None:
     for one, other in zip(found, plain, strict=True):
         expect_equal(one, other)
     assert {one["text"] for one in found} == {"läut".encode()}
-
-
-def test_replay_restores_them_in_batches(runs: Runs) -> None:
-    options: dict[str, Any] = {"batch_size": 7, "drop_remainder": True}
-    dataset = replay(str(runs.folder), split="train", **options)
-    for name, spec in runs.metadata.features.items():
-        assert tuple(dataset.element_spec[name].shape) == (7, *spec.shape)
-    plain = examples_of(runs.plain_folder)
-    batches = list(dataset.as_numpy_iterator())
-    assert len(batches) == len(plain) // 7 == int(dataset.cardinality())
-    for number, batch in enumerate(batches):
-        for i in range(7):
-            one = {name: values[i] for name, values in batch.items()}
-            expect_equal(one, plain[7 * number + i])
-    pairs = replay(
-        str(runs.folder), split="train", batch_size=7, as_supervised=("image", "target")
-    )
-    for (images, targets), batch in zip(
-        pairs.as_numpy_iterator(), batches, strict=False
-    ):
-        np.testing.assert_array_equal(images, batch["image"])
-        np.testing.assert_array_equal(targets, batch["target"])
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])
@@ -197,12 +166,6 @@ def test_protobuf_and_tensorflow_read_them(runs: Runs) -> None:
         )
 
 
-def test_two_workers_write_the_same_bytes(runs: Runs, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    record(runs.sounds, out, workers=2, **OPTIONS, encodings=ENCODINGS)
-    assert digests(out) == digests(runs.folder)
-
-
 def test_the_recipe_of_the_data_set_repeats_it(
     runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,7 +173,7 @@ def test_the_recipe_of_the_data_set_repeats_it(
     words = ["--input", runs.sounds, "--recipe", recipe]
     out = tmp_path / "out"
     assert main([*map(str, ["record", *words, "--output", out])]) == 0
-    wanted, found = digests(runs.folder), digests(out)
+    wanted, found = contents(runs.folder), contents(out)
     differing = {name for name in wanted if found[name] != wanted[name]}
     assert found.keys() == wanted.keys()
     assert differing <= {"metadata.json"}  # its recipe lists the classes
@@ -224,23 +187,7 @@ def test_the_recipe_of_the_data_set_repeats_it(
     other = [*words, "--output", out, "--encoding", "image=tensor"]
     assert main([*map(str, ["record", *other])]) == 2
     assert_names(capsys.readouterr().err, "--encoding", "image", "'tensor'", "'png'")
-    assert digests(out) == found
-
-
-def test_what_else_reads_the_data_set(
-    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert list(find_problems(str(runs.folder), runs.metadata)) == []
-    picture = tmp_path / "examples.png"
-    words = ["show", str(runs.folder), "-n", "1", "--plot", str(picture)]
-    assert main(words) == 0
-    shown = capsys.readouterr().out
-    assert_names(shown, "uint8 (6, 12)", "'läut'", "int16 (500,)", "float32 (6, 12)")
-    assert picture.stat().st_size > 1000
-    words = ["plan", "--input", str(runs.sounds), "--win-len", "500"]
-    words += ["--feature", f"image={FEATURES['image']}", "--encoding", "image=png"]
-    assert main(words) == 0
-    assert_names(capsys.readouterr().out, "uint8 as png")
+    assert contents(out) == found
 
 
 @pytest.mark.parametrize(
@@ -260,28 +207,6 @@ def test_encodings_that_do_not_fit_end_a_run_before_it_writes(
     with raises(RecipeError, field, naming=facts):
         record(runs.sounds, tmp_path / "out", **OPTIONS, encodings=encodings)
     assert not (tmp_path / "out").exists()
-
-
-def test_flags_name_what_is_wrong(
-    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["record", "--input", runs.sounds, "--output", tmp_path / "out"]
-    words += ["--win-len", 500, "--encoding", "signal=jpeg"]
-    assert main([*map(str, words)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("audio-tfrecords: --encoding: signal: ")
-    assert_names(line, "float32", "(500,)", "'jpeg'")
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_image_is_not_normalised(runs: Runs) -> None:
-    found = examples_of(runs.folder, normalize=True)
-    plain = examples_of(runs.plain_folder, normalize=True)
-    for one, other in zip(found, plain, strict=True):
-        for name in ("mel", "level", "image"):
-            np.testing.assert_array_equal(one[name], other[name])
-    with raises(InputError, naming=["image", "uint8"]):
-        replay(str(runs.folder), split="train", normalize=["image"])
 
 
 @pytest.mark.parametrize("encoding", ["png", "jpeg", "tensor"])

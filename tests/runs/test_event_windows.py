@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 import soundfile
@@ -24,10 +22,6 @@ from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
-
-SCHEMA = json.loads(
-    (Path(beam_pipeline.__file__).parent / "dataset/metadata.schema.json").read_text()
-)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +112,6 @@ def test_from_events_to_examples(sounds, tmp_path):
     metadata = record(sounds, tmp_path / "out", **options)
     assert metadata.left_out == {"no_event": 1}
     assert metadata.rejected == 0
-    text = (tmp_path / "out/metadata.json").read_text()
-    jsonschema.validate(json.loads(text), SCHEMA)
     records = open_records(tmp_path / "out")
     for name in ("a/one.wav", "a/two.wav", "b/many.wav"):
         samples, _ = soundfile.read(sounds / name, dtype="float32")
@@ -137,21 +129,6 @@ def test_from_events_to_examples(sounds, tmp_path):
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("num_elems", [None, 20])
-def test_engines_of_beam_place_the_same(num_elems, sounds, tmp_path):
-    options = {**OPTIONS, "windows_at": "onsets", "num_elems": num_elems}
-    here = record(sounds, tmp_path / "here", **options)
-    there = record(
-        sounds, tmp_path / "there", beam_args=["--runner=DirectRunner"], **options
-    )
-    assert here == there
-    planned, _ = plan(sounds, **options)
-    assert planned.layouts["records"].total == here.splits["records"].examples
-    assert planned.left_out == here.left_out == {"no_event": 1}
-    assert verify(tmp_path / "there", deep=True, input=sounds) == []
-
-
-@pytest.mark.runs
 def test_parts_of_a_file_share_its_events(sounds, tmp_path):
     table = "path,offset_s,duration_s\na/one.wav,0,1\na/one.wav,1,1\na/one.wav,2,1\n"
     (sounds / "parts.csv").write_text(table)
@@ -160,21 +137,6 @@ def test_parts_of_a_file_share_its_events(sounds, tmp_path):
     found = window_table(tmp_path / "out")
     assert sorted(found["start_s"].to_pylist()) == [0.0875, 1.1875]
     (sounds / "parts.csv").unlink()
-
-
-@pytest.mark.runs
-def test_other_events_do_not_verify(sounds, tmp_path):
-    for name in EVENTS:
-        path = tmp_path / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for suffix in (".wav", ".txt"):
-            copy = path.with_suffix(suffix)
-            copy.write_bytes((sounds / name).with_suffix(suffix).read_bytes())
-    record(tmp_path / "in", tmp_path / "out", **OPTIONS)
-    assert verify(tmp_path / "out", deep=True, input=tmp_path / "in") == []
-    (tmp_path / "in/b/many.txt").write_text("0.0\t0.3\towl\n")
-    problems = verify(tmp_path / "out", deep=True, input=tmp_path / "in")
-    assert_names(problems[0], "b/many.wav", "events")
 
 
 @pytest.mark.runs

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from beam_pipeline import Metadata, open_records, record
-from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import (
     DataSetWarning,
@@ -21,6 +20,7 @@ from beam_pipeline.errors import (
     TooManyRejected,
 )
 from beam_pipeline.read.verify import verify
+from tests.data_sets import contents
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
@@ -70,13 +70,8 @@ def held(*folders: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 def test_new_files_are_recorded_beside_a_data_set(root: Path) -> None:
-    old = content(root / "first")
+    old = contents(root / "first")
     write_speaker(root / "sounds", "gus")
     write_speaker(root / "sounds", "ada", clips=3)  # one more clip of hers
     made = record(
@@ -88,38 +83,14 @@ def test_new_files_are_recorded_beside_a_data_set(root: Path) -> None:
     assert {*new} == {"owl/gus_0.wav", "tit/gus_1.wav", "owl/ada_2.wav"}
     assert new["owl/ada_2.wav"][0] == held(root / "first")["owl/ada_0.wav"][0]
     assert made.classes == Metadata.load(root / "first").classes
-    assert content(root / "first") == old
+    assert contents(root / "first") == old
     assert verify(root / "second", deep=True) == []
     # As if only these files were there.
     for path in (root / "sounds").rglob("*.wav"):
         if str(path.relative_to(root / "sounds")) not in new:
             path.unlink()
     record(root / "sounds", root / "alone", recipe=root / "first", workers=1)
-    assert content(root / "alone") == content(root / "second")
-
-
-def test_each_run_skips_what_all_before_it_hold(root: Path) -> None:
-    for number, speaker in ((2, "gus"), (3, "hal")):
-        write_speaker(root / "sounds", speaker)
-        skipped = [root / "first", root / "2"][: number - 1]
-        record(
-            root / "sounds", root / str(number), recipe=root / "first",
-            skip_recorded=skipped, workers=1,
-        )  # fmt: skip
-    found = held(root / "first", root / "2", root / "3")
-    assert len(found) == 16
-    # The same command again is complete, and the plan is the same.
-    again: list[Any] = []
-    record(
-        root / "sounds", root / "3", recipe=root / "first", workers=1,
-        skip_recorded=[root / "first", root / "2"], found=again.append,
-    )  # fmt: skip
-    assert again == [Metadata.load(root / "3")]
-    summary, _ = plan(
-        root / "sounds", recipe=root / "first",
-        skip_recorded=[root / "first", root / "2"],
-    )  # fmt: skip
-    assert summary.listing.clips == 2
+    assert contents(root / "alone") == contents(root / "second")
 
 
 def test_a_recipe_decides_the_splits_of_groups(root: Path) -> None:
@@ -139,7 +110,7 @@ def test_a_recipe_decides_the_splits_of_groups(root: Path) -> None:
         assert {split for split, _ in held(root / name).values()} == {"train"}
     flags = ["--input", str(root / "again"), "--output", str(root / "d")]
     assert main(["record", *flags, "--recipe", str(root / "first")]) == 0
-    assert content(root / "d") == content(root / "a")
+    assert contents(root / "d") == contents(root / "a")
     # With other shares, the groups get splits anew.
     other = record(root / "again", root / "e", recipe=root / "first", splits="a=1,b=1")
     assert {*other.splits} == {"a", "b"}
@@ -335,4 +306,4 @@ def test_a_runner_of_beam_skips_the_same(root: Path) -> None:
     write_speaker(root / "sounds", "gus")
     record(root / "sounds", root / "here", workers=1, **options)
     record(root / "sounds", root / "beam", beam_args=beam_args, **options)
-    assert content(root / "beam") == content(root / "here")
+    assert contents(root / "beam") == contents(root / "here")

@@ -1,6 +1,5 @@
 """What is run in a notebook, in a kernel of its own."""
 
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from nbclient import NotebookClient
 import beam_pipeline
 from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.api import plan
-from beam_pipeline.dataset.progress import in_notebook
 from beam_pipeline.errors import InputError
 from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.text import MOST_ROWS, html_table
@@ -143,17 +141,6 @@ def test_what_a_notebook_shows(tmp_path):
     assert "same audio: 1 across splits" in text or "1 within one split" in text
     assert "<cat>/0.wav" in text
     assert len(text) < 2000
-
-
-def test_a_terminal_is_no_notebook(monkeypatch):
-    assert not in_notebook()
-
-    class Terminal:
-        def get_ipython(self):
-            return object()
-
-    monkeypatch.setitem(sys.modules, "IPython", Terminal())
-    assert not in_notebook()
 
 
 @pytest.mark.runs

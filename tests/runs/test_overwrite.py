@@ -101,15 +101,6 @@ def test_too_many_rejects_replace_nothing(
     assert "bad.wav" in (out / "rejected.jsonl").read_text()
 
 
-def test_other_commands_leave_an_unfinished_replacement(
-    before: Path, out: Path
-) -> None:
-    with raises(InputError, naming="keep"):
-        record(before / "in", out, overwrite=True, **NOTHING)
-    assert record(before / "in", out, **OLD) == Metadata.load(before / "old")
-    assert (out / "_work" / "job.json").exists()
-
-
 def test_a_work_dir_elsewhere(before: Path, out: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
     with raises(InputError, naming="keep"):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 import soundfile
@@ -22,11 +20,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.windows import WindowPlan, cover_passages
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_sound
-
-SCHEMA = json.loads(
-    (Path(beam_pipeline.__file__).parent / "dataset/metadata.schema.json").read_text()
-)
+from tests.sounds import RATE
 
 
 @pytest.mark.parametrize(
@@ -107,8 +101,6 @@ def test_windows_at_peaks(options, sounds, tmp_path):
     metadata = record(sounds, tmp_path / "out", **options)
     assert metadata.left_out == {"no_sound": 1}
     assert metadata.rejected == 0
-    text = (tmp_path / "out/metadata.json").read_text()
-    jsonschema.validate(json.loads(text), SCHEMA)
     records = open_records(tmp_path / "out")
     for name, calls in CALLS.items():
         samples, _ = soundfile.read(sounds / name, dtype="float32")
@@ -123,9 +115,8 @@ def test_windows_at_peaks(options, sounds, tmp_path):
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("changes", [{}, {"num_elems": 5}, {"stream": "clip_gain()"}])
-def test_engines_of_beam_place_the_same(changes, sounds, tmp_path):
-    options = {**SOUNDS, **changes}
+def test_engines_of_beam_place_the_same(sounds, tmp_path):
+    options = {**SOUNDS, "num_elems": 5, "stream": "clip_gain()"}
     here = record(sounds, tmp_path / "here", **options)
     there = record(
         sounds, tmp_path / "there", beam_args=["--runner=DirectRunner"], **options
@@ -195,15 +186,6 @@ def test_a_damaged_clip_is_rejected_by_the_plan(sounds, tmp_path):
     (tmp_path / "cut.flac").write_bytes(content)
     _, rejects = plan(tmp_path, **PEAKS)
     assert [reject.stage for reject in rejects] == ["probe"]
-
-
-@pytest.mark.runs
-def test_other_sounds_do_not_verify(tmp_path):
-    write_sound(tmp_path / "in/a.wav", 4000)
-    record(tmp_path / "in", tmp_path / "out", **PEAKS)
-    write_sound(tmp_path / "in/a.wav", 4000, seed=1)
-    problems = verify(tmp_path / "out", deep=True, input=tmp_path / "in")
-    assert_names(problems[0], "a.wav", "sounds")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.api import plan
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
@@ -49,10 +48,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     sounds = write_corpus(root / "in")
     metadata = record(root / "in", root / "out", workers=1, **OPTIONS)
     return Run(sounds, root / "in", root / "out", metadata)
-
-
-def shards_of(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in sorted(folder.rglob("*.tfrecord.gz"))}
 
 
 def check_values(example: Any, samples: np.ndarray) -> None:
@@ -134,33 +129,6 @@ def test_other_readers(run: Run) -> None:
     )
 
 
-def test_the_data_set_verifies(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert list(find_problems(str(run.folder), run.metadata)) == []
-    words = ["verify", "--deep", run.folder, "--input", run.source]
-    assert main([*map(str, words)]) == 0
-    capsys.readouterr()
-    picture = tmp_path / "clips.png"
-    words = ["show", run.folder, "--split", "train", "-n", "2", "--plot", picture]
-    assert main([*map(str, words)]) == 0
-    assert_names(capsys.readouterr().out, "signal", "float32", "pairs")
-    assert picture.stat().st_size > 1000
-    assert main(["windows", str(run.folder)]) == 0
-
-
-def test_two_workers_and_its_own_recipe_give_the_same_bytes(
-    run: Run, tmp_path: Path
-) -> None:
-    words = ["record", "--input", run.source, "--output", tmp_path / "out"]
-    words += ["--recipe", run.folder / "metadata.json", "--workers", "2"]
-    assert main([*map(str, words)]) == 0
-    assert shards_of(tmp_path / "out") == shards_of(run.folder)
-    found = Metadata.load(str(tmp_path / "out"))
-    assert found.features == run.metadata.features
-    assert found.splits == run.metadata.splits
-
-
 def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", classes=("cat",), clips=3)
     write_sound(tmp_path / "in/cat/short.wav", 100)
@@ -180,15 +148,6 @@ def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path: Path) -> None:
     (line,) = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
     assert_names(line, "cat/short.wav", "mel")
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
-
-
-def test_shards_hold_as_many_clips_as_typical_ones_take_bytes(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "in", classes=("cat",), clips=6, frames=5000)
-    metadata = record(
-        tmp_path / "in", tmp_path / "out", win_len="clip", shard_bytes=50_000, workers=1
-    )
-    (entry,) = metadata.splits.values()
-    assert [shard.examples for shard in entry.shards] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -103,19 +103,6 @@ def test_by_default_padding_counts(marked, tmp_path):
     assert mel["min"] == pytest.approx(-23.03, abs=0.01)
 
 
-def test_a_data_set_with_marked_padding_verifies(marked):
-    assert verify(marked / "out", deep=True, input=marked / "in", sample=20) == []
-
-
-@pytest.mark.parametrize(
-    "options", [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
-)
-def test_marked_padding_is_the_same_on_any_runner(marked, tmp_path, options):
-    record(marked / "in", tmp_path / "out", mark_padding=True, **OPTIONS, **options)
-    found = (tmp_path / "out" / "metadata.json").read_bytes()
-    assert found == (marked / "out" / "metadata.json").read_bytes()
-
-
 def test_a_changed_number_of_frames_is_found(marked, tmp_path, monkeypatch):
     """A writer that is wrong about the padding: the table of windows knows better."""
     from beam_pipeline.write.blocks import FeatureBlock
