@@ -51,6 +51,11 @@ def time_text(seconds: float, of_s: float = 0.0) -> str:
     return f"{seconds / unit_s:.2f} {name}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns ``1 shard``, ``2,000 shards``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def hidden(text: str) -> str:
     """Returns a text with ``***`` in place of credentials.
 

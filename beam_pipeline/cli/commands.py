@@ -50,6 +50,7 @@ from beam_pipeline.recipe.sections import (
     Windows,
 )
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
+from beam_pipeline.text import counted
 
 # What --help of record and plan shows; --help-all shows every option.
 FIRST_DAY = (
@@ -586,7 +587,6 @@ class Verify(Command):
     repair: bool = option(False, Flag())
 
     def run(self) -> int:
-        from beam_pipeline.cli.reports import counted
         from beam_pipeline.dataset.side_by_side import open_data_sets
 
         if self.repair:

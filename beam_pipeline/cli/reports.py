@@ -265,11 +265,6 @@ def _table(columns: Mapping[str, Cells], left: int = 1) -> str:
     )
 
 
-def counted(count: int, noun: str) -> str:
-    """Returns ``1 shard``, ``2 shards``."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def bytes_text(count: float) -> str:
     """Returns a number of bytes with three digits or so."""
     for unit in ("B", "kB", "MB", "GB", "TB"):

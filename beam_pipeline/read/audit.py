@@ -25,6 +25,7 @@ from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.windows import read_table
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.inputs.columns import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
@@ -457,11 +458,13 @@ _NEEDED = (
 _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
 
 
-def read_clips(records: Folders, group_by: str | None = None) -> tuple[DataSets, Any]:
-    """Reads the manifests of data sets, for the clips that have examples.
+def read_clips(
+    records: Folders, group_by: str | None = None, whole: bool = False
+) -> tuple[DataSets, Any]:
+    """Reads what an audit needs of the manifests, for the clips that have examples.
 
     With ``group_by``, the values of these columns are the groups. A file has one number
-    in all data sets.
+    in all data sets. ``whole`` is whether to read all other columns, too.
 
     Raises
     ------
@@ -477,12 +480,13 @@ def read_clips(records: Folders, group_by: str | None = None) -> tuple[DataSets,
             f"{data.name} was not recorded from audio files, so it has no clips to "
             "audit."
         )
-    tables = [
-        read_table(folder, MANIFEST, _NEEDED, whole=True).filter(
-            pc.field("windows") > 0
-        )
-        for folder in data.folders
-    ]
+    tables = []
+    for folder, metadata in zip(data.folders, data.each, strict=True):
+        recipe = metadata.recipe
+        prints = FINGERPRINT_FIELDS if recipe and recipe.fingerprint else ()
+        every = whole or group_by is not None
+        table = read_table(folder, MANIFEST, [*_NEEDED, *prints], every)
+        tables.append(table.filter(pc.field("windows") > 0))
     table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
     if group_by is not None:
         table = _replaced(table, "group", _joined_texts(table, comma_list(group_by)))

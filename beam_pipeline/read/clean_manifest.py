@@ -114,7 +114,7 @@ def write_clean_manifest(
         raise OptionError("write_manifest", "must end in .csv or .parquet", text)
     if files.exists(target):
         raise OptionError("write_manifest", "must be a new file, but exists", text)
-    data, table = read_clips(records, group_by)
+    data, table = read_clips(records, group_by, whole=True)
     numbers, _ = shared_numbers(table, has_groups=group_by is not None)
     if drop_doubles and AUDIO not in numbers:
         raise OptionError(

@@ -18,6 +18,7 @@ from beam_pipeline.dataset.warn import LOOK, WRONG, Problem
 from beam_pipeline.dataset.warn import find_problems as problems_of_metadata
 from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.reporting.samples import Sample
+from beam_pipeline.text import counted
 
 FILES_SHOWN = 100
 # There may be a million; silence among the first of them is shown after sounds.
@@ -96,10 +97,6 @@ def _is_silence(finding: Mapping[str, Any], silent: Container[str]) -> bool:
     return all(clip["path"] in silent for clip in finding["clips"])
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _heard(level: str, title: str, text: str, samples: Sequence[Sample]) -> Problem:
     """Returns a problem of some samples, of which the first of each file is heard."""
     first = {sample.path or str(id(sample)): sample for sample in reversed(samples)}
@@ -117,7 +114,7 @@ def _rejects(
         share = metadata.rejected / max(metadata.clips, 1)
         yield Problem(
             LOOK,
-            f"{_count(metadata.rejected, 'clip')} rejected",
+            f"{counted(metadata.rejected, 'clip')} rejected",
             f"{share:.1%} of {metadata.clips:,}. The section Rejects lists them by "
             "their reasons.",
             [f"{each['path']}: {each['reason']}" for each in files][:FILES_SHOWN],
@@ -151,7 +148,7 @@ def _leaks(
             else:
                 rows.append(row)
                 paths.update(clip["path"] for clip in clips)
-        text = f"{_count(total, 'finding')} of the audit."
+        text = f"{counted(total, 'finding')} of the audit."
         if across:
             text += " What a model learns in training is asked again in the test."
         where = "across splits" if across else "within one split"
@@ -198,14 +195,14 @@ def _silent(silence: Silence) -> Iterator[Problem]:
     if silence.whole:
         yield Problem(
             WRONG,
-            f"{_count(len(silence.whole), 'file')} without any sound",
+            f"{counted(len(silence.whole), 'file')} without any sound",
             "Every window of these files is digital silence.",
             sorted(silence.whole)[:FILES_SHOWN],
         )
     if silence.partly:
         yield Problem(
             LOOK,
-            f"{_count(silence.windows, 'silent window')} in files with sound",
+            f"{counted(silence.windows, 'silent window')} in files with sound",
             "`--keep 'energy(above_db=-60)'` leaves such windows out.",
             sorted(silence.partly)[:FILES_SHOWN],
         )
@@ -225,7 +222,7 @@ def _clipped(samples: Sequence[Sample]) -> Iterator[Problem]:
         yield _heard(
             WRONG,
             f"Class {label} is clipped" if label else "The audio is clipped",
-            f"Of {_count(len(some), 'example')} that were measured, {len(hot)} reach "
+            f"Of {counted(len(some), 'example')} that were measured, {len(hot)} reach "
             f"full scale, on average in {share:.1%} of their samples.",
             sorted(hot, key=lambda each: -each.clipped),
         )
