@@ -50,7 +50,7 @@ README = ROOT / "README.md"
 PAGES = [README, ROOT / "launch" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
     "record", "plan", "convert", "show", "windows", "verify", "audit", "transforms",
-    "status", "index", "report",
+    "status", "report",
 )  # fmt: skip
 README_LINES = 110
 

@@ -630,37 +630,6 @@ class Verify(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index(Command):
-    """Make the index that open_records needs.
-
-    Reads every shard of a data set, and writes members.index, with which open_records
-    reads any example at once. Data sets of this version have it already.
-
-    Attributes
-    ----------
-    records
-        Folder of a data set.
-
-    Examples
-    --------
-    ::
-
-        audio-tfrecords index records/
-    """
-
-    records: str = argument()
-
-    def run(self) -> int:
-        from beam_pipeline.dataset.member_index import index_data_set
-
-        members = index_data_set(self.records)
-        splits = beam_pipeline.Metadata.load(self.records).splits.values()
-        examples = sum(split.examples for split in splits)
-        say(f"{self.records}: indexed {examples:,} examples in {members:,} members")
-        return 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Audit(Command):
     """Find leaks between splits, and duplicates.
 
@@ -890,7 +859,7 @@ class Status(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    Record, Plan, Convert, Show, ListWindows, Verify, Index, Audit, Report, Transforms,
+    Record, Plan, Convert, Show, ListWindows, Verify, Audit, Report, Transforms,
     Status,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ members, as they are. The file is::
     ATFRMEM1                  8 bytes
     length of the header      uint64
     header                    JSON, see members.schema.json; padded to 8 bytes
-    arrays                    uint32 or uint64
+    arrays                    uint64
     CRC-32C of all before     uint32
 
 All numbers are little-endian. Shard after shard, there are two arrays, each with an
@@ -18,13 +18,11 @@ of its first example in the shard; at last, the file's bytes, and its examples.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,46 +30,32 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import Members
-from beam_pipeline.storage.tfrecord import ScannedMember, is_compressed, scan_members
-from beam_pipeline.text import parse_json, shorter, typed
+from beam_pipeline.text import parse_json, typed
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import ShardInfo
 
-INDEX_VERSION = 1
-
-# Reading an example inflates its whole member. Larger members are not indexed, unless
-# they hold a single example.
-MOST_MEMBER_BYTES = 16 << 20
-
 _MAGIC = b"ATFRMEM1"
 _ALIGNMENT = 8
 _CHECKSUM = 4
-_ENTRY_BYTES = (4, 8)
-_THREADS = 4
 
 Integers = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class _Shard:
-    """A shard in the header."""
+@dataclass(frozen=True, slots=True)
+class _Shard(ShardEntry):
+    """A shard in the header, and the number of its members."""
 
-    file: str
-    examples: int
-    bytes: int
-    sha256: str
     members: int
 
 
 @dataclass(frozen=True)
 class _Header:
-    entry_bytes: int
     shards: tuple[_Shard, ...]
 
 
@@ -190,53 +174,35 @@ def load_index(folder: str) -> dict[str, ShardIndex]:
 def damaged(folder: str, problem: ValueError) -> InputError:
     """Returns the error for an index that is damaged, or of other shards."""
     return InputError(
-        f"{files.join(folder, INDEX)} is not an index of members: {problem}. Delete "
-        f"it, and make it again with `audio-tfrecords index {folder}`."
+        f"{files.join(folder, INDEX)} is not an index of members: {problem}. "
+        f"`audio-tfrecords convert {folder} NEW_FOLDER` makes a data set with another."
     )
 
 
 def _parse(content: Any) -> Iterator[ShardIndex]:
     start, end = len(_MAGIC) + 8, len(content) - _CHECKSUM
-    if bytes(content[: len(_MAGIC)]) != _MAGIC:
-        raise ValueError("it does not begin with ATFRMEM1")
-    if end < start:
-        raise ValueError(f"it has only {len(content)} bytes")
+    if bytes(content[: len(_MAGIC)]) != _MAGIC or end < start:
+        raise ValueError("it does not begin with ATFRMEM1 and a header")
     if google_crc32c.value(content[:end]) != _number(content[end:]):
         raise ValueError("its checksum is wrong")
-    length = _number(content[len(_MAGIC) : start])
-    if length > end - start:
-        raise ValueError(f"its header has {length} bytes, but the file is shorter")
-    header = _parse_header(bytes(content[start : start + length]))
-    entries = sum(2 * (shard.members + 1) for shard in header.shards)
-    body = content[start + length : end]
-    if len(body) != entries * header.entry_bytes:
+    stop = start + _number(content[len(_MAGIC) : start])
+    values = parse_json(bytes(content[start:stop]))
+    header: _Header = typed(_Header, values, "its header")
+    body, expected = content[stop:end], sum(2 * (s.members + 1) for s in header.shards)
+    if len(body) != expected * _ALIGNMENT:
         raise ValueError(
-            f"its arrays have {len(body)} bytes instead of "
-            f"{entries * header.entry_bytes}"
+            f"its arrays have {len(body)} bytes instead of {expected * _ALIGNMENT}"
         )
-    dtype, at = np.dtype(f"<u{header.entry_bytes}"), 0
+    arrays = body.view("<u8")
     for shard in header.shards:
-        stop = at + 2 * (shard.members + 1) * dtype.itemsize
-        offsets, firsts = body[at:stop].view(dtype).reshape(2, -1)
+        here, arrays = np.split(arrays, [2 * (shard.members + 1)])
         yield ShardIndex(
-            shard.file, shard.examples, shard.bytes, shard.sha256, offsets, firsts
+            shard.file, shard.examples, shard.bytes, shard.sha256, *here.reshape(2, -1)
         )
-        at = stop
 
 
 def _number(content: Any) -> int:
     return int.from_bytes(bytes(content), "little")
-
-
-def _parse_header(text: bytes) -> _Header:
-    values: Any = parse_json(text)
-    version = values.get("format_version") if isinstance(values, dict) else None
-    if version != INDEX_VERSION:
-        raise ValueError(f"its format version is {shorter(repr(version))}")
-    header: _Header = typed(_Header, values, "its header")
-    if header.entry_bytes not in _ENTRY_BYTES:
-        raise ValueError(f"its entries have {header.entry_bytes} bytes")
-    return header
 
 
 def write_index(folder: str, shards: Iterable[ShardIndex]) -> None:
@@ -244,117 +210,17 @@ def write_index(folder: str, shards: Iterable[ShardIndex]) -> None:
     listed, arrays = [], list[Integers]()
     for shard in shards:
         members = len(shard.offsets) - 1
-        described = _Shard(
-            shard.file, shard.examples, shard.bytes, shard.sha256, members
-        )
-        listed.append(vars(described))
-        arrays += map(_narrow, (shard.offsets, shard.firsts))
-    most = max((int(array[-1]) for array in arrays), default=0)
-    entry_bytes = 4 if most < 1 << 32 else 8
-    header = json.dumps(
-        {
-            "format_version": INDEX_VERSION,
-            "entry_bytes": entry_bytes,
-            "shards": listed,
-        }
-    ).encode()
+        facts = shard.file, shard.examples, shard.bytes, shard.sha256
+        listed.append(_Shard(*facts, members))
+        arrays += shard.offsets, shard.firsts
+    header = json.dumps(asdict(_Header(tuple(listed)))).encode()
     header += b" " * (-len(header) % _ALIGNMENT)
     path, checksum = files.join(folder, INDEX), 0
     with files.replacing(path) as file:
         for piece in chain(
             [_MAGIC, struct.pack("<Q", len(header)), header],
-            (array.astype(f"<u{entry_bytes}").tobytes() for array in arrays),
+            (array.astype("<u8").tobytes() for array in arrays),
         ):
             checksum = google_crc32c.extend(checksum, piece)
             file.write(piece)
         file.write(struct.pack("<I", checksum))
-
-
-def _narrow(numbers: Integers) -> Integers:
-    """Returns ascending numbers in 32 bits if these hold them, to save memory."""
-    return np.asarray(numbers, np.uint32 if int(numbers[-1]) < 1 << 32 else np.uint64)
-
-
-def index_data_set(folder: str) -> int:
-    """Writes ``members.index`` for a data set; returns the number of its members.
-
-    Raises
-    ------
-    InputError
-        If there is no data set; if a shard is missing, damaged or not the one in the
-        metadata; or if its members do not allow reading at random. Nothing is written.
-    """
-    root = files.absolute(folder)
-    metadata = Metadata.load(root)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        shards = list(pool.map(lambda e: _read_members(root, e), metadata.shards()))
-    write_index(root, shards)
-    return sum(len(shard.offsets) - 1 for shard in shards)
-
-
-def _read_members(root: str, entry: ShardEntry) -> ShardIndex:
-    """Reads a shard of a data set to its end and returns its members."""
-    path = files.join(root, entry.file)
-    try:
-        found = scan_shard(path)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}. Record the data set again."
-        ) from error
-    if found.sha256 != entry.sha256:
-        raise InputError(
-            f"{path} is not the shard in the metadata: its SHA-256 differs. To check "
-            f"every shard, run `audio-tfrecords verify {root}`."
-        )
-    for member in found.members:
-        problem = None
-        if not member.is_whole:
-            problem = "a record continues in the next GZIP member"
-        elif member.records > 1 and member.size > MOST_MEMBER_BYTES:
-            problem = (
-                f"its GZIP member at byte {member.offset} holds {member.records} "
-                f"examples of {member.size >> 20} MiB together, which would be "
-                "inflated for each of them"
-            )
-        if problem is not None:
-            raise InputError(
-                f"{path} cannot be read at random: {problem}. Rewrite the data set: "
-                f"`audio-tfrecords convert {root} NEW_FOLDER`."
-            )
-    offsets = np.array([member.offset for member in found.members], np.int64)
-    counts = np.array([member.records for member in found.members], np.int64)
-    return ShardIndex.make(entry, offsets, counts)
-
-
-class ScannedShard(NamedTuple):
-    """What a shard holds."""
-
-    sha256: str
-    members: list[ScannedMember]
-
-    @property
-    def examples(self) -> int:
-        """The number of its records."""
-        return sum(member.records for member in self.members)
-
-
-def scan_shard(
-    path: str, use: Callable[[int, bytes], None] | None = None
-) -> ScannedShard:
-    """Reads a shard to its end, and checks the checksums of each record.
-
-    Parameters
-    ----------
-    use : callable, optional
-        Called with where the member of each record begins, and with the record.
-
-    Raises
-    ------
-    ValueError, OSError
-        If it cannot be read.
-    """
-    sha256 = hashlib.sha256()
-    with files.open_read(path) as file:
-        found = scan_members(file, sha256, compressed=is_compressed(path), use=use)
-        members = list(found)
-    return ScannedShard(sha256.hexdigest(), members)

@@ -84,8 +84,8 @@ class DataSets:
             except FileNotFoundError as error:
                 raise InputError(
                     f"{folder} has no {INDEX}, so its examples cannot be read at "
-                    f"random. Run `audio-tfrecords index {folder}`. `replay` reads the "
-                    "data set without it."
+                    f"random. `audio-tfrecords convert {folder} NEW_FOLDER` makes a "
+                    "data set with an index, and `replay` reads it without."
                 ) from error
             for name, shard in index.items():
                 file = self.file(folder, name)

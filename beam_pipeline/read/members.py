@@ -47,9 +47,7 @@ INFLATED_AT_ONCE = 256 << 10
 # No member inflates to more than so many times its size.
 _MOST_RATIO = 1040
 _FOOTER = 4
-_DIFFERS = (
-    "the index of members does not fit; run `audio-tfrecords index` on the folder"
-)
+_DIFFERS = "the index of members does not fit"
 
 # From ``data[start:stop]``, which is a record, to what its reader wants. At least 4
 # bytes follow the record. A ValueError says that it is damaged.
@@ -99,8 +97,9 @@ def check_shards(data: DataSets, entries: Sequence[ShardEntry]) -> list[ShardInd
                 )
         if shard is None or problem:
             raise InputError(
-                f"{INDEX} of {data.name} does not fit the data set: {problem}. Run "
-                f"`audio-tfrecords index {data.name}`."
+                f"{INDEX} of {data.name} does not fit the data set: {problem}. "
+                f"`audio-tfrecords convert {data.name} NEW_FOLDER` makes one with "
+                "another."
             )
         try:
             shard.check()

@@ -94,8 +94,7 @@ def open_records(
     ------
     InputError
         If there is no data set, no split or feature of this name, or no index of
-        members (``audio-tfrecords index FOLDER`` makes one); or if the index does not
-        fit the data set.
+        members; or if the index does not fit the data set.
     """
     source = SplitSource(folder, split, features)
     scaled_by = choose_statistics(source.metadata, source.splits, statistics)

@@ -14,6 +14,7 @@ Between the last two, the data set is not complete, and nothing of it can be ope
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from beam_pipeline.dataset.member_index import load_index, scan_shard
+from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import (
     INDEX,
@@ -51,6 +52,7 @@ from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.recipe.sections import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import claimed
+from beam_pipeline.storage.tfrecord import is_compressed, placed_records
 from beam_pipeline.text import parse_json
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ _T = TypeVar("_T")
 # number is said.
 MOST_LINES = 20
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
-_REMEDIES = {INDEX: ". Make it again with `audio-tfrecords index`."}
+_REMEDIES = {INDEX: ". `audio-tfrecords convert` makes a data set with another."}
 
 
 def verify(
@@ -263,22 +265,34 @@ def shard_problems(
     Parameters
     ----------
     use : callable, optional
-        See :func:`.scan_shard`.
+        Called with where the member of each record begins, and with the record.
     """
     path = files.join(root, shard.file)
-    found, problem = _tried(lambda path: scan_shard(path, use), path)
+    found, problem = _tried(lambda path: _scan(path, use), path)
     size = files.size(path)
     if found is None:
         if 0 <= size != shard.bytes:
             yield f"{shard.file}: has {size} bytes; expected {shard.bytes}"
         yield f"{shard.file}: {problem}"
         return
-    if found.sha256 != shard.sha256:
+    sha256, examples = found
+    if sha256 != shard.sha256:
         names = {entry.sha256: entry.file for entry in metadata.shards()}
-        other = names.get(found.sha256)
+        other = names.get(sha256)
         yield f"{shard.file}: {_other_content(size, shard.bytes, other)}"
-    if found.examples != shard.examples:
-        yield f"{shard.file}: has {found.examples} records; expected {shard.examples}"
+    if examples != shard.examples:
+        yield f"{shard.file}: has {examples} records; expected {shard.examples}"
+
+
+def _scan(path: str, use: Callable[[int, bytes], None] | None) -> tuple[str, int]:
+    """Reads a shard to its end; returns its SHA-256 and the number of its records."""
+    sha256, records = hashlib.sha256(), 0
+    with files.open_read(path) as file:
+        for record in placed_records(file, sha256, compressed=is_compressed(path)):
+            records += 1
+            if use is not None:
+                use(*record)
+    return sha256.hexdigest(), records
 
 
 def _tried(read: Callable[[str], _T], path: str) -> tuple[_T, None] | tuple[None, str]:

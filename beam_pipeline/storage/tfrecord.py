@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
@@ -119,60 +119,6 @@ def record_bounds(data: bytes) -> list[int]:
     return bounds
 
 
-class ScannedMember(NamedTuple):
-    """A member of a file: where it starts, and its records.
-
-    ``size`` is their length before GZIP. ``is_whole`` says whether the member begins
-    and ends with a record.
-    """
-
-    offset: int
-    records: int
-    size: int
-    is_whole: bool
-
-
-def scan_members(
-    file: BinaryIO,
-    sha256: hashlib._Hash | None = None,
-    *,
-    compressed: bool = True,
-    use: Callable[[int, bytes], None] | None = None,
-) -> Iterator[ScannedMember]:
-    """Reads a TFRecord file to its end and yields its members.
-
-    Without GZIP, each record counts as a member.
-
-    Parameters
-    ----------
-    use : callable, optional
-        Called with each record, and with where its member begins in the file.
-
-    Raises
-    ------
-    ValueError
-        See :func:`read_any_records`.
-    """
-    unframer = _Unframer(compressed)
-    records = size = 0
-    began_whole = True
-    for piece in _pieces(file, sha256, compressed):
-        for found in unframer.feed(piece):
-            if use is not None:
-                use(found.start, found.data)
-            if not compressed:
-                framed = len(found.data) + FRAME_BYTES
-                yield ScannedMember(found.start, 1, framed, True)
-            records += 1
-        size += len(piece.content)
-        if piece.ended:
-            ends_whole = not unframer.is_inside
-            whole = began_whole and ends_whole
-            yield ScannedMember(piece.start, records, size, whole)
-            began_whole, records, size = ends_whole, 0, 0
-    unframer.close()
-
-
 def read_any_records(
     file: BinaryIO, sha256: hashlib._Hash | None = None
 ) -> Iterator[bytes]:
@@ -194,7 +140,7 @@ def read_any_records(
         The file is neither, or a record is damaged; the message then names it.
     """
     if is_gzip(file):
-        return _records(file, sha256, compressed=True)
+        return (record.data for record in placed_records(file, sha256))
     start = file.read(_HEADER_BYTES)
     file.seek(0)
     if len(start) == _HEADER_BYTES and not _is_header(start):
@@ -202,7 +148,8 @@ def read_any_records(
             "record 0: the file is not GZIP, and the checksum of its first length is "
             "wrong"
         )
-    return _records(file, sha256, compressed=False)
+    records = placed_records(file, sha256, compressed=False)
+    return (record.data for record in records)
 
 
 def is_gzip(file: BinaryIO) -> bool:
@@ -220,13 +167,26 @@ def _is_header(data: bytes) -> bool:
     return masked_crc32c(data[:8]) == int(crc)
 
 
-def _records(
-    file: BinaryIO, sha256: hashlib._Hash | None, compressed: bool
-) -> Iterator[bytes]:
+class PlacedRecord(NamedTuple):
+    """A record, and where its member begins in the file; without GZIP, the record."""
+
+    start: int
+    data: bytes
+
+
+def placed_records(
+    file: BinaryIO, sha256: hashlib._Hash | None = None, *, compressed: bool = True
+) -> Iterator[PlacedRecord]:
+    """Yields the records of a TFRecord file to its end, see :func:`read_any_records`.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
     unframer = _Unframer(compressed)
     for piece in _pieces(file, sha256, compressed):
-        for found in unframer.feed(piece):
-            yield found.data
+        yield from unframer.feed(piece)
     unframer.close()
 
 
@@ -245,11 +205,6 @@ def _pieces(
         yield Piece(start, read, block, False)
 
 
-class _Found(NamedTuple):
-    start: int
-    data: bytes
-
-
 class _Unframer:
     """Takes records out of the pieces of a file."""
 
@@ -259,12 +214,7 @@ class _Unframer:
         self._number = 0
         self._start = 0  # of the member of the first record in the buffer
 
-    @property
-    def is_inside(self) -> bool:
-        """Whether the pieces end inside a record."""
-        return bool(self._buffer)
-
-    def feed(self, piece: Piece) -> Iterator[_Found]:
+    def feed(self, piece: Piece) -> Iterator[PlacedRecord]:
         """Yields the records that are complete with this piece.
 
         Raises
@@ -288,7 +238,7 @@ class _Unframer:
             (crc,) = struct.unpack_from("<I", buffer, end - 4)
             if masked_crc32c(data) != crc:
                 raise self._damaged("the checksum of the data is wrong")
-            yield _Found(self._start, data)
+            yield PlacedRecord(self._start, data)
             # Without GZIP, a record is its own member.
             after = self._start + end - start
             self._start = piece.start if self._compressed else after
@@ -304,7 +254,7 @@ class _Unframer:
 
     def close(self) -> None:
         """Raises DamagedStream if the last record is not complete."""
-        if self.is_inside:
+        if self._buffer:
             where = "header" if len(self._buffer) < _HEADER_BYTES else "data"
             raise self._damaged(f"the file ends inside the {where}")
 

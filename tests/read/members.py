@@ -7,14 +7,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beam_pipeline.dataset.member_index import index_data_set
+import numpy as np
+
+from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import compress_member
-from beam_pipeline.storage.tfrecord import SUFFIX, frame_record, read_any_records
+from beam_pipeline.storage.tfrecord import (
+    SUFFIX,
+    frame_record,
+    is_compressed,
+    placed_records,
+    read_any_records,
+)
+
+
+def index_data_set(folder):
+    """Writes the index of a data set from its shards; returns how many members."""
+    shards = []
+    for entry in Metadata.load(folder).shards():
+        with open(Path(folder, entry.file), "rb") as file:
+            placed = placed_records(file, compressed=is_compressed(entry.file))
+            starts = np.array([record.start for record in placed], np.int64)
+        found = np.unique(starts, return_counts=True)
+        shards.append(ShardIndex.make(entry, *found))
+    write_index(str(folder), shards)
+    return sum(len(shard.offsets) - 1 for shard in shards)
 
 
 def rewrite(folder, into, per_member=1, gzip=True):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import open_records, record, record_examples
-from beam_pipeline.dataset.member_index import index_data_set, load_index
+from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, VerificationError
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -22,7 +22,7 @@ from beam_pipeline.read.verify import verify
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises
 from tests.read.conftest import WIN_LEN
-from tests.read.members import seal, write_shard
+from tests.read.members import index_data_set, seal, write_shard
 from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
@@ -382,8 +382,8 @@ def test_a_sample_is_that_of_its_seed(
 def test_the_index_is_needed_for_a_sample(folder: Path, sounds: Path) -> None:
     (folder / "members.index").unlink()
     missing, line = verify(folder, deep=True, input=str(sounds), sample=1)
-    assert_names(missing, "members.index", "is missing", "audio-tfrecords index")
-    assert_names(line, "members.index", "audio-tfrecords index")
+    assert_names(missing, "members.index", "is missing", "audio-tfrecords convert")
+    assert_names(line, "members.index", "audio-tfrecords convert")
     index_data_set(str(folder))
     assert verify(folder, deep=True, input=str(sounds), sample=1) == []
 

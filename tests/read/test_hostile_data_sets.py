@@ -203,7 +203,7 @@ def test_a_recipe_is_not_looked_at(folder: Path, tmp_path: Path) -> None:
     code = (
         "from beam_pipeline.cli.main import main\n"
         "for command in (['verify', '.'], ['verify', '--deep', '.'], ['show', '.'],\n"
-        "                ['audit', '.'], ['index', '.'], ['status', '.']):\n"
+        "                ['audit', '.'], ['status', '.']):\n"
         "    assert main(command) == 0, command\n"
     )
     source = str(Path(__file__).parents[2])
@@ -243,7 +243,6 @@ from beam_pipeline import open_records, verify
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.dataset.member_index import index_data_set
 from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import masked_crc32c
@@ -279,7 +278,6 @@ readers = [
     lambda: verify(folder, deep=True),
     lambda: [open_records(folder)[0]],
     lambda: list(some_examples(folder, 1)[0]),
-    lambda: [index_data_set(str(folder))],
 ]
 assert verify(folder, deep=True) == []
 bombs = [bomb(b""), bomb(header(384 << 20)), bomb(header(1 << 60))]

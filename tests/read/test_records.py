@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from beam_pipeline.dataset.member_index import (
     ShardIndex,
-    index_data_set,
     load_index,
     write_index,
 )
@@ -30,7 +29,7 @@ from beam_pipeline.read.example import Example
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import raises
-from tests.read.members import make, write_shard
+from tests.read.members import index_data_set, make, write_shard
 
 NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
 TEXT = FeatureSpec("text", "string", (), BYTES_LIST)
@@ -217,7 +216,7 @@ def test_without_a_data_set_or_an_index(plain_folder, tmp_path):
     with pytest.raises(InputError, match="holds no finished data set"):
         open_records(tmp_path / "nothing", "train")
     Path(plain_folder, "members.index").unlink()
-    with pytest.raises(InputError, match=f"`audio-tfrecords index {plain_folder}`"):
+    with pytest.raises(InputError, match=f"`audio-tfrecords convert {plain_folder}"):
         open_records(plain_folder, "train")
 
 

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record_examples, verify
-from beam_pipeline.dataset.member_index import index_data_set
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
 from beam_pipeline.errors import OptionError, VerificationError
@@ -23,7 +22,7 @@ from beam_pipeline.read.table import window_table
 from beam_pipeline.read.window_summary import summarise_windows
 from beam_pipeline.reporting.page import report
 from tests.raising import assert_names, raises
-from tests.read.members import seal
+from tests.read.members import index_data_set, seal
 
 pytestmark = pytest.mark.runs
 
@@ -100,7 +99,7 @@ def test_the_remedies_are_named(folder: Path, shards: list[Path]) -> None:
     (folder / "members.index").unlink()
     lines = "\n".join(verify(folder))
     assert_names(lines, f"it is {second.relative_to(folder)}")
-    assert_names(lines, "members.index: is missing", "audio-tfrecords index")
+    assert_names(lines, "members.index: is missing", "audio-tfrecords convert")
     first.write_bytes(whole)
     index_data_set(str(folder))
     assert verify(folder) == []
