@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -68,11 +68,10 @@ class ColumnType(NamedTuple):
 
 Column = tuple[str, ColumnType]
 
-# Kinds of values. A whole number is large if float32 may not hold it, and so is a round
-# one, which is a float; a long one has digits that float32 loses.
-TEXT, RAW_BYTES, WHOLE, LARGE = "text", "bytes", "whole", "large"
-NUMBER, LONG, ROUND, LARGE_ROUND = "number", "long", "round", "large round"
-MISSING, NAN, NESTED = "missing", "NaN", "nested"
+# Kinds of values. A number is WHOLE or a FLOAT; LARGE if it is an integer that float32
+# may not hold; a FRACTION is LONG if float32 loses digits of it.
+TEXT, RAW_BYTES, NESTED, MISSING, NAN = "text", "bytes", "nested", "missing", "NaN"
+WHOLE, FLOAT, LARGE, FRACTION, LONG = "whole", "float", "large", "fraction", "long"
 
 
 def column_types(table: Table, names: Sequence[str]) -> dict[str, ColumnType]:
@@ -110,70 +109,83 @@ class _Seen:
         for entries in lists:
             if NESTED not in self._entries:
                 # Lists come from files that have types: a text in them is a text.
-                self._entries |= _kinds(entries, self._entries, text=TEXT)
+                self._entries |= _kinds(entries, self._entries, reads_text=False)
         if TEXT not in self._kinds:  # text stays text
             single = values
             if lists:
                 single = [v for v in values if not isinstance(v, list | tuple)]
             self._kinds |= _kinds(single, self._kinds)
 
-    def type(self, declared: tuple[str, bool] | None) -> ColumnType:
-        """Returns the type; see :func:`.tables.declared_types` for the parameter."""
-        kind, is_list = declared or (MISSING, False)
+    def type(self, declared: Any) -> ColumnType:
+        """Returns the type; ``declared`` is that of Arrow, if a file declares one."""
+        kind, is_list = _declared_kind(declared)
         single = self._kinds - {MISSING, NAN}
         if NESTED in self._kinds | self._entries or (self._lengths and single):
             return ColumnType(STRING)
         if self._lengths or (is_list and not single):
-            entries = self._entries or {kind}
             is_fixed = len(self._lengths) == 1 and not self._kinds
             size = next(iter(self._lengths)) if is_fixed else None
-            return ColumnType(_dtype_of_entries(entries), (size or None,))
+            return ColumnType(
+                _dtype_of(self._entries or {kind}, are_entries=True), (size or None,)
+            )
         return ColumnType(_dtype_of(self._kinds if single else {*self._kinds, kind}))
 
 
-def _dtype_of(kinds: Iterable[str]) -> str:
-    found = set(kinds)
-    known = found - {MISSING, NAN}
+def _declared_kind(declared: Any) -> tuple[str, bool]:
+    """Returns the kind of a type of Arrow, and whether values are lists."""
+    if declared is None:
+        return MISSING, False
+    from pyarrow import types
+
+    is_list = types.is_list(declared) or types.is_large_list(declared)
+    kind = declared.value_type if is_list else declared
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_integer(kind) or types.is_floating(kind):
+        return NAN, is_list
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return RAW_BYTES, is_list
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return TEXT if is_text else MISSING, is_list
+
+
+def _dtype_of(kinds: set[str], are_entries: bool = False) -> str:
+    """Returns the type of single values, or of the entries of lists, of some kinds."""
+    known = kinds - {MISSING, NAN}
     if known & {TEXT, RAW_BYTES}:
         return BYTES if known == {RAW_BYTES} else STRING
     if not known:
-        return FLOAT32 if NAN in found else STRING
-    if known == found and known <= {WHOLE, LARGE}:
+        return FLOAT32 if are_entries or NAN in kinds else STRING
+    if known == kinds and FLOAT not in known:
         return INT64
-    # With missing values the type is float32, which would change large whole numbers.
-    fractions = known & {NUMBER, LONG}
-    if not known & {LARGE, LARGE_ROUND}:
+    if LARGE not in known:
         return FLOAT64 if LONG in known else FLOAT32
-    return STRING if known != found and not fractions else FLOAT64
+    # With gaps, large integers may be keys, which a float would change. Lists are
+    # measurements.
+    are_keys = known != kinds and FRACTION not in known and not are_entries
+    return STRING if are_keys else FLOAT64
 
 
-def _dtype_of_entries(kinds: set[str]) -> str:
-    known = kinds - {MISSING, NAN}
-    if not known:
-        return FLOAT32
-    # Lists are measurements, not keys.
-    are_numbers = not known & {TEXT, RAW_BYTES}
-    if are_numbers and known & {LARGE, LARGE_ROUND} and known != kinds:
-        return FLOAT64
-    return _dtype_of(kinds)
+def _kinds(values: Sequence[Any], known: set[str], reads_text: bool = True) -> set[str]:
+    """Returns the kinds of values; LONG may be left out if it is ``known``.
 
-
-def _kinds(values: Sequence[Any], known: set[str], text: str | None = None) -> set[str]:
-    """Returns the kinds of values; those of ``known`` may be left out.
-
-    ``text`` is the kind of every text; without it, texts may be numbers, as in CSV.
+    With ``reads_text``, texts may be numbers, as in CSV.
     """
     by_type: dict[type, list[Any]] = {}
     for value in values:
         by_type.setdefault(type(value), []).append(value)
     kinds: set[str] = set()
     for kind, some in by_type.items():
-        if kind is float:
+        if kind is str and reads_text:
+            numbers = [_number_or_text(text) for text in set(some)]
+            kinds |= _kinds(numbers, known | kinds, reads_text=False)
+        elif kind is float:
             kinds |= _kinds_of_floats(np.array(some, np.float64), known | kinds)
         elif kind is int or kind is bool:
-            kinds |= {_kind_of_whole(min(some)), _kind_of_whole(max(some))}
-        elif kind is str and text is None:
-            kinds.update(map(_kind_of_text, set(some)))
+            low, high = min(some), max(some)
+            kinds.add(WHOLE if fits_int64(low) and fits_int64(high) else TEXT)
+            if max(-low, high) > MOST_WHOLE_FLOAT32:
+                kinds.add(LARGE)
         elif kind is type(None):
             kinds.add(MISSING)
         elif issubclass(kind, bytes):
@@ -184,45 +196,43 @@ def _kinds(values: Sequence[Any], known: set[str], text: str | None = None) -> s
     return kinds
 
 
-def _kind_of_text(value: str) -> str:
-    """Returns the kind of a text: that of a number, if it looks like one."""
-    if value == "":
-        return MISSING
-    if not is_number(value):
-        return TEXT
-    try:
-        whole = int(value)
-        # 007 is a code, not a number.
-        is_code = value.lstrip("+-") not in ("0", value.lstrip("+-0"))
-        return TEXT if is_code else _kind_of_whole(whole)
-    except ValueError:
-        pass
-    try:
-        number = float(value)
-    except ValueError:
-        return TEXT
-    return _kind_of_float(number) if math.isfinite(number) else TEXT
+def _number_or_text(text: str) -> int | float | str | None:
+    """Returns the number that a text of a table stands for; None if it is empty."""
+    if text == "":
+        return None
+    digits = text.lstrip("+-")
+    is_code = digits.isdecimal() and digits not in ("0", digits.lstrip("0"))  # 007
+    if is_code or not is_number(text):
+        return text
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        return number if math.isfinite(number := float(text)) else text
+    return text
 
 
-def _kind_of_whole(value: int) -> str:
-    if not fits_int64(value):
-        return TEXT
-    return WHOLE if abs(value) <= MOST_WHOLE_FLOAT32 else LARGE
+def _kinds_of_floats(values: Any, known: set[str]) -> set[str]:
+    kinds = set()
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        kinds.add(NAN)
+    values = values[~is_nan]
+    is_round = np.isfinite(values) & (np.trunc(values) == values)
+    if (np.abs(values[is_round]) > MOST_WHOLE_FLOAT32).any():
+        kinds.add(LARGE)
+    fractions = values[~is_round]
+    with np.errstate(over="ignore"):
+        exact = fractions.astype(np.float32) == fractions
+    kinds |= {FLOAT} if values.size else set()
+    kinds |= {FRACTION} if fractions.size else set()
+    inexact = () if LONG in known else fractions[~exact].tolist()
+    return kinds | {LONG} if any(map(_loses_digits, inexact)) else kinds
 
 
-def _kind_of_float(value: float) -> str:
-    if not value.is_integer():
-        return NUMBER if _survives_float32(value) else LONG
-    return ROUND if abs(value) <= MOST_WHOLE_FLOAT32 else LARGE_ROUND
-
-
-def _survives_float32(value: float) -> bool:
-    """Whether float32 holds a number, or all digits of a number of at most seven."""
-    try:
-        (narrow,) = struct.unpack("f", struct.pack("f", value))
-    except OverflowError:
-        return False
-    return bool(narrow == value) or float(f"{narrow:.7g}") == value
+def _loses_digits(value: float) -> bool:
+    """Whether float32 loses digits of a number, of at most seven."""
+    with np.errstate(over="ignore"):
+        return float(f"{np.float32(value):.7g}") != value
 
 
 def is_number(value: Any) -> bool:
@@ -240,53 +250,22 @@ def fits_int64(value: int) -> bool:
     return -(2**63) <= value < 2**63
 
 
-def _kinds_of_floats(values: Any, known: set[str]) -> set[str]:
-    """Returns the kinds of numbers; LONG may be left out if it is known."""
-    kinds = set()
-    missing = np.isnan(values)
-    if missing.any():
-        kinds.add(NAN)
-        values = values[~missing]
-    is_round = np.isfinite(values) & (np.trunc(values) == values)
-    is_large = np.abs(values) > MOST_WHOLE_FLOAT32
-    if (is_round & is_large).any():
-        kinds.add(LARGE_ROUND)
-    if (is_round & ~is_large).any():
-        kinds.add(ROUND)
-    fractions = values[~is_round]
-    with np.errstate(over="ignore"):
-        exact = fractions.astype(np.float32) == fractions
-    if exact.any():
-        kinds.add(NUMBER)
-    for value in fractions[~exact].tolist() if LONG not in known else ():
-        kinds.add(_kind_of_float(value))
-        if LONG in kinds:
-            break
-    return kinds
-
-
-def optional_count(values: Row, name: str) -> int | None:
-    """Returns a column's value as a positive integer; None if it is missing."""
-    value = values.get(name)
-    if value is None or value == "":
+def optional_whole(values: Row, name: str | None, least: int = 1) -> int | None:
+    """Returns a column's value as a whole number; None if it is missing."""
+    number = optional_number(values, name)
+    if number is None:
         return None
-    if isinstance(value, str) and value.isdecimal() and value.isascii():
-        number: float = int(value)
-    else:
-        number = finite_number(name, value)
-    if number != int(number) or not 1 <= number <= MOST_KNOWN:
+    if number != int(number) or not least <= number <= MOST_KNOWN:
         raise ValueError(
-            f"has {name} {number:g}, which is not a whole number from 1 to 2**40"
+            f"has {name} {number:g}, which is not a whole number from {least} to 2**40"
         )
     return int(number)
 
 
-def optional_number(values: Row, name: str) -> float | None:
-    """Returns a column's value as a finite number; None if it is missing."""
-    value = values.get(name)
-    if value is None or value == "":
-        return None
-    return finite_number(name, value)
+def optional_number(values: Row, name: str | None) -> float | None:
+    """Returns a column's value as a finite number; None without a value or a column."""
+    value = None if name is None else values.get(name)
+    return None if name is None or is_missing(value) else finite_number(name, value)
 
 
 def finite_number(name: str, value: Any, most: float = MOST_FLOAT32) -> float:
@@ -316,7 +295,8 @@ def convert(name: str, value: Any, kind: ColumnType) -> Any:
     """
     if not kind.shape:
         return _single(name, value, kind.dtype)
-    values: Any = () if _is_empty(value) else value
+    is_list = isinstance(value, list | tuple)
+    values: Any = () if not is_list and is_missing(value) else value
     if not isinstance(values, list | tuple):
         raise ValueError(
             f"has {value!r} in column {name}, but all other values are lists"
@@ -327,24 +307,12 @@ def convert(name: str, value: Any, kind: ColumnType) -> Any:
             f"has a list of {len(values)} values in column {name}, but each must have "
             f"{size}"
         )
-    if _are_of_type(values, kind.dtype):
-        return tuple(values)
+    if set(map(type, values)) == {float} and kind.dtype in (FLOAT32, FLOAT64):
+        # Most long lists need no conversion, which takes some time.
+        most = MOST_FLOAT32 if kind.dtype == FLOAT32 else sys.float_info.max
+        if all(-most <= value <= most for value in values):
+            return tuple(values)
     return tuple(_single(name, entry, kind.dtype) for entry in values)
-
-
-def _are_of_type(values: Sequence[Any], dtype: str) -> bool:
-    """Whether a list needs no conversion, which takes some time for long ones."""
-    types = set(map(type, values))
-    if dtype == INT64:
-        return types == {int} and fits_int64(min(values)) and fits_int64(max(values))
-    if dtype in (FLOAT32, FLOAT64):
-        most = MOST_FLOAT32 if dtype == FLOAT32 else sys.float_info.max
-        return types == {float} and all(-most <= value <= most for value in values)
-    return types == ({str} if dtype == STRING else {bytes})
-
-
-def _is_empty(value: Any) -> bool:
-    return not isinstance(value, list | tuple) and is_missing(value)
 
 
 def _single(name: str, value: Any, dtype: str) -> Any:

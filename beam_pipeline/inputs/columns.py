@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
@@ -14,8 +17,9 @@ from beam_pipeline.inputs.column_values import (
     Column,
     ColumnType,
     optional_number,
+    optional_whole,
 )
-from beam_pipeline.inputs.labels import reads_names
+from beam_pipeline.inputs.sources import Input
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import LABEL_SOURCES, RESERVED_NAMES, VALID_FRAMES
@@ -70,37 +74,44 @@ class Layout:
     part: PartColumns
 
     @classmethod
-    def of(
-        cls, names: Sequence[str], recipe: Recipe, where: str, is_table: bool
-    ) -> Layout:
-        """Returns the layout of a table, or of the names of files.
+    def of(cls, entry: Input, recipe: Recipe) -> Layout:
+        """Returns the layout of an input: of its table, or of the names of its files.
 
         Raises
         ------
         RecipeError
             If the recipe names a column that does not exist or cannot have this use.
         """
-        names = tuple(names)
+        where, is_table = entry.location, entry.table is not None
+        names = tuple(n for n in named_groups(recipe.label_from) if n != "class")
+        if entry.table is not None:
+            names = entry.table.names
+        has = f"the columns {', '.join(names)}" if names else "no columns"
 
         def check(option: str, wanted: Sequence[str]) -> tuple[str, ...]:
             for name in wanted:
                 if name not in names:
-                    has = f"the columns {', '.join(names)}" if names else "no columns"
                     raise RecipeError(
                         option, f"must name a column; {where} has {has}", name
                     )
             return tuple(wanted)
 
-        path = None
-        if is_table and recipe.path_column is not None:
-            (path,) = check("path_column", [recipe.path_column])
-        elif is_table:
-            path = _usual_path(names, where)
-        part = PartColumns.of(names, path, where) if is_table else PartColumns()
-        label = _label_column(names, recipe, where)
-        split = None
-        if recipe.split_column is not None:
-            (split,) = check("split_column", [recipe.split_column])
+        path, part = None, PartColumns()
+        if is_table:
+            usual = [name for name in PATH_NAMES if name in names][:1]
+            given = [recipe.path_column] if recipe.path_column else usual
+            path = next(iter(check("path_column", given)), None)
+            if path is None:
+                raise RecipeError(
+                    "path_column",
+                    f"must name the column that holds the paths; {where} has {has}, "
+                    f"but none of the usual ones ({', '.join(PATH_NAMES)})",
+                    None,
+                )
+            part = PartColumns.of(names, path, where)
+        label = _label_column(names, recipe, f"{where} has {has}")
+        split = recipe.split_column
+        check("split_column", [] if split is None else [split])
         group_by = check("group_by", recipe.group_by or ())
         targets = check("target_columns", recipe.target_columns or ())
         if recipe.columns is None:
@@ -124,29 +135,16 @@ class Layout:
         return *extra, *((name, ColumnType(FLOAT32)) for name in self.targets)
 
 
-def _usual_path(names: Sequence[str], where: str) -> str:
-    """Returns the first of ``PATH_NAMES`` that is a column."""
-    for name in PATH_NAMES:
-        if name in names:
-            return name
-    raise RecipeError(
-        "path_column",
-        f"must name the column that holds the paths; {where} has the columns "
-        f"{', '.join(names)}, but none of the usual ones ({', '.join(PATH_NAMES)})",
-        None,
-    )
-
-
-def _label_column(names: Sequence[str], recipe: Recipe, where: str) -> str | None:
+def _label_column(names: Sequence[str], recipe: Recipe, what: str) -> str | None:
     """Returns the column with the class; None if there is none."""
     if recipe.label_from in names:
         return recipe.label_from
-    if not reads_names(recipe.label_from):
-        has = f"the columns {', '.join(names)}" if names else "no columns"
+    label_from = recipe.label_from
+    if label_from not in LABEL_SOURCES and "class" not in named_groups(label_from):
         raise RecipeError(
             "label_from",
             f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression "
-            f"with a group like (?P<class>[a-z]+); {where} has {has}",
+            f"with a group like (?P<class>[a-z]+); {what}",
             recipe.label_from,
         )
     has_classes = recipe.label_from != "none" or recipe.events is not None
@@ -265,48 +263,29 @@ class PartColumns:
         ValueError
             If there is no such part.
         """
+        channel = optional_whole(values, self.channel, least=0)
         if self.in_frames:
-            numbers = [_whole(values, name) for name in _OF_PART]
-            channel = _number(values, self.channel)
-            return Part(
-                *part_in_seconds(*numbers), None if channel is None else int(channel)
-            )
-        start_s = _number(values, self.start)
-        duration_s = _number(values, self.duration)
-        end_s = _number(values, self.end)
-        channel = _number(values, self.channel)
-        if start_s is not None and start_s < 0:
+            numbers = [_needed_whole(values, name) for name in _OF_PART]
+            return Part(*part_in_seconds(*numbers), channel)
+        start_s = optional_number(values, self.start) or 0.0
+        duration_s = optional_number(values, self.duration)
+        end_s = optional_number(values, self.end)
+        if start_s < 0:
             raise ValueError(f"has {self.start} {start_s:g}, which is negative")
         if duration_s is not None and duration_s <= 0:
             raise ValueError(
                 f"has {self.duration} {duration_s:g}, which is not positive"
             )
-        if end_s is not None:
-            if end_s <= (start_s or 0.0):
-                raise ValueError(
-                    f"has {self.end} {end_s:g}, but it starts at {start_s or 0:g}"
-                )
-            duration_s = end_s - (start_s or 0.0)
-        if channel is not None and (channel < 0 or channel != int(channel)):
-            raise ValueError(
-                f"has channel {channel:g}, which is not a whole number, 0 or more"
-            )
-        return Part(
-            start_s or 0.0, duration_s, None if channel is None else int(channel)
-        )
+        if end_s is not None and end_s <= start_s:
+            raise ValueError(f"has {self.end} {end_s:g}, but it starts at {start_s:g}")
+        return Part(start_s, duration_s if end_s is None else end_s - start_s, channel)
 
 
-def _number(values: Row, name: str | None) -> float | None:
-    return None if name is None else optional_number(values, name)
-
-
-def _whole(values: Row, name: str) -> int:
-    number = optional_number(values, name)
-    if number is None or number < (name != "start") or number != int(number):
-        raise ValueError(
-            f"has {values.get(name)!r} in {name}, but needs a whole number"
-        )
-    return int(number)
+def _needed_whole(values: Row, name: str) -> int:
+    number = optional_whole(values, name, least=name != "start")
+    if number is None:
+        raise ValueError(f"has no {name}, but needs a whole number")
+    return number
 
 
 def check_no_parts(
@@ -360,3 +339,89 @@ def part_in_seconds(
     if start == 0 and frames == output_frames(native_frames, native_rate_hz, rate_hz):
         return 0.0, None
     return start / rate_hz, frames / rate_hz
+
+
+# Classes in names of files
+
+
+class Labeler:
+    """Reads a clip's class from its name, as the recipe's ``label_from`` says."""
+
+    def __init__(self, label_from: str):
+        self._from = label_from
+        known = label_from in LABEL_SOURCES
+        self._pattern = None if known else re.compile(label_from)
+
+    def values(self, filepath: str) -> dict[str, str]:
+        """Returns what the groups match in a name; empty text without a match."""
+        match = None if self._pattern is None else self._pattern.search(filepath)
+        found = {} if match is None else match.groupdict()
+        return {name: found.get(name) or "" for name in named_groups(self._from)}
+
+    def label(self, filepath: str, root: str) -> str | None:
+        """Returns the class of a clip, from its name below a root.
+
+        ================== ========================= ===========
+        label_from         filepath                  class
+        ================== ========================= ===========
+        folder             ``sea/tug/01.wav``        ``tug``
+        folder             ``01.wav`` in ``/x/tug``  ``tug``
+        name               ``12_24346_tug.wav``      ``tug``
+        ``(?P<class>\\d)_``  ``7_theo_3.wav``          ``7``
+        none               anything                  None
+        ================== ========================= ===========
+
+        Raises
+        ------
+        ValueError
+            If the name has no class.
+        """
+        folder, _, name = filepath.rpartition("/")
+        stem = os.path.splitext(name)[0]
+        if self._from == "none":
+            return None
+        if self._from == "folder":
+            return (folder or root.rstrip("/")).rpartition("/")[2]
+        if self._pattern is None:
+            label = stem.rpartition("_")[2] if "_" in stem else ""
+            if not label:
+                raise ValueError(
+                    "has no class: its name has no text after an underscore; give "
+                    "`label_from` folder, none or a regular expression"
+                )
+            return label
+        match = self._pattern.search(filepath)
+        if match is None or not match["class"]:
+            raise ValueError(
+                f"has no class: its path relative to the input does not match "
+                f"{self._pattern.pattern}"
+            )
+        return match["class"]
+
+
+def named_groups(label_from: str) -> tuple[str, ...]:
+    """Returns the groups of the expression in ``label_from``; none if it is none."""
+    try:
+        groups = tuple(re.compile(label_from).groupindex)
+    except re.error:  # a column's name
+        return ()
+    return () if label_from in LABEL_SOURCES else groups
+
+
+def composed(text: str) -> str:
+    """Returns text in Unicode's form NFC: file systems spell accents in two ways."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def label_parts(label: str, separator: str) -> list[str]:
+    """Returns the classes in a label, sorted, each once.
+
+    Raises
+    ------
+    ValueError
+        If one of them is empty.
+    """
+    parts = sorted({part.strip() for part in label.split(separator)})
+    if "" in parts:
+        raise ValueError(f"has an empty class in {label!r}")
+    return parts

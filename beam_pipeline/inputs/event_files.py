@@ -7,7 +7,6 @@ JSONL. Times are seconds from the start of the audio file. An event covers
 
 from __future__ import annotations
 
-import csv
 import functools
 import io
 import math
@@ -19,7 +18,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, UnusableEntry
-from beam_pipeline.inputs.tables import CSV_SUFFIXES, JSON_SUFFIXES, json_lines
+from beam_pipeline.inputs.tables import (
+    CSV_SUFFIXES,
+    JSON_SUFFIXES,
+    decoded,
+    json_lines,
+    named,
+    split_lines,
+)
 from beam_pipeline.recipe.sections import Events
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
@@ -62,12 +68,10 @@ def read_events(
     InputError
         If the file cannot be parsed; the error names the line and the problem.
     """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{location} is not UTF-8 text: {error}.") from error
+    with decoded(io.BytesIO(content), location) as file:
+        text = file.read()
     is_json = location.lower().endswith((".json", *JSON_SUFFIXES))
-    rows = _json_rows(content, location) if is_json else _text_rows(text, location)
+    rows = _json_rows(text, location) if is_json else _text_rows(text, location)
     events: dict[str | None, list[Event]] = {}
     selections: set[Any] = set()
     for line, row in rows:
@@ -85,74 +89,44 @@ def read_events(
     return events
 
 
-def _text_rows(text: str, location: str) -> Iterable[tuple[int, dict[str, Any]]]:
-    """Returns (line, values by column in lower case) for each row.
+def _text_rows(text: str, location: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line, values by column in lower case) for each row.
 
     Files of Audacity have no header.
     """
-    first = next((line for line in text.splitlines() if line.strip()), None)
-    if first is None:
-        return []
+    first = next((line for line in text.splitlines() if line.strip()), "")
     # In CSV, quotes enclose values. In Audacity and Raven, which have tabs, they are
     # part of the label.
     is_csv = location.lower().endswith(CSV_SUFFIXES) or "\t" not in first
     delimiter = max("\t,;", key=first.count) if is_csv else "\t"
-    table = _split_lines(text, delimiter, is_csv, location)
-    header = [name.strip().lower() for name in table[0][1]]
+    lines = split_lines(io.StringIO(text, newline=""), location, delimiter, is_csv)
+    rows = [(n, row) for n, row in lines if any(map(str.strip, row))]
+    if not rows:
+        return iter(())
+    number, names = rows[0]
+    header = [name.strip().lower() for name in names]
     if _is_number(header[0]) and len(header) >= 2:
         # A line that starts with a backslash has the frequencies of the line before.
-        header = ["start_s", "end_s", "label"]
-        rows = [(n, row) for n, row in table if row[0].strip() != "\\"]
+        rows = [(n, row) for n, row in rows if row[0].strip() != "\\"]
         # A line without a label may lack its last tab.
         rows = [(n, [*row, ""] if len(row) == 2 else row) for n, row in rows]
-    else:
-        rows = table[1:]
-        names = {*START_NAMES, *END_NAMES, *LABEL_NAMES}
-        if not rows and not set(header) & names:
-            raise InputError(
-                f"{location}, line {table[0][0]}: this line must be a header or an "
-                f"event (start, end and label, with tabs between them), not {first!r}."
-            )
-    for n, row in rows:
-        if len(row) != len(header):
-            raise InputError(
-                f"{location}, line {n}: this line has {len(row)} values, but the table "
-                f"has {len(header)} columns ({', '.join(header)})."
-            )
-    return [(n, dict(zip(header, row, strict=True))) for n, row in rows]
+        return named(rows, ["start_s", "end_s", "label"], location)
+    if len(rows) == 1 and not {*header} & {*START_NAMES, *END_NAMES, *LABEL_NAMES}:
+        raise InputError(
+            f"{location}, line {number}: this line must be a header or an event "
+            f"(start, end and label, with tabs between them), not {first!r}."
+        )
+    return named(rows[1:], header, location)
 
 
-def _split_lines(
-    text: str, delimiter: str, is_csv: bool, location: str
-) -> list[tuple[int, list[str]]]:
-    """Returns (line number, values) for each row that is not empty."""
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=delimiter,
-        quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
-        strict=True,
-    )
-    rows = []
-    line = 1  # the next row's first; a row with quotes may have several
-    try:
-        for row in reader:
-            if any(map(str.strip, row)):
-                rows.append((line, row))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        hint = "; check for a missing closing quote" if is_csv else ""
-        raise InputError(f"{location}, line {line}: {error}{hint}") from error
-    return rows
-
-
-def _json_rows(content: bytes, location: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_rows(text: str, location: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (number, values by column in lower case) for each event of a file."""
     rows: Iterable[tuple[int, Any]]
     if location.lower().endswith(JSON_SUFFIXES):
-        rows = json_lines(io.BytesIO(content), location)
+        rows = json_lines(io.StringIO(text), location)
     else:
         try:
-            values = parse_json(content.decode("utf-8-sig"))
+            values = parse_json(text)
         except ValueError as error:
             raise InputError(f"{location}: {error}.") from error
         if isinstance(values, Mapping):

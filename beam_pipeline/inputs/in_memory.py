@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.file_identity import normal_path
 from beam_pipeline.inputs.listing import list_input, survey
-from beam_pipeline.inputs.sources import TABLE, Input, resolve_inputs
+from beam_pipeline.inputs.sources import TABLE, Input, normal_path, resolve_inputs
 from beam_pipeline.inputs.tables import is_rows, write_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
@@ -59,75 +58,60 @@ def resolved(input: Source | Labelled, recipe: Recipe) -> Iterator[list[Input]]:
 
         if isinstance(input, Mapping):
             texts = [f"{split}={locate(entry)}" for split, entry in input.items()]
-        elif is_rows(input) or isinstance(input, str | os.PathLike):
-            texts = [locate(input)]
-        elif isinstance(input, Iterable):
-            texts = [locate(entry) for entry in input]
         else:
-            texts = [locate(input)]  # which refuses it
-        inputs = []
-        for entry in resolve_inputs(texts):
-            if entry.root == folder:
-                # Paths in its rows are relative to the program's folder.
-                entry = replace(entry, root=os.getcwd(), in_memory=True)
-            inputs.append(entry)
+            is_one = is_rows(input) or isinstance(input, str | os.PathLike)
+            several = [input] if is_one or not isinstance(input, Iterable) else input
+            texts = [locate(entry) for entry in several]
+        inputs = resolve_inputs(texts)
         if classes is not None:
-            inputs = [
-                Input(TABLE, write_rows(rows, folder), entry.root, entry.split,
-                      in_memory=True)
-                for entry, rows in zip(
-                    inputs, labelled_rows(inputs, classes, recipe), strict=True
+            left = dict(classes)
+            tables = [_labelled(entry, left, recipe) for entry in inputs]
+            for name in left:
+                raise InputError(
+                    f"`label_from` has a class for {name}, but the input has no such "
+                    "file, or it has another name there with a class. Give paths "
+                    f"relative to {inputs[0].root}, or absolute paths."
                 )
-            ]  # fmt: skip
+            inputs = [
+                replace(entry, kind=TABLE, location=write_rows(rows, folder))
+                for entry, rows in zip(inputs, tables, strict=True)
+            ]
+        for k, entry in enumerate(inputs):
+            if entry.location.startswith(folder):
+                # Paths in the rows of a table are relative to the program's folder.
+                root = os.getcwd() if entry.root == folder else entry.root
+                inputs[k] = replace(entry, root=root, in_memory=True)
         yield survey(inputs, recipe)
 
 
-def labelled_rows(
-    inputs: Sequence[Input], classes: Mapping[str, str], audio: Audio
-) -> list[list[dict[str, str]]]:
-    """Returns a row with path and class for each file of each input.
+def _labelled(
+    entry: Input, classes: dict[str, str], audio: Audio
+) -> list[dict[str, str]]:
+    """Returns a row with path and class for each file of an input.
 
     Parameters
     ----------
-    classes : mapping
+    classes : dict
         From files to classes. Paths are relative to the input's root or absolute, in
-        any spelling.
+        any spelling. Those of the input's files are taken out.
 
     Raises
     ------
     InputError
-        If an input is a table or has no file, or a path is not one of the files.
+        If the input is a table or has no file.
     """
-    missing = dict(classes)
-    tables = []
-    for entry in inputs:
-        if entry.kind == TABLE:
-            raise InputError(
-                f"`label_from` is a mapping, but {entry.location} is a table, whose "
-                "classes are in a column. Give `label_from` the name of that column."
-            )
-        by_path: dict[str, str] = {}
-        for name in classes:
-            path = normal_path(entry.root, os.fspath(name))
-            if by_path.setdefault(path, name) != name:
-                raise InputError(
-                    f"`label_from` has both {by_path[path]} and {name}, but these are "
-                    "the same file. Remove one of them."
-                )
-        rows = []
-        for name, taken in list_input(entry, audio):
-            if not taken:
-                continue
-            given = by_path.get(normal_path(entry.root, name))
-            rows.append({"path": name, "class": ""})
-            if given is not None:
-                rows[-1]["class"] = missing.pop(given, classes[given])
-        if not rows:
-            raise InputError(f"{entry.location} holds no audio file.")
-        tables.append(rows)
-    for name in missing:
+    if entry.kind == TABLE:
         raise InputError(
-            f"`label_from` has a class for {name}, but there is no such file in the "
-            f"input. Give paths relative to {inputs[0].root}, or absolute paths."
+            f"`label_from` is a mapping, but {entry.location} is a table, whose "
+            "classes are in a column. Give `label_from` the name of that column."
         )
-    return tables
+    names = {normal_path(entry.root, os.fspath(name)): name for name in classes}
+    rows = []
+    for path, is_clip in list_input(entry, audio):
+        if is_clip:
+            name = names.get(normal_path(entry.root, path))
+            label = "" if name is None else classes.pop(name)
+            rows.append({"path": path, "class": label})
+    if not rows:
+        raise InputError(f"{entry.location} holds no audio file.")
+    return rows

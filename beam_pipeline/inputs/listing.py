@@ -6,9 +6,8 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
-
-import numpy as np
 
 from beam_pipeline.audio.formats import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
@@ -21,12 +20,18 @@ from beam_pipeline.inputs.column_values import (
 )
 from beam_pipeline.inputs.columns import Layout, check_no_parts
 from beam_pipeline.inputs.event_files import EventTable
-from beam_pipeline.inputs.file_identity import FileIdentities, normal_path
-from beam_pipeline.inputs.labels import named_groups
 from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.rows import RowReader, SourceRow
-from beam_pipeline.inputs.sources import FOLDER, GLOB, LIST, TABLE, Input
-from beam_pipeline.inputs.splits import GROUP_SEPARATOR
+from beam_pipeline.inputs.sources import (
+    FOLDER,
+    GLOB,
+    LIST,
+    TABLE,
+    FileIdentities,
+    Input,
+    normal_path,
+)
+from beam_pipeline.inputs.splits import shown_group
 from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
@@ -62,10 +67,7 @@ class DuplicateCheck:
     """
 
     def __init__(
-        self,
-        inputs: Sequence[Input],
-        has_groups: bool,
-        events: EventTable | None,
+        self, inputs: Sequence[Input], recipe: Recipe, events: EventTable | None
     ):
         self.identities = FileIdentities([entry.root for entry in inputs])
         self.named: dict[str, str] = {}
@@ -74,7 +76,7 @@ class DuplicateCheck:
         self._events = events
         self._by_hand = any(entry.kind != FOLDER for entry in inputs)
         self._has_splits = any(entry.split for entry in inputs)
-        self._has_groups = has_groups
+        self._has_groups = bool(recipe.group_by)
         self._files = FirstValues[_First]()
         # The rows of further parts of files; and the split of each group.
         self._parts = FirstValues[tuple[int]]()
@@ -88,10 +90,13 @@ class DuplicateCheck:
         path = self.identities.path(self._inputs[row.source].root, row.filepath)
         if watched and row.problem is None:
             row = self._compared(row, path)
-        if self._events is not None:
-            unclear = self._event_problem(row, path, self._events)
-            if unclear is not None and row.problem is None:
-                row = row._replace(problem=unclear)
+        name = self._events.name_of(row.filepath) if self._events is not None else None
+        if self._events is not None and name is not None:
+            other = self.named.setdefault(name, path)
+            if other != path:
+                self.alike.setdefault(name, path)
+                problem = row.problem or self._events.unclear(name, other)
+                row = row._replace(problem=problem)
         return row
 
     def _compared(self, row: SourceRow, path: str) -> SourceRow:
@@ -101,64 +106,37 @@ class DuplicateCheck:
             # Two links to a file are two clips on purpose, so links are not followed.
             name = normal_path(self._inputs[row.source].root, row.filepath)
             part = hash((name, row.offset_s, row.duration_s, row.channel))
-        this = row.file, part, row.split, hash(row.group)
-        first = self._files.setdefault(hash(path), this)
+        this = row.row, part, row.split, hash(row.group)
+        number, its_part, its_split, its_group = self._files.setdefault(
+            hash(path), this
+        )
+        row, earlier = row._replace(file=number), number
+        if self._by_hand and part != its_part:
+            (earlier,) = self._parts.setdefault(part, (row.row,))
         problem = None
-        if first != this:
-            row = row._replace(file=first[0])
-            problem = self._file_problem(row, part, first)
-        if problem is None and self._has_groups and row.split:
-            problem = self._group_problem(row)
-        return row if problem is None else row._replace(problem=problem)
-
-    def _file_problem(self, row: SourceRow, part: int, first: _First) -> str | None:
-        """Returns the problem of a row that does not fit another row of its file.
-
-        The part may be listed twice, or the file may have another split or group.
-        ``first`` belongs to the first row of the file.
-        """
-        earlier, its_part, split, its_group = first
-        if self._by_hand:
-            if part != its_part:
-                (earlier,) = self._parts.setdefault(part, (row.row,))
-            if earlier != row.row:
-                return f"is listed twice: first as clip {earlier}, counted from 0"
-        if self._has_splits and split != row.split:
-            return (
-                f"is in the split {row.split}, but an earlier clip of the same "
-                f"file is in {split}; a file must be in one split"
-            )
-        if self._has_groups and its_group != hash(row.group):
-            return (
-                f"is in the group {_shown(row.group)}, but clip {row.file}, counted "
+        if self._by_hand and earlier != row.row:
+            problem = f"is listed twice: first as clip {earlier}, counted from 0"
+        elif self._has_splits and row.split != its_split:
+            problem = _in_two_splits("clip of the same file", row.split, its_split)
+        elif self._has_groups and hash(row.group) != its_group:
+            problem = (
+                f"is in the group {shown_group(row.group)}, but clip {number}, counted "
                 "from 0, is a part of the same file and in another group; a file must "
                 "be in one group"
             )
-        return None
-
-    def _group_problem(self, row: SourceRow) -> str | None:
-        """The problem if the group has another split."""
-        (split,) = self._group_splits.setdefault(hash(row.group), (row.split,))
-        if split == row.split:
-            return None
-        return (
-            f"is in the split {row.split}, but an earlier clip of its group "
-            f"{_shown(row.group)} is in {split}; a group must be in one split"
-        )
-
-    def _event_problem(
-        self, row: SourceRow, path: str, events: EventTable
-    ) -> str | None:
-        """The problem if the table of events has one name for this and another file."""
-        name = events.name_of(row.filepath)
-        if name is None or self.named.setdefault(name, path) == path:
-            return None
-        self.alike.setdefault(name, path)
-        return events.unclear(name, self.named[name])
+        elif self._has_groups and row.split:
+            (split,) = self._group_splits.setdefault(hash(row.group), (row.split,))
+            if row.split != split:
+                group = f"clip of its group {shown_group(row.group)}"
+                problem = _in_two_splits(group, row.split, split)
+        return row._replace(problem=problem)
 
 
-def _shown(group: str) -> str:
-    return group.replace(GROUP_SEPARATOR, ", ")
+def _in_two_splits(other: str, split: str, its_split: str) -> str:
+    return (
+        f"is in the split {split}, but an earlier {other} is in {its_split}; both must "
+        "be in one split"
+    )
 
 
 class ListingSummary(NamedTuple):
@@ -176,9 +154,10 @@ class ListingSummary(NamedTuple):
 
 
 class Listing:
-    """The rows of all inputs in blocks, and then their summary.
+    """The rows of all inputs, and then their summary.
 
-    Clips that are ``recorded`` in other data sets do not count.
+    Clips that are ``recorded`` in other data sets are marked. They take no number, and
+    do not count.
     """
 
     def __init__(
@@ -187,35 +166,70 @@ class Listing:
         recipe: Recipe,
         recorded: RecordedClips | None = None,
     ):
-        self._inputs, self._recorded = inputs, recorded
-        self._recipe = recipe
-        self._duplicates = DuplicateCheck(
-            inputs, bool(recipe.group_by), EventTable.of(recipe)
-        )
+        self._inputs, self._recipe, self._recorded = inputs, recipe, recorded
+        self._events = EventTable.of(recipe)
+        self._duplicates = DuplicateCheck(inputs, recipe, self._events)
         self._clips = self._ignored = 0
         self._sha256 = hashlib.sha256()
 
-    def blocks(self) -> Iterator[list[SourceRow]]:
-        """Yields every row of :func:`list_sources`, once."""
-        block: list[SourceRow] = []
-        for row in list_sources(
-            self._inputs, self._recipe, self._duplicates, self._recorded
-        ):
-            if row is None:
+    def rows(self) -> Iterator[SourceRow]:
+        """Yields every clip of every input, in order, once.
+
+        Folders give their files with an audio suffix, in upper or lower case; other and
+        hidden files are ignored. Globs, single files, lists and manifests give every
+        file.
+
+        A file and a link to it are two clips, because users link a file into the
+        folders of several classes. Both are in the same split.
+
+        If the table of events has one name for several files, the first of them has no
+        problem in its row. The summary names these files.
+        """
+        recorded, events = self._recorded, self._events
+        for source, entry in enumerate(self._inputs):
+            reader = RowReader(source, entry, self._recipe, self._duplicates.identities)
+            for found in self._read(entry, reader):
+                if recorded is not None:
+                    found = recorded.compared(found, entry.root)
+                yield found if found.recorded is not None else self._counted(found)
+        if events is None:
+            return
+        named = self._duplicates.named
+        for name in recorded.names if recorded is not None else ():
+            named[events.name_of(name) or ""] = name
+        for name in events.by_name:
+            if name not in named:
+                problem = (
+                    f"has events in {self._recipe.events}, but is not among the inputs"
+                )
+                yield self._counted(SourceRow(self._clips, 0, name, None, problem))
+
+    def _read(self, entry: Input, reader: RowReader) -> Iterator[SourceRow]:
+        """Yields the clips of an input, and counts the files that are none."""
+        if entry.table is not None:
+            for line, values in read_rows(entry.table):
+                yield reader.of_values(self._clips, line, values)
+            return
+        for filepath, is_clip in list_input(entry, self._recipe):
+            if is_clip:
+                yield reader.of_name(self._clips, filepath)
+            else:
                 self._ignored += 1
-                continue
-            if row.recorded is None:
-                self._clips += 1
-                self._sha256.update(_digested(row, self._recipe))
-            block.append(row)
-            if len(block) == ROWS_PER_BLOCK:
-                yield block
-                block = []
-        if block:
+
+    def _counted(self, row: SourceRow) -> SourceRow:
+        row = self._duplicates.check(row)
+        self._clips += 1
+        self._sha256.update(_digested(row, self._recipe))
+        return row
+
+    def blocks(self) -> Iterator[list[SourceRow]]:
+        """Yields all rows, some at once."""
+        rows = self.rows()
+        while block := [*islice(rows, ROWS_PER_BLOCK)]:
             yield block
 
     def summary(self) -> ListingSummary:
-        """Returns the summary of the blocks so far."""
+        """Returns the summary of the rows so far."""
         return ListingSummary(
             self._clips,
             self._ignored,
@@ -234,95 +248,9 @@ def _digested(row: SourceRow, recipe: Recipe) -> bytes:
         row.split if recipe.hashed_shares() is None else "",
         row.group if recipe.group_by else "",
         (row.offset_s, row.duration_s, row.channel, row.known),
-        [v.tolist() if isinstance(v, np.ndarray) else v for v in row.columns],
+        list(row.columns),
     )
     return repr(values).encode(errors="surrogateescape")
-
-
-def list_sources(
-    inputs: Sequence[Input],
-    recipe: Recipe,
-    before: DuplicateCheck | None = None,
-    recorded: RecordedClips | None = None,
-) -> Iterator[SourceRow | None]:
-    """Yields every clip of every input, in order; None for each file that is ignored.
-
-    Folders give their files with an audio suffix, in upper or lower case; other and
-    hidden files are ignored. Globs, single files, lists and manifests give every file.
-
-    A file and a link to it are two clips, because users link a file into the folders of
-    several classes. Both are in the same split.
-
-    If the table of events has one name for several files, the first of them has no
-    problem in its row. ``before.alike`` names these files when the listing is complete.
-
-    Clips that are ``recorded`` in other data sets are marked, and take no number.
-    """
-    events = EventTable.of(recipe)
-    before = before or DuplicateCheck(inputs, bool(recipe.group_by), events)
-    row = 0
-    for found in _listed(inputs, recipe, before):
-        if found is not None and recorded is not None:
-            found = found._replace(row=row, file=row)
-            found = recorded.compared(found, inputs[found.source].root)
-        if found is not None and found.recorded is None:
-            found = before.check(found)
-            row += 1
-        yield found
-    if events is not None and recorded is not None:
-        before.named.update((events.name_of(n) or "", n) for n in recorded.names)
-    for name in events.by_name if events is not None else ():
-        if name not in before.named:
-            problem = f"has events in {recipe.events}, but is not among the inputs"
-            yield SourceRow(row, 0, name, None, problem)
-            row += 1
-
-
-def _listed(
-    inputs: Sequence[Input], recipe: Recipe, before: DuplicateCheck
-) -> Iterator[SourceRow | None]:
-    """Yields every clip of every input, numbered from 0."""
-    row = 0
-    for source, entry in enumerate(inputs):
-        reader = row_reader(source, entry, recipe, before.identities)
-        for found in _rows(entry, reader, row):
-            row += found is not None
-            yield found
-
-
-def row_reader(
-    source: int, entry: Input, recipe: Recipe, identities: FileIdentities
-) -> RowReader:
-    """Returns the reader of an input's names or rows.
-
-    Raises
-    ------
-    RecipeError
-        If the recipe names a column that the input does not have.
-    """
-    layout = layout_of(entry, recipe)
-    return RowReader(
-        source, entry.root, layout, dict(entry.columns), recipe, identities, entry.split
-    )
-
-
-def layout_of(entry: Input, recipe: Recipe) -> Layout:
-    """Returns the use of each of an input's columns."""
-    if entry.table is not None:
-        return Layout.of(entry.table.names, recipe, entry.location, is_table=True)
-    groups = named_groups(recipe.label_from)
-    return Layout.of(groups, recipe, entry.location, is_table=False)
-
-
-def _rows(entry: Input, reader: RowReader, first: int) -> Iterator[SourceRow | None]:
-    if entry.table is not None:
-        for row, (number, values) in enumerate(read_rows(entry.table), first):
-            yield reader.of_values(row, number, values)
-        return
-    row = first
-    for filepath, taken in list_input(entry, reader.audio):
-        yield reader.of_name(row, filepath) if taken else None
-        row += taken
 
 
 def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
@@ -356,13 +284,9 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     surveyed = []
     for entry in inputs:
         if entry.kind == TABLE:
-            table = open_table(
-                entry.location,
-                recipe.delimiter,
-                recipe.column_names,
-            )
+            table = open_table(entry.location, recipe.delimiter, recipe.column_names)
             entry = replace(entry, table=table)
-        layout = layout_of(entry, recipe)
+        layout = Layout.of(entry, recipe)
         types = dict.fromkeys(layout.extra, ColumnType(STRING))
         if entry.table is not None and layout.extra:
             types = column_types(entry.table, layout.extra)

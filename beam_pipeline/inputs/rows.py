@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from beam_pipeline.inputs.column_values import (
-    ColumnType,
     convert,
-    optional_count,
+    optional_whole,
     target_value,
 )
-from beam_pipeline.inputs.columns import WHOLE_FILE, Layout
-from beam_pipeline.inputs.file_identity import FileIdentities
-from beam_pipeline.inputs.labels import Labeler, composed, label_parts
+from beam_pipeline.inputs.columns import (
+    WHOLE_FILE,
+    Labeler,
+    Layout,
+    composed,
+    label_parts,
+)
+from beam_pipeline.inputs.sources import FileIdentities, Input
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
 from beam_pipeline.recipe.recipe import Recipe
@@ -91,17 +94,16 @@ class RowReader:
     """
 
     def __init__(
-        self, source: int, root: str, layout: Layout, types: Mapping[str, ColumnType],
-        recipe: Recipe, identities: FileIdentities, split: str = "",
-    ):  # fmt: skip
-        self.audio = recipe
+        self, source: int, entry: Input, recipe: Recipe, identities: FileIdentities
+    ):
         self._source = source
-        self._root = root
-        self._layout = layout
+        self._root = entry.root
+        self._split = entry.split
+        self._layout = layout = Layout.of(entry, recipe)
+        types = dict(entry.columns)
         self._columns = [(name, types[name]) for name in layout.extra]
         self._identities = identities
         self._has_parts = bool(layout.part.names())
-        self._split = split
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = {composed(name) for name in recipe.classes or ()}
         self._separator = recipe.label_separator
@@ -128,95 +130,88 @@ class RowReader:
     def _row(
         self, row: int, filepath: str, values: Mapping[str, Any], table: Row, line: int
     ) -> SourceRow:
+        layout = self._layout
+        made = SourceRow(row, self._source, filepath, None, line=line, file=row)
         try:
             filepath.encode()
         except UnicodeEncodeError:
-            shown = filepath.encode(errors="surrogateescape").decode(
-                errors="backslashreplace"
+            raw = filepath.encode(errors="surrogateescape")
+            return made._replace(
+                filepath=raw.decode(errors="backslashreplace"),
+                problem="has a name that is not valid UTF-8; rename it",
             )
-            problem = "has a name that is not valid UTF-8; rename it"
-            return SourceRow(row, self._source, shown, None, problem, file=row)
         if holds_credentials(filepath):
-            problem = "holds credentials in its address; give it without them"
-            return SourceRow(
-                row, self._source, hidden(filepath), None, problem, line=line, file=row
+            return made._replace(
+                filepath=hidden(filepath),
+                problem="holds credentials in its address; give it without them",
             )
         try:
-            label = self._label(filepath, values)
             group = self._group(filepath, values)
-            part = self._layout.part.read(table) if self._has_parts else WHOLE_FILE
-            return SourceRow(
-                row,
-                self._source,
-                filepath,
-                label,
-                None,
-                self._split_of(group, values),
-                group,
-                *part,
-                None if self._layout.part.in_frames else _known(table),
-                tuple(
-                    [convert(name, values.get(name), t) for name, t in self._columns]
-                    + [target_value(n, values.get(n)) for n in self._layout.targets]
-                ),
-                line,
-                row,
+            columns = [convert(name, values.get(name), t) for name, t in self._columns]
+            columns += [target_value(n, values.get(n)) for n in layout.targets]
+            part = layout.part.read(table) if self._has_parts else WHOLE_FILE
+            return made._replace(
+                label=self._label(filepath, values),
+                split=self._split_of(group, values),
+                group=group,
+                offset_s=part.offset_s,
+                duration_s=part.duration_s,
+                channel=part.channel,
+                known=None if layout.part.in_frames else _known(table),
+                columns=tuple(columns),
             )
         except ValueError as error:
-            return SourceRow(
-                row, self._source, filepath, None, str(error), line=line, file=row
-            )
+            return made._replace(problem=str(error))
 
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
         if self._has_events:
             return None  # each window has its own label
         if self._labeler is not None:
             label = self._labeler.label(filepath, self._root)
-            label = None if label is None else composed(label)
         else:
-            value = values.get(self._layout.label or "")
-            if isinstance(value, list | tuple):
-                value = self._joined(value)
-            elif isinstance(value, bytes):
-                column = self._layout.label
-                raise ValueError(f"has bytes in column {column}, but needs a class")
-            # Interned: a million rows share the few classes in memory.
-            label = "" if value is None else sys.intern(composed(str(value).strip()))
-            if not label:
-                raise ValueError(f"has no class in column {self._layout.label}")
+            label = self._label_of_column(values.get(self._layout.label or ""))
         if label is None:
             return None
-        parts = (
-            [label] if self._separator is None else label_parts(label, self._separator)
-        )
+        # Interned: a million rows share the few classes in memory.
+        label = sys.intern(composed(label))
+        if self._separator is None:
+            parts = [label]
+        else:
+            parts = label_parts(label, self._separator)
+            label = self._separator.join(parts)
         for part in parts if self._classes else ():
             if part not in self._classes:
                 raise ValueError(
                     f"has class {part}, but it is not in `classes`; `convert "
                     "--classes` adds it to a data set"
                 )
-        return label if self._separator is None else self._separator.join(parts)
+        return label
 
-    def _joined(self, labels: Sequence[Any]) -> str:
-        """Returns a list of classes as text, with the separator between them."""
-        column = self._layout.label
-        if self._separator is None:
-            raise ValueError(
-                f"has a list of classes in column {column}; set `label_separator` to a "
-                "text that no class contains"
-            )
-        for label in labels:
-            if isinstance(label, list | dict | bool) or label is None or label != label:
+    def _label_of_column(self, value: Any) -> str:
+        """Returns the class in a table; several have the separator between them."""
+        column, separator = self._layout.label, self._separator
+        if isinstance(value, list | tuple):
+            if separator is None:
                 raise ValueError(
-                    f"has a list in column {column} with an entry that is not a class: "
-                    f"{json.dumps(label, default=str)}"
+                    f"has a list of classes in column {column}; set `label_separator` "
+                    "to a text that no class contains"
                 )
-            if self._separator in str(label):
-                raise ValueError(
-                    f"has class {label} in column {column}, but this class contains "
-                    f"the separator {self._separator!r}; give another `label_separator`"
-                )
-        return self._separator.join(map(str, labels))
+            for label in value:
+                is_class = isinstance(label, str | int | float) and label == label
+                is_class = is_class and not isinstance(label, bool)
+                if not is_class or separator in str(label):
+                    raise ValueError(
+                        f"has {label!r} in a list in column {column}, which is not a "
+                        f"class, or contains the separator {separator!r}; give another "
+                        "`label_separator`"
+                    )
+            value = separator.join(map(str, value))
+        if isinstance(value, bytes):
+            raise ValueError(f"has bytes in column {column}, but needs a class")
+        label = "" if value is None else str(value).strip()
+        if not label:
+            raise ValueError(f"has no class in column {column}")
+        return label
 
     def _group(self, filepath: str, values: Mapping[str, Any]) -> str:
         if not self._layout.group_by:
@@ -268,8 +263,8 @@ def _group_spelt(text: str) -> str:
 
 
 def _known(values: Row) -> Known | None:
-    frames = optional_count(values, "frames")
-    rate = optional_count(values, "sample_rate_hz")
+    frames = optional_whole(values, "frames")
+    rate = optional_whole(values, "sample_rate_hz")
     if frames is None or rate is None:
         return None
-    return Known(frames, rate, optional_count(values, "channels") or 1)
+    return Known(frames, rate, optional_whole(values, "channels") or 1)

@@ -40,6 +40,11 @@ def shard_name(split: str, k: int, shards: int) -> str:
 GROUP_SEPARATOR = "\x1f"
 
 
+def shown_group(group: str) -> str:
+    """Returns a group as text for a person."""
+    return group.replace(GROUP_SEPARATOR, ", ")
+
+
 def group_key(seed: int, group: str) -> int:
     """Returns 64 bits that identify a group under a seed, the same in every process."""
     return text_key(f"split {seed}", group)

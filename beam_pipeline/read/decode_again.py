@@ -55,7 +55,7 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.inputs.columns import FILE_SHA256
 from beam_pipeline.inputs.event_files import events_file
-from beam_pipeline.inputs.listing import Listing, list_sources
+from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.plan.clips import Clip, Reject
@@ -136,8 +136,8 @@ class DecodeAgain:
         self._last: tuple[int, Clip] | None = None
         wanted = set(map(self._file_of, clips))
         self._listed: dict[tuple[int, str], list[SourceRow]] = {}
-        for found in list_sources(inputs, recipe):
-            if found is not None and (found.source, found.filepath) in wanted:
+        for found in Listing(inputs, recipe).rows():
+            if (found.source, found.filepath) in wanted:
                 of_file = self._listed.setdefault((found.source, found.filepath), [])
                 of_file.append(found)
 

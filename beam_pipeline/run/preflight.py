@@ -24,7 +24,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.format import Corpus, ExampleFormat
-from beam_pipeline.inputs.listing import list_sources
+from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, check_copies
@@ -220,8 +220,7 @@ def check_transforms(
     shares = recipe.hashed_shares()
     named = [entry.split for entry in inputs if entry.split]
     check_copies(recipe.copies, shares or named)
-    rows = (row for row in list_sources(inputs, recipe) if row is not None)
-    first = list(islice(rows, FIRST_ROWS))
+    first = list(islice(Listing(inputs, recipe).rows(), FIRST_ROWS))
     # These would read whole clips.
     recipe = recipe.replace(fingerprint=False, hash_files=False)
     if not first:

@@ -106,30 +106,3 @@ def read_row_groups(path: str, columns: Sequence[str]) -> Iterator[Any]:
     with open_parquet(path) as parquet:
         for k in range(parquet.num_row_groups):
             yield parquet.read_row_group(k, list(columns), use_threads=False)
-
-
-def declared_kinds(path: str) -> dict[str, tuple[str, bool]]:
-    """Returns the columns of numbers, texts and bytes, also those without a value.
-
-    Returns
-    -------
-    dict
-        From names to ``NaN``, ``text`` or ``bytes``, and whether values are lists.
-    """
-    import pyarrow as pa
-
-    with open_parquet(path) as parquet:
-        schema = parquet.schema_arrow
-    found = {}
-    for field in schema:
-        is_list = bool(pa.types.is_list(field.type))
-        kind = field.type.value_type if is_list else field.type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            found[field.name] = "NaN", is_list
-        elif pa.types.is_binary(kind):
-            found[field.name] = "bytes", is_list
-        elif pa.types.is_string(kind):
-            found[field.name] = "text", is_list
-    return found

@@ -13,8 +13,8 @@ import pandas as pd
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError, unknown_option
-from beam_pipeline.inputs.file_identity import normal_path
-from beam_pipeline.inputs.labels import Labeler
+from beam_pipeline.inputs.columns import Labeler
+from beam_pipeline.inputs.sources import normal_path
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.tf_dataset.changes import (

@@ -31,7 +31,7 @@ from beam_pipeline.cli.commands import COMMANDS
 from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.inputs.listing import list_sources, survey
+from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import locate, resolve_inputs
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
@@ -195,10 +195,9 @@ def measure(inputs: Sequence[str], recipe: Recipe, budget_s: float) -> float:
         If there is nothing to record.
     """
     resolved = survey(resolve_inputs(list(inputs)), recipe)
-    rows = list_sources(resolved, recipe)
     sample = [
         locate(resolved, row.source, row.filepath)
-        for row in islice((row for row in rows if row is not None), SAMPLE_CLIPS)
+        for row in islice(Listing(resolved, recipe).rows(), SAMPLE_CLIPS)
     ]
     if not sample:
         raise InputError(f"There is no audio file in {', '.join(inputs)}.")

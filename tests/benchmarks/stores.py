@@ -75,7 +75,7 @@ def clips_by_beam(folder):
 
 def clips_by_ours(folder):
     from beam_pipeline.examples.format import Corpus, ExampleFormat
-    from beam_pipeline.inputs.listing import list_sources
+    from beam_pipeline.inputs.listing import Listing
     from beam_pipeline.inputs.sources import resolve_inputs
     from beam_pipeline.pipeline.planner import REMOTE_PROBE_THREADS
     from beam_pipeline.plan.clips import Clip
@@ -89,7 +89,7 @@ def clips_by_ours(folder):
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
     with ThreadPoolExecutor(REMOTE_PROBE_THREADS) as pool:
         clips = list(
-            pool.map(Prober(inputs, recipe).probe, list_sources(inputs, recipe))
+            pool.map(Prober(inputs, recipe).probe, Listing(inputs, recipe).rows())
         )
     assert all(isinstance(clip, Clip) for clip in clips)
     example_format = ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe)

@@ -8,7 +8,7 @@ import pytest
 from beam_pipeline import record
 from beam_pipeline.api import plan
 from beam_pipeline.errors import TooManyRejected
-from beam_pipeline.inputs.file_identity import FileIdentities
+from beam_pipeline.inputs.sources import FileIdentities
 from beam_pipeline.read.audit import audit
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound

@@ -18,7 +18,7 @@ from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.inputs.column_values import ColumnType, column_types
-from beam_pipeline.inputs.listing import list_sources, survey
+from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.rows import Known, SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.inputs.tables import open_table, read_rows
@@ -61,7 +61,7 @@ def corpus(tmp_path):
 
 def rows_of(path, **options):
     recipe = Recipe(win_len=1, **options)
-    return list(list_sources(survey(resolve_inputs([str(path)]), recipe), recipe))
+    return list(Listing(survey(resolve_inputs([str(path)]), recipe), recipe).rows())
 
 
 def examples_of(folder, split=None):
@@ -116,14 +116,11 @@ def test_jsonl_parquet_and_avro_hold_the_same_rows(tmp_path):
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
 def test_a_run_of_an_avro_manifest(corpus, codec):
-    rows = [{**row, "loud": None} for row in ROWS]
+    rows = [{**row, "loud": row["loud"] if k else None} for k, row in enumerate(ROWS)]
     write_avro(corpus / "m.avro", rows, codec, loud=["null", "double"])
     options = {"win_len": 500, "label_from": "kind"}
     record(corpus / "m.avro", corpus / "avro", **options)
-    table = pa.Table.from_pylist(rows)
-    loud = table.schema.get_field_index("loud")
-    table = table.set_column(loud, "loud", table["loud"].cast(pa.float64()))
-    pq.write_table(table, corpus / "m.parquet")
+    pq.write_table(pa.Table.from_pylist(rows), corpus / "m.parquet")
     record(corpus / "m.parquet", corpus / "parquet", **options)
     for name in ("metadata.json", "records-00000-of-00001.tfrecord.gz"):
         avro, parquet = (corpus / each / name for each in ("avro", "parquet"))
@@ -154,7 +151,7 @@ def test_avro_that_cannot_be_read(tmp_path, how):
         ("m.csv", "path,,x\n", "--column-names"),
         ("m.csv", "path,x\na,1\nb\n", ["m.csv", "3", "1", "2"]),
         ("m.csv", "path,x\na,1,2\n", ["m.csv", "2", "3"]),
-        ("m.csv", 'path,x\n"a\n', ["m.csv", "3"]),
+        ("m.csv", 'path,x\n"a\n', ["m.csv", "2"]),
         ("m.csv", b"path,x\na,1\nb\xfcd,1\n", ["m.csv", "3", "UTF-8", "xfcd"]),
         (
             "m.jsonl",
@@ -320,7 +317,7 @@ def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
         write_csv(corpus / name, [{"path": "a/1.wav", "offset_s": offset}])
     texts = [str(corpus / name) for name in ("m.csv", "n.csv")]
     recipe = Recipe(win_len=1, label_from="none")
-    rows = list(list_sources(survey(resolve_inputs(texts), recipe), recipe))
+    rows = list(Listing(survey(resolve_inputs(texts), recipe), recipe).rows())
     assert [(row.problem, row.source, row.file) for row in rows] == [
         (None, 0, 0), (None, 1, 0)
     ]  # fmt: skip
@@ -998,7 +995,7 @@ def test_classes_from_a_mapping_of_links(corpus):
     out = corpus.parent / f"{corpus.name} out"
     metadata = record(corpus, out, win_len=500, label_from=classes)
     assert (metadata.rejected, metadata.classes) == (0, ("owl", "tit", "x"))
-    with raises(InputError, naming=["label_from", "a/1.wav", "./a/1.wav"]):
+    with raises(InputError, naming=["label_from", "a/1.wav", "another name"]):
         plan(corpus, win_len=500, label_from={"a/1.wav": "x", "./a/1.wav": "y"})
 
 
@@ -1027,7 +1024,7 @@ def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
     with raises(TooManyRejected, naming="gone.wav"):
         record(rows, corpus / "o", **options)
     (kept,) = (corpus / "o" / "_work" / "rows").iterdir()
-    assert len(kept.read_text().splitlines()) == 1 + 4  # the names of the columns
+    assert pq.read_table(kept).num_rows == 4
     with raises(OutputError, naming=[corpus / "o", "--overwrite"]):
         record(ROWS, corpus / "o", **options)
     write_sound(corpus / "gone.wav", 600)

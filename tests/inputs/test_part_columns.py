@@ -7,7 +7,7 @@ import pytest
 
 from beam_pipeline import open_records, record
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.inputs.listing import list_sources, survey
+from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import raises
@@ -22,7 +22,7 @@ def write_table(folder, *rows):
 
 def rows_of(path, **options):
     recipe = Recipe(win_len=1, label_from="none", **options)
-    return list(list_sources(survey(resolve_inputs([str(path)]), recipe), recipe))
+    return list(Listing(survey(resolve_inputs([str(path)]), recipe), recipe).rows())
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.labels import Labeler
-from beam_pipeline.inputs.listing import list_sources, survey
+from beam_pipeline.inputs.columns import Labeler
+from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import (
     FILE,
@@ -32,7 +32,7 @@ linux = pytest.mark.skipif(
 
 def listed(inputs, label_from):
     recipe = Recipe(win_len=1, label_from=label_from)
-    return list(list_sources(survey(inputs, recipe), recipe))
+    return list(Listing(survey(inputs, recipe), recipe).rows())
 
 
 def row_of(row, source, filepath, label, problem=None):
@@ -49,7 +49,7 @@ def touch(folder, *names):
 def names_of(*texts, label_from="none"):
     """The names that are listed, in order."""
     inputs = resolve_inputs([str(text) for text in texts])
-    rows = [row for row in listed(inputs, label_from) if row is not None]
+    rows = listed(inputs, label_from)
     assert [row.row for row in rows] == list(range(len(rows)))
     for row in rows:
         assert os.path.lexists(locate(inputs, row.source, row.filepath))
@@ -103,9 +103,10 @@ def test_an_audio_suffix_in_any_case_is_taken(tmp_path, name):
 def test_other_and_hidden_names_are_ignored(tmp_path, name):
     assert not is_audio_name(name)
     touch(tmp_path, name, "good.wav")
-    rows = rows_of(tmp_path)
-    assert [row.filepath for row in rows if row] == ["good.wav"]
-    assert rows.count(None) == 1
+    recipe = Recipe(win_len=1)
+    listing = Listing(survey(resolve_inputs([str(tmp_path)]), recipe), recipe)
+    assert [row.filepath for row in listing.rows()] == ["good.wav"]
+    assert listing.summary()[:2] == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,6 @@ def test_rows_count_over_all_inputs(tmp_path):
         row_of(1, 1, "c.wav", tmp_path.name),
         row_of(2, 2, "1.wav", "a"),
         row_of(3, 2, "2.wav", "a"),
-        None,
     ]
 
 

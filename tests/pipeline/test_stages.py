@@ -12,8 +12,8 @@ from beam_pipeline.dataset.job import Job
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import (
     ROWS_PER_BLOCK,
+    Listing,
     ListingSummary,
-    list_sources,
 )
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
@@ -79,7 +79,7 @@ def test_listing_in_blocks(tmp_path, count):
     for i in range(count):
         (tmp_path / f"{i}.wav").touch()
     inputs = tuple(resolve_inputs([str(tmp_path)]))
-    rows = [row for row in list_sources(inputs, Recipe(win_len=1)) if row is not None]
+    rows = list(Listing(inputs, Recipe(win_len=1)).rows())
     assert len(rows) == count
     blocks = [
         (number, Batch(rows[at : at + ROWS_PER_BLOCK]))
@@ -185,7 +185,7 @@ def work_of(clips, example_format, first=0, name="records-0"):
 
 def probed(folder, recipe):
     inputs = tuple(resolve_inputs([str(folder)]))
-    rows = list_sources(inputs, recipe)
+    rows = Listing(inputs, recipe).rows()
     return inputs, list(map(Prober(inputs, recipe).probe, rows))
 
 
