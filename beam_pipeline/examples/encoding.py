@@ -131,9 +131,6 @@ def encode_entry(spec: FeatureSpec, value: Any) -> bytes:
     """
     if isinstance(value, tuple):
         value = list(value)
-    if spec.encoding == FLOAT_LIST:
-        payload = np.asarray(value, "<f4").tobytes()
-        return array_prefix(spec, len(payload)) + payload
     content = _list_content(spec, value)
     return _open_entry(spec.name, spec.encoding, len(content)) + content
 
@@ -149,9 +146,9 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
         texts = texts if isinstance(texts, list) else [texts]
     elif spec.encoding in ARRAYS:
         array = np.asarray(value, numpy_dtype(spec.dtype))
-        texts = [_little(_as_stored(spec, array)).tobytes()]
+        texts = [_as_stored(spec, array).tobytes()]
     elif spec.encoding == FLOAT_LIST:
-        payload = np.asarray(value, "<f4").tobytes()
+        payload = np.asarray(value, np.float32).tobytes()
         return b"\x0a" + varint(len(payload)) + payload
     else:
         texts = [_encode_array(spec, value)]
@@ -254,26 +251,22 @@ def example_bytes(features: FeatureSet) -> int:
 
 
 def _as_stored(spec: FeatureSpec, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns values with the dtype that they have in a file."""
-    if spec.encoding not in HALVES:
-        return values
-    return round_to_half(spec.name, values, numpy_dtype(spec.stored_dtype))
+    """Returns values with the dtype that they have in a file.
 
-
-def _little(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns values in little-endian order."""
-    if values.dtype.kind == "V":  # bfloat16, which has the machine's order
-        return values
-    return values.astype(values.dtype.newbyteorder("<"), copy=False)
+    Their bytes are in the order of this machine: little-endian, as TensorFlow's.
+    """
+    dtype = numpy_dtype(spec.stored_dtype)
+    if spec.encoding in HALVES:
+        return round_to_half(spec.name, values, dtype)
+    return values.astype(dtype, copy=False)
 
 
 def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
-    """Returns each example's array as little-endian bytes, if possible uncopied."""
-    little = _little(values)
-    if little.ndim == 2 and little.strides[1] == little.itemsize:
+    """Returns each example's array as bytes, if possible uncopied."""
+    if values.ndim == 2 and values.strides[1] == values.itemsize:
         # Overlapping windows are rows of a view; each row is contiguous.
-        return [little[i].view(np.uint8).data for i in range(count)]
-    flat = np.ascontiguousarray(little).reshape(count, -1).view(np.uint8)
+        return [values[i].view(np.uint8).data for i in range(count)]
+    flat = np.ascontiguousarray(values).reshape(count, -1).view(np.uint8)
     view, size = flat.reshape(-1).data, flat.shape[1]
     return [view[i * size : (i + 1) * size] for i in range(count)]
 

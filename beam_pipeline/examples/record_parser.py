@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.examples.array_bytes import decode_flac, unpack_int8
+from beam_pipeline.examples.encoding import array_prefix
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES,
@@ -37,7 +38,15 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
-from beam_pipeline.examples.wire import FieldValue, read_fields, read_varint, varint
+from beam_pipeline.examples.wire import (
+    FieldValue,
+    example_features,
+    feature_lists,
+    message,
+    read_fields,
+    read_varint,
+    varint,
+)
 
 NO_ENTRY: Any = object()
 
@@ -50,7 +59,7 @@ _LISTS = {1: BYTES_LIST, 2: FLOAT_LIST, 3: INT64_LIST}
 class EntryParser:
     """Reads one feature of an example.
 
-    The stored form of a value, which :meth:`single` turns into the value, is:
+    The stored form of a value, which ``single`` turns into the value, is:
 
     - ``float_list``, ``raw`` and half precision: a flat array that is a view of the
       record; bytes if the array has a fixed shape and at most 64 bytes (``is_small``);
@@ -80,8 +89,6 @@ class EntryParser:
     """
 
     def __init__(self, spec: FeatureSpec, is_wanted: bool = True):
-        from beam_pipeline.examples.encoding import array_prefix
-
         self.spec = spec
         self.is_wanted, self.is_optional = is_wanted, spec.optional
         key = spec.name.encode()
@@ -89,9 +96,6 @@ class EntryParser:
         self.table: dict[bytes, Any] = {}
         self.dtype = numpy_dtype(spec.dtype)
         self.little = numpy_dtype(spec.stored_dtype)
-        # bfloat16 and its kin have no order of bytes to choose.
-        if self.little.kind not in "VO":
-            self.little = self.little.newbyteorder("<")
         self.count = math.prod(spec.sizes) if spec.has_fixed_shape else -1
         self.is_decoded = spec.encoding in (TENSOR, FLAC, *IMAGES)
         is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
@@ -99,6 +103,7 @@ class EntryParser:
         self.payload = self.count * self.little.itemsize if is_known else 0
         self.prefix = array_prefix(spec, self.payload) if is_known else b""
         self.is_small = is_known and self.payload <= SMALL_BYTES
+        self.single = self._make_single()
         self.is_row = (
             (is_array or (spec.encoding == INT8 and not spec.sequence))
             and spec.has_fixed_shape
@@ -112,7 +117,7 @@ class EntryParser:
         for field, value in read_fields(entry):
             if field == 2:
                 feature = value
-        return NO_ENTRY if feature is None else self.value(_message(feature), NO_ENTRY)
+        return NO_ENTRY if feature is None else self.value(message(feature), NO_ENTRY)
 
     def value(self, feature: memoryview, missing: Any = None) -> Any:
         """Returns the stored value in a ``Feature``; ``missing`` if there is none.
@@ -125,7 +130,7 @@ class EntryParser:
         kind, contents = 0, list[memoryview]()
         for field, content in read_fields(feature):
             if field in _LISTS:
-                contents = [*(contents if field == kind else ()), _message(content)]
+                contents = [*(contents if field == kind else ()), message(content)]
                 kind = field
         if not kind:
             return missing
@@ -153,8 +158,8 @@ class EntryParser:
             numbers = self._integers(values)
             return int(numbers[0]) if spec.shape == () else numbers
         if spec.encoding == FLOAT_LIST:
-            return self._array(b"".join([_message(v) for v in values]))
-        return self.of_texts([bytes(_message(value)) for value in values])
+            return self._array(b"".join([message(v) for v in values]))
+        return self.of_texts([bytes(message(value)) for value in values])
 
     def of_texts(self, texts: Sequence[bytes]) -> Any:
         """Returns the stored form of the entries of a ``bytes_list``.
@@ -264,65 +269,45 @@ class EntryParser:
             return self.steps(())
         return b"" if self.is_small else np.zeros(0, self.little)
 
-    def make_single(self) -> Callable[[Any], Any]:
-        """Returns :meth:`single` for a feature without ``shape_in``; faster."""
-        spec, dtype, sizes = self.spec, self.dtype, self.spec.sizes
-        if spec.shape == () and not spec.sequence:
-            if spec.encoding == BYTES_LIST:
-                return lambda stored: stored
-            if spec.encoding == INT64_LIST:
-                return dtype.type
-        if self.is_row or (self.prefix and not self.is_small):
-            return lambda stored: stored.astype(dtype).reshape(sizes)
-        return self.single
+    def _make_single(self) -> Callable[..., Any]:
+        """Returns a function to the value of one example, from its stored form.
 
-    def single(self, stored: Any, shape: Any = None) -> Any:
-        """Returns the value of one example, from its stored form.
-
-        Arrays are copies that may be changed; numbers are numpy scalars.
-
-        Parameters
-        ----------
-        shape : numpy.ndarray, optional
-            The stored form of the feature ``shape_in``.
+        Arrays are copies that may be changed; numbers are numpy scalars. Its second
+        argument is the stored form of the feature ``shape_in``, if there is one.
         """
-        spec = self.spec
-        if spec.sequence or self.is_decoded:
+        spec, dtype, little = self.spec, self.dtype, self.little
+        sizes, is_small = spec.sizes, self.is_small
+
+        def is_made(stored: Any, shape: Any = None) -> Any:
             return stored[()] if isinstance(stored, np.ndarray) else stored
-        if spec.encoding == BYTES_LIST:
-            if spec.shape == ():
-                return stored
+
+        def number(stored: Any, shape: Any = None) -> Any:
+            return dtype.type(stored)
+
+        def texts(stored: Any, shape: Any = None) -> Any:
             return spec.restore_shape(stored.copy(), shape)
-        if self.is_small:
-            stored = np.frombuffer(stored, self.little)
-        if spec.shape == ():
-            return (
-                self.dtype.type(stored)
-                if spec.encoding == INT64_LIST
-                else (stored.astype(self.dtype)[0])
-            )
-        values = stored.astype(self.dtype)
-        if shape is None and spec.has_fixed_shape:
-            return values.reshape(spec.sizes)
-        try:
-            return spec.restore_shape(values, shape)
-        except ValueError as error:
-            raise ValueError(f"feature {spec.name}: {error}") from error
 
+        def of_one_shape(stored: Any, shape: Any = None) -> Any:
+            return stored.astype(dtype).reshape(sizes)
 
-def example_features(record: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """Yields (key, ``Feature``) of an example, or of the context of a sequence."""
-    for field, features in read_fields(record):
-        if field == 1:
-            yield from _map_entries(_message(features))
+        def array(stored: Any, shape: Any = None) -> Any:
+            values = np.frombuffer(stored, little) if is_small else stored
+            values = values.astype(dtype)
+            if spec.shape == ():
+                return values[0]
+            try:
+                return spec.restore_shape(values, shape)
+            except ValueError as error:
+                raise ValueError(f"feature {spec.name}: {error}") from error
 
-
-def feature_lists(record: bytes) -> Iterator[tuple[bytes, list[memoryview]]]:
-    """Yields (key, the ``Feature`` of each step) of a ``SequenceExample``."""
-    for field, lists in read_fields(record):
-        if field == 2:
-            for key, steps in _map_entries(_message(lists)):
-                yield key, [_message(v) for f, v in read_fields(steps) if f == 1]
+        is_single = spec.shape == ()
+        if spec.sequence or self.is_decoded:
+            return is_made
+        if spec.encoding == BYTES_LIST:
+            return is_made if is_single else texts
+        if is_single and spec.encoding == INT64_LIST:
+            return number
+        return of_one_shape if self.prefix and not is_small else array
 
 
 def check_names(record: bytes, known: Collection[bytes], sequences: bool) -> None:
@@ -336,20 +321,6 @@ def check_names(record: bytes, known: Collection[bytes], sequences: bool) -> Non
             raise ValueError(f"feature {shown} is not in the metadata")
         if count > 1:
             raise ValueError(f"feature {shown} is there {count} times")
-
-
-def _map_entries(message: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    for field, entry in read_fields(message):
-        if field == 1:
-            parts = dict(read_fields(_message(entry)))
-            key, value = parts.get(1, b""), parts.get(2, b"")
-            yield bytes(_message(key)), memoryview(_message(value))
-
-
-def _message(value: Any) -> Any:
-    if isinstance(value, int):
-        raise ValueError("not a tf.train.Example: a number instead of a message")
-    return value
 
 
 def _objects(values: Sequence[bytes]) -> Any:
@@ -628,28 +599,21 @@ class ExampleMaker:
 
     def __init__(self, parser: RecordParser, names: Iterable[str]):
         numbers = {e.spec.name: k for k, e in enumerate(parser.entries)}
-        self._made: list[tuple[str, int, Callable[[Any], Any]]] = []
-        self._shaped: list[tuple[str, int, EntryParser, int]] = []
+        self._features: list[tuple[str, int, Callable[..., Any], int | None]] = []
         for name in names:
-            number = numbers[name]
-            entry = parser.entries[number]
-            if entry.spec.shape_in is None:
-                self._made.append((name, number, entry.make_single()))
-            else:
-                shape = numbers[entry.spec.shape_in]
-                self._shaped.append((name, number, entry, shape))
-        self._names = list(names)
+            entry = parser.entries[numbers[name]]
+            shape = numbers.get(entry.spec.shape_in or "")
+            self._features.append((name, numbers[name], entry.single, shape))
 
     def make(self, stored: Stored, into: Callable[[], dict[str, Any]]) -> Any:
         """Returns the features of an example; those that it lacks are left out."""
         example = into()
-        for name, number, make in self._made:
+        for name, number, single, shape in self._features:
             value = stored[number]
             if value is not None:
-                example[name] = make(value)
-        for name, number, entry, shape in self._shaped:
-            if stored[number] is not None:
-                example[name] = entry.single(stored[number], stored[shape])
+                example[name] = (
+                    single(value) if shape is None else single(value, stored[shape])
+                )
         return example
 
 

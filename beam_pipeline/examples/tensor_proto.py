@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.spec import numpy_dtype
-from beam_pipeline.examples.wire import BYTES, FieldValue, read_fields, varint
+from beam_pipeline.examples.wire import BYTES, message, read_fields, varint
 
-_DTYPE, _SHAPE, _CONTENT, _STRINGS = 1, 2, 4, 8
+_DTYPE, _SHAPE, _DIMENSION, _CONTENT, _STRINGS = 1, 2, 2, 4, 8
 # dtype -> its number in TensorFlow.
 _NUMBERS = {
     "float32": 1,
@@ -76,17 +76,18 @@ def encode_tensor(array: npt.ArrayLike) -> bytes:
             f"an array of dtype {array.dtype} cannot be a tensor; the dtypes are "
             f"{', '.join(DTYPES)}"
         )
-    shape = b"".join(map(_dimension, array.shape))
+    # Protobuf leaves out a number that is 0.
+    sizes = [b"\x08" + varint(n) if n else b"" for n in array.shape]
+    shape = b"".join([_field(_DIMENSION, size) for size in sizes])
     head = b"\x08" + varint(_NUMBERS[name]) + _field(_SHAPE, shape)
     if array.size == 0:
         return head
     if name == "string":
         texts = map(_text_bytes, array.ravel().tolist())
         return head + b"".join([_field(_STRINGS, text) for text in texts])
-    if array.dtype.byteorder == ">":
-        array = array.astype(array.dtype.newbyteorder("<"))
-    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return b"".join((head, _tag(_CONTENT), varint(len(content)), content))
+    return head + _field(
+        _CONTENT, array.astype(numpy_dtype(name), copy=False).tobytes()
+    )
 
 
 def decode_tensor(data: bytes, dtype: str | None = None) -> npt.NDArray[Any]:
@@ -116,45 +117,32 @@ def decode_tensor(data: bytes, dtype: str | None = None) -> npt.NDArray[Any]:
         if field == _DTYPE and isinstance(value, int):
             number = value
         elif field == _SHAPE:
-            shape += _read_shape(_as_bytes(value))
+            shape += _read_shape(message(value))
         elif field == _CONTENT:
-            content = bytes(_as_bytes(value))
+            content = bytes(message(value))
         elif field == _STRINGS:
-            texts.append(bytes(_as_bytes(value)))
+            texts.append(bytes(message(value)))
     name = _NAMES.get(number)
-    if name is None:
-        raise ValueError(f"the data are not a tensor of a known dtype: number {number}")
-    if dtype is not None and name != dtype:
-        raise ValueError(f"the tensor has the dtype {name}, not {dtype}")
+    if name is None or (dtype is not None and name != dtype):
+        found = f"the dtype {name}" if name else f"a dtype of unknown number {number}"
+        raise ValueError(f"the tensor has {found}, not {dtype or 'a known one'}")
     size = math.prod(shape)
-    if name == "string":
-        if len(texts) != size:
-            raise ValueError(f"a tensor of {size} texts has {len(texts)}")
-        strings = np.empty(size, object)
-        strings[:] = texts
-        return strings.reshape(shape)
-    in_memory = numpy_dtype(name)
-    if len(content) != size * in_memory.itemsize:
+    held = len(texts) if name == "string" else len(content)
+    wanted = size if name == "string" else size * numpy_dtype(name).itemsize
+    if held != wanted:
         raise ValueError(
-            f"a tensor of dtype {name} and shape {tuple(shape)} has {len(content)} "
-            f"bytes instead of {size * in_memory.itemsize}"
+            f"a tensor of dtype {name} and shape {tuple(shape)} has {held} "
+            f"{'texts' if name == 'string' else 'bytes'} instead of {wanted}"
         )
-    if name == "bool" and max(content, default=0) > 1:
-        raise ValueError("a tensor of dtype bool holds a byte that is neither 0 nor 1")
-    return _from_little_endian(content, in_memory).reshape(shape)
-
-
-def _tag(field: int) -> bytes:
-    return varint(field << 3 | BYTES)
+    if name != "string":
+        return np.frombuffer(content, numpy_dtype(name)).reshape(shape).copy()
+    strings = np.empty(size, object)
+    strings[:] = texts
+    return strings.reshape(shape)
 
 
 def _field(field: int, content: bytes) -> bytes:
-    return _tag(field) + varint(len(content)) + content
-
-
-def _dimension(length: int) -> bytes:
-    # Protobuf leaves out a number that is 0.
-    return _field(2, b"\x08" + varint(length) if length else b"")
+    return varint(field << 3 | BYTES) + varint(len(content)) + content
 
 
 def _text_bytes(value: Any) -> bytes:
@@ -167,29 +155,9 @@ def _text_bytes(value: Any) -> bytes:
     return value
 
 
-def _from_little_endian(content: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Returns a new array of this dtype, in the order of bytes of this machine."""
-    # As unsigned integers first: dtypes of ml_dtypes have no byte order to choose.
-    width = min(dtype.itemsize, 8)
-    if dtype.kind == "c":
-        width = dtype.itemsize // 2
-    return np.frombuffer(content, f"<u{width}").astype(f"u{width}").view(dtype)
-
-
-def _as_bytes(value: FieldValue) -> memoryview:
-    if isinstance(value, int):
-        raise ValueError("a field of the tensor holds a number instead of bytes")
-    return value
-
-
-def _read_shape(message: memoryview) -> Iterator[int]:
-    for field, dimension in read_fields(message):
-        if field != 2:
+def _read_shape(shape: memoryview) -> Iterator[int]:
+    for field, dimension in read_fields(shape):
+        if field != _DIMENSION:
             raise ValueError("the tensor's shape is unknown")
-        length = 0
-        for number, value in read_fields(_as_bytes(dimension)):
-            if number == 1 and isinstance(value, int):
-                length = value
-        if length >> 63:
-            raise ValueError(f"the tensor has a dimension of {length - (1 << 64)}")
-        yield length
+        length = dict(read_fields(message(dimension))).get(1, 0)
+        yield length if isinstance(length, int) else -1

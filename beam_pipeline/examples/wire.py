@@ -82,7 +82,40 @@ def read_varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 _FEATURES, _FEATURE_LISTS = 1, 2
-_ENTRY, _KEY = 1, 1
+_ENTRY, _KEY, _VALUE = 1, 1, 2
+
+
+def message(value: FieldValue) -> memoryview:
+    """Returns the bytes of a field; a ValueError if it is a number."""
+    if isinstance(value, int):
+        raise ValueError("not a tf.train.Example: a number instead of a message")
+    return value
+
+
+def entry_parts(entry: memoryview) -> tuple[bytes, memoryview]:
+    """Returns the key and the value of an entry; without them, they are empty."""
+    parts = dict(read_fields(entry))  # of several, the last one counts
+    key, value = (parts.get(field, memoryview(b"")) for field in (_KEY, _VALUE))
+    return bytes(message(key)), message(value)
+
+
+def example_features(record: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    """Yields (key, ``Feature``) of an example, or of the context of a sequence."""
+    return _entries_of(record, _FEATURES)
+
+
+def feature_lists(record: bytes) -> Iterator[tuple[bytes, list[memoryview]]]:
+    """Yields (key, the ``Feature`` of each step) of a ``SequenceExample``."""
+    for key, steps in _entries_of(record, _FEATURE_LISTS):
+        yield key, [message(v) for f, v in read_fields(steps) if f == _ENTRY]
+
+
+def _entries_of(record: bytes, wanted: int) -> Iterator[tuple[bytes, memoryview]]:
+    for field, features in read_fields(record):
+        if field == wanted:
+            for number, entry in read_fields(message(features)):
+                if number == _ENTRY:
+                    yield entry_parts(message(entry))
 
 
 def keep_features(record: bytes, names: Collection[bytes]) -> bytes:
@@ -105,8 +138,8 @@ def keep_features(record: bytes, names: Collection[bytes]) -> bytes:
         if field not in (_FEATURES, _FEATURE_LISTS):
             continue
         entries = []
-        for number, found in read_fields(_message(value)):
-            if number == _ENTRY and _key_of(entry := _message(found)) in names:
+        for number, found in read_fields(message(value)):
+            if number == _ENTRY and entry_parts(entry := message(found))[0] in names:
                 entries += [b"\x0a", varint(len(entry)), bytes(entry)]
         body = b"".join(entries)
         kept += [bytes((field << 3 | 2,)), varint(len(body)), body]
@@ -122,18 +155,3 @@ def is_sequence_example(record: bytes) -> bool:
         If the record is no message of protobuf.
     """
     return any(field == _FEATURE_LISTS for field, _ in read_fields(record))
-
-
-def _key_of(entry: memoryview) -> bytes:
-    """Returns the key of an entry; the last one counts, and none is the empty key."""
-    key = b""
-    for field, value in read_fields(entry):
-        if field == _KEY:
-            key = bytes(_message(value))
-    return key
-
-
-def _message(value: int | memoryview) -> memoryview:
-    if isinstance(value, int):
-        raise ValueError("not an example: a number is in the place of a message")
-    return value

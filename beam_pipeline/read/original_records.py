@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.record_parser import RecordParser
@@ -111,47 +110,6 @@ def original_batch_size(folder: str) -> int | None:
     return int(text)
 
 
-def original_specs(folder: str) -> dict[str, OriginalSpec]:
-    """Returns the features of a folder's elements, by name, in the order of the file.
-
-    Raises
-    ------
-    InputError
-        If ``TF_RECORD_FEATURES_SPEC.json`` is missing, damaged or contradicts itself.
-    """
-    path = files.join(files.absolute(folder), SPEC_FILE)
-    if not files.exists(path):
-        raise InputError(
-            f"{folder} holds no records of tf_dataset: it has no {SPEC_FILE}."
-        )
-    return parse_specs(files.read_bytes(path), path)
-
-
-def parse_specs(text: bytes | str, where: str) -> dict[str, OriginalSpec]:
-    """Returns the features that the text of ``TF_RECORD_FEATURES_SPEC.json`` describes.
-
-    Parameters
-    ----------
-    where : str
-        The path of the text, for messages.
-
-    Raises
-    ------
-    InputError
-        If the text is damaged or contradicts itself.
-    """
-    try:
-        values = parse_json(text, object_pairs_hook=_unique)
-        if not isinstance(values, dict) or not values:
-            raise ValueError("it must be an object with an entry for each feature")
-        return _join_parts({name: _entry(name, values[name]) for name in values})
-    except ValueError as error:
-        raise InputError(
-            f"{where} is not the description of a data set of tf_dataset: {error}. "
-            "Restore the file."
-        ) from error
-
-
 @dataclass(frozen=True)
 class _Entry:
     """What the file says: the dtypes in memory and in the records, and the shape."""
@@ -160,69 +118,47 @@ class _Entry:
     dtype: str
     shape: tuple[int | None, ...]
 
-    @property
-    def is_part(self) -> bool:
-        """Whether it is the real or the imaginary part of a complex feature."""
-        return self.previous_dtype in _PARTS and self.dtype != self.previous_dtype
 
+def original_specs(folder: str) -> dict[str, OriginalSpec]:
+    """Returns the features of a folder's elements, by name, in the order of the file.
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r} occurs twice")
-    return values
+    The dtype in memory counts: tf_dataset lists int32 as int64, but stores the tensor
+    as it was.
 
-
-def _entry(name: str, value: Any) -> _Entry:
-    entry: _Entry = typed(_Entry, value, f"entry {name!r}")
-    dtypes = [t.removeprefix("tf.") for t in (entry.previous_dtype, entry.dtype)]
-    for dtype in dtypes:
-        if dtype not in DTYPES:
-            raise ValueError(
-                f"entry {name!r}: a dtype is like 'tf.float32', not 'tf.{dtype}'"
-            )
-    dtype, stored = dtypes
-    # tf_dataset lists int32 as int64, but stores the tensor as it was.
-    if dtype in _PARTS:
-        fits = stored in (dtype, _PARTS[dtype])
-    else:
-        fits = stored.strip("0123456789u") == dtype.strip("0123456789u")
-    if not fits:
-        raise ValueError(
-            f"entry {name!r}: previous_dtype {dtype} contradicts dtype {stored}"
-        )
-    return _Entry(dtype, stored, entry.shape)
-
-
-def _join_parts(entries: Mapping[str, _Entry]) -> dict[str, OriginalSpec]:
-    """Returns the features, of which complex ones have two entries."""
+    Raises
+    ------
+    InputError
+        If ``TF_RECORD_FEATURES_SPEC.json`` is missing or damaged.
+    """
+    path = files.join(files.absolute(folder), SPEC_FILE)
     specs: dict[str, OriginalSpec] = {}
-    for name, entry in entries.items():
-        base, problem = name, ""
-        stored: tuple[str, ...] = (name,)
-        if entry.is_part:
-            base = name.removesuffix(_REAL).removesuffix(_IMAG)
-            stored = (base + _REAL, base + _IMAG)
-            lacking = [part for part in stored if part not in entries]
-            if name not in stored:
-                problem = f"a part of a complex feature ends in {_REAL} or {_IMAG}"
-            elif lacking:
-                problem = f"the other part, entry {lacking[0]!r}, is missing"
-            elif entries[stored[0]] != entries[stored[1]]:
-                problem = f"{stored[0]!r} and {stored[1]!r} differ: " + " and ".join(
-                    str(entries[part]) for part in stored
-                )
-            elif name == stored[1]:
-                continue  # the entry of the real part stands for both
-            elif base in entries:
-                problem = f"another entry describes the feature {base!r}"
-        if base in specs:
-            problem = f"another entry describes the feature {base!r}"
-        if problem:
-            raise ValueError(f"entry {name!r}: {problem}")
-        specs[base] = OriginalSpec(base, entry.previous_dtype, entry.shape, stored)
+    try:
+        values = parse_json(files.read_bytes(path))
+        if not isinstance(values, dict) or not values:
+            raise ValueError("it must be an object with an entry for each feature")
+        for name in values:
+            entry: _Entry = typed(_Entry, values[name], f"entry {name!r}")
+            dtype = entry.previous_dtype.removeprefix("tf.")
+            if dtype not in DTYPES:
+                raise ValueError(f"entry {name!r}: {dtype!r} is no dtype")
+            base = name
+            stored: tuple[str, ...] = (name,)
+            if dtype in _PARTS and entry.dtype != entry.previous_dtype:
+                base = name.removesuffix(_REAL).removesuffix(_IMAG)
+                stored = (base + _REAL, base + _IMAG)
+                if values.get(stored[0]) != values.get(stored[1]) or name not in stored:
+                    raise ValueError(
+                        f"entry {name!r}: a complex feature has two equal entries, "
+                        f"{stored[0]!r} and {stored[1]!r}"
+                    )
+            spec = OriginalSpec(base, dtype, entry.shape, stored)
+            if specs.setdefault(base, spec) != spec:
+                raise ValueError(f"two entries describe the feature {base!r}")
+    except (FileNotFoundError, ValueError) as error:
+        raise InputError(
+            f"{path} is not the description of a data set of tf_dataset: {error}. "
+            "Restore the file."
+        ) from error
     return specs
 
 

@@ -120,7 +120,7 @@ def test_every_reader_gives_the_same_float32(encoding: str, shape: Any) -> None:
 
         decoded = decode_columns(arrow_columns(records, False), 4, specs)
         same(np.stack(decoded["x"]), meant)
-        parsing = Parsing(specs, components=("x",))
+        parsing = Parsing(specs, names=("x",))
         parse = make_element_parser(parsing)
         same(np.stack([parse(record)["x"].numpy() for record in records]), meant)
         if parsing.is_fixed:

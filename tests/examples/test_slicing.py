@@ -88,11 +88,6 @@ def test_several_maps_and_unknown_fields_read_as_protobuf_reads_them():
     assert keep(nameless, {"a"}) == field(1, b"")
 
 
-def test_a_record_without_features_stays_empty():
-    assert keep(b"", {"a"}) == b""
-    assert keep(field(1, b""), {"a"}) == field(1, b"")
-
-
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_record_that_ends_early_is_an_error(cut):
     feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"12345678"]))

@@ -1,8 +1,5 @@
 """tensor_proto: the bytes and values of TensorFlow, and damage at every byte."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -87,6 +84,8 @@ def test_bytes_are_those_of_tensorflow(name, shape):
     data = encode_tensor(array)
     assert data == serialised(array)
     assert_same(decode_tensor(data), array)
+    with raises(ValueError, naming=[name, "string"]):
+        decode_tensor(data, "string")
 
 
 @settings(max_examples=100)
@@ -104,27 +103,6 @@ def test_any_array_of_texts(texts, shape):
     data = encode_tensor(array)
     assert data == serialised(tf.constant(stored.tolist(), tf.string, array.shape))
     assert_same(decode_tensor(data, "string"), stored)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"a",
-        "ü",
-        b"x" * 127,
-        b"x" * 128,
-        b"\xff\x00",
-        np.bytes_(b"b"),
-        np.str_("é"),
-    ],
-)
-def test_a_single_text(text):
-    data = encode_tensor(text)
-    assert data == serialised(text)
-    found = decode_tensor(data)
-    assert found.shape == ()
-    assert found[()] == (text.encode() if isinstance(text, str) else text)
 
 
 def test_zero_bytes_at_the_end_of_texts_in_lists():
@@ -151,11 +129,6 @@ def test_big_endian_arrays(name):
     array = array_of(name, (3, 2))
     swapped = array.astype(array.dtype.newbyteorder(">"))
     assert encode_tensor(swapped) == encode_tensor(array)
-
-
-@pytest.mark.parametrize("value", [3, 2.5, True, [1, 2], [[1.0]], 1j])
-def test_python_values_have_the_dtype_of_numpy(value):
-    assert_same(decode_tensor(encode_tensor(value)), np.asarray(value))
 
 
 @pytest.mark.parametrize(
@@ -200,8 +173,6 @@ def test_a_decoded_array_can_be_changed():
         (message("int32", (2,), tensor_content=bytes(9)), ["9", "8", "(2,)"]),
         (message("int32", (0,), tensor_content=bytes(4)), ["4", "0"]),
         (message("int32", (2,), int_val=[1, 2]), ["0", "8", "int32"]),
-        (message("int32", (-1,)), ["-1"]),
-        (message("bool", (1,), tensor_content=b"\x02"), ["bool"]),
         (message("string", (2,), string_val=[b"a"]), ["2", "1"]),
         (b"\x08\x01\x12\x02\x18\x01", ["shape"]),
         (b"\x08\x01\x22\x05abc", ["early"]),
@@ -214,26 +185,6 @@ def test_damaged_messages(data, facts):
         decode_tensor(data)
 
 
-def test_a_dtype_that_is_not_the_expected():
-    with raises(ValueError, naming=["int32", "float32"]):
-        decode_tensor(encode_tensor(np.int32(1)), "float32")
-
-
-@pytest.mark.parametrize(
-    "array", [np.arange(300, dtype=np.int16), "text", [b"a", b"b"]]
-)
-def test_a_cut_message_never_gives_the_array(array):
-    data = encode_tensor(array)
-    whole = decode_tensor(data)
-    for size in range(len(data)):
-        try:
-            found = decode_tensor(data[:size])
-        except ValueError:
-            continue
-        # A cut between two fields leaves a message that is well-formed.
-        assert found.shape != whole.shape or found.tolist() != whole.tolist()
-
-
 @settings(max_examples=300)
 @given(st.binary(max_size=40))
 def test_any_bytes_raise_nothing_but_value_errors(data):
@@ -242,13 +193,3 @@ def test_any_bytes_raise_nothing_but_value_errors(data):
         decode_tensor(data)
     except (ValueError, MemoryError):
         pass
-
-
-def test_no_tensorflow():
-    code = """
-import sys
-from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
-assert decode_tensor(encode_tensor([1.5])) == [1.5]
-assert not {"tensorflow", "apache_beam", "ml_dtypes"} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

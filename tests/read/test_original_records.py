@@ -1,8 +1,6 @@
 """replay: folders in the format of tf_dataset, written by a replica of it."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from beam_pipeline.read.original_records import (
     original_batch_size,
     original_files,
     original_specs,
-    parse_specs,
 )
 from tests.raising import raises
 
@@ -147,13 +144,6 @@ def test_files_come_in_the_order_of_their_names(tmp_path):
         assert found == list(range(30))
 
 
-def test_large_files_are_read_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_pipeline.read.streams.READ_AHEAD_BYTES", 400)
-    columns = {"n": np.arange(9)}
-    folder = write(tmp_path / "records", columns, 4)
-    assert_elements(list(replay(folder).as_numpy_iterator()), columns, "n")
-
-
 def test_other_files_and_files_without_records_add_nothing(tmp_path):
     """tf_dataset wrote an empty one when the file size divides the number."""
     columns = {"n": np.arange(4)}
@@ -174,20 +164,6 @@ def test_a_shape_that_may_differ(tmp_path):
     dataset = replay(folder)
     assert dataset.element_spec["x"].shape.as_list() == [None]
     assert next(iter(dataset))["x"].shape == (5,)
-
-
-# What tf_dataset lost
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "written"), [(10, 2, 7), (100, 10, 91), (2, 2, 2), (9, 2, 6)]
-)
-def test_the_replica_loses_what_the_original_lost(tmp_path, count, size, written):
-    columns = {"n": np.arange(count)}
-    folder = write(tmp_path / "records", columns, size, loses=True)
-    numbers = sorted(int(e["n"]) for e in replay(folder))
-    assert numbers == [n for n in range(count) if (n + 1) % (size + 1)]
-    assert len(numbers) == written
 
 
 # Batches
@@ -237,84 +213,59 @@ def test_shuffled_elements_are_the_same_in_another_order(tmp_path, shuffle):
     assert passes(2) != (first, second)
 
 
-def test_batches_are_formed_of_shuffled_elements(tmp_path):
-    dataset = tf.data.Dataset.from_tensor_slices({"n": np.arange(40)}).batch(4)
-    folder = write_like_tf_dataset(dataset, tmp_path / "records", 40)
-    batches = [e["n"].numpy() for e in replay(folder, shuffle=True)]
-    assert np.sort(np.concatenate(batches)).tolist() == list(range(40))
-    assert any(np.ptp(batch) > 3 for batch in batches)
-
-
 # Damage
-
-
-def test_folders_without_a_description(tmp_path):
-    folder = write(tmp_path / "records", {"n": [1]})
-    with raises(OptionError, "shuffle", -1):
-        replay(folder, shuffle=-1)
-    assert not find_original(str(tmp_path))
-    with raises(InputError, naming=[tmp_path, SPEC_FILE]):
-        original_specs(str(tmp_path))
 
 
 def test_a_description_without_records(tmp_path):
     folder = write(tmp_path / "records", {"n": [1]})
+    with raises(OptionError, "shuffle", -1):
+        replay(folder, shuffle=-1)
+    with raises(OptionError, "split", "train", naming="convert"):
+        replay(folder, split="train")
     assert find_original(folder)
+    assert not find_original(str(tmp_path))
     for path in original_files(folder):
         Path(path).unlink()
     with raises(InputError, naming=[folder, ".tfrecord"]):
         replay(folder)
 
 
-FLOAT = {
-    "fnc": "FixedLen", "dtype": "tf.float32", "shape": [],
-    "previous_dtype": "tf.float32",
-}  # fmt: skip
+FLOAT = {"dtype": "tf.float32", "shape": [], "previous_dtype": "tf.float32"}
 PART = {**FLOAT, "shape": [3], "previous_dtype": "tf.complex64"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "{}", "3", "null", '{"x": 1, "x": 2}', b"\xff\xfe\xfa", "NaN"],
-)
-def test_a_text_that_is_no_description(text):
-    with raises(InputError, naming="here.json"):
-        parse_specs(text, "here.json")
+def specs_of(folder, text):
+    text = json.dumps(text) if isinstance(text, dict) else text
+    Path(folder, SPEC_FILE).write_bytes(text.encode())
+    return original_specs(str(folder))
 
 
 @pytest.mark.parametrize(
-    ("entries", "name", "fact"),
+    ("text", "facts"),
     [
-        ({"x": 3}, "x", 3),
-        *(
-            ({"x": {k: v for k, v in FLOAT.items() if k != key}}, "x", key)
-            for key in ("dtype", "shape", "previous_dtype")
-        ),
-        ({"x": {**FLOAT, "previous_dtype": None}}, "x", "previous_dtype"),
-        ({"x": {**FLOAT, "previous_dtype": "tf.float33"}}, "x", "'tf.float33'"),
-        ({"x": {**FLOAT, "dtype": ["tf.int32"]}}, "x", "dtype"),
-        ({"x": {**FLOAT, "dtype": "tf.string"}}, "x", "float32"),
-        ({"x": {**FLOAT, "previous_dtype": "tf.int64"}}, "x", "int64"),
-        ({"x": {**FLOAT, "shape": 4}}, "x", 4),
-        ({"x": {**FLOAT, "shape": [4, -1]}}, "x", -1),
-        ({"x": {**FLOAT, "shape": [True]}}, "x", True),
-        ({"y": FLOAT, "x_real": PART}, "x_real", "'x_imag'"),
-        ({"x_imag": PART}, "x_imag", "'x_real'"),
-        ({"x": PART}, "x", "_real"),
-        ({"x_real": PART, "x_imag": {**PART, "shape": [4]}}, "x_imag", 3),
-        ({"x_real": PART, "x_imag": {**FLOAT, "shape": [3]}}, "x_imag", "complex64"),
-        ({"x_real": PART, "x_imag": PART, "x": FLOAT}, "x_real", "'x'"),
-        ({"x": FLOAT, "x_real": PART, "x_imag": PART}, "x_real", "'x'"),
+        *((text, []) for text in ("", "{", "[]", "{}", "3", "NaN")),
+        ({"x": 3}, ["x", 3]),
+        *(({"x": {k: v for k, v in FLOAT.items() if k != key}}, ["x", key])
+          for key in FLOAT),
+        ({"x": {**FLOAT, "previous_dtype": None}}, ["x", "previous_dtype"]),
+        ({"x": {**FLOAT, "previous_dtype": "tf.float33"}}, ["x", "'float33'"]),
+        ({"x": {**FLOAT, "dtype": ["tf.int32"]}}, ["x", "dtype"]),
+        *(({"x": {**FLOAT, "shape": shape}}, ["x"]) for shape in (4, [4, -1], [True])),
+        ({"y": FLOAT, "x_real": PART}, ["x_real", "'x_imag'"]),
+        ({"x_imag": PART}, ["x_imag", "'x_real'"]),
+        ({"x": PART}, ["x", "'x_real'"]),
+        ({"x_real": PART, "x_imag": {**PART, "shape": [4]}}, ["x_real", "x_imag"]),
+        ({"x_real": PART, "x_imag": {**FLOAT, "shape": [3]}}, ["x_real", "x_imag"]),
+        ({"x": FLOAT, "x_real": PART, "x_imag": PART}, ["'x'"]),
     ],
-)
-def test_an_entry_that_is_damaged_or_contradicts(entries, name, fact):
-    with raises(InputError, naming=["here.json", repr(name), fact]):
-        parse_specs(json.dumps(entries), "here.json")
+)  # fmt: skip
+def test_an_entry_that_is_damaged_or_contradicts(tmp_path, text, facts):
+    with raises(InputError, naming=[tmp_path, SPEC_FILE, *facts]):
+        specs_of(tmp_path, text)
 
 
-def test_a_complex_feature_that_is_stored_whole():
-    entry = {**PART, "dtype": "tf.complex64"}
-    specs = parse_specs(json.dumps({"x_real": entry}), "here.json")
+def test_a_complex_feature_that_is_stored_whole(tmp_path):
+    specs = specs_of(tmp_path, {"x_real": {**PART, "dtype": "tf.complex64"}})
     assert specs["x_real"].stored == ("x_real",)
     assert specs["x_real"].stored_dtype == specs["x_real"].dtype == "complex64"
 
@@ -354,31 +305,3 @@ def test_a_later_record_of_another_shape_is_an_error(tmp_path):
     dataset = replay(folder)
     with pytest.raises(tf.errors.InvalidArgumentError, match="shape"):
         list(dataset)
-
-
-# The parts without TensorFlow
-
-
-def test_the_entries_in_order(tmp_path):
-    folder = write(tmp_path / "records", complex_elements(2))
-    specs = original_specs(folder)
-    assert list(specs) == ["a_real", "fft", "n", "z"]
-    assert [spec.dtype for spec in specs.values()] == [
-        "float32", "complex64", "int64", "complex64",
-    ]  # fmt: skip
-    assert specs["fft"].stored == ("fft_real", "fft_imag")
-    assert specs["fft"].stored_dtype == "float32"
-    assert specs["fft"].shape == (33,)
-
-
-def test_describing_a_folder_needs_no_tensorflow(tmp_path):
-    folder = write(tmp_path / "records", {"n": [1]})
-    code = f"""
-import sys
-from beam_pipeline.read import original_records
-assert original_records.find_original({folder!r})
-assert original_records.original_specs({folder!r})["n"].shape == ()
-assert original_records.original_batch_size({folder!r}) is None
-assert not {{"tensorflow", "apache_beam"}} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
