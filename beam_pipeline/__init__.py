@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from beam_pipeline.conversion.convert import convert as convert
     from beam_pipeline.conversion.replay_files import replay_files as replay_files
     from beam_pipeline.dataset.metadata import Metadata as Metadata
-    from beam_pipeline.elements.encode_example import encode_example as encode_example
     from beam_pipeline.elements.record_dataset import record_dataset as record_dataset
+    from beam_pipeline.elements.record_examples import encode_example as encode_example
     from beam_pipeline.elements.record_examples import (
         record_examples as record_examples,
     )
@@ -49,7 +49,7 @@ _MODULES = {
     "WriteToTFRecord": "pipeline.sink",
     "audit": "read.audit",
     "convert": "conversion.convert",
-    "encode_example": "elements.encode_example",
+    "encode_example": "elements.record_examples",
     "mix": "read.mix",
     "open_records": "read.records",
     "read_records": "elements.record_files",

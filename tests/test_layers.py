@@ -45,7 +45,7 @@ HOMES = {
     "[run.preflight] [transforms.own_code]",
     "tensorflow": "read.replay "
     "read.streams read.parse "
-    "elements.tensors elements.record_dataset "
+    "elements.record_dataset "
     "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
     "[examples.spec] [read.batches] [read.show]",
     "fastavro": "[inputs.tables]",

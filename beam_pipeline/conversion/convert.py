@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.conversion.encoder import RecordEncoder
-from beam_pipeline.conversion.inference import keep_specs, settle_specs
+from beam_pipeline.conversion.inference import settle_specs
 from beam_pipeline.conversion.input_files import make_blocks
 from beam_pipeline.conversion.input_folder import (
     InputFolder,
@@ -43,7 +43,7 @@ from beam_pipeline.recipe.fields import Shares, relative_shares
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
-from beam_pipeline.write.element_blocks import store_blocks
+from beam_pipeline.write.element_blocks import keep_specs, store_blocks
 from beam_pipeline.write.member_files import ShardSizes
 
 _FILEPATH = "filepath"
@@ -162,10 +162,7 @@ def convert(
         "ignored_files": folder.ignored,
         **_history(metadata),
     }
-    before = metadata.elements or Elements("")
-    elements = Elements(
-        "convert", options, structure, before.batch_size, before.drop_remainder
-    )
+    elements = Elements("convert", options, structure)
     encoder = RecordEncoder(
         tuple(specs.values()), features is None, _advice(folder), shares, group, seed
     )

@@ -199,8 +199,3 @@ def settle_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
         optional = spec.name in seen.missing
         settled.append(replace(spec, shape=shape, optional=optional))
     return settled
-
-
-def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
-    """Returns the specs as they are, because something describes the features."""
-    return list(specs)

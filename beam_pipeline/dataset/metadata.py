@@ -106,40 +106,30 @@ class Elements:
         Its arguments, as JSON values.
     structure : Structure or None
         The structure of an element; None if it is a dict of all features.
-    batch_size : int or None
-        The size of the batches that a reader restores; None if there were none.
-    drop_remainder : bool
-        Whether a last batch that is smaller was left out.
     """
 
     recorded_by: str
     options: Mapping[str, Any] = field(default_factory=dict)
     structure: Structure | None = None
-    batch_size: int | None = None
-    drop_remainder: bool = False
 
     def to_json(self, features: Iterable[FeatureSpec]) -> dict[str, Any]:
         """Returns what is in the metadata instead of a recipe."""
         sequences = any(spec.sequence for spec in features)
-        batch = {"size": self.batch_size, "drop_remainder": self.drop_remainder}
         return {
             "recorded_by": self.recorded_by,
             "options": dict(self.options),
             "record": f"tf.train.{'Sequence' if sequences else ''}Example",
             "structure": None if self.structure is None else self.structure.to_json(),
-            "batch": None if self.batch_size is None else batch,
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Elements:
         """Returns what :meth:`to_json` gave, out of the content of metadata."""
-        structure, batch = values["structure"], values["batch"] or {}
+        structure = values["structure"]
         return cls(
             values["recorded_by"],
             values["options"],
             None if structure is None else structure_from_json(structure),
-            batch.get("size"),
-            batch.get("drop_remainder", False),
         )
 
 

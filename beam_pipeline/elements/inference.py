@@ -12,12 +12,14 @@ None, or no such key                    missing in this example
 ======================================  =================================
 
 A list may differ in length between examples, an array in the size of its first axis.
+The first examples decide the features, their types and encodings. What all of them
+have, such as lengths, shows when they are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -54,7 +56,7 @@ Path = tuple[str, ...]
 
 
 class Inference:
-    """The features of examples, as far as they were seen.
+    """The features of examples, by the first of them.
 
     Parameters
     ----------
@@ -66,53 +68,62 @@ class Inference:
     Attributes
     ----------
     specs : dict
-        The specs by name; :meth:`values` widens the shapes and what may be missing.
+        The specs by name.
     """
 
     def __init__(self, first: Sequence[Mapping[str, Any]], dtypes: Mapping[str, Any]):
-        self._dtypes = {name: checked_dtype(name, dtypes[name]) for name in dtypes}
+        dtypes = {n: checked_dtype(f"dtypes: {n}", dtypes[n]) for n in dtypes}
         self._names: dict[Path, str] = {}
         self.specs: dict[str, FeatureSpec] = {}
         flat = [dict(_flat(example, ())) for example in first]
-        for path in _paths(flat, dtypes):
-            name = feature_name(path, self.specs)
-            self._names[path] = name
-            found = [example.get(path) for example in flat]
-            arrays = {
-                number: _of_example(number, as_array, name, value)
-                for number, value in enumerate(found)
-                if value is not None
+        paths = list(dict.fromkeys(path for example in flat for path in example))
+        known = {"/".join(path) for path in paths}
+        paths += [tuple(name.split("/")) for name in dtypes if name not in known]
+        parents = {path[:k] for path in paths for k in range(1, len(path))}
+        for path in paths:
+            values = {
+                number: example[path]
+                for number, example in enumerate(flat)
+                if example.get(path) is not None
             }
-            if not arrays and name not in self._dtypes:
+            if path in parents:
+                if values:
+                    raise InputError(
+                        f"{'/'.join(path)!r} is a value in one example, and a dict in "
+                        "another. Give the value another name."
+                    )
+                continue  # None instead of a dict: all of it is missing
+            name = self._names[path] = feature_name(path, self.specs)
+            if not values and name not in dtypes:
                 raise InputError(
                     f"Feature {name} is None in the first {len(first)} examples, so "
                     f"its type is unknown. Give `dtypes`, for example "
                     f"dtypes={{{name!r}: 'float32'}}."
                 )
-            dtype = self._dtypes.get(name) or common_dtype(name, list(arrays.values()))
-            for number, array in arrays.items():
-                _of_example(number, cast, name, array, dtype)
-            optional = len(arrays) < len(found) or not found
-            self._add(name, list(arrays.values()), dtype, optional)
+            self._add(name, values, dtypes.get(name), len(values) < len(flat))
 
     def _add(
-        self, name: str, arrays: Sequence[Array], dtype: str, optional: bool
+        self, name: str, values: Mapping[int, Any], dtype: str | None, optional: bool
     ) -> None:
-        shapes = list(dict.fromkeys(array.shape for array in arrays))
-        shape: Shape | None = shapes[0] if shapes else ()
-        for other in shapes[1:]:
-            shape = merge_shapes(shape, other)
-        is_list = all(isinstance(array, PythonValues) for array in arrays)
-        encoding = encoding_for(dtype, shape)
-        if is_list and numpy_dtype(dtype).kind in "bi":
-            encoding = INT64_LIST
+        """Adds a feature with some values, by the numbers of their examples."""
+        arrays = {
+            number: _of_example(number, as_array, name, value)
+            for number, value in values.items()
+        }
+        dtype = dtype or common_dtype(name, list(arrays.values()))
+        for number, array in arrays.items():
+            _of_example(number, cast, name, array, dtype)
+        shapes: list[Shape | None] = [array.shape for array in arrays.values()]
+        shape = reduce(merge_shapes, dict.fromkeys(shapes)) if shapes else ()
+        is_list = all(isinstance(array, PythonValues) for array in arrays.values())
+        is_whole = numpy_dtype(dtype).kind in "bi"
         add_feature(
             self.specs,
             name,
             dtype,
             shape,
-            encoding,
-            optional=optional,
+            INT64_LIST if is_list and is_whole else encoding_for(dtype, shape),
+            optional=optional or not values,
             has_shape=needs_shape(shape) or None in (shape or ())[1:],
         )
 
@@ -127,62 +138,45 @@ class Inference:
         flat = dict(_flat(example, ()))
         for path, value in flat.items():
             if path not in self._names and value is not None:
-                self._refuse(path, number)
+                name = "/".join(path)
+                raise InputError(
+                    f"Example {number} has the feature {name!r}, which the first "
+                    "examples do not have. Give `dtypes`, for example "
+                    f"dtypes={{{name!r}: 'float32'}}."
+                )
         made: dict[str, Any] = {}
         for path, name in self._names.items():
-            value = flat.get(path)
-            spec = self.specs[name]
-            if value is None:
-                if not spec.optional:
-                    self.specs[name] = replace(spec, optional=True)
-                    self._optional_shape(spec)
-                array = None
-            else:
-                array = _of_example(number, as_array, name, value)
+            array, spec = None, self.specs[name]
+            if flat.get(path) is not None:
+                array = _of_example(number, as_array, name, flat[path])
                 array = _of_example(number, cast, name, array, spec.dtype)
                 if array.shape != spec.shape:
-                    self._widen(spec, array.shape, number)
+                    _check_shape(spec, array.shape, number)
             made[name] = array
             if spec.shape_in is not None:
                 made[spec.shape_in] = None if array is None else np.array(array.shape)
         return made
 
-    def _refuse(self, path: Path, number: int) -> None:
-        name = "/".join(path)
-        for known in self._names:
-            if _is_above(known, path) or _is_above(path, known):
-                raise InputError(f"Example {number}: {_dict_and_value(known, path)}")
-        raise InputError(
-            f"Example {number} has the feature {name!r}, which the first examples do "
-            f"not have. Give `dtypes`, for example dtypes={{{name!r}: 'float32'}}."
-        )
-
-    def _optional_shape(self, spec: FeatureSpec) -> None:
-        if spec.shape_in is not None:
-            shapes = self.specs[spec.shape_in]
-            self.specs[spec.shape_in] = replace(shapes, optional=True)
-
-    def _widen(self, spec: FeatureSpec, shape: tuple[int, ...], number: int) -> None:
-        """Lets a spec cover another shape, if its encoding can."""
-        merged = merge_shapes(spec.shape, shape)
-        only_first = (
-            merged is not None and None not in merged[1:] and 0 not in shape[1:]
-        )
-        has_shape = spec.encoding in (TENSOR, *IMAGES) or spec.shape_in is not None
-        if not (only_first or (has_shape and not spec.sequence)):
-            raise InputError(
-                f"Example {number}: feature {spec.name} has the shape {shape}, but the "
-                f"examples before have {_shape_text(spec.shape)}. Only the size of the "
-                "first axis may change later; let the first examples show the other "
-                "changes, or record such arrays in a data set of their own."
-            )
-        self.specs[spec.name] = replace(spec, shape=merged)
-
     @property
     def structure(self) -> Structure:
-        """The structure of an example: dicts within dicts."""
+        """The structure of an element: dicts within dicts."""
         return _structure(
             [(path, Leaf("tensor", name)) for path, name in self._names.items()]
+        )
+
+
+def _check_shape(spec: FeatureSpec, shape: tuple[int, ...], number: int) -> None:
+    """Raises InputError if the encoding of a feature cannot have this shape, too."""
+    merged = merge_shapes(spec.shape, shape)
+    only_first = merged is not None and None not in merged[1:] and 0 not in shape[1:]
+    has_shape = spec.encoding in (TENSOR, *IMAGES) or spec.shape_in is not None
+    if not (only_first or (has_shape and not spec.sequence)):
+        before = str(spec.shape).replace("None", "any")
+        raise InputError(
+            f"Example {number}: feature {spec.name} has the shape {shape}, but the "
+            f"first examples have {before}. Only the size of the first axis may change "
+            "later; let the first examples show the other changes, or record such "
+            "arrays in a data set of their own."
         )
 
 
@@ -192,44 +186,6 @@ def _of_example(number: int, function: Callable[..., Array], *args: Any) -> Arra
         return function(*args)
     except InputError as error:
         raise InputError(f"Example {number}: {error}") from error
-
-
-def _paths(flat: Sequence[Mapping[Path, Any]], dtypes: Iterable[str]) -> list[Path]:
-    """Returns the paths of the features, in the order in which they appear.
-
-    Raises
-    ------
-    InputError
-        If a value is a dict in one example, and not in another.
-    """
-    paths = {path: None for example in flat for path in example}
-    present = {
-        p for example in flat for p, value in example.items() if value is not None
-    }
-    above: dict[Path, Path] = {}
-    for path in paths:
-        above.update((path[:k], path) for k in range(1, len(path)))
-    for path in list(paths):
-        if path in above and path in present:
-            raise InputError(_dict_and_value(above[path], path))
-        if path in above:  # None instead of a dict: all of it is missing
-            del paths[path]
-    names = {"/".join(path) for path in paths}
-    paths.update((tuple(name.split("/")), None) for name in dtypes if name not in names)
-    return list(paths)
-
-
-def _is_above(path: Path, other: Path) -> bool:
-    return len(path) < len(other) and other[: len(path)] == path
-
-
-def _dict_and_value(path: Path, other: Path) -> str:
-    """Says that a key has a dict in one example, and a value in another."""
-    outer, inner = sorted(("/".join(path), "/".join(other)), key=len)
-    return (
-        f"{outer!r} is a value in one example, and a dict with {inner!r} in another. "
-        "Give the value another name."
-    )
 
 
 def _structure(pairs: Sequence[tuple[Path, Leaf]]) -> Node:
@@ -248,21 +204,15 @@ def _flat(example: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         yield path, example
         return
     for key, value in example.items():
-        if not _is_name(key):
+        # Readers in C end a name at a zero.
+        if (
+            not isinstance(key, str)
+            or "\0" in key
+            or key != key.encode(errors="replace").decode()
+        ):
             where = f" in {'/'.join(path)!r}" if path else ""
             raise InputError(
                 "The names of features must be texts, which UTF-8 can encode and which "
                 f"hold no zero; got {key!r}{where}."
             )
         yield from _flat(value, (*path, key))
-
-
-def _is_name(key: Any) -> bool:
-    if not isinstance(key, str):
-        return False
-    # Readers in C end a name at a zero.
-    return "\0" not in key and key == key.encode(errors="replace").decode()
-
-
-def _shape_text(shape: Shape | None) -> str:
-    return "any shape" if shape is None else str(shape).replace("None", "any")

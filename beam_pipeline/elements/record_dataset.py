@@ -5,27 +5,27 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Elements
-from beam_pipeline.elements.tensors import (
-    Description,
-    describe_elements,
-    element_columns,
-)
-from beam_pipeline.elements.writing import (
-    Block,
-    check_endless,
-    check_num_elems,
-    counted,
-    with_encodings,
-    write_elements,
-)
+from beam_pipeline.elements.values import STORED_DTYPES
+from beam_pipeline.elements.writing import Block, Request, write_elements
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec, Shape, numpy_dtype
+from beam_pipeline.examples.structure import (
+    Leaf,
+    Node,
+    Structure,
+    add_feature,
+    dense_shape,
+    feature_name,
+    indices,
+    row_splits,
+)
+from beam_pipeline.write.element_blocks import keep_specs
 from beam_pipeline.write.member_files import ShardSizes
 
 # Elements are drawn together up to this number, and up to these bytes.
@@ -39,15 +39,11 @@ def record_dataset(
     elements_per_file: int | None = None,
     num_elems: int | None = None,
     *,
-    shard_bytes: int | None = None,
-    num_shards: int | None = None,
-    multiple_of: int = 1,
-    member_bytes: int | None = None,
-    compression: str = "gzip",
     encodings: Mapping[str, str] | None = None,
     sequences: Sequence[str] = (),
     overwrite: bool = False,
     progress: bool | None = None,
+    **sizes: Any,
 ) -> str:
     """Writes a ``tf.data.Dataset`` in any state as sharded GZIP TFRecords.
 
@@ -58,10 +54,9 @@ def record_dataset(
 
     :func:`replay_dataset` returns the same elements in the same structure. Elements may
     be dicts and tuples, nested, of tensors of any shape and any dtype of numpy, of
-    texts, and of ragged and sparse tensors. If the last step of the data set is
-    ``batch``, the examples of the batches are written one by one, and
-    :func:`replay_dataset` makes the same batches; any other batch is written as one
-    element. Memory holds one block of elements.
+    texts, and of ragged and sparse tensors. A batch is one element: to write its
+    examples one by one, give ``dataset.unbatch()``, and ``batch_size`` to
+    :func:`replay_dataset`. Memory holds one block of elements.
 
     Parameters
     ----------
@@ -73,22 +68,7 @@ def record_dataset(
         Elements in a shard; the last shard has the rest.
     num_elems : int, optional
         How many elements to write. Default: all. An endless data set needs it. If the
-        data set has fewer elements, a warning says so. Both numbers count single
-        examples, if batches are written one by one.
-    shard_bytes : int, optional
-        Instead of ``elements_per_file``: the bytes of a shard before GZIP. Default:
-        128 MiB.
-    num_shards : int, optional
-        Instead of them: the number of shards. Their sizes differ by one at most.
-    multiple_of : int
-        The number of shards becomes a multiple of this number, for example of the
-        number of accelerators that read them; their sizes differ by one at most.
-    member_bytes : int, optional
-        The bytes of a GZIP member before GZIP, at least one element. To read any
-        element, :func:`open_records` reads its member: larger members compress better,
-        smaller ones are read faster. Default: 16 KiB.
-    compression : str
-        ``gzip`` or ``none``, which is larger and read several times as fast.
+        data set has fewer elements, a warning says so.
     encodings : mapping, optional
         Name of a feature to its encoding: ``raw``, ``tensor`` (as of
         ``tf.io.serialize_tensor``), ``png``, ``jpeg`` or ``int64_list``. Names are the
@@ -99,6 +79,16 @@ def record_dataset(
         Replaces a data set in ``output_dir``.
     progress : bool, optional
         Whether to show a progress bar. Default: in a terminal or a notebook.
+    **sizes
+        ``shard_bytes``: instead of ``elements_per_file``, the bytes of a shard before
+        GZIP; default: 128 MiB. ``num_shards``: instead of them, the number of shards,
+        whose sizes differ by one at most. ``multiple_of``: the number of shards becomes
+        a multiple of this number, for example of the number of accelerators that read
+        them. ``member_bytes``: the bytes of a GZIP member before GZIP, at least one
+        element; :func:`open_records` reads a member for any element of it, so larger
+        ones compress better and smaller ones are read faster; default: 16 KiB.
+        ``compression``: ``gzip``, or ``none``, which is larger and read several times
+        as fast.
 
     Returns
     -------
@@ -118,94 +108,39 @@ def record_dataset(
             f"record_dataset needs a tf.data.Dataset; got {type(dataset).__name__}. "
             "`record_examples` writes an iterable of dicts."
         )
-    sizes = ShardSizes(
-        elements_per_file,
-        shard_bytes,
-        num_shards,
-        multiple_of,
-        member_bytes,
-        compression,
-    )
-    batch = find_batch(dataset)
-    unbatched = dataset if batch is None else dataset.unbatch()
-    check_endless(dataset.cardinality() == tf.data.INFINITE_CARDINALITY, num_elems)
-    known = int(dataset.cardinality()) if batch is None else batch.examples
-    total = check_num_elems(num_elems, None if known < 0 else known)
-    structure, specs = describe_elements(unbatched.element_spec)
-    specs = with_encodings(specs, encodings or {}, sequences)
-    if num_elems is not None:
-        unbatched = unbatched.take(num_elems)
-    options = {
-        "num_elems": num_elems,
-        **sizes.to_json(),
-        "encodings": dict(encodings or {}),
-        "sequences": list(sequences),
-    }
-    blocks = _blocks(unbatched, Description(structure, specs))
-    elements = Elements("record_dataset", options, structure)
-    if batch is not None:
-        elements = replace(
-            elements, batch_size=batch.size, drop_remainder=batch.drop_remainder
-        )
-    return write_elements(
-        counted(blocks, num_elems),
-        specs,
+    request = Request(
         output_dir,
-        elements,
-        sizes,
-        total=total,
-        overwrite=overwrite,
-        progress=progress,
+        ShardSizes(elements_per_file=elements_per_file, **sizes),
+        num_elems,
+        encodings,
+        sequences,
+        overwrite,
+        progress,
+    )
+    count = int(dataset.cardinality())
+    if count == tf.data.INFINITE_CARDINALITY and num_elems is None:
+        raise InputError(
+            "The data set has no end. Give `num_elems`, the number of elements to "
+            "write, or leave out `repeat()`."
+        )
+    structure, specs = describe_elements(dataset.element_spec)
+    wanted = dataset if num_elems is None else dataset.take(num_elems)
+    if count == tf.data.INFINITE_CARDINALITY:
+        count = int(wanted.cardinality())
+    return write_elements(
+        request,
+        Elements("record_dataset", structure=structure),
+        specs,
+        lambda specs: _blocks(wanted, structure, specs),
+        count if count >= 0 else None,
+        keep_specs,
     )
 
 
-class Batch(NamedTuple):
-    """The size of batches, and whether a smaller last one is left out.
-
-    ``examples`` is the number of examples in all batches; negative if it is not known.
-    """
-
-    size: int
-    drop_remainder: bool
-    examples: int
-
-
-# These steps change neither the elements nor how many a batch has.
-_PASSING = ("_PrefetchDataset", "_OptionsDataset", "CacheDataset", "_ModelDataset")
-_BATCHING = ("_BatchDataset", "_ParallelBatchDataset")
-
-
-def find_batch(dataset: tf.data.Dataset) -> Batch | None:
-    """Returns how a data set was batched, if its last step is ``batch``.
-
-    None if there is another step after it, or if the examples of a batch have no fixed
-    shape: then a reader could not make the same batches of them.
-    """
-    while type(dataset).__name__ in _PASSING:
-        (dataset,) = dataset._inputs()
-    size = getattr(dataset, "_batch_size", None)
-    if type(dataset).__name__ not in _BATCHING or size is None:
-        return None
-    specs = tf.nest.flatten(dataset.element_spec)
-    if not all(
-        isinstance(spec, tf.TensorSpec)
-        and spec.shape.rank
-        and spec.shape[1:].is_fully_defined()
-        and spec.shape[1:].num_elements()  # TensorFlow crashes on unbatching none
-        for spec in specs
-    ):
-        return None
-    (single,) = dataset._inputs()
-    examples = int(single.cardinality())
-    drops = bool(dataset._drop_remainder)
-    if drops and examples >= 0:
-        examples -= examples % int(size)
-    return Batch(int(size), drops, examples)
-
-
-def _blocks(dataset: tf.data.Dataset, described: Description) -> Iterator[Block]:
+def _blocks(
+    dataset: tf.data.Dataset, structure: Structure, specs: Mapping[str, FeatureSpec]
+) -> Iterator[Block]:
     """Draws the elements: many at once if they all have the same shape."""
-    structure, specs = described
     if not all(spec.is_fixed for spec in specs.values()):
         for element in dataset.prefetch(2):
             columns = element_columns(element, structure, specs)
@@ -221,3 +156,140 @@ def _blocks(dataset: tf.data.Dataset, described: Description) -> Iterator[Block]
 def _bytes(spec: FeatureSpec) -> int:
     item = 64 if spec.dtype == "string" else numpy_dtype(spec.dtype).itemsize
     return max(1, math.prod(spec.sizes) * item)
+
+
+def describe_elements(element_spec: Any) -> tuple[Structure, dict[str, FeatureSpec]]:
+    """Returns the structure of elements, and the features that store them.
+
+    Raises
+    ------
+    InputError
+        If a component cannot be stored; the error names it.
+    """
+    specs: dict[str, FeatureSpec] = {}
+    return _describe(element_spec, (), specs), specs
+
+
+def _describe(
+    found: Any, path: tuple[Any, ...], specs: dict[str, FeatureSpec]
+) -> Structure:
+    if isinstance(found, Mapping):
+        keys = tuple(found)
+        for key in keys:
+            if not isinstance(key, str | int) or isinstance(key, bool):
+                raise InputError(
+                    f"{_component(path)} has the key {key!r}, which metadata.json "
+                    "cannot hold. Keys must be texts or whole numbers."
+                )
+        below = tuple(_describe(found[key], (*path, key), specs) for key in keys)
+        return Node("dict", keys, below)
+    if isinstance(found, tuple):
+        names = getattr(found, "_fields", None)
+        below = tuple(
+            _describe(child, (*path, key), specs)
+            for key, child in zip(names or range(len(found)), found, strict=True)
+        )
+        if names is None:
+            return Node("tuple", tuple(range(len(found))), below)
+        return Node("namedtuple", tuple(names), below, type(found).__name__)
+    if found is None or type(found).__name__ == "NoneTensorSpec":
+        return Leaf("none")
+    name = feature_name(path, specs, getattr(found, "ragged_rank", 0))
+    if isinstance(found, tf.TensorSpec):
+        _add_values(name, found.dtype, _shape(found.shape), path, specs)
+        return Leaf("tensor", name)
+    if isinstance(found, tf.RaggedTensorSpec):
+        return _describe_ragged(name, found, path, specs)
+    if isinstance(found, tf.SparseTensorSpec):
+        _add_values(name, found.dtype, (None,), path, specs)
+        shape = _shape(found.shape)
+        rank = None if shape is None else len(shape)
+        add_feature(specs, indices(name), "int64", (None, rank))
+        add_feature(specs, dense_shape(name), "int64", (rank,))
+        return Leaf("sparse", name, shape)
+    raise InputError(
+        f"{_component(path)} is a {type(found).__name__}, which cannot be stored. "
+        "Tensors, ragged tensors and sparse tensors can, in dicts and tuples. Turn the "
+        "component into one of them with `dataset.map`, or leave it out."
+    )
+
+
+def _describe_ragged(
+    name: str,
+    found: Any,
+    path: tuple[Any, ...],
+    specs: dict[str, FeatureSpec],
+) -> Leaf:
+    shape, rank = _shape(found.shape), found.ragged_rank
+    inner: Shape | None = None
+    if found.flat_values_spec is not None:
+        inner = _shape(found.flat_values_spec.shape)
+    elif shape is not None:
+        inner = (shape[0] if rank == 0 else None, *shape[rank + 1 :])
+    _add_values(name, found.dtype, inner, path, specs)
+    dtype = found.row_splits_dtype.name
+    for axis in range(rank):
+        size = shape[0] if axis == 0 and shape is not None else None
+        splits = None if size is None else size + 1
+        add_feature(specs, row_splits(name, axis), dtype, (splits,), INT64_LIST)
+    return Leaf("ragged", name, shape, rank, dtype)
+
+
+def _shape(shape: Any) -> Shape | None:
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def _component(path: Sequence[Any]) -> str:
+    return f"Component {'/'.join(map(str, path))!r}" if path else "The element"
+
+
+def _add_values(
+    name: str,
+    dtype: Any,
+    shape: Shape | None,
+    path: Sequence[Any],
+    specs: dict[str, FeatureSpec],
+) -> None:
+    if dtype.name not in STORED_DTYPES:
+        raise InputError(
+            f"{_component(path)} has the dtype {dtype.name}, which cannot be stored. "
+            f"These can: {', '.join(STORED_DTYPES)}. Cast it with `dataset.map`, or "
+            "leave it out."
+        )
+    add_feature(specs, name, dtype.name, shape)
+
+
+def element_columns(
+    element: Any, structure: Structure, specs: Mapping[str, FeatureSpec]
+) -> dict[str, Any]:
+    """Returns the features of one element as numpy values; of a batch, if it is one."""
+    columns: dict[str, Any] = {}
+    for name, tensor in _tensors(element, structure):
+        value = tensor.numpy()
+        if not isinstance(value, np.ndarray):  # of a scalar text, it is bytes
+            value = np.asarray(value, object if isinstance(value, bytes) else None)
+        columns[name] = value
+        shape_in = specs[name].shape_in
+        if shape_in is not None:
+            columns[shape_in] = np.array(value.shape, np.int64)
+    return columns
+
+
+def _tensors(value: Any, structure: Structure) -> Iterator[tuple[str, Any]]:
+    """Yields the features of an element, and the tensors with their values."""
+    if isinstance(structure, Node):
+        for key, child in zip(structure.keys, structure.children, strict=True):
+            part = getattr(value, key) if structure.kind == "namedtuple" else value[key]
+            yield from _tensors(part, child)
+        return
+    name = structure.feature
+    if structure.kind == "sparse":
+        yield name, value.values
+        yield indices(name), value.indices
+        yield dense_shape(name), value.dense_shape
+    elif structure.kind == "ragged" and not isinstance(value, tf.Tensor):
+        yield name, value.flat_values
+        for axis, splits in enumerate(value.nested_row_splits):
+            yield row_splits(name, axis), splits
+    elif structure.kind != "none":
+        yield name, value

@@ -1,4 +1,4 @@
-"""``record_examples``: writes an iterable of dicts, without TensorFlow."""
+"""``record_examples`` and ``encode_example``: dicts of values, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from beam_pipeline.elements.inference import Inference
 from beam_pipeline.elements.values import checked_dtype
 from beam_pipeline.elements.writing import (
     Block,
-    check_num_elems,
-    counted,
+    Request,
+    encoder_for,
     with_encodings,
     write_elements,
 )
 from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.write.member_files import ShardSizes
 
 # These many examples decide the features.
@@ -34,15 +35,11 @@ def record_examples(
     num_elems: int | None = None,
     *,
     dtypes: Mapping[str, str] | None = None,
-    shard_bytes: int | None = None,
-    num_shards: int | None = None,
-    multiple_of: int = 1,
-    member_bytes: int | None = None,
-    compression: str = "gzip",
     encodings: Mapping[str, str] | None = None,
     sequences: Sequence[str] = (),
     overwrite: bool = False,
     progress: bool | None = None,
+    **sizes: Any,
 ) -> str:
     """Writes dicts of values as sharded GZIP TFRecords of ``tf.train.Example``.
 
@@ -66,8 +63,8 @@ def record_examples(
     dtypes : mapping, optional
         Feature to dtype, for example ``{"price": "float64"}``. Default: from the first
         256 examples.
-    output_dir, elements_per_file, num_elems, shard_bytes, num_shards, multiple_of, \
-member_bytes, compression, encodings, sequences, overwrite, progress
+    output_dir, elements_per_file, num_elems, encodings, sequences, overwrite, \
+progress, **sizes
         As in :func:`record_dataset`.
 
     Returns
@@ -83,44 +80,38 @@ member_bytes, compression, encodings, sequences, overwrite, progress
     OptionError, OutputError
         If an argument or the folder cannot be used; before anything is written.
     """
-    sizes = ShardSizes(
-        elements_per_file,
-        shard_bytes,
-        num_shards,
-        multiple_of,
-        member_bytes,
-        compression,
+    request = Request(
+        output_dir,
+        ShardSizes(elements_per_file=elements_per_file, **sizes),
+        num_elems,
+        encodings,
+        sequences,
+        overwrite,
+        progress,
     )
+    dtypes = {n: checked_dtype(f"dtypes: {n}", d) for n, d in (dtypes or {}).items()}
     count, rows = _rows(examples)
     rows = _checked(rows)
-    total = check_num_elems(num_elems, count)
     wanted = FIRST if num_elems is None else min(FIRST, max(num_elems, 1))
     first = list(itertools.islice(rows, wanted))
-    found = Inference(first, dtypes or {})
+    found = Inference(first, dtypes)
     if not found.specs:
         raise InputError(
             "The examples have no features, or there are no examples. Give `dtypes`, "
             "which names the features of an empty data set."
         )
-    specs = with_encodings(found.specs, encodings or {}, sequences)
-    found.specs = specs
-    rows = itertools.islice(itertools.chain(first, rows), num_elems)
-    options = {
-        "num_elems": num_elems,
-        "dtypes": {name: checked_dtype(name, d) for name, d in (dtypes or {}).items()},
-        **sizes.to_json(),
-        "encodings": dict(encodings or {}),
-        "sequences": list(sequences),
-    }
+
+    def draw(specs: Mapping[str, FeatureSpec]) -> Iterator[Block]:
+        found.specs = dict(specs)
+        every = itertools.islice(itertools.chain(first, rows), num_elems)
+        return _blocks(every, found)
+
     return write_elements(
-        counted(_blocks(rows, found), num_elems),
-        specs,
-        output_dir,
-        Elements("record_examples", options, found.structure),
-        sizes,
-        total=total,
-        overwrite=overwrite,
-        progress=progress,
+        request,
+        Elements("record_examples", {"dtypes": dtypes}, found.structure),
+        found.specs,
+        draw,
+        count,
     )
 
 
@@ -199,3 +190,68 @@ def _checked(rows: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
                 "values."
             )
         yield row
+
+
+def encode_example(
+    values: Mapping[str, Any],
+    *,
+    dtypes: Mapping[str, str] | None = None,
+    encodings: Mapping[str, str] | None = None,
+    sequences: Sequence[str] = (),
+) -> bytes:
+    """Serialises one dict of values, as :func:`record_examples` stores it.
+
+    ::
+
+        record = encode_example({"age": 29, "movies": ["Fight Club", "Alien"]})
+        tf.train.Example.FromString(record)
+
+    The values alone decide the types and the encodings. So examples whose arrays differ
+    in size may get different encodings: give ``encodings``, which hold for all. Equal
+    values give equal bytes. It does not need TensorFlow, but takes its eager tensors,
+    for example in ``tf.py_function``.
+
+    Parameters
+    ----------
+    values : mapping
+        Name to value: a number, text, bytes, a list of them, a numpy array or an eager
+        tensor, or a mapping of these. :mod:`beam_pipeline.elements.inference` lists the
+        features that they become. None is left out.
+    dtypes : mapping, optional
+        Feature to dtype, for example ``{"price": "float64"}``.
+    encodings : mapping, optional
+        Feature to encoding: ``raw``, ``tensor`` (as of ``tf.io.serialize_tensor``),
+        ``png``, ``jpeg`` or ``int64_list``.
+    sequences : sequence of str
+        Features whose first axis becomes the steps of a ``tf.train.SequenceExample``.
+
+    Returns
+    -------
+    bytes
+        A ``tf.train.Example``; with ``sequences``, a ``tf.train.SequenceExample``.
+
+    Raises
+    ------
+    InputError
+        If a value cannot be stored, or does not fit its dtype.
+    OptionError
+        If another argument names no feature, or does not fit the values.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(
+            f"An example must be a dict of values; got {type(values).__name__}."
+        )
+    present = _without_none(values)
+    found = Inference([present], dtypes or {})
+    found.specs = with_encodings(found.specs, encodings or {}, sequences)
+    columns = {name: [value] for name, value in found.values(present, 0).items()}
+    (record,) = encoder_for(found.specs.values()).encode(1, columns)
+    return record
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value is not None
+    }

@@ -200,62 +200,45 @@ def cast(name: str, array: Array, dtype: str) -> Array:
     InputError
         If it does not hold them.
     """
-    if array.dtype.name == dtype or dtype == dtype_of(array) == "string":
+    wanted = numpy_dtype(dtype)
+    if array.dtype == wanted:
         return array
     if isinstance(array, NoValues):
-        return np.zeros(array.shape, numpy_dtype(dtype))
-    if "string" not in (dtype, dtype_of(array)):
+        return np.zeros(array.shape, wanted)
+    found = "string" if array.dtype.kind == "O" else str(array.dtype.name)
+    if "string" not in (dtype, found):
+        drops = array.dtype.kind == "c" and wanted.kind != "c"
         with np.errstate(all="ignore"):
-            made = _converted(array, dtype)
-            if made is not None and holds(made, array):
+            made = np.asarray(array.real if drops else array).astype(wanted)
+            if holds(made, array):
                 return made
     raise InputError(
         f"Feature {name} is {dtype}, which does not hold the value "
-        f"{shortened(array.tolist())} ({_kind(array)}). Convert the value, or give "
-        "the feature another dtype."
+        f"{shortened(array.tolist())} ({found}). Convert the value, or give the "
+        "feature another dtype."
     )
 
 
-def _kind(array: Array) -> str:
-    return "string" if array.dtype.kind == "O" else str(array.dtype.name)
-
-
-def _converted(array: Array, dtype: str) -> Array | None:
-    wanted = numpy_dtype(dtype)
-    if array.dtype.kind == "c" and wanted.kind != "c":
-        if np.any(array.imag):
-            return None
-        array = array.real
-    return np.asarray(array).astype(wanted)
-
-
 def holds(made: Array, array: Array) -> bool:
-    """Whether a converted array has the same values."""
-    if made.dtype.kind == "c" or array.dtype.kind == "c":
-        parts = (made.real, array.real), (made.imag, array.imag)
-        python = isinstance(array, PythonValues)
-        return all(_holds_real(a, b, python) for a, b in parts)
-    return _holds_real(made, array, isinstance(array, PythonValues))
+    """Whether a converted array has the same values; NaN is the same as NaN."""
+    kinds = {made.dtype.kind, array.dtype.kind}
+    if kinds <= _WHOLE:
+        return bool(np.all(made == np.asarray(array)))
+    if kinds & _WHOLE:
+        # Python compares whole numbers with others exactly.
+        return bool(made.tolist() == array.tolist())
+    python = isinstance(array, PythonValues)
+    if "c" not in kinds:
+        return _holds_real(made, array, python)
+    loses = made.dtype.kind != "c" and bool(np.any(array.imag))
+    parts = (made.real, array.real), (made.imag, array.imag)
+    return not loses and all(_holds_real(*pair, python) for pair in parts)
 
 
 def _holds_real(made: Array, array: Array, may_round: bool) -> bool:
-    """Whether real values are the same; NaN is the same as NaN."""
-    if array.dtype.kind in "biu" and made.dtype.kind in "biu":
-        # Both conversions wrap around, so equal values could have another sign.
-        same = (made.astype(array.dtype) == array) & ((made < 0) == (array < 0))
-        return bool(np.all(same))
-    # float64 holds every value of each type of floats, and the bounds of integers.
-    if made.dtype.kind in "biu":
-        source = array.astype(np.float64)
-        low, high = _bounds(made.dtype)
-        inside = (source >= low) & (source < high)
-        return bool(np.all(inside & (made.astype(np.float64) == source)))
-    wide = made.astype(np.float64)
-    if array.dtype.kind in "biu":
-        low, high = _bounds(array.dtype)
-        inside = (wide >= low) & (wide < high)
-        return bool(np.all(inside & (wide.astype(array.dtype) == array)))
-    source = array.astype(np.float64)
+    """Whether fractions are the same."""
+    # float64 holds every value of each type of floats.
+    wide, source = made.astype(np.float64), np.asarray(array).astype(np.float64)
     same = (wide == source) | (np.isnan(wide) & np.isnan(source))
     if may_round:
         # From 2**24 on, float32 has no fractions, and soon not even whole numbers:
@@ -265,13 +248,7 @@ def _holds_real(made: Array, array: Array, may_round: bool) -> bool:
     return bool(np.all(same))
 
 
+# The kinds of dtypes of whole numbers.
+_WHOLE = {"b", "i", "u"}
 # The bits of the mantissa.
 _DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23}
-
-
-def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Returns the least value of a type of integers, and the first above all."""
-    if dtype.kind == "b":
-        return 0.0, 2.0
-    info = np.iinfo(dtype)
-    return float(info.min), float(info.max + 1)

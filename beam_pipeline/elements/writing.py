@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from beam_pipeline.dataset.element_set import (
@@ -17,13 +17,19 @@ from beam_pipeline.dataset.element_set import (
 )
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import in_notebook, make_bar
-from beam_pipeline.errors import InputError, OptionError, check_feature
+from beam_pipeline.errors import OptionError, check_feature
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.private_folder import temporary_folder
-from beam_pipeline.write.element_blocks import BlockWriter, Encoded
+from beam_pipeline.write.element_blocks import (
+    BlockWriter,
+    Encoded,
+    Seen,
+    observed_specs,
+)
 from beam_pipeline.write.member_files import ShardSizes
 
 # Compressing takes longer than all else; it leaves the interpreter to this thread.
@@ -37,59 +43,105 @@ class Block(NamedTuple):
     columns: Mapping[str, Any]
 
 
-def encoder_for(specs: Iterable[FeatureSpec]) -> ExampleEncoder | SequenceEncoder:
-    """Returns the encoder: of SequenceExamples, if a feature is a sequence."""
-    specs = list(specs)
-    sequences = any(spec.sequence for spec in specs)
-    return SequenceEncoder(specs) if sequences else ExampleEncoder(specs)
+@dataclass(frozen=True)
+class Request:
+    """What functions that record elements are asked for; see :func:`.record_dataset`.
+
+    Attributes
+    ----------
+    sizes : ShardSizes
+    progress : bool or None
+        Whether to show a progress bar; None: only in a terminal or a notebook.
+    """
+
+    output: str | os.PathLike[str]
+    sizes: ShardSizes
+    num_elems: int | None = None
+    encodings: Mapping[str, str] | None = None
+    sequences: Sequence[str] = ()
+    overwrite: bool = False
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_elems is not None:
+            check_whole("num_elems", self.num_elems, least=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what decides the data set, for the metadata."""
+        return {
+            "num_elems": self.num_elems,
+            **self.sizes.to_json(),
+            "encodings": dict(self.encodings or {}),
+            "sequences": list(self.sequences),
+        }
 
 
 def write_elements(
-    blocks: Iterator[Block],
-    specs: Mapping[str, FeatureSpec],
-    output: str | os.PathLike[str],
+    request: Request,
     elements: Elements,
-    sizes: ShardSizes,
-    *,
+    specs: Mapping[str, FeatureSpec],
+    draw: Callable[[Mapping[str, FeatureSpec]], Iterator[Block]],
     total: int | None,
-    overwrite: bool,
-    progress: bool | None,
+    settle: Callable[[Iterable[FeatureSpec], Seen], list[FeatureSpec]] = observed_specs,
 ) -> str:
     """Writes blocks of elements as a data set with one split; returns its folder.
 
     Parameters
     ----------
-    blocks : iterator of Block
-    specs : mapping
-        The specs of the features, by name. May widen while blocks are drawn; the
-        encoding of a feature does not change.
+    elements : Elements
+        What the metadata say of them; their options are added to.
+    draw : callable
+        Draws the blocks, from the specs with the encodings that are asked for.
     total : int or None
-        The number of elements; None if it is not known.
-    progress : bool or None
-        Whether to show a progress bar; None: only in a terminal or a notebook.
+        The number of elements that there are; None if it is not known.
+    settle : callable
+        See :class:`.ElementSet`.
     """
+    specs = with_encodings(specs, request.encodings or {}, request.sequences)
+    options = {**elements.options, **request.to_json()}
+    elements = replace(elements, options=options)
+    count, sizes = 0, request.sizes
+    if total is not None and request.num_elems is not None:
+        total = min(total, request.num_elems)
     with (
-        element_output(output, elements.recorded_by, overwrite) as target,
+        element_output(
+            request.output, elements.recorded_by, request.overwrite
+        ) as target,
         # Files are not uploaded before they are shards.
         local_drafts(target.drafts) as drafts,
         ThreadPoolExecutor(COMPRESSING_THREADS) as pool,
-        progress_bar(total, progress) as bar,
+        progress_bar(total, request.progress) as bar,
     ):
-        encoder, known = encoder_for(specs.values()), sizes.known(total)
+        encoder = encoder_for(specs.values())
+        known = sizes.known(total)
         with BlockWriter(specs.values(), sizes, drafts, known, pool) as writer:
-            for count, columns in blocks:
-                records = encoder.encode(count, columns)
+            for size, columns in draw(specs):
+                records = encoder.encode(size, columns)
                 writer.add(Encoded(DEFAULT_SPLIT, records, columns))
                 bar.set_postfix({"file": writer.files() + 1}, refresh=False)
-                bar.update(count)
+                bar.update(size)
+                count += size
             result = writer.finish(0, target.receipts)
-        settled = tuple(specs.values())
+        if request.num_elems is not None and count < request.num_elems:
+            warnings.warn(
+                f"num_elems is {request.num_elems}, but there were only {count} "
+                "elements. They are written. To repeat a tf.data.Dataset, give "
+                "dataset.repeat().",
+                stacklevel=3,
+            )
         job = ElementSet(
-            target, settled, sizes, (DEFAULT_SPLIT,), elements,
-            settle=lambda widened, _: list(widened),
+            target, tuple(specs.values()), sizes, (DEFAULT_SPLIT,), elements,
+            settle=settle,
         )  # fmt: skip
         join_elements(job, [result])
-        return files.absolute(os.fspath(output))
+        return files.absolute(os.fspath(request.output))
+
+
+def encoder_for(specs: Iterable[FeatureSpec]) -> ExampleEncoder | SequenceEncoder:
+    """Returns the encoder: of SequenceExamples, if a feature is a sequence."""
+    specs = list(specs)
+    sequences = any(spec.sequence for spec in specs)
+    return SequenceEncoder(specs) if sequences else ExampleEncoder(specs)
 
 
 @contextmanager
@@ -134,15 +186,14 @@ def with_encodings(
         If no feature has this name, or its values cannot have this encoding.
     """
     made = dict(specs)
-    for name in [*encodings, *sequences]:
-        option = "encodings" if name in encodings else "sequences"
-        check_feature(option, name, specs)
     for name, encoding in encodings.items():
+        check_feature("encodings", name, specs)
         problem = encoding_problem(specs[name], encoding)
         if problem is not None:
             raise OptionError(f"encodings: {name}", problem, encoding)
         made[name] = replace(specs[name], encoding=encoding)
     for name in sequences:
+        check_feature("sequences", name, specs)
         spec = made[name]
         if not spec.shape or None in spec.shape[1:]:
             raise OptionError(
@@ -155,41 +206,3 @@ def with_encodings(
         shape = (None, *spec.shape[1:])
         made[name] = replace(spec, sequence=True, shape=shape, shape_in=None)
     return made
-
-
-def check_num_elems(num_elems: int | None, total: int | None) -> int | None:
-    """Returns the number of elements to write; None if it is not known.
-
-    Raises
-    ------
-    OptionError
-        If ``num_elems`` is no number of elements.
-    """
-    if num_elems is None:
-        return total
-    if isinstance(num_elems, bool) or not isinstance(num_elems, int) or num_elems < 0:
-        raise OptionError("num_elems", "must be a number of elements", num_elems)
-    return num_elems if total is None else min(num_elems, total)
-
-
-def counted(blocks: Iterator[Block], wanted: int | None) -> Iterator[Block]:
-    """Yields the blocks; warns if there were fewer elements than the user wants."""
-    count = 0
-    for block in blocks:
-        count += block.size
-        yield block
-    if wanted is not None and count < wanted:
-        warnings.warn(
-            f"num_elems is {wanted}, but there were only {count} elements. They are "
-            "written. To repeat a tf.data.Dataset, give dataset.repeat().",
-            stacklevel=2,
-        )
-
-
-def check_endless(is_endless: bool, num_elems: int | None) -> None:
-    """Raises InputError if there is no end to what would be written."""
-    if is_endless and num_elems is None:
-        raise InputError(
-            "The data set has no end. Give `num_elems`, the number of elements to "
-            "write, or leave out `repeat()`."
-        )

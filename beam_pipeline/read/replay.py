@@ -106,8 +106,7 @@ def replay(
         together with ``features``.
     batch_size : int, optional
         Adds a first axis to every tensor; tensors of different shapes become ragged.
-        Default: the batches that were recorded, or single examples, which are much
-        slower to iterate over in Python.
+        Default: single examples, which are much slower to iterate over in Python.
     drop_remainder : bool
         Leaves out a last batch that is smaller; the first axis is then static. Needs
         ``batch_size``.
@@ -181,9 +180,6 @@ def replay(
     else:
         data = open_data_sets(records, read_metadata)
         folder, metadata = data.folders[0], data.metadata
-        if batch_size is None and metadata.elements is not None:
-            batch_size = metadata.elements.batch_size
-            drop_remainder = drop_remainder or metadata.elements.drop_remainder
         choice = choose_splits(metadata, split)
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
         scaled_by = choose_statistics(metadata, choice.splits, statistics)

@@ -194,7 +194,8 @@ class ClassEncoder:
         records : list of bytes
             A ``tf.train.Example`` of each, serialised.
         values : dict
-            Feature to a list with its array in each example, or None.
+            Feature to its values: an array with a first axis for the examples, or a
+            list with None for those that lack the feature.
 
         Raises
         ------
@@ -202,19 +203,48 @@ class ClassEncoder:
             If a value is not of its declared type; it names the class and the
             attribute.
         """
-        columns: dict[str, list[Any]] = {}
+        if not examples:
+            return [], {}
+        columns: dict[str, Any] = {}
+        shared: dict[str, Any] = {}
+        count = len(examples)
         for name, field in self._declared.items():
-            arrays = [_stored(name, field, example) for example in examples]
-            columns[name] = arrays
-            if name in self._shape_of:
-                shapes = [None if a is None else np.array(a.shape) for a in arrays]
-                columns[self._shape_of[name]] = shapes
-        return self._encoder.encode(len(examples), columns), columns
+            values = [getattr(example, name) for example in examples]
+            try:
+                columns[name] = found = _column(name, field, values)
+            except InputError as error:
+                cls = type(examples[0]).__name__
+                raise UnstorableAttribute(cls, str(error)) from error
+            shape_in = self._shape_of.get(name)
+            if isinstance(found, list):
+                if shape_in is not None:
+                    shapes = [None if a is None else np.array(a.shape) for a in found]
+                    columns[shape_in] = shapes
+            elif found.shape == ():
+                shared[name] = found.item()
+                columns[name] = np.broadcast_to(found, (count,))
+            elif shape_in is not None:
+                shared[shape_in] = found.shape[1:]
+                columns[shape_in] = np.array([found.shape[1:]], np.int64)
+        return self._encoder.encode(count, {**columns, **shared}), columns
 
 
-def _stored(name: str, field: Field, example: object) -> npt.NDArray[Any] | None:
-    value = getattr(example, name)
-    try:
-        return field.stored(name, value)
-    except InputError as error:
-        raise UnstorableAttribute(type(example).__name__, str(error)) from error
+def _column(name: str, field: Field, values: Sequence[Any]) -> Any:
+    """Returns the values of some examples as they are stored.
+
+    It is a scalar if all share one object; an array with a first axis if their arrays
+    are alike, which are converted together; otherwise a list, with None for a missing
+    value.
+    """
+    some = values[0]
+    if isinstance(some, np.ndarray) and some.shape:
+        if {type(v) for v in values} == {type(some)} and (
+            {(v.dtype, v.shape) for v in values} == {(some.dtype, some.shape)}
+        ):
+            field.stored(name, some)  # its shape is checked
+            stacked = np.concatenate(values).reshape(len(values), *some.shape)
+            return cast(name, as_array(name, stacked), field.dtype)
+    elif field.shape == () and all(value is some for value in values):
+        stored = field.stored(name, some)
+        return [None] * len(values) if stored is None else stored
+    return [field.stored(name, value) for value in values]

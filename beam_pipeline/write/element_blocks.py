@@ -153,15 +153,12 @@ class Seen:
         for spec in specs:
             values = columns.get(spec.name)
             if isinstance(values, list):
-                shapes = {np.shape(value) for value in values if value is not None}
+                for shape in {np.shape(v) for v in values if v is not None}:
+                    self.cover(spec.name, shape)
                 if any(value is None for value in values):
                     self.missing.add(spec.name)
-            elif values is None or spec.has_fixed_shape:
-                continue
-            else:
-                shapes = {values.shape[1:]}
-            for shape in () if spec.has_fixed_shape else shapes:
-                self.cover(spec.name, shape)
+            elif values is not None and not spec.has_fixed_shape:
+                self.cover(spec.name, values.shape[1:])
 
     def cover(self, name: str, shape: Shape | None) -> None:
         """Widens the shape of a feature."""
@@ -173,11 +170,18 @@ def observed_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec
     made = []
     for spec in specs:
         shape = seen.shapes.get(spec.name, spec.shape)
+        if spec.sequence:  # its steps may always differ in number
+            shape = spec.shape
         optional = spec.optional or spec.name in seen.missing
         if optional and shape:  # where it is missing, its first axis is empty
             shape = (None, *shape[1:])
         made.append(replace(spec, shape=shape, optional=optional))
     return made
+
+
+def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
+    """Returns the specs as they are, because something describes the features."""
+    return list(specs)
 
 
 class BlockWriter:

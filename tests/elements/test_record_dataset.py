@@ -19,7 +19,6 @@ from beam_pipeline import (
     replay,
     replay_dataset,
 )
-from beam_pipeline.elements.record_dataset import find_batch
 from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage import files
@@ -128,30 +127,16 @@ def test_a_warning_if_there_are_fewer_elements(tmp_path):
 
 
 @pytest.mark.parametrize("drop", [False, True])
-@pytest.mark.parametrize("size", [1, 3, 16, 32])
-def test_batches_come_back(tmp_path, size, drop):
-    ds = tf.data.Dataset.range(100).map(lambda n: (n, tf.fill([3], n)))
-    ds = ds.batch(size, drop_remainder=drop).prefetch(2)
-    folder = record_dataset(ds, tmp_path / "out", elements_per_file=30)
-    count = 100 - 100 % size if drop else 100
+def test_batches_come_back(tmp_path, drop):
+    ds = tf.data.Dataset.range(10).map(lambda n: (n, tf.fill([3], n), tf.zeros([0])))
+    ds = ds.batch(4, drop_remainder=drop)
+    folder = record_dataset(ds.prefetch(2), tmp_path / "out")
+    assert counts_of(folder) == [2 if drop else 3]
     check_metadata(folder)
-    assert sum(counts_of(folder)) == count  # examples, not batches
     replayed = replay_dataset(folder)
     assert replayed.element_spec == ds.element_spec
     for one, other in zip(replayed, ds, strict=True):
         expect_equal(one, other)
-    seven = [int(batch[0].shape[0]) for batch in replay(folder, batch_size=7)]
-    assert seven[:3] == [7, 7, 7]
-
-
-def test_a_changed_batch_is_one_element(tmp_path):
-    ds = tf.data.Dataset.range(10).batch(4).map(lambda n: n * 2)
-    assert find_batch(ds) is None
-    folder = record_dataset(ds, tmp_path / "out")
-    assert counts_of(folder) == [3]
-    assert [batch.numpy().tolist() for batch in replay(folder)] == [
-        [0, 2, 4, 6], [8, 10, 12, 14], [16, 18],
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -312,10 +297,3 @@ def test_a_data_set_is_replaced_by_what_is_read_from_it(tmp_path):
     folder = record_dataset(doubled, tmp_path / "out", 9, overwrite=True)
     assert [int(n) for n in replay(folder)] == list(range(0, 100, 2))
     assert sum(counts_of(folder)) == 50
-
-
-def test_batches_of_empty_arrays(tmp_path):
-    ds = tf.data.Dataset.range(3).map(lambda n: tf.zeros([0])).batch(2)
-    folder = record_dataset(ds, tmp_path / "out")
-    for one, other in zip(replay(folder), ds, strict=True):
-        expect_equal(one, other)

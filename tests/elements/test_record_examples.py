@@ -229,7 +229,9 @@ def test_a_dict_in_one_example_and_a_value_in_another(out, late, swap):
     one, other = {"a": {"b": 1}}, {"a": 2}
     if swap:
         one, other = other, one
-    with pytest.raises(InputError, match=r"'a'.*'a/b'"):
+    with pytest.raises(
+        InputError, match="the feature 'a" if late else "'a' is a value"
+    ):
         record_examples([one] * (FIRST if late else 1) + [other], out)
     assert not os.path.exists(out)
 
@@ -390,7 +392,9 @@ def test_another_type_later(out):
 )
 def test_a_type_that_does_not_fit_later(out, first, late):
     rows = [{"x": first}] * FIRST + [{"x": late}]
-    with pytest.raises(InputError, match=rf"Example {FIRST}: Feature x is .*dtypes"):
+    with pytest.raises(
+        InputError, match=rf"Example {FIRST}: Feature x is .*another dtype"
+    ):
         record_examples(rows, out)
     assert not os.path.exists(out)
 
