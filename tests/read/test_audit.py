@@ -18,7 +18,6 @@ from beam_pipeline.plan import clip_audio
 from beam_pipeline.read import similarity
 from beam_pipeline.read.audit import (
     KINDS,
-    alike,
     describe_overlaps,
     overlapping_parts,
 )
@@ -479,33 +478,6 @@ def test_overlaps_are_those_of_all_pairs(rows, rate):
             if shared > min(int(rate * 0.005), shortest // 2):
                 pairs.append((i, j))
     assert overlaps_of(rows, rate) == groups_of(pairs, len(rows))
-
-
-OF_SETS = ("number", "rows", "clips", "first", "across", "mixed", "differ")
-
-
-@given(st.lists(st.tuples(*[st.integers(-1, 3)] * 4), max_size=12))
-def test_sets_are_clips_of_equal_numbers(rows):
-    names = ("split", "class", "content")
-    columns = np.array(rows, np.int64).reshape(-1, 4).T
-    texts = [[None if n == -1 else str(n) for n in each] for each in columns[1:]]
-    clips = pa.table(
-        dict(zip(names, texts, strict=True)),
-        pa.schema([(name, pa.string()) for name in names]),
-    )
-    sets = {}
-    for row in rows:
-        if row[0] != -1:
-            sets.setdefault(row[0], []).append(row)
-    wanted = []
-    for number, some in sets.items():
-        places = [at for at, row in enumerate(rows) if row[0] == number]
-        several = [len({row[k] for row in some}) > 1 for k in (1, 2, 3)]
-        found = (number, places, len(some), places[0], *several)
-        if len(some) > 1:
-            wanted.append(dict(zip(OF_SETS, found, strict=True)))
-    wanted.sort(key=lambda each: (not each["across"], each["first"]))
-    assert alike(columns[0], clips).to_pylist() == wanted
 
 
 @given(st.lists(st.tuples(*[st.integers(-1, 4)] * 3), min_size=1, max_size=12))

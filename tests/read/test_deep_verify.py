@@ -331,15 +331,10 @@ def test_what_the_manifest_says_of_a_file(folder: Path, sounds: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["windows.parquet", "manifest.parquet"])
-@pytest.mark.parametrize("how", ["gone", "empty", "cut", "other"])
-def test_tables_that_cannot_be_read(folder: Path, file: str, how: str) -> None:
-    path = folder / file
-    if how == "gone":
-        path.unlink()
-    elif how == "other":
-        pq.write_table(pa.table({"start": ["a"]}), path)
-    else:
-        path.write_bytes(path.read_bytes()[: 100 if how == "cut" else 0])
+def test_tables_that_cannot_be_read(folder: Path, file: str) -> None:
+    (folder / file).write_bytes((folder / file).read_bytes()[:100])
+    assert_names(found_in(folder), file)
+    (folder / file).unlink()
     assert_names(found_in(folder), file)
 
 

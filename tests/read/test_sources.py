@@ -12,13 +12,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record, record_examples, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.table import source_columns, window_table
+from beam_pipeline.read.table import window_table
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
@@ -125,31 +123,6 @@ def test_resampled_windows_touch_these_frames(
         assert stop - 1 < source.end_s * RATE + 1e-6
         assert stop >= source.end_s * RATE - 1e-6
         assert source.sample_rate_hz == RATE
-
-
-@given(
-    st.integers(0, 10**7), st.integers(1, 10**5), st.integers(1, 200_000),
-    st.integers(1, 200_000), st.integers(1, 10**8),
-)  # fmt: skip
-def test_frames_of_the_file_cover_the_window(
-    start: int, frames: int, rate: int, native: int, most: int
-) -> None:
-    import pyarrow as pa
-
-    values = {
-        "native_sample_rate_hz": pa.array([native], pa.int32()),
-        "native_frames": pa.array([most]), "channels": pa.array([1]),
-    }  # fmt: skip
-    found = source_columns(
-        np.array([start]), np.array([frames]), np.array([rate]),
-        values.__getitem__, has_hashes=False,
-    )  # fmt: skip
-    first = found["native_start"][0].as_py()
-    stop = first + found["native_frames"][0].as_py()
-    # Frame n of the output is at the time n / rate.
-    assert first * rate <= start * native < (first + 1) * rate
-    exact = -(-(start + frames) * native // rate)
-    assert stop == min(exact, most)
 
 
 def test_verify_names_a_file_whose_bytes_have_changed(

