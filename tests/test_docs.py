@@ -55,7 +55,7 @@ COMMANDS = (
 README_LINES = 110
 
 # Its blocks need packages that tests/frameworks have.
-ELSEWHERE = ("frameworks.md", "training.md")
+ELSEWHERE = ("frameworks.md",)
 
 # A wrong name that a page uses to explain an error.
 WRONG = {"win_lenght"}

@@ -261,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_status
     work = Work(
         sum(summary.seconds(split) for split in summary.layouts) / 3600,
-        sum(clips for clips, _ in summary.tally.values()),
+        summary.clips.total(),
     )
     print(describe(work, speed, estimate(work, speed, Assumptions(**vars(ours)))))
     return 0
