@@ -56,13 +56,6 @@ def test_a_file_has_one_key(root, name, key):
     assert identities.key(root, name.format(**folders)) == key.format(**folders)
 
 
-def test_what_lies_outside_has_the_first_name_it_was_called_by(root):
-    identities = FileIdentities([root])
-    names = ["../out/b.wav", "away/b.wav", f"{root}/../out/b.wav", "away.wav"]
-    assert [identities.key(root, name) for name in names] == ["../out/b.wav"] * 4
-    assert len({identities.path(root, name) for name in names}) == 1
-
-
 def test_names_of_a_file_outside_in_any_order(root):
     names = ["away.wav", "away/b.wav", "away/other.wav", "again.wav", "../out/b.wav"]
     os.symlink(f"{root}/../out/b.wav", f"{root}/again.wav")
@@ -140,20 +133,6 @@ def test_a_link_is_not_in_another_group_than_its_file(tmp_path):
 
 
 @pytest.mark.runs
-def test_links_of_files_whose_length_is_known(tmp_path):
-    lines = ["path,offset_s,duration_s,frames,sample_rate_hz"]
-    for at in range(12):
-        write_sound(tmp_path / f"{at}.wav", 16000)
-        (tmp_path / f"link{at}.wav").symlink_to(f"{at}.wav")
-        lines += [f"{at}.wav,0,1,16000,8000", f"link{at}.wav,1,1,16000,8000"]
-    (tmp_path / "m.csv").write_text("\n".join(lines))
-    record(tmp_path / "m.csv", tmp_path / "o", win_seconds=0.5, label_from="none",
-           splits="train=1,test=1")  # fmt: skip
-    found = audit(tmp_path / "o")
-    assert (len(found.splits), found.clips, found.count("file")) == (2, 24, 0)
-
-
-@pytest.mark.runs
 def test_a_file_is_not_in_the_inputs_of_two_splits(tmp_path):
     write_sound(tmp_path / "in" / "x.wav", 1000)
     for split in ("train", "test"):
@@ -173,15 +152,3 @@ def test_parts_of_a_file_are_not_in_the_tables_of_two_splits(tmp_path):
     tables = {name: tmp_path / f"{name}.csv" for name in ("train", "test")}
     _, (reject,) = plan(tables, win_len=400, label_from="none")
     assert_names(reject.reason, "test", "train")
-
-
-def test_a_group_is_not_in_the_inputs_of_two_splits(tmp_path):
-    for name in ("train/a_theo_1.wav", "train/a_lucy_1.wav", "test/a_theo_2.wav"):
-        write_sound(tmp_path / name, 1000)
-    inputs = {name: tmp_path / name for name in ("train", "test")}
-    speakers = {"label_from": "(?P<class>a)_(?P<speaker>[a-z]+)_"}
-    _, rejects = plan(inputs, win_len=400, **speakers)
-    assert not rejects
-    _, (reject,) = plan(inputs, win_len=400, group_by="speaker", **speakers)
-    assert reject.filepath == "a_theo_2.wav"
-    assert_names(reject.reason, "theo", "train")

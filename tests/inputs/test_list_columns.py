@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline import convert, open_records, record, verify
+from beam_pipeline import open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError
@@ -30,7 +30,6 @@ from beam_pipeline.inputs.column_values import (
 from beam_pipeline.inputs.column_values import convert as to_type
 from beam_pipeline.inputs.tables import open_table, read_rows, write_rows
 from beam_pipeline.read.clean_manifest import write_clean_manifest
-from beam_pipeline.read.replay import replay
 from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
@@ -301,17 +300,6 @@ def test_every_example_holds_the_values_of_its_row(corpus: Path) -> None:
 
 
 @pytest.mark.runs
-def test_replay_gives_ragged_lists(corpus: Path) -> None:
-    (batch,) = replay(corpus / "out", batch_size=6).take(1)
-    for name in ("counts", "tags"):
-        expected = [row[name] for row in ROWS for _ in range(2)]
-        texts = [[t.encode() if isinstance(t, str) else t for t in v] for v in expected]
-        assert batch[name].to_list() == texts
-    assert batch["embedding"].shape == (6, 3)
-    assert batch["blob"].numpy().tolist() == [row["blob"] for row in ROWS for _ in "12"]
-
-
-@pytest.mark.runs
 def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
     manifest = pq.read_table(corpus / "out/manifest.parquet")
     assert manifest.schema.field("embedding").type == pa.list_(pa.float64())
@@ -332,16 +320,6 @@ def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
 
 
 @pytest.mark.runs
-def test_a_conversion_keeps_the_types(corpus: Path, tmp_path: Path) -> None:
-    convert(corpus / "out", tmp_path / "out")
-    records = open_records(tmp_path / "out")
-    for i, found in enumerate(records):
-        assert_holds(found, i // 2)
-    assert records.features["blob"].dtype == "bytes"
-    assert verify(tmp_path / "out", deep=True) == []
-
-
-@pytest.mark.runs
 @pytest.mark.parametrize("name", ["embedding", "tags", "blob"])
 def test_verify_finds_a_list_that_differs(
     corpus: Path, tmp_path: Path, name: str
@@ -358,16 +336,6 @@ def test_verify_finds_a_list_that_differs(
     assert len(problems) == 3
     assert "manifest.parquet: its SHA-256 differs" in problems[0]
     assert all(f": {name} is " in line for line in problems[1:])
-
-
-@pytest.mark.runs
-def test_tables_of_arrow_hold_the_same(corpus: Path) -> None:
-    records = open_records(corpus / "out", features=[*TYPES])
-    found = records.to_arrow()
-    assert found.schema.field("blob").type == pa.binary()
-    for name in ("counts", "tags", "pair", "wide", "blob"):
-        expected = [row[name] for row in ROWS for _ in range(2)]
-        assert found[name].to_pylist() == expected
 
 
 @given(

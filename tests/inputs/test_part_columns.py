@@ -47,21 +47,6 @@ def test_columns_of_parts(tmp_path, columns, part):
 
 
 @pytest.mark.parametrize(
-    ("columns", "facts"),
-    [
-        ({"start_s": -1}, ["start_s", "-1"]),
-        ({"start_s": 2, "end_s": 2}, ["end_s", "2", "starts at 2"]),
-        ({"end_s": 0}, ["end_s", "0", "starts at 0"]),
-        ({"duration_s": 0}, ["duration_s", "0"]),
-        ({"channel": 0.5}, ["channel", "0.5"]),
-    ],
-)
-def test_parts_that_cannot_be(tmp_path, columns, facts):
-    (row,) = rows_of(write_table(tmp_path, {"path": "x.wav", **columns}))
-    assert all(fact in row.problem for fact in facts)
-
-
-@pytest.mark.parametrize(
     "names",
     [("offset_s", "start_s"), ("duration_s", "end_s")],
 )

@@ -47,15 +47,6 @@ def test_a_file_too_many_is_named(release, capsys) -> None:
     assert capsys.readouterr().out == "the wheel has tests/test_a.py\n"
 
 
-def test_a_file_that_is_missing_is_named(release, capsys) -> None:
-    (release["source"] / "beam_pipeline" / "page.css").touch()
-    assert contents.main(*map(str, release.values())) == 1
-    assert capsys.readouterr().out == (
-        "the wheel lacks beam_pipeline/page.css\n"
-        "the sdist lacks beam_pipeline/page.css\n"
-    )
-
-
 def test_setup_names_every_file_that_is_no_module() -> None:
     tree = ast.parse((ROOT / "setup.py").read_text())
     (data,) = (
