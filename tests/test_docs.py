@@ -40,6 +40,7 @@ from packaging.utils import canonicalize_name
 import beam_pipeline
 from beam_pipeline.cli import main
 from beam_pipeline.recipe.recipe import recipe_options
+from beam_pipeline.write.member_files import ShardSizes
 from launch import licences
 from launch.site.pages import slug
 from launch.synthesise import write_clips
@@ -141,15 +142,14 @@ def keywords(flags) -> dict[str, set[str]]:
     """The keywords of each function that pages call."""
     recording = {flag[2:].replace("-", "_") for flag in flags["record"]}
     recording |= {"encodings", "features", "recipe", "beam_args", "watch", "counted"}
-    elements = "record_dataset", "record_examples", "encode_example", "write_records"
-    return {
-        **{n: set(signature(getattr(beam_pipeline, n)).parameters) for n in elements},
-        "record": recording - {"feature", "help", "debug"},
-        **{
-            name: set(signature(getattr(beam_pipeline, name)).parameters)
-            for name in ("replay", "audit", "convert", "open_records")
-        },
-    }
+    names = (
+        *("record_dataset", "record_examples", "encode_example", "write_records"),
+        *("replay", "audit", "convert", "open_records"),
+    )
+    taken = {n: set(signature(getattr(beam_pipeline, n)).parameters) for n in names}
+    for known in taken.values():
+        known |= set(ShardSizes.__dataclass_fields__) if "sizes" in known else set()
+    return {**taken, "record": recording - {"feature", "help", "debug"}}
 
 
 # Running
