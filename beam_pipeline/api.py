@@ -31,8 +31,7 @@ from beam_pipeline.run.watching import watching
 from beam_pipeline.run.workers import check_can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import delete_empty
-from beam_pipeline.storage.files import PathLike
-from beam_pipeline.storage.private_folder import temporary_folder
+from beam_pipeline.storage.files import PathLike, temporary_folder
 
 
 @list_keywords

@@ -58,8 +58,8 @@ HOMES = {
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow] [read.records] "
-    "[storage.parquet] [inputs.tables] [inputs.column_values] [dataset.manifest] "
-    "[dataset.windows] [dataset.side_by_side] [read.audit] [read.clean_manifest] "
+    "[storage.parquet] [inputs.tables] [inputs.column_values] [dataset.tables] "
+    "[dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
     "[cli.reports] [read.table] [reporting.page] [reporting.problems]",
     "isal": "storage.gzip_members",

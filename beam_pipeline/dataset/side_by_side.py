@@ -22,7 +22,7 @@ import numpy as np
 from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.windows import CLIP
+from beam_pipeline.dataset.tables import CLIP
 from beam_pipeline.errors import InputError, OptionError, shown
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.dataset.side_by_side import OF_SPLITS, recipe_of
-from beam_pipeline.dataset.windows import clips_of, read_table, with_clips
+from beam_pipeline.dataset.tables import clips_of, read_table, with_clips
 from beam_pipeline.errors import DataSetWarning, RecipeError
 from beam_pipeline.inputs.recorded_clips import (
     RecordedClips,

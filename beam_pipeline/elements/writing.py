@@ -23,7 +23,7 @@ from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.storage import files
-from beam_pipeline.storage.private_folder import temporary_folder
+from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.write.element_blocks import (
     BlockWriter,
     Encoded,

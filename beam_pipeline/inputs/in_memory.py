@@ -14,8 +14,7 @@ from beam_pipeline.inputs.sources import TABLE, Input, normal_path, resolve_inpu
 from beam_pipeline.inputs.tables import is_rows, write_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
-from beam_pipeline.storage.files import PathLike
-from beam_pipeline.storage.private_folder import temporary_folder
+from beam_pipeline.storage.files import PathLike, temporary_folder
 
 # A path, a table in memory, several of them, or one for each split.
 Source = PathLike | Sequence[Any] | Mapping[str, Any] | Any

@@ -19,12 +19,6 @@ from operator import attrgetter
 from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
-from beam_pipeline.dataset.manifest import (
-    ManifestPart,
-    manifest_fields,
-    recorded_formats,
-    write_manifest,
-)
 from beam_pipeline.dataset.metadata import (
     Metadata,
     SplitEntry,
@@ -49,7 +43,13 @@ from beam_pipeline.dataset.rejects import (
     sort_rejects,
     write_rejects,
 )
-from beam_pipeline.dataset.windows import write_windows
+from beam_pipeline.dataset.tables import (
+    ManifestPart,
+    manifest_fields,
+    recorded_formats,
+    write_manifest,
+    write_windows,
+)
 from beam_pipeline.dataset.work_folder import (
     CONTINUE,
     JOB_FILE,

@@ -25,8 +25,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.dataset.manifest import make_manifest_part
 from beam_pipeline.dataset.rejects import check_readable
+from beam_pipeline.dataset.tables import make_manifest_part
 from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
 from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.examples.windows import WindowPlans

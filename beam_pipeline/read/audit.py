@@ -23,7 +23,7 @@ import numpy as np
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
-from beam_pipeline.dataset.windows import read_table
+from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.columns import FINGERPRINT_FIELDS
 from beam_pipeline.inputs.rows import group_name

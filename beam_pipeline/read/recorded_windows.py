@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata, open_metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.windows import clip_by_clip, clips_of
+from beam_pipeline.dataset.tables import clip_by_clip, clips_of
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.hashing import bytes_sha256
@@ -43,7 +43,7 @@ class RecordedWindows:
     clip : numpy.ndarray, shape (windows,)
         The row of the manifest of each window.
     start, frames, copy : numpy.ndarray, shape (windows,)
-        See :func:`beam_pipeline.dataset.windows.write_windows`.
+        See :func:`beam_pipeline.dataset.tables.write_windows`.
     kept : numpy.ndarray of bool, shape (windows,)
         Whether the window is in the data set.
     clip_by_clip : numpy.ndarray, shape (windows,)

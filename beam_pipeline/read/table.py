@@ -18,7 +18,7 @@ from beam_pipeline.dataset.side_by_side import (
     Folders,
     open_data_sets,
 )
-from beam_pipeline.dataset.windows import clips_of, read_table
+from beam_pipeline.dataset.tables import clips_of, read_table
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import FILE_SHA256

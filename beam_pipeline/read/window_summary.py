@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
-from beam_pipeline.dataset.windows import (
+from beam_pipeline.dataset.tables import (
     clip_by_clip,
     clips_of,
     read_table,

@@ -20,7 +20,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.rejects import read_rejects
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
-from beam_pipeline.dataset.windows import read_table
+from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.sources import Input

@@ -19,7 +19,7 @@ from beam_pipeline.dataset.work_folder import (
 )
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
 from beam_pipeline.storage import files
-from beam_pipeline.storage.private_folder import temporary_folder
+from beam_pipeline.storage.files import temporary_folder
 
 if TYPE_CHECKING:
     from beam_pipeline.dataset.job import Job

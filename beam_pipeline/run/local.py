@@ -54,8 +54,8 @@ from beam_pipeline.run.forecast import Plan, forecast
 from beam_pipeline.run.watching import Watch, reporter
 from beam_pipeline.run.workers import Workers, can_start
 from beam_pipeline.storage import files
+from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.storage.pages import Page, Pages, PageWriter
-from beam_pipeline.storage.private_folder import temporary_folder
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0

@@ -31,7 +31,7 @@ from beam_pipeline.plan.clips import Clip, check_copies
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import LABEL_SOURCES
-from beam_pipeline.storage.private_folder import temporary_folder
+from beam_pipeline.storage.files import temporary_folder
 
 if TYPE_CHECKING:
     from beam_pipeline.dataset.job import Job

@@ -15,11 +15,6 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 import beam_pipeline
 from beam_pipeline import record
 from beam_pipeline.dataset.job import writer_versions
-from beam_pipeline.dataset.manifest import (
-    make_manifest_part,
-    manifest_fields,
-    write_manifest,
-)
 from beam_pipeline.dataset.metadata import (
     FORMAT_VERSION,
     FileEntry,
@@ -30,6 +25,11 @@ from beam_pipeline.dataset.metadata import (
 )
 from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
+from beam_pipeline.dataset.tables import (
+    make_manifest_part,
+    manifest_fields,
+    write_manifest,
+)
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.array_bytes import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -467,7 +467,7 @@ def test_windows_beyond_the_total_are_not_in_the_manifest(tmp_path, total, windo
 
 @pytest.mark.parametrize("count", [15, 16, 17])
 def test_large_manifests_are_written_in_groups(tmp_path, monkeypatch, count):
-    monkeypatch.setattr("beam_pipeline.dataset.manifest._ROW_GROUP", 16)
+    monkeypatch.setattr("beam_pipeline.dataset.tables._CLIPS_IN_GROUP", 16)
     half = [clip(row, 1) for row in range(count // 2)]
     rest = [clip(row, 1) for row in range(count // 2, count)]
     table = manifest(tmp_path, (0, half), (len(half), rest), total=count)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.manifest import manifest_fields
+from beam_pipeline.dataset.tables import manifest_fields
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.inputs.columns import PartColumns, is_own_manifest, part_in_seconds

@@ -34,8 +34,7 @@ from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.storage import gzip_members
-from beam_pipeline.storage.files import draft_path
-from beam_pipeline.storage.private_folder import private_folder
+from beam_pipeline.storage.files import draft_path, private_folder
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 

@@ -10,7 +10,7 @@ import soundfile
 
 from beam_pipeline import Metadata, record, record_examples, window_table
 from beam_pipeline.api import plan
-from beam_pipeline.dataset import windows as written_table
+from beam_pipeline.dataset import tables as written_table
 from beam_pipeline.errors import InputError
 from beam_pipeline.read.window_summary import QUANTILES, summarise_windows
 from tests.raising import raises
@@ -65,7 +65,7 @@ OPTIONS = {
 @pytest.mark.parametrize("rows", [1, 30, 1 << 17])
 @pytest.mark.parametrize("copies", [0, 2])
 def test_a_summary_is_that_of_the_table(tmp_path, monkeypatch, rows, copies):
-    monkeypatch.setattr(written_table, "_ROW_GROUP", rows)
+    monkeypatch.setattr(written_table, "_WINDOWS_IN_GROUP", rows)
     write_corpus(tmp_path / "in", frames=1100)
     for k in range(6):
         write_quiet(tmp_path / "in" / "owl" / f"quiet{k}.wav", 900)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import Metadata, convert, open_records, record, record_examples
-from beam_pipeline.dataset import windows as written
+from beam_pipeline.dataset import tables as written
 from beam_pipeline.errors import InputError, OptionError
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus

@@ -11,7 +11,7 @@ import pytest
 from beam_pipeline import record, record_examples, verify
 from beam_pipeline.api import plan
 from beam_pipeline.run.engine import temporary_files
-from beam_pipeline.storage.private_folder import temporary_folder
+from beam_pipeline.storage.files import temporary_folder
 from tests.sounds import write_corpus
 
 pytestmark = pytest.mark.runs
@@ -72,7 +72,7 @@ def test_a_folder_that_is_made_again_is_not_abandoned(temporary):
 
 _KILLED = """
 import os, signal, sys
-from beam_pipeline.storage.private_folder import folder_of_process, temporary_folder
+from beam_pipeline.storage.files import folder_of_process, temporary_folder
 
 with temporary_folder() as folder:
     for path in (folder, folder_of_process()):

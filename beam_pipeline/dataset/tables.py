@@ -1,0 +1,375 @@
+"""The tables beside the shards: ``manifest.parquet`` and ``windows.parquet``.
+
+The manifest has a row for each clip. The table of windows has one for each planned
+window, in the order of the examples; also for those that were left out, with the
+reason. Where a clip's examples are together, the first ``windows`` rows belong to the
+manifest's first clip, and so on. Where examples are mixed, each row names its clip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.errors import InputError
+from beam_pipeline.inputs.column_values import (
+    BYTES,
+    FLOAT32,
+    FLOAT64,
+    STRING,
+    Column,
+    ColumnType,
+)
+from beam_pipeline.inputs.columns import (
+    FILE_SHA256,
+    FINGERPRINT_FIELDS,
+    MANIFEST_FIELDS,
+)
+from beam_pipeline.permutation import Integers
+from beam_pipeline.storage import files
+from beam_pipeline.storage.gzip_members import unpack_columns
+from beam_pipeline.storage.parquet import in_groups, read_parquet, write_parquet
+from beam_pipeline.write.window_rows import (
+    LEFT_OUT,
+    WindowRows,
+    join_rows,
+    levels_db,
+)
+
+if TYPE_CHECKING:
+    from beam_pipeline.plan.segments import PlacedClips
+    from beam_pipeline.plan.shards import ShardInfo, ShardLayout
+    from beam_pipeline.recipe.recipe import Recipe
+    from beam_pipeline.recipe.sections import Audio
+
+# In the schema of the file: who reads it with other tools sees only names.
+_DESCRIPTIONS = {
+    "first_index": "planned: the number of its first window in the split, among all "
+    "planned windows. Where windows were left out, examples have other numbers; "
+    "windows.parquet says which windows are in the data set",
+    "windows": "planned: its rows in windows.parquet, with those that were left out",
+}
+_RESERVED_FIELDS = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS}
+_CLIPS_IN_GROUP = 1 << 16
+_WINDOWS_IN_GROUP = 1 << 17
+
+CLIP = "clip"  # the column of mixed examples
+
+
+class ManifestPart(NamedTuple):
+    """The rows of one bucket of clips.
+
+    Attributes
+    ----------
+    clips, windows : int
+        Number of rows, and the sum of their planned windows.
+    rows : tuple of tuple
+        In the order of :func:`manifest_fields`.
+    """
+
+    clips: int
+    windows: int
+    rows: tuple[tuple[Any, ...], ...]
+
+
+def manifest_fields(
+    audio: Audio, columns: Sequence[Column] = ()
+) -> dict[str, ColumnType | int]:
+    """Returns name and type of each column; a number is the length of binary values.
+
+    ``columns`` are those that the clips bring, by name and type. A name that is taken
+    gets an underscore at its end. float32 columns are float64 here, so that no digit of
+    the input is lost.
+    """
+    fields: dict[str, ColumnType | int] = {
+        name: ColumnType(dtype) for name, dtype in MANIFEST_FIELDS.items()
+    }
+    if audio.fingerprint:
+        fields.update(FINGERPRINT_FIELDS)
+    if audio.hash_files:
+        fields[FILE_SHA256] = ColumnType(STRING)
+    reserved = {*_RESERVED_FIELDS, *fields}
+    names = {name for name, _ in columns}
+    for name, kind in columns:
+        free = name
+        while free in reserved or (free != name and free in names):
+            free += "_"
+        is_short = kind.dtype == FLOAT32
+        fields[free] = kind._replace(dtype=FLOAT64) if is_short else kind
+    return fields
+
+
+def make_manifest_part(
+    placed: PlacedClips,
+    layouts: Mapping[str, ShardLayout],
+    recipe: Recipe,
+) -> ManifestPart:
+    """Returns the rows of one bucket. Some columns:
+
+    file : the index of the first clip that was listed of the same file
+    start, frames : the part of the file that the clip is, at the output rate
+    channel : the channel that is taken; null if all are
+    group : the values of the ``group_by`` columns, separated by U+001F
+    first_index : the number of the clip's first window among the planned windows of
+        its split
+    windows : its number of planned windows, copies included; less than the clip has if
+        ``num_elems`` cuts them off
+
+    Both are those of the plan: the audio decides later which windows are left out.
+    """
+    total = layouts[placed.split].total
+    has_groups = bool(recipe.group_by)
+    rows, index, planned = [], placed.first_window, 0
+    for clip in placed.clips:
+        channel = recipe.channels if clip.channel is None else clip.channel
+        prints = clip.content or None, clip.sketch or None
+        hashes = (clip.sha256 or None,) if recipe.hash_files else ()
+        windows = max(0, min(clip.examples, total - index))
+        rows.append(
+            (
+                clip.filepath,
+                clip.source,
+                clip.file,
+                clip.row,
+                clip.label,
+                clip.split,
+                clip.group if has_groups else None,
+                clip.start,
+                clip.frames,
+                clip.sample_rate_hz,
+                clip.channels,
+                channel if isinstance(channel, int) else None,
+                clip.native_frames,
+                clip.native_rate_hz,
+                clip.format,
+                clip.subtype,
+                index,
+                windows,
+                *(prints if recipe.fingerprint else ()),
+                *hashes,
+                *clip.columns,
+            )
+        )
+        index += clip.examples
+        planned += windows
+    return ManifestPart(len(rows), planned, tuple(rows))
+
+
+def write_manifest(
+    path: str,
+    parts: Iterable[ManifestPart],
+    fields: Mapping[str, ColumnType | int],
+) -> None:
+    """Writes ``manifest.parquet``: one row for each clip, in the order of the examples.
+
+    Parameters
+    ----------
+    parts : iterable
+        In the order of the examples.
+    fields : mapping
+        See :func:`manifest_fields`.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            pa.field(name, arrow_type(kind), metadata=_described(name))
+            for name, kind in fields.items()
+        ]
+    )
+    groups = in_groups(parts, attrgetter("clips"), _CLIPS_IN_GROUP)
+    write_parquet(path, schema, (_manifest_table(group, schema) for group in groups))
+
+
+def arrow_type(kind: ColumnType | int) -> Any:
+    """Returns the type of a column, see :func:`manifest_fields`."""
+    import pyarrow as pa
+
+    if isinstance(kind, int):
+        return pa.binary(kind)
+    single = pa.binary() if kind.dtype == BYTES else getattr(pa, kind.dtype)()
+    return pa.list_(single) if kind.shape else single
+
+
+def _described(name: str) -> dict[str, str] | None:
+    text = _DESCRIPTIONS.get(name)
+    return None if text is None else {"description": text}
+
+
+def _manifest_table(parts: Sequence[ManifestPart], schema: Any) -> Any:
+    import pyarrow as pa
+
+    columns = zip(*(row for part in parts for row in part.rows), strict=True)
+    return pa.Table.from_arrays(
+        [pa.array(values, t) for values, t in zip(columns, schema.types, strict=True)],
+        schema=schema,
+    )
+
+
+def recorded_formats(path: str) -> set[str]:
+    """Returns the formats of the clips in a manifest; empty for those a table lists."""
+    return set(read_parquet(path, ["format"]).column(0).unique().to_pylist())
+
+
+def write_windows(
+    path: str, infos: Iterable[ShardInfo], are_mixed: bool = False
+) -> None:
+    """Writes the table of the windows of some shards, in their order.
+
+    ::
+
+        start      int64    the window's first frame in its clip, at the output rate
+        frames     int32    the window's frames in the clip; zeros follow them
+        copy       int16    0: the window as it is; k: its k-th augmented copy
+        level_db   float    10 * log10(mean(x ** 2)), see window_levels; null: not known
+        left_out   string   null: the window is in the data set; keep: a step of `keep`
+                            left it out; no_event: no event overlaps it; rejected: its
+                            clip could not be read or transformed there
+        clip       int64    if examples are mixed: ``index`` of the clip in the manifest
+    """
+    import pyarrow as pa
+
+    columns = {
+        "start": (pa.int64(), "DELTA_BINARY_PACKED"),
+        "frames": (pa.int32(), "DELTA_BINARY_PACKED"),
+        "copy": (pa.int16(), "DELTA_BINARY_PACKED"),
+        "level_db": (pa.float32(), "BYTE_STREAM_SPLIT"),
+        "left_out": (pa.dictionary(pa.int8(), pa.string()), None),
+    }
+    if are_mixed:
+        columns[CLIP] = (pa.int64(), "DELTA_BINARY_PACKED")
+    schema = pa.schema({name: kind for name, (kind, _) in columns.items()})
+    groups = in_groups(infos, lambda info: info.shard.examples, _WINDOWS_IN_GROUP)
+    write_parquet(
+        path,
+        schema,
+        (_windows_table(group, schema) for group in groups),
+        use_dictionary=["left_out"],
+        column_encoding={name: how for name, (_, how) in columns.items() if how},
+    )
+
+
+def _windows_table(infos: Sequence[ShardInfo], schema: Any) -> Any:
+    import pyarrow as pa
+
+    rows = join_rows(WindowRows.unpack(info.windows) for info in infos)
+
+    level_db = levels_db(rows.levels)
+    reasons = pa.DictionaryArray.from_arrays(
+        pa.array(rows.left_out - 1, pa.int8(), mask=np.equal(rows.left_out, 0)),
+        pa.array(LEFT_OUT[1:], pa.string()),
+    )
+    clips = []
+    if CLIP in schema.names:
+        found = [unpack_columns(info.clips, 1)[0] for info in infos]
+        clips = [pa.array(np.concatenate(found), pa.int64())]
+    return pa.Table.from_arrays(
+        [
+            pa.array(rows.starts, pa.int64()),
+            pa.array(rows.frames, pa.int32()),
+            pa.array(rows.copies, pa.int16()),
+            pa.array(level_db, pa.float32(), mask=np.isnan(level_db)),
+            reasons,
+            *clips,
+        ],
+        schema=schema,
+    )
+
+
+def with_clips(columns: Sequence[str], recipe: Recipe | None) -> list[str]:
+    """Returns columns of a table of windows, and the one that :func:`clips_of` needs.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    recipe : Recipe or None
+        That of the data set.
+    """
+    are_mixed = recipe is not None and recipe.examples_are_mixed
+    return [*columns, *([CLIP] if are_mixed else [])]
+
+
+def clips_of(windows: Any, manifest: Any) -> Integers:
+    """Returns the row of the manifest of each window.
+
+    Parameters
+    ----------
+    windows : pyarrow.Table
+        With ``clip`` if the examples are mixed.
+    manifest : pyarrow.Table
+        With ``windows``, and with ``index`` if the examples are mixed.
+
+    Raises
+    ------
+    ValueError
+        If the tables do not belong together.
+    """
+    counts = manifest["windows"].to_numpy()
+    if counts.sum() != len(windows):
+        raise ValueError(
+            f"{WINDOWS} has {len(windows)} rows, but the clips in {MANIFEST} have "
+            f"{int(counts.sum())} windows"
+        )
+    if CLIP not in windows.column_names or not len(windows):
+        return np.repeat(np.arange(len(manifest)), counts)
+    numbers, found = manifest["index"].to_numpy(), windows[CLIP].to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    at = np.searchsorted(numbers, found, sorter=order)
+    clips: Integers = order[np.minimum(at, len(order) - 1)]
+    if (numbers[clips] != found).any() or (
+        np.bincount(clips, minlength=len(counts)) != counts
+    ).any():
+        raise ValueError(f"{WINDOWS} has windows of other clips than {MANIFEST}")
+    return clips
+
+
+def clip_by_clip(windows: Any, clips: Integers) -> Integers:
+    """Returns the rows of windows in the order of the clips, and of their windows.
+
+    Parameters
+    ----------
+    windows : pyarrow.Table
+    clips : numpy.ndarray, shape (windows,), int64
+        What :func:`clips_of` returns.
+    """
+    if CLIP not in windows.column_names:
+        return np.arange(len(windows))
+    columns = (windows[name].to_numpy() for name in ("copy", "start"))
+    return np.lexsort((*columns, clips))
+
+
+def read_table(
+    folder: str, name: str, columns: Sequence[str], whole: bool = False
+) -> Any:
+    """Returns the manifest or the table of windows of a data set.
+
+    Parameters
+    ----------
+    name : str
+        The file in the folder.
+    columns : sequence of str
+        The columns to read.
+    whole : bool
+        Whether to read the other columns, too.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or lacks one of the columns.
+    """
+    path = files.join(folder, name)
+    remedy = "Restore it, or record the data set again."
+    try:
+        table = read_parquet(path, None if whole else columns)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
+    missing = [name for name in columns if name not in table.column_names]
+    if missing:
+        raise InputError(
+            f"{path} is not of this data set: it has no column {missing[0]!r}. {remedy}"
+        )
+    return table if whole else table.select(list(columns))
