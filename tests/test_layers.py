@@ -69,7 +69,7 @@ HOMES = {
     "PIL": "[examples.array_bytes]",
     "torch": "read.torch",
     "yaml": "[recipe.recipe_file]",
-    "scipy": "transforms [read.mixup] [read.similarity]",
+    "scipy": "transforms [read.batches] [read.similarity]",
 }
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -93,16 +93,12 @@ class DataSets:
         return found
 
 
-def open_data_sets(
-    given: Folders, read: Callable[[str], bytes] | None = None
-) -> DataSets:
+def open_data_sets(given: Folders) -> DataSets:
     """Reads the metadata of a data set, or of several that belong together.
 
     Parameters
     ----------
     given : path or sequence of paths
-    read : callable, optional
-        Returns the text of the metadata in a folder. Default: :func:`open_metadata`.
 
     Raises
     ------
@@ -114,7 +110,7 @@ def open_data_sets(
     if not paths:
         raise InputError("No folder of a data set is given.")
     folders = tuple(files.absolute(os.fspath(path)) for path in paths)
-    texts = [(read or open_metadata)(folder) for folder in folders]
+    texts = [open_metadata(folder) for folder in folders]
     each = tuple(
         Metadata.parse(text, files.join(folder, METADATA))
         for folder, text in zip(folders, texts, strict=True)

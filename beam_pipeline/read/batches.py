@@ -16,14 +16,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.parameters import check_flag, check_whole
+from beam_pipeline.hashing import hash64
+from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.permutation import Integers, Permutation
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
@@ -31,7 +34,6 @@ from beam_pipeline.read.choices import (
     memory_bytes,
     usable_cores,
 )
-from beam_pipeline.read.mixup import Mixup, check_alpha
 from beam_pipeline.read.scales import choose_scales, normalise
 from beam_pipeline.write.process_settings import keep_freed_memory
 
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 # The order of so many examples is computed at once.
 PLANNED = 8192
+
+# What mixup makes weights of classes of.
+TARGETS = ("target", "labels")
 
 Shuffle = Literal["global", False]
 Batch = dict[str, Any]
@@ -407,6 +412,106 @@ def state_value(state: Mapping[str, Any], name: str, like: Any = 0) -> Any:
     return value
 
 
+class Mixup(NamedTuple):
+    """How batches are mixed.
+
+    Attributes
+    ----------
+    alpha : float
+        The parameter of the Beta distribution of the weights.
+    seed : int
+    classes : int
+        The number of classes; 0 if the data set has none.
+    """
+
+    alpha: float
+    seed: int
+    classes: int
+
+    def features(self, specs: Mapping[str, FeatureSpec]) -> dict[str, FeatureSpec]:
+        """Returns the features of batches that are mixed."""
+        made = dict(specs)
+        for name in TARGETS:
+            if name in made and not made[name].dtype.startswith("float"):
+                shape = (self.classes,) if name == "target" else made[name].shape
+                made[name] = replace(made[name], dtype="float32", shape=shape)
+        return made
+
+    def mix(
+        self, batch: Mapping[str, Any], epoch: int, position: int
+    ) -> dict[str, Any]:
+        """Returns a batch whose example ``i`` is mixed with another one, ``p[i]``.
+
+        ::
+
+            y[i] = w[i] x[i] + (1 - w[i]) x[p[i]]
+
+        ``position`` is that of the batch's first example in its epoch.
+
+        Raises
+        ------
+        InputError
+            If nothing can be mixed, or the target has no classes.
+        """
+        names = [name for name, values in batch.items() if _is_float(values)]
+        if not [name for name in names if name not in TARGETS]:
+            raise InputError(
+                "mixup: no feature can be mixed. It needs floating-point features of "
+                "one shape."
+            )
+        made = dict(batch)
+        size = len(batch[names[0]])
+        weights, partners = draw_pairs(size, self.alpha, self.seed, epoch, position)
+        for name in TARGETS:
+            if name in batch and not _is_float(batch[name]):
+                made[name] = self._weighted_classes(name, batch[name])
+                names.append(name)
+        for name in names:
+            values = made[name]
+            weight = weights.astype(values.dtype)
+            weight = weight.reshape(-1, *[1] * (values.ndim - 1))
+            made[name] = weight * values + (1 - weight) * values[partners]
+        return made
+
+    def _weighted_classes(self, name: str, values: Any) -> npt.NDArray[np.float32]:
+        """Targets as weights of all classes, of shape (n, classes)."""
+        values = np.asarray(values)
+        if name == "labels":
+            return np.asarray(values, np.float32)
+        if values.ndim != 1 or not self.classes:
+            raise InputError(
+                "mixup: the target is a whole number, but the data set has no classes, "
+                "so there is nothing between two targets."
+            )
+        # A target of -1 has no class.
+        hot = values[:, np.newaxis] == np.arange(self.classes)
+        return np.asarray(hot, np.float32)
+
+
+def draw_pairs(
+    size: int, alpha: float, seed: int, epoch: int, position: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Returns the weight of each example of a batch, and its partner's number.
+
+    Weights have the distribution Beta(alpha, alpha); the partners are a permutation.
+    All depends on the seed, the epoch and the position alone.
+    """
+    from scipy.special import betaincinv  # here: other readers do without it
+
+    key = 0
+    for number in (seed, epoch, position):
+        (word,) = hash64(key, np.array([number % 2**63])).tolist()
+        key = word
+    words = hash64(key, np.arange(2 * size))
+    partners = np.argsort(words[:size], kind="stable")
+    uniform = (words[size:] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return betaincinv(alpha, alpha, uniform), partners
+
+
+def _is_float(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind == "f"
+
+
 class Batches(BatchIteration):
     """Batches of :class:`.Records`, made by :meth:`.Records.batches`.
 
@@ -482,7 +587,8 @@ class Batches(BatchIteration):
         self._mixup, self.features = None, dict(records.features)
         if mixup is not None:
             classes = len(records.metadata.classes)
-            self._mixup = Mixup(check_alpha(mixup), self._seed, classes)
+            alpha = Number(least=0, most=1000, is_positive=True).value("mixup", mixup)
+            self._mixup = Mixup(float(alpha), self._seed, classes)
             self.features = self._mixup.features(self.features)
         self._share = Share(records, self._shuffle, self._seed, self._shard, normalize)
         # The positions of an epoch end here.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
@@ -36,7 +38,6 @@ from beam_pipeline.read.choices import (
     choose_features,
     choose_splits,
 )
-from beam_pipeline.read.example import Example
 from beam_pipeline.read.members import MemberReader, check_shards
 from beam_pipeline.read.scales import choose_statistics
 from beam_pipeline.read.table import (
@@ -53,6 +54,11 @@ if TYPE_CHECKING:
 
     from beam_pipeline.read.batches import Batches, Shuffle
     from beam_pipeline.read.torch import TorchBatches
+
+# The module of PyTorch with its table of functions that make batches.
+_COLLATE = "torch.utils.data._utils.collate"
+# The modules that know what an example is.
+_KNOWN: set[str] = set()
 
 # Iterating reads about so many bytes, and at most so many examples, at once.
 AHEAD_BYTES = 2 << 20
@@ -99,6 +105,96 @@ def open_records(
     source = SplitSource(folder, split, features)
     scaled_by = choose_statistics(source.metadata, source.splits, statistics)
     return Records(source, source.numbers, scaled_by)
+
+
+class Example(dict[str, Any]):
+    """The features of an example by name: arrays, scalars and texts.
+
+    It is an ordinary dict, also after pickling and copying. As the last value of a cell
+    of a notebook, it is shown with a player, the waveform and the spectra.
+    """
+
+    __slots__ = ("_metadata",)
+
+    _metadata: Metadata
+
+    @classmethod
+    def of(cls, metadata: Metadata) -> Example:
+        """Returns an empty example of a data set."""
+        if "jax" not in _KNOWN and "jax" in sys.modules:
+            _tell_jax()
+        if _COLLATE not in _KNOWN and _COLLATE in sys.modules:
+            _tell_torch()
+        made = cls()
+        made._metadata = metadata
+        return made
+
+    def _repr_html_(self) -> str:
+        from beam_pipeline.read.show import view_example
+
+        metadata: Metadata | None = getattr(self, "_metadata", None)
+        if metadata is None:
+            return view_example(self, {})
+        return view_example(self, metadata.features, metadata.recipe)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Example, (dict(self),)
+
+
+def _tell_torch() -> None:
+    """Otherwise, PyTorch drops the features that the first of a batch lacks."""
+    module = sys.modules[_COLLATE]
+    table = getattr(module, "default_collate_fn_map", None)
+    if table is None:  # another thread is importing it
+        return
+    table[Example] = partial(collate_examples, module.collate)
+    _KNOWN.add(_COLLATE)
+
+
+def collate_examples(
+    collate: Callable[..., Any],
+    batch: Sequence[Mapping[str, Any]],
+    *,
+    collate_fn_map: Any = None,
+) -> dict[str, Any]:
+    """Returns a dict of the batches of each feature, for PyTorch's DataLoader.
+
+    Raises
+    ------
+    InputError
+        If some examples lack a feature, or PyTorch has no tensor of its values.
+    """
+    made = {}
+    for name in dict.fromkeys(name for example in batch for name in example):
+        values = [example[name] for example in batch if name in example]
+        try:
+            if len(values) < len(batch):
+                lacking = len(batch) - len(values)
+                raise ValueError(f"{lacking} of {len(batch)} examples lack it")
+            made[name] = collate(values, collate_fn_map=collate_fn_map)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"DataLoader cannot make a tensor of the feature {name}: {error}. "
+                "records.to_torch(...) takes all features. Or choose others with "
+                "open_records(features=...), or give the loader a collate_fn."
+            ) from error
+    return made
+
+
+def _tell_jax() -> None:
+    """JAX, and Grain with it, takes a subclass of dict for a single value otherwise."""
+    tree = getattr(sys.modules["jax"], "tree_util", None)
+    if tree is None:  # another thread is importing it
+        return
+    _KNOWN.add("jax")
+    tree.register_pytree_with_keys(
+        Example,
+        lambda example: (
+            [(tree.DictKey(name), example[name]) for name in sorted(example)],
+            tuple(sorted(example)),
+        ),
+        lambda names, values: dict(zip(names, values, strict=True)),
+    )
 
 
 class Records(Sequence[Example]):

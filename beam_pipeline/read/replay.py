@@ -15,12 +15,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.dataset.metadata import (
-    Metadata,
-    ShardEntry,
-    no_data_set,
-    open_metadata,
-)
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
@@ -52,7 +47,6 @@ from beam_pipeline.read.parse import (
 from beam_pipeline.read.scales import Scale, choose_scales, choose_statistics
 from beam_pipeline.read.streams import FilePart, read_examples
 from beam_pipeline.storage import files
-from beam_pipeline.storage.object_store import is_in_store
 from beam_pipeline.storage.tfrecord import is_compressed
 
 _STAT_THREADS = 32
@@ -91,8 +85,8 @@ def replay(
     Parameters
     ----------
     records : path or sequence of paths
-        The data set's folder: local, in ``s3://`` or ``gs://``, or on any other file
-        system that TensorFlow reads. Several data sets that belong together are read as
+        The data set's folder: local, in ``s3://`` or ``gs://``, or on another file
+        system of Beam. Several data sets that belong together are read as
         one: in each split, one after the other.
     split : str or list of str, optional
         Required if the data set has several. ``"fold0+fold2"`` or ``["fold0",
@@ -178,7 +172,7 @@ def replay(
         batch_size = batch_size or original_batch_size(folder)
         parsing = choose_parsing(metadata, features, as_supervised)
     else:
-        data = open_data_sets(records, read_metadata)
+        data = open_data_sets(records)
         folder, metadata = data.folders[0], data.metadata
         choice = choose_splits(metadata, split)
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
@@ -259,54 +253,22 @@ def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
     return Metadata(None, features, (), {}), parts, read
 
 
-def read_metadata(folder: str) -> bytes:
-    """Returns the text of metadata; TensorFlow reads what this package cannot.
-
-    Raises
-    ------
-    InputError
-        If the folder holds no finished data set.
-    """
-    if is_in_store(folder):
-        return open_metadata(folder)
-    path = files.join(folder, METADATA)
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            text: bytes = file.read()
-    except tf.errors.NotFoundError as error:
-        raise no_data_set(folder) from error
-    except tf.errors.OpError as error:
-        raise InputError(f"{path} cannot be read: {error.message}") from error
-    return text
-
-
 def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
     """Raises :class:`InputError` if a shard is missing or has a wrong size."""
 
     def check(shard: ShardEntry) -> None:
         path = files.join(folder, shard.file)
-        size = _size(path)
+        size = files.size(path)
         if size != shard.bytes:
+            found = f"has {size} bytes" if size >= 0 else "does not exist"
             raise InputError(
-                f"{path} has {size} bytes, but {METADATA} says {shard.bytes}. The "
-                "shard was damaged or replaced. To check every shard, run "
+                f"{path} {found}, but {METADATA} says {shard.bytes} bytes. The shard "
+                "was deleted, damaged or replaced. To check every shard, run "
                 f"`audio-tfrecords verify {folder}`."
             )
 
     with ThreadPoolExecutor(_STAT_THREADS) as pool:
         list(pool.map(check, shards))
-
-
-def _size(path: str) -> int:
-    if is_in_store(path):
-        size = files.size(path)
-        if size < 0:
-            raise InputError(f"{path} cannot be read: there is no such object")
-        return size
-    try:
-        return int(tf.io.gfile.stat(path).length)
-    except tf.errors.OpError as error:
-        raise InputError(f"{path} cannot be read: {error.message}") from error
 
 
 def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Options:

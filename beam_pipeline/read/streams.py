@@ -1,7 +1,7 @@
 """Reads files of records in parallel, as streams of serialised examples.
 
-TensorFlow reads local files, and those of the file systems that it knows. This package
-reads ``s3://`` and ``gs://``, with the credentials and retries of ``record``.
+TensorFlow reads local files. This package reads those of stores and other file systems,
+with the credentials and retries of ``record``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import tensorflow as tf
 from beam_pipeline.errors import InputError
 from beam_pipeline.read.choices import READ_AHEAD_BYTES, SHUFFLE_BYTES, usable_cores
 from beam_pipeline.storage import files
-from beam_pipeline.storage.object_store import is_in_store
 from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
 
 MIXED_SHARDS = 16
@@ -58,14 +57,8 @@ def file_parts(paths: Sequence[str]) -> list[FilePart]:
 
     def part(path: str) -> FilePart:
         try:
-            if is_in_store(path):
-                opened = files.open_read(path)
-            else:
-                opened = tf.io.gfile.GFile(path, "rb")
-            with opened as file:
+            with files.open_read(path) as file:
                 return FilePart(path, is_gzip(file))
-        except tf.errors.OpError as error:
-            raise InputError(f"{path} cannot be read: {error.message}") from error
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error}") from error
 
@@ -199,7 +192,7 @@ def _paths(parts: Sequence[FilePart]) -> tf.data.Dataset:
 
 
 def _reader(parts: Sequence[FilePart]) -> Any:
-    return _read_store if any(is_in_store(part.path) for part in parts) else _read
+    return _read if all(files.is_local(part.path) for part in parts) else _read_store
 
 
 def _read(path: Any, kind: Any, skip: Any, take: Any) -> tf.data.Dataset:

@@ -39,10 +39,7 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._options = dict(options)
         epoch = check_whole("epoch", self._options.pop("epoch", 0), 0)
         self._records, self._batch_size = records, batch_size
-        if rank is not None:
-            check_shard("rank", rank)
-        index, count = rank or find_rank()
-        self._rank = int(index), int(count)
+        self._rank = find_rank() if rank is None else check_shard("rank", rank)
         # The next epoch of each worker; in memory that the workers share.
         self._next = torch.full((MOST_WORKERS,), epoch).share_memory_()
         self._batches(0, 1, epoch)  # checks the arguments
@@ -152,21 +149,18 @@ def find_rank() -> tuple[int, int]:
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    given = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE")}
-    if set(given.values()) == {None}:
+    given = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    if given == ["", ""]:
         return 0, 1
-    rank, world_size = (
-        int(text) if text is not None and text.isdecimal() else -1
-        for text in given.values()
-    )
-    if not 0 <= rank < world_size:
+    try:
+        return check_shard("rank", [int(text) for text in given])
+    except ValueError as error:
         raise OptionError(
             "rank",
-            "must be given, because the environment variables are not numbers with "
-            "RANK < WORLD_SIZE",
-            " and ".join(f"{name}={text}" for name, text in given.items()),
-        )
-    return rank, world_size
+            "must be given, because the environment variables RANK and WORLD_SIZE are "
+            "no numbers with RANK < WORLD_SIZE",
+            " and ".join(map(repr, given)),
+        ) from error
 
 
 def to_tensor(values: Any) -> Any:

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 
-from beam_pipeline.read.example import Example
+from beam_pipeline.read.records import Example
 
 
 def test_an_example_is_shown_with_its_axes_and_rate(sounds):

@@ -77,9 +77,7 @@ def test_a_data_loader_never_drops_a_feature(everything, first, workers):
     some = records[[place[first], place[2], place[3]]]  # those that 3 divides lack it
     loader = DataLoader(some, batch_size=3, num_workers=workers)
     lacking = 2 if first == 0 else 1
-    with pytest.raises(
-        InputError, match=rf"feature maybe, because {lacking} of 3 .*to_torch"
-    ):
+    with pytest.raises(InputError, match=rf"feature maybe: {lacking} of 3 .*to_torch"):
         list(loader)
     whole = records[[place[1], place[2]]]
     (batch,) = DataLoader(whole, batch_size=2, num_workers=workers)
@@ -223,7 +221,7 @@ def test_a_wrong_rank(records, monkeypatch, rank, world):
 def test_half_a_rank_names_the_variable_that_lacks(records, monkeypatch, name, other):
     monkeypatch.setenv(name, "1")
     monkeypatch.delenv(other, raising=False)
-    with pytest.raises(OptionError, match=f"{other}=None"):
+    with pytest.raises(OptionError, match=other):
         records.to_torch(4)
 
 

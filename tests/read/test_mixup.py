@@ -7,8 +7,7 @@ import soundfile
 
 from beam_pipeline import open_records, record
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.batches import Batches
-from beam_pipeline.read.mixup import Mixup, draw_pairs
+from beam_pipeline.read.batches import Batches, Mixup, draw_pairs
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords
 

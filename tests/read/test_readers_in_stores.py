@@ -101,7 +101,7 @@ def test_what_is_not_there(folder, bucket):
     with pytest.raises(InputError, match=r"00000-of-00002.*cannot be read: .*no such"):
         records[0]
     object_store.delete([f"{folder}/members.index"])
-    with pytest.raises(InputError, match=f"`audio-tfrecords index {folder}`"):
+    with pytest.raises(InputError, match=f"`audio-tfrecords convert {folder} NEW"):
         open_records(folder)
 
 
@@ -209,7 +209,7 @@ def test_replay_names_what_is_not_there(folder, bucket):
     with raises(InputError, naming=[shard, "bytes"]):
         replay(folder)
     object_store.delete([shard])
-    with raises(InputError, naming=[shard, "no such object"]):
+    with raises(InputError, naming=[shard, "does not exist"]):
         replay(folder)
     with raises((StoreError, InputError), naming=f"{bucket}x"):
         replay(f"s3://{bucket}x/set")

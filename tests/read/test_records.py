@@ -25,8 +25,7 @@ from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read import members
-from beam_pipeline.read.example import Example
-from beam_pipeline.read.records import Records, open_records
+from beam_pipeline.read.records import Example, Records, open_records
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import raises
 from tests.read.members import index_data_set, make, write_shard
