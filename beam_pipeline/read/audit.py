@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BITS, SKETCH_BYTES
+from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import read_table
@@ -80,7 +80,7 @@ class Audit:
         across         bool    whether its clips are in several splits
         mixed          bool    whether its clips have several classes
         detail         text    what the kind does not say: the group, the hash of the
-                               samples, how much sketches differ, the classes
+                               samples, the classes
         split, path    text    of the clip
         start_s, end_s float64 its place in the file, in seconds
         class          text    null without classes
@@ -388,12 +388,6 @@ def _details(kind: str, sets: Any, mixed: Any, clips: Any) -> list[str]:
         details = [name.replace(GROUP_SEPARATOR, ", ") for name in names]
     elif kind == AUDIO:
         details = [each.hex() for each in clips["content"].take(firsts).to_pylist()]
-    elif kind == SIMILAR and len(sets):
-        sketches = np.frombuffer(b"".join(clips["sketch"].to_pylist()), np.uint8)
-        bits = np.unpackbits(sketches.reshape(len(clips), -1), axis=1)
-        first = np.repeat(bits[firsts], ends - firsts, axis=0)
-        most = np.maximum.reduceat((bits != first).sum(axis=1), firsts)
-        details = [f"{n} of {SKETCH_BITS} bits differ from the first" for n in most]
     for k in np.flatnonzero(mixed).tolist():
         labels = clips["class"][firsts[k] : ends[k]].to_pylist()
         classes = ", ".join(dict.fromkeys(map(str, labels)))
@@ -494,8 +488,8 @@ def read_clips(
         keys = (table[name].cast(pa.string()) for name in _OF_FILE)
         same = codes_of(pc.binary_join_element_wise(*keys, "/"))[1]
         own = table["file"].to_numpy()
-        folder = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
-        own = own + folder * (int(own.max(initial=0)) + 1)
+        of = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
+        own = own + of * (int(own.max(initial=0)) + 1)
         table = _replaced(table, "file", pa.array(components_of([own, same])))
     return data, table
 

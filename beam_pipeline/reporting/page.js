@@ -356,7 +356,6 @@ class Card {
     const facts = [];
     if (sample.copy) facts.push(` · copy ${sample.copy}`);
     if (sample.peak !== null) facts.push(` · peak ${brief(sample.peak)}`);
-    if (sample.distance !== null) facts.push(` · ${brief(sample.distance)} standard deviations from the mean`);
     this.node = element("article", { class: "sample", id: this.id, "data-index": index, tabindex: "-1" },
       element("h3", {}, sample.label || "example"),
       element("p", { class: "path" }, `${sample.path}${start}`, element("br"), link, facts),

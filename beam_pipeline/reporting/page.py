@@ -267,7 +267,6 @@ def _describe(
         "copy": int(values.get("copy", 0)),
         "why": sample.why,
         "peak": _finite(sample.peak),
-        "distance": _finite(sample.distance),
         "sound": sound,
         "picture": None if sound else _picture(values, metadata),
         "values": dict(_small_values(values, metadata)),

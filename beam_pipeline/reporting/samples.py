@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import DataSets
@@ -31,8 +30,6 @@ _FULL_SCALE = 0.999
 _LOWEST_HZ, _HIGHEST_HZ = 8000, 96000
 _LONGEST_S = 20.0
 
-FloatArray = npt.NDArray[np.float64]
-
 
 @dataclass(eq=False)
 class Sample:
@@ -48,9 +45,6 @@ class Sample:
         What it shows.
     label : str
         Its class, or classes.
-    distance : float
-        How far the means of its features are from those of the data set, in standard
-        deviations; NaN without such features.
     peak, clipped : float
         Of its sound: the largest magnitude; the share of samples at full scale. NaN
         without a sound.
@@ -60,8 +54,7 @@ class Sample:
     number: int
     values: Mapping[str, Any]
     why: list[str]
-    label: str = ""
-    distance: float = float("nan")
+    label: str
     peak: float = float("nan")
     clipped: float = float("nan")
 
@@ -102,16 +95,10 @@ def draw_samples(
             chosen[split].setdefault(number, []).insert(0, _ASKED_FOR)
     samples = []
     for split, found in chosen.items():
-        statistics = data.metadata.splits[split].statistics.get("features", {})
         records = open_records(data.folders, split)[sorted(found)]
         for number, values in zip(sorted(found), records, strict=True):
-            sample = Sample(split, number, values, found[number])
-            sample.label = _label_of(values, data.metadata)
-            sample.distance = _distance(values, statistics)
-            samples.append(sample)
-    known = [sample for sample in samples if np.isfinite(sample.distance)]
-    for sample in sorted(known, key=lambda each: -each.distance)[:_EXTREMES]:
-        sample.why.append("most unusual")
+            label = _label_of(values, data.metadata)
+            samples.append(Sample(split, number, values, found[number], label))
     return samples
 
 
@@ -152,27 +139,6 @@ def _label_of(values: Mapping[str, Any], metadata: Metadata) -> str:
     if target is not None and np.ndim(target) == 0 and 0 <= int(target) < len(classes):
         return classes[int(target)]
     return ""
-
-
-def _distance(values: Mapping[str, Any], statistics: Mapping[str, Any]) -> float:
-    """Returns the mean distance of the features of an example."""
-    distances = [
-        _distance_of(np.asarray(values[name], np.float64), entry["bins"])
-        for name, entry in statistics.items()
-        if "bins" in entry and name in values
-    ]
-    return float(np.mean(distances)) if distances else float("nan")
-
-
-def _distance_of(value: FloatArray, bins: Mapping[str, Any]) -> float:
-    """The root mean square, over bins, of the standardised mean of a feature."""
-    mean, std = (np.array(bins[key], np.float64) for key in ("mean", "std"))
-    usable = std > 1e-7 * np.abs(mean)
-    if value.shape[-1:] != mean.shape or not usable.any():
-        return 0.0
-    means = value.reshape(-1, len(mean)).mean(axis=0)
-    scaled = (means[usable] - mean[usable]) / std[usable]
-    return float(np.sqrt(np.mean(scaled**2)))
 
 
 def measure(sounds: Sounds, samples: Sequence[Sample]) -> None:
