@@ -74,8 +74,10 @@ TEXT, RAW_BYTES, NESTED, MISSING, NAN = "text", "bytes", "nested", "missing", "N
 WHOLE, FLOAT, LARGE, FRACTION, LONG = "whole", "float", "large", "fraction", "long"
 
 
-def column_types(table: Table, names: Sequence[str]) -> dict[str, ColumnType]:
-    """Finds the type of each column that examples hold, from all its values.
+def column_types(
+    tables: Sequence[Table], names: Sequence[str]
+) -> dict[str, ColumnType]:
+    """Finds the type of each column that examples hold, from all values of all tables.
 
     A column of whole numbers is int64, of other numbers float32, or float64 if float32
     would lose digits, and of anything else text. If numbers are missing, they are NaN
@@ -83,14 +85,16 @@ def column_types(table: Table, names: Sequence[str]) -> dict[str, ColumnType]:
     it is text. Lists of such values are lists of one type. Lists of lists, and lists
     beside single values, are text.
 
-    What the file declares counts for columns without a value.
+    What a Parquet file declares counts for columns without a value.
     """
     seen = {name: _Seen() for name in names}
-    rows = read_rows(table)
-    while batch := [row for _, row in islice(rows, BATCH_ROWS)]:
-        for name, column in seen.items():
-            column.add([row.get(name) for row in batch])
-    declared = declared_types(table)
+    declared: dict[str, Any] = {}
+    for table in tables:
+        rows = read_rows(table)
+        while batch := [row for _, row in islice(rows, BATCH_ROWS)]:
+            for name, column in seen.items():
+                column.add([row.get(name) for row in batch])
+        declared |= declared_types(table)
     return {name: column.type(declared.get(name)) for name, column in seen.items()}
 
 

@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import NamedTuple
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
@@ -60,11 +59,10 @@ KNOWN_COLUMNS = ("frames", "sample_rate_hz", "channels")
 class Layout:
     """The use of each column of a table under a recipe.
 
-    ``names`` are the table's columns. An input without a table has columns, too: the
-    named groups of the expression in ``label_from``.
+    An input without a table has columns, too: the named groups of the expression in
+    ``label_from``.
     """
 
-    names: tuple[str, ...]
     path: str | None
     label: str | None
     split: str | None
@@ -124,7 +122,7 @@ class Layout:
         else:
             extra = check("columns", recipe.columns)
         _check_extra(extra, recipe)
-        return cls(names, path, label, split, group_by, targets, extra, part)
+        return cls(path, label, split, group_by, targets, extra, part)
 
     def columns(self, types: Mapping[str, ColumnType]) -> tuple[Column, ...]:
         """The columns of the rows' values: the extra ones, then the targets.
@@ -192,17 +190,6 @@ _OF_PART = (
 )  # fmt: skip
 
 
-class Part(NamedTuple):
-    """A part of a file: see :class:`beam_pipeline.inputs.rows.SourceRow`."""
-
-    offset_s: float = 0.0
-    duration_s: float | None = None
-    channel: int | None = None
-
-
-WHOLE_FILE = Part()
-
-
 @dataclass(frozen=True)
 class PartColumns:
     """The columns of a table that say which part of its file each clip is.
@@ -243,20 +230,16 @@ class PartColumns:
 
         start = one("offset_s", "start_s", *["offset"] * nemo)
         length = one("duration_s", "end_s", *["duration"] * nemo)
-        ends = length == "end_s"
-        return cls(
-            start,
-            None if ends else length,
-            length if ends else None,
-            one("channel"),
-        )
+        if length == "end_s":
+            return cls(start, end=length, channel=one("channel"))
+        return cls(start, length, channel=one("channel"))
 
     def names(self) -> set[str]:
         """Returns the names of the columns."""
         return {name for name in astuple(self) if isinstance(name, str)}
 
-    def read(self, values: Row) -> Part:
-        """Returns the part of a row.
+    def read(self, values: Row) -> tuple[float, float | None, int | None]:
+        """Returns the start and the duration of a row's part, in s, and its channel.
 
         Raises
         ------
@@ -266,7 +249,7 @@ class PartColumns:
         channel = optional_whole(values, self.channel, least=0)
         if self.in_frames:
             numbers = [_needed_whole(values, name) for name in _OF_PART]
-            return Part(*part_in_seconds(*numbers), channel)
+            return *part_in_seconds(*numbers), channel
         start_s = optional_number(values, self.start) or 0.0
         duration_s = optional_number(values, self.duration)
         end_s = optional_number(values, self.end)
@@ -278,7 +261,7 @@ class PartColumns:
             )
         if end_s is not None and end_s <= start_s:
             raise ValueError(f"has {self.end} {end_s:g}, but it starts at {start_s:g}")
-        return Part(start_s, duration_s if end_s is None else end_s - start_s, channel)
+        return start_s, duration_s if end_s is None else end_s - start_s, channel
 
 
 def _needed_whole(values: Row, name: str) -> int:

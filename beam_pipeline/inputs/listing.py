@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from beam_pipeline.audio.formats import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.inputs.column_values import (
-    FLOAT32,
-    FLOAT64,
-    STRING,
-    ColumnType,
-    column_types,
-)
+from beam_pipeline.inputs.column_values import STRING, ColumnType, column_types
 from beam_pipeline.inputs.columns import Layout, check_no_parts
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.recorded_clips import RecordedClips
@@ -281,56 +275,31 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
             "needs `splits`, `folds`, `split_column` or an `input` for each split",
             json["group_by"],
         )
-    surveyed = []
+    opened = []
     for entry in inputs:
         if entry.kind == TABLE:
             table = open_table(entry.location, recipe.delimiter, recipe.column_names)
             entry = replace(entry, table=table)
-        layout = Layout.of(entry, recipe)
-        types = dict.fromkeys(layout.extra, ColumnType(STRING))
-        if entry.table is not None and layout.extra:
-            types = column_types(entry.table, layout.extra)
-            if recipe.columns is None:
-                check_no_parts(layout.extra, types, entry.location)
-        surveyed.append(replace(entry, columns=layout.columns(types)))
-    surveyed = _widened(surveyed)
-    for entry in surveyed[1:]:
-        if entry.columns != surveyed[0].columns:
-            first, other = (
-                ", ".join(f"{name} ({kind})" for name, kind in each.columns) or "none"
-                for each in (surveyed[0], entry)
-            )
+        opened.append(entry)
+    layouts = [Layout.of(entry, recipe) for entry in opened]
+    extra = layouts[0].extra
+    for entry, layout in zip(opened, layouts, strict=True):
+        if layout.extra != extra:
+            first, other = (", ".join(n) or "none" for n in (extra, layout.extra))
             raise InputError(
-                f"All examples need the same columns, but {surveyed[0].location} gives "
+                f"All examples need the same columns, but {opened[0].location} gives "
                 f"them {first}, and {entry.location} gives them {other}. Choose common "
                 "columns with `columns`, or set `columns` to none."
             )
-    return surveyed
-
-
-def _widened(inputs: Sequence[Input]) -> list[Input]:
-    """Returns the inputs with types that hold the values of a column in all of them.
-
-    A float32 column that is float64 in another input is float64, and lists whose length
-    is another one there have any length.
-    """
-    found: dict[str, set[ColumnType]] = {}
-    for entry in inputs:
-        for name, kind in entry.columns:
-            found.setdefault(name, set()).add(kind)
-
-    def widened(name: str, kind: ColumnType) -> ColumnType:
-        alike = [k for k in found[name] if len(k.shape) == len(kind.shape)]
-        shapes = {k.shape for k in alike}
-        is_long = any(k.dtype == FLOAT64 for k in alike)
-        return ColumnType(
-            FLOAT64 if kind.dtype == FLOAT32 and is_long else kind.dtype,
-            kind.shape if len(shapes) == 1 else (None,),
-        )
-
+    tables = [entry.table for entry in opened if entry.table is not None]
+    types = dict.fromkeys(extra, ColumnType(STRING))  # of names
+    if extra and len(tables) == len(opened):
+        types = column_types(tables, extra)
+        if recipe.columns is None:
+            check_no_parts(extra, types, opened[0].location)
     return [
-        replace(entry, columns=tuple((n, widened(n, k)) for n, k in entry.columns))
-        for entry in inputs
+        replace(entry, columns=layout.columns(types))
+        for entry, layout in zip(opened, layouts, strict=True)
     ]
 
 

@@ -17,19 +17,11 @@ import numpy.typing as npt
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import text_key
-from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.inputs.splits import GROUP_SEPARATOR
+from beam_pipeline.inputs.rows import Header, SourceRow
+from beam_pipeline.inputs.splits import shown_group
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.base import seconds_to_frames
-
-
-class Header(NamedTuple):
-    """What the header of a file said when it was recorded."""
-
-    frames: int
-    sample_rate_hz: int
-    channels: int
 
 
 class RecordedPart(NamedTuple):
@@ -116,8 +108,11 @@ class RecordedClips:
         split = self.splits.get(recorded_group(row.source, group, self.has_groups))
         if split is None:
             return None
-        shown = row.group.replace(GROUP_SEPARATOR, ", ")
-        what = f"of its group {shown}" if self.has_groups else "of the same file"
+        what = (
+            f"of its group {shown_group(row.group)}"
+            if self.has_groups
+            else "of the same file"
+        )
         if row.split and row.split != split:
             return (
                 f"is in the split {row.split}, but another clip {what} is in {split} "

@@ -13,7 +13,6 @@ from beam_pipeline.inputs.column_values import (
     target_value,
 )
 from beam_pipeline.inputs.columns import (
-    WHOLE_FILE,
     Labeler,
     Layout,
     composed,
@@ -26,8 +25,8 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import hidden, holds_credentials
 
 
-class Known(NamedTuple):
-    """What a probe would find, as a table gives it."""
+class Header(NamedTuple):
+    """What the header of a file says: from a table, or when it was recorded."""
 
     frames: int
     sample_rate_hz: int
@@ -57,7 +56,7 @@ class SourceRow(NamedTuple):
         The part of the file, in seconds; without a duration, to the file's end.
     channel : int or None
         The only channel to use, from 0; None: those of the recipe.
-    known : Known or None
+    known : Header or None
         What the table gives, so that the file needs no probe.
     columns : tuple
         Values of :meth:`.columns.Layout.columns`, in their order.
@@ -65,9 +64,8 @@ class SourceRow(NamedTuple):
         Its line in the table, from 1, including the header; 0: it is in no table.
     file : int
         The row of the first clip of the same file.
-    recorded : (int, int, int) or None
-        The frames, sample rate and channels that its file had, if another data set
-        holds the clip; then it becomes no clip.
+    recorded : Header or None
+        What its file had, if another data set holds the clip; then it becomes no clip.
     """
 
     row: int
@@ -80,11 +78,11 @@ class SourceRow(NamedTuple):
     offset_s: float = 0.0
     duration_s: float | None = None
     channel: int | None = None
-    known: Known | None = None
+    known: Header | None = None
     columns: tuple[Any, ...] = ()
     line: int = 0
     file: int = 0
-    recorded: tuple[int, int, int] | None = None
+    recorded: Header | None = None
 
 
 class RowReader:
@@ -103,7 +101,6 @@ class RowReader:
         types = dict(entry.columns)
         self._columns = [(name, types[name]) for name in layout.extra]
         self._identities = identities
-        self._has_parts = bool(layout.part.names())
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = {composed(name) for name in recipe.classes or ()}
         self._separator = recipe.label_separator
@@ -149,14 +146,14 @@ class RowReader:
             group = self._group(filepath, values)
             columns = [convert(name, values.get(name), t) for name, t in self._columns]
             columns += [target_value(n, values.get(n)) for n in layout.targets]
-            part = layout.part.read(table) if self._has_parts else WHOLE_FILE
+            offset_s, duration_s, channel = layout.part.read(table)
             return made._replace(
                 label=self._label(filepath, values),
                 split=self._split_of(group, values),
                 group=group,
-                offset_s=part.offset_s,
-                duration_s=part.duration_s,
-                channel=part.channel,
+                offset_s=offset_s,
+                duration_s=duration_s,
+                channel=channel,
                 known=None if layout.part.in_frames else _known(table),
                 columns=tuple(columns),
             )
@@ -262,9 +259,9 @@ def _group_spelt(text: str) -> str:
     return whole if is_whole and whole.isascii() else text
 
 
-def _known(values: Row) -> Known | None:
+def _known(values: Row) -> Header | None:
     frames = optional_whole(values, "frames")
     rate = optional_whole(values, "sample_rate_hz")
     if frames is None or rate is None:
         return None
-    return Known(frames, rate, optional_whole(values, "channels") or 1)
+    return Header(frames, rate, optional_whole(values, "channels") or 1)

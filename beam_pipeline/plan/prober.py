@@ -27,8 +27,8 @@ from beam_pipeline.examples.windows import (
     too_short_or_long,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
-from beam_pipeline.inputs.recorded_clips import Header, changed_file
-from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.recorded_clips import changed_file
+from beam_pipeline.inputs.rows import Header, SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
@@ -248,7 +248,7 @@ class Prober:
             return
         now = Header(info.frames, info.sample_rate_hz, info.channels)
         if now != row.recorded:
-            raise changed_file(row.filepath, Header(*row.recorded), now)
+            raise changed_file(row.filepath, row.recorded, now)
 
     def _begun(self, row: SourceRow) -> str | BinaryIO:
         path = locate(self._inputs, row.source, row.filepath)

@@ -128,7 +128,7 @@ def test_a_table_that_ends_early(tmp_path: Path) -> None:
     assert [row for _, row in read_rows(table)] == [
         {"path": "a", "n": 1}, {"path": "b", "n": None},
     ]  # fmt: skip
-    assert column_types(table, ["n"]) == {"n": ColumnType("float32")}
+    assert column_types([table], ["n"]) == {"n": ColumnType("float32")}
     path.write_bytes(path.read_bytes()[:-9])
     with raises(InputError, naming=path):
         open_table(str(path))

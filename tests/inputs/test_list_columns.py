@@ -40,7 +40,7 @@ TEXT = ColumnType("string")
 def typed(tmp_path: Path, values: list[Any]) -> ColumnType:
     """Returns the type of a column of values in memory."""
     path = write_rows([{"path": "x", "v": value} for value in values], str(tmp_path))
-    return column_types(open_table(path), ["v"])["v"]
+    return column_types([open_table(path)], ["v"])["v"]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_a_file_declares_of_empty_columns(tmp_path: Path) -> None:
     columns = {name: pa.nulls(2, kind) for name, (kind, _) in kinds.items()}
     table = pa.table({"path": ["x", "y"], **columns})
     pq.write_table(table, tmp_path / "m.parquet")
-    found = column_types(open_table(str(tmp_path / "m.parquet")), list(kinds))
+    found = column_types([open_table(str(tmp_path / "m.parquet"))], list(kinds))
     assert found == {name: ColumnType(*kind) for name, (_, kind) in kinds.items()}
     frames = (
         (table, ("number", "whole")),
@@ -104,7 +104,7 @@ def test_what_a_file_declares_of_empty_columns(tmp_path: Path) -> None:
     for frame, names in frames:
         path = write_rows(frame, str(tmp_path))
         for name in names:
-            assert column_types(open_table(path), [name])[name] == ("float32", ())
+            assert column_types([open_table(path)], [name])[name] == ("float32", ())
 
 
 @pytest.mark.parametrize(

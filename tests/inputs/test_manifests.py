@@ -210,7 +210,7 @@ def test_tables_that_cannot_be_read(tmp_path, name, text, facts):
 def test_types_of_columns(tmp_path, values, dtype):
     lines = [json.dumps({"path": "x", "v": value}) for value in values]
     (tmp_path / "m.jsonl").write_text("\n".join(lines))
-    assert column_types(open_table(str(tmp_path / "m.jsonl")), ["v"]) == {
+    assert column_types([open_table(str(tmp_path / "m.jsonl"))], ["v"]) == {
         "v": ColumnType(dtype)
     }
 
@@ -299,10 +299,22 @@ def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
 
 def test_two_tables_need_the_same_columns(corpus):
     first = write_csv(corpus / "m.csv", ROWS)
-    more = [{**row, "take": "x"} for row in ROWS]
-    second = write_csv(corpus / "n.csv", more)
-    with raises(InputError, naming=["take", "int64", "string"]):
+    second = write_csv(corpus / "n.csv", [{"path": "a/1.wav", "kind": "cat"}])
+    with raises(InputError, naming=[first, second, "take", "--columns"]):
         plan([str(first), str(second)], win_len=100, label_from="kind")
+
+
+def test_a_column_has_one_type_in_all_tables(tmp_path):
+    rows = [(1, 0.5, ""), ("x", 1561965277.252, 3)]
+    for k, values in enumerate(rows):
+        row = dict(zip(("path", "key", "time", "gap"), ("x.wav", *values), strict=True))
+        write_csv(tmp_path / f"{k}.csv", [row])
+    inputs = resolve_inputs([str(tmp_path / f"{k}.csv") for k in range(2)])
+    surveyed = survey(inputs, Recipe(win_len=1, label_from="none"))
+    assert [dict(entry.columns) for entry in surveyed] == [{
+        "key": ColumnType("string"), "time": ColumnType("float64"),
+        "gap": ColumnType("float32"),
+    }] * 2  # fmt: skip
 
 
 # Whole runs

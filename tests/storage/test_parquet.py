@@ -116,7 +116,7 @@ def test_a_file_watched_as_these_tests_do_shows_arrows_threads(tmp_path, threads
 def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
     table = open_table(write_manifest(tmp_path / "m.parquet"))
     assert table.names == ("path", "snr", "pitch")
-    assert column_types(table, ["snr"]) == {"snr": ColumnType("float32")}
+    assert column_types([table], ["snr"]) == {"snr": ColumnType("float32")}
     assert sum(1 for _ in read_rows(table)) == ROWS
     assert threads == {threading.get_ident()}
 
