@@ -43,20 +43,6 @@ def test_batches_are_stacked(records):
         np.testing.assert_array_equal(batch["complex"][row], example["complex"])
 
 
-def test_shuffled(records):
-    batches = numbers_of(pipeline(records))
-    flat = [number for numbers in batches for number in numbers]
-    assert sorted(flat[:COUNT]) == sorted(flat[COUNT:]) == list(range(COUNT))
-    assert flat[:COUNT] not in (flat[COUNT:], numbers_on_disk(records))
-
-
-def test_many_are_read_at_once(records):
-    source = grain.MapDataset.source(records)
-    assert source._getitems([4, 1])[0]["number"] == records[4]["number"]
-    sliced = grain.MapDataset.source(records).slice(slice(10, 20, 2))
-    assert [e["number"] for e in sliced] == numbers_on_disk(records)[10:20:2]
-
-
 @pytest.mark.parametrize("steps", [0, 3, 12, 13, 24])
 def test_a_checkpoint_restores(records, steps):
     wanted = numbers_of(pipeline(records))
@@ -91,17 +77,3 @@ def test_the_data_loader(records, workers):
     iterator = iter(make())
     iterator.set_state(state)
     assert numbers_of(iterator) == rest
-
-
-def test_the_data_loader_refuses_a_state_of_other_examples(records):
-    def make(source):
-        sampler = grain.samplers.IndexSampler(40, num_epochs=1, shuffle=True, seed=3)
-        return iter(grain.DataLoader(data_source=source, sampler=sampler))
-
-    iterator = make(records[:40])
-    next(iterator)
-    state = iterator.get_state()
-    other = make(records[10:])  # as many
-    with pytest.raises(ValueError, match="fingerprint"):
-        other.set_state(state)
-    make(records[:40]).set_state(state)

@@ -16,11 +16,6 @@ def test_an_example_is_shown_with_its_axes_and_rate(sounds):
     assert len(text) < 600_000
 
 
-def test_an_example_of_elements_is_shown(everything):
-    for example in everything[:4]:
-        assert f"ä{example['number']}" in example._repr_html_()
-
-
 def test_copies_are_ordinary(sounds):
     example = sounds[0]
     for other in (

@@ -49,9 +49,6 @@ class TestOrder:
             assert sorted(numbers(found)) == list(range(n))
             assert all(len(batch["number"]) == 8 for batch in found[:-1])
 
-    def test_not_shuffled_is_the_order_on_disk(self):
-        assert numbers(Batches(FakeRecords(20), 3)) == list(range(20))
-
     def test_global_is_the_permutation(self):
         batches = Batches(FakeRecords(20), 3, shuffle="global", seed=4, epoch=1)
         for epoch in (1, 2):
@@ -281,15 +278,6 @@ class TestThreads:
         wait_for_threads()
         assert sum(len(read) for read in records.reads) < 200
 
-    def test_start_where_the_iteration_is(self):
-        batches = Batches(FakeRecords(20), 4, threads=2)
-        running = iter(batches)
-        assert reading_threads() == []
-        next(running)
-        assert reading_threads()
-        running.close()
-        wait_for_threads()
-
     def test_none_read_in_the_caller(self):
         records = FakeRecords(20)
         for _ in Batches(records, 4, threads=0):
@@ -412,12 +400,3 @@ def test_trainers_with_whole_batches_have_as_many(n, count, shuffle):
         taken += numbers(made)
         assert batches.epoch == 1
     assert len(set(taken)) == len(taken)
-
-
-def test_an_endless_share_without_a_batch_is_an_error_for_all_trainers():
-    for index in range(2):
-        batches = Batches(
-            FakeRecords(17), 9, shard=(index, 2), drop_remainder=True, repeat=True
-        )
-        with pytest.raises(InputError, match="no batch of 9"):
-            iter(batches)

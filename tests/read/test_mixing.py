@@ -135,15 +135,6 @@ class TestBatches:
             numbers = pairs_of(batches)
             assert sorted(numbers) == [*range(5), *range(1000, 1030)]
 
-    def test_drop_remainder(self):
-        batches = mixed_of([5, 30], ends="leave").batches(4, drop_remainder=True)
-        assert [len(batch["number"]) for batch in batches] == [4] * 8
-        assert len(batches) == 8
-
-    def test_no_length_without_an_end(self):
-        with pytest.raises(TypeError, match="never ends"):
-            len(mixed_of([5, 5]).batches(4))
-
     @pytest.mark.parametrize("ends", ENDS)
     def test_trainers_have_their_shares(self, ends):
         shares = [
@@ -245,11 +236,6 @@ class TestMix:
             split="train", ends="leave",
         )  # fmt: skip
         assert pairs_of(same.batches(5)) == numbers
-
-    def test_of_views(self, folders):
-        a, b = (open_records(folder, "train") for folder in folders)
-        mixed = mix([(a[:3], 1), (b[[1, 5]], 1)], ends="leave")
-        assert sorted(pairs_of(mixed.batches(2))) == [0, 1, 2, 101, 105]
 
     @pytest.mark.parametrize(
         ("sources", "options", "named"),

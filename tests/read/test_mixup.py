@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
-import soundfile
 
-from beam_pipeline import open_records, record
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.batches import Batches, Mixup, draw_pairs
 from tests.raising import raises
@@ -90,16 +88,6 @@ def test_threads_and_restarts_do_not_change_it(shuffle):
     batches.load_state_dict(plain.state_dict())
 
 
-def test_trainers_mix_otherwise():
-    halves = [
-        next(iter(Batches(make(), 8, shard=(k, 2), mixup=0.2)))["target"]
-        for k in range(2)
-    ]
-    weights = [draw_pairs(8, 0.2, 0, 0, first)[0] for first in (0, 20)]
-    assert not np.array_equal(*weights)
-    assert not np.array_equal(*halves)
-
-
 def test_it_mixes_after_normalize():
     plain = next(iter(Batches(make(), 8, normalize=["pair"])))["pair"]
     mixed = next(iter(Batches(make(), 8, normalize=["pair"], mixup=1.0)))["pair"]
@@ -131,23 +119,3 @@ def test_batches_that_cannot_be_mixed():
         next(iter(Batches(make(classes=()), 8, mixup=0.2)))
     with raises(InputError, naming="floating-point"):
         Mixup(0.2, 0, 2).mix({"target": np.array([1])}, 0, 0)
-
-
-@pytest.mark.runs
-def test_a_data_set(tmp_path):
-    rng = np.random.default_rng(0)
-    for name in ("a/x", "b/y"):
-        path = tmp_path / "in" / f"{name}.wav"
-        path.parent.mkdir(parents=True)
-        soundfile.write(path, 0.1 * rng.normal(size=4000), 8000)
-    record(tmp_path / "in", tmp_path / "out", win_len=400)
-    records = open_records(tmp_path / "out")
-    batch = next(iter(records.batches(20, mixup=0.5)))
-    plain = records.read(range(20))
-    weights, partners = draw_pairs(20, 0.5, 0, 0, 0)
-    first, other = plain["signal"], plain["signal"][partners]
-    expected = weights[:, None] * first + (1 - weights)[:, None] * other
-    np.testing.assert_allclose(batch["signal"], expected, rtol=1e-4, atol=1e-7)
-    assert batch["target"].shape == (20, 2)
-    np.testing.assert_allclose(batch["target"].sum(axis=1), 1, rtol=1e-6)
-    assert list(batch["filepath"]) == list(plain["filepath"])

@@ -68,30 +68,6 @@ def numbered(tmp_path_factory):
     return make(folder, [NUMBER], columns, {"train": (5, 1, 9, 8), "test": (4,)})
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"batch_size": 4}], ids=str)
-def test_shards_without_gzip_give_the_same(recorded, sounds, tmp_path, options):
-    out = str(tmp_path / "out")
-    record(
-        str(sounds), out, win_len=WIN_LEN, elements_per_file=7, workers=1,
-        compression="none",
-    )  # fmt: skip
-    assert len(list(Path(out).glob("*.tfrecord"))) > 1
-    plain, gzip = (replay(folder, **options) for folder in (out, recorded))
-    if "batch_size" in options:
-        plain, gzip = plain.unbatch(), gzip.unbatch()
-
-    def values(examples):
-        return sorted(
-            (bytes(e["filepath"].numpy()), int(e["win_start_idx"]),
-             e["signal"].numpy().tobytes())
-            for e in examples
-        )  # fmt: skip
-
-    assert values(plain) == values(gzip)
-    assert main.main(["show", out, "-n", "1"]) == 0
-    assert main.main(["verify", out]) == 0
-
-
 def numbers(ds):
     """``number`` of every example, whether batched or not."""
     return [int(n) for e in ds for n in np.atleast_1d(e["number"].numpy())]
@@ -119,10 +95,6 @@ def check_recorded(examples, sounds):
 
 
 class TestRecorded:
-    @pytest.mark.runs
-    def test_examples_are_what_soundfile_reads(self, recorded, sounds):
-        check_recorded(replay(recorded).as_numpy_iterator(), sounds)
-
     @pytest.mark.runs
     @pytest.mark.parametrize("options", [{}, {"shuffle": True}])
     def test_batches_hold_the_same(self, recorded, sounds, options):
@@ -280,23 +252,11 @@ class TestCardinality:
             assert len(batches) == passes * -(-kept // batch_size)
             assert len(numbers(batches)) == passes * kept
 
-    def test_without_batches(self, numbered):
-        ds = replay(numbered, split="train", repeat=2)
-        assert ds.cardinality() == 46
-        assert numbers(ds) == [*range(23)] * 2
-
     @pytest.mark.parametrize("batch_size", [None, 4])
     def test_endless(self, numbered, batch_size):
         ds = replay(numbered, split="test", batch_size=batch_size, repeat=True)
         assert ds.cardinality() == tf.data.INFINITE_CARDINALITY
         assert numbers(ds.take(9))[:9] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
-
-    def test_one_example(self, tmp_path):
-        folder = make(tmp_path, [NUMBER], {"number": np.arange(1)}, {"one": (1,)})
-        for shuffle in (False, True):
-            ds = replay(folder, batch_size=8, shuffle=shuffle)
-            assert ds.cardinality() == 1
-            assert numbers(ds) == [0]
 
 
 class TestOrder:
@@ -366,13 +326,6 @@ class TestTrainers:
             assert ds.cardinality() == len(parts[-1])
         assert sum(parts, []) == [*range(23)]  # noqa: RUF017  (few and short)
         assert {len(part) for part in parts} <= {23 // count, -(-23 // count)}
-
-    def test_shuffled_and_batched(self, numbered):
-        options = {"split": "train", "shuffle": True, "batch_size": 4}
-        parts = [numbers(replay(numbered, shard=(i, 3), **options)) for i in range(3)]
-        assert [sorted(part) for part in parts] == [
-            [*range(7)], [*range(7, 15)], [*range(15, 23)]
-        ]  # fmt: skip
 
     def test_open_no_file_of_another(self, numbered):
         shards = [ShardEntry(str(i), n, 0, "") for i, n in enumerate((5, 0, 1, 9, 8))]
@@ -486,11 +439,6 @@ class TestErrors:
         shard.write_bytes(shard.read_bytes()[:-1])
         with raises(InputError, naming=shard):
             replay(str(shard.parents[1]))
-
-    def test_shard_of_another_trainer_is_not_needed(self, shard):
-        shard.unlink()
-        ds = replay(str(shard.parents[1]), shard=(0, 2))
-        assert numbers(ds) == [*range(100)]
 
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_damage_of_the_same_size_is_an_error(self, shard, shuffle):

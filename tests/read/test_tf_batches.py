@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline import mix, open_records, record_examples
+from beam_pipeline import open_records, record_examples
 from beam_pipeline.errors import InputError
 from tests.raising import raises
 from tests.read.members import make
@@ -69,13 +69,6 @@ def test_values_types_and_epochs(folder):
     assert orders == [1, 2]
 
 
-def test_whole_batches_have_a_static_size(folder):
-    records = open_records(folder, features=["x", "number"])
-    dataset = records.batches(4, drop_remainder=True).to_tf()
-    assert dataset.element_spec["x"].shape == (4, 2, 3)
-    assert len(list(dataset)) == COUNT // 4
-
-
 @pytest.mark.parametrize("feature", ["maybe", "grid"])
 def test_what_no_tensor_holds_is_named(folder, feature):
     with raises(InputError, naming=feature):
@@ -102,37 +95,6 @@ def test_continues_at_every_batch(folder):
         assert numbers_of(dataset) + numbers_of(dataset) == wanted[step:]
 
 
-def test_a_model_is_fitted(folder):
-    """Each epoch of fit is an epoch of the batches, and its end is a state."""
-    records = open_records(folder, features=["number", "x", "target"])
-    batches = records.batches(4, shuffle="global", seed=2)
-    seen, states = [], []
-
-    class Trained(tf.keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = tf.keras.layers.Dense(3, activation="softmax")
-
-        def call(self, x):
-            return self.dense(tf.reshape(x[:, :, :, 0], (-1, 6)))
-
-        def train_step(self, data):
-            seen.append(data[0][:, 0, 0, 0].numpy().astype(int).tolist())
-            return super().train_step(data)
-
-    class Save(tf.keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            states.append(batches.state_dict())
-
-    model = Trained()
-    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    pairs = batches.to_tf().map(lambda b: (b["x"][..., tf.newaxis], b["target"]))
-    model.fit(pairs, epochs=3, verbose=0, callbacks=[Save()])
-    plain = records.batches(4, shuffle="global", seed=2)
-    assert seen == [numbers for _ in range(3) for numbers in expected(plain)]
-    assert [(s["epoch"], s["position"]) for s in states] == [(1, 0), (2, 0), (3, 0)]
-
-
 def test_mixed_targets_are_weights_of_classes(tmp_path):
     target = NUMBER.__class__("target", "int64", (), NUMBER.encoding)
     x = NUMBER.__class__("x", "float32", (2,), "float_list")
@@ -150,14 +112,6 @@ def test_mixed_targets_are_weights_of_classes(tmp_path):
     (first, *_), (wanted, *_) = list(dataset), list(records.batches(4, mixup=0.5))
     np.testing.assert_array_equal(first["target"], wanted["target"])
     np.testing.assert_array_equal(first["x"], wanted["x"])
-
-
-def test_a_mix(folder):
-    def batches():
-        mixed = mix([(folder, 1), (folder, 2)], features=["number"], ends="stop")
-        return mixed.batches(4)
-
-    assert numbers_of(batches().to_tf()) == expected(batches())
 
 
 def test_damage_names_the_file(tmp_path):
