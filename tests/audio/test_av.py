@@ -139,30 +139,6 @@ def read(data, block=1 << 20, **kwargs):
     return np.concatenate(parts, axis=1).T
 
 
-def decode_whole(data):
-    """PyAV's own way: all frames of the first audio stream, as floats."""
-    frames = []
-    with av.open(io.BytesIO(data)) as container:
-        for frame in container.decode(audio=0):
-            resampler = av.AudioResampler("flt")
-            for part in resampler.resample(frame):
-                channels = frame.layout.nb_channels
-                frames.append(part.to_ndarray().reshape(-1, channels))
-    return np.concatenate(frames)
-
-
-@each
-def test_samples_are_those_of_pyav(made, name):
-    data = made[name]
-    expected = decode_whole(data)
-    info = probe(data)
-    assert info.format == CONTAINERS[name.rpartition(".")[2]]
-    codec = "amrnb" if name == "amr.amr" else KINDS[name][1].removeprefix("lib")
-    assert info.subtype == codec
-    assert (info.frames, info.channels) == expected.shape
-    np.testing.assert_array_equal(read(data), expected)
-
-
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
 @each
 def test_samples_are_those_of_the_command_line(made, name, tmp_path):
@@ -171,6 +147,12 @@ def test_samples_are_those_of_the_command_line(made, name, tmp_path):
     command = ["ffmpeg", "-v", "error", "-i", path, "-map", "0:a:0", "-f", "f32le", "-"]
     output = subprocess.run(command, capture_output=True, check=True).stdout
     found = read(made[name])
+    codec = "amrnb" if name == "amr.amr" else KINDS[name][1].removeprefix("lib")
+    container = CONTAINERS[name.rpartition(".")[2]]
+    rate, channels = (8000, 1) if name == "amr.amr" else (RATE, KINDS[name][3])
+    rate = 48000 if codec == "opus" else rate
+    info = AudioInfo(len(found), rate, channels, container, codec)
+    assert probe(made[name]) == info
     expected = np.frombuffer(output, "<f4").reshape(-1, found.shape[1])
     assert len(found) == len(expected)
     # Other builds of ffmpeg round otherwise, with the vector units that they use.
@@ -262,20 +244,6 @@ def test_garbage_behind_the_right_magic_is_rejected(magic, seed):
         data = magic + np.random.default_rng(seed).bytes(size)
         with pytest.raises(ClipError):
             probe(data)
-
-
-@pytest.mark.parametrize("name", ["aac.m4a", "opus.webm", "wma.wma", "adts.aac"])
-@pytest.mark.parametrize("seed", range(10))
-def test_damage_is_rejected_or_leaves_finite_samples(made, name, seed):
-    rng = np.random.default_rng(seed)
-    data = bytearray(made[name])
-    for at in rng.integers(0, len(data), 20):
-        data[at] = rng.integers(256)
-    try:
-        found = read(bytes(data))
-    except ClipError:
-        return
-    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("name", ["flac.mka", "wavpack.wv", "tta.tta"])

@@ -172,25 +172,6 @@ def test_ranges_of_a_clip(channels: Any) -> None:
             np.testing.assert_array_equal(found, whole[..., start:stop])
 
 
-@pytest.mark.parametrize(
-    ("loader", "facts"),
-    [
-        ("nothing", "package.module.name"),
-        ("loaders_of_mine.nope", "nope"),
-        ("no_such_module.load", "no_such_module"),
-        ("os.getcwd", "Python's own"),
-        ("loaders_of_mine.load|loaders_of_mine.load", "one loader"),
-        ("loaders_of_mine.WithProbe(rat=1)", "rat"),
-    ],
-)
-def test_loaders_that_are_refused_at_once(
-    corpus: Path, loader: Any, facts: str
-) -> None:
-    with raises(RecipeError, naming=["loader", facts]):
-        record(corpus / "in", corpus / "out", win_len=500, loader=loader)
-    assert not (corpus / "out").exists()
-
-
 def test_suffixes_need_a_loader() -> None:
     with raises(RecipeError, "loader_suffixes", ".npy"):
         Recipe(win_len=1, loader_suffixes=".npy")
@@ -262,25 +243,6 @@ def test_a_loader_that_crashes_is_the_clip_that_is_rejected(corpus: Path) -> Non
     assert line["seconds"] is None
     assert_names(line["reason"], "SIGABRT")
     assert "1 rejected (1 of unknown length)" in done.stdout
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize("is_known", [False, True])
-def test_how_often_a_file_is_loaded(corpus: Path, is_known: bool) -> None:
-    for name in SAMPLES:
-        (corpus / "in" / f"{name}.calls").touch()
-    rows = [{"path": f"{corpus}/in/{name}", "n": 1} for name in SAMPLES]
-    if is_known:
-        known = {"frames": 1000, "sample_rate_hz": RATE, "channels": 2}
-        rows = [{**row, **known} for row in rows]
-    record(
-        rows, corpus / "out", win_len=300, loader=LOAD, workers=1, order="listed",
-        elements_per_file=3, columns="n",
-    )  # fmt: skip
-    calls = [(corpus / "in" / f"{name}.calls").read_text() for name in SAMPLES]
-    # For its header, unless the table has it, and for its shard. The first file is also
-    # probed before the job.
-    assert list(map(len, calls)) == ([1, 1, 1] if is_known else [3, 2, 2])
 
 
 def test_a_changed_loader_is_another_job(corpus: Path) -> None:

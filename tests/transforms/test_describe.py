@@ -20,7 +20,7 @@ def test_each_is_tested_and_measured():
     peers = "".join(p.read_text() for p in TESTS.rglob("*.py") if "peers" in p.parts)
     here = "".join(p.read_text() for p in TESTS.glob("transforms/*.py"))
     for name, cls in TRANSFORM.table.items():
-        assert re.search(rf"\b({cls.__name__}|{name})\(", here), name
+        assert re.search(rf"\b({cls.__name__}|{name})\b", here), name
         assert re.search(rf"[\"'|]{name}\(", peers), name
 
 
