@@ -96,55 +96,30 @@ def test_no_events(text):
     assert read_events(text.encode(), "a.csv") == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "facts"),
-    [
-        ("a.txt", "1\t0.5\towl\n", ["a.txt", "1", "0.5"]),
-        ("a.txt", "0\tx\towl\n", ["1", "x"]),
-        ("a.txt", "0\t1\towl\n-1\t2\towl\n", ["2", "-1"]),
-        ("a.txt", "0\tinf\towl\n", "inf"),
-        ("a.txt", "0\t1\t \n", ["a.txt", "line 1"]),
-        ("a.txt", "0\t1\n", ["a.txt", "line 1"]),
-        ("a.csv", "start,label\n1,owl\n", ["a.csv", "line 2", "end"]),
-        ("a.csv", "start,end\n1,2\n", ["a.csv", "line 2", "label", "start, end"]),
-        (
-            "a.csv",
-            'start,end,label\n0,1,"owl\n2,3,tit\n',
-            ["a.csv", "2"],
-        ),
-        (
-            "a.csv",
-            'start,end,label\n0,1,owl\n\n0,1,"owl\n2,3,"tit"\n',
-            ["4", '"'],
-        ),
-        ("a.tsv", '0\t1\towl\n0\t1\t"tit\n', ["a.tsv", "2"]),
-        (
-            "a.csv",
-            'label,start,end\n"owl\n2,3,",0,1\n',
-            ["a.csv", "line 2", r"'owl\n2,3,'"],
-        ),
-        (
-            "a.csv",
-            "path,start,end,label\na.wav,0,1,owl\na.wav,0,1,owl, barn\n",
-            ["a.csv", "3", "5", "4"],
-        ),
-        (
-            "a.csv",
-            "start,end,label,by\n0,1,owl\n",
-            ["2", "3", "4"],
-        ),
-        ("a.csv", "0,1,owl, barn\n", ["1", "4", "3"]),
-        ("a.txt", "0\t1\towl\tbarn\n", ["1", "4", "3"]),
-        ("a.json", "{", "a.json"),
-        ("a.json", "3", "a.json"),
-        ("a.jsonl", "[1]\n", ["a.jsonl", "1"]),
-        (
-            "a.json",
-            '[{"start": null, "end": 1, "label": "x"}]',
-            ["a.json", "start", "start, end, label"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "facts"), [
+    ("a.txt", "1\t0.5\towl\n", ["a.txt", "1", "0.5"]),
+    ("a.txt", "0\tx\towl\n", ["1", "x"]),
+    ("a.txt", "0\t1\towl\n-1\t2\towl\n", ["2", "-1"]),
+    ("a.txt", "0\tinf\towl\n", "inf"),
+    ("a.txt", "0\t1\t \n", ["a.txt", "line 1"]),
+    ("a.txt", "0\t1\n", ["a.txt", "line 1"]),
+    ("a.csv", "start,label\n1,owl\n", ["a.csv", "line 2", "end"]),
+    ("a.csv", "start,end\n1,2\n", ["a.csv", "line 2", "label", "start, end"]),
+    ("a.csv", 'start,end,label\n0,1,"owl\n2,3,tit\n', ["a.csv", "2"]),
+    ("a.csv", 'start,end,label\n0,1,owl\n\n0,1,"owl\n2,3,"tit"\n', ["4", '"']),
+    ("a.tsv", '0\t1\towl\n0\t1\t"tit\n', ["a.tsv", "2"]),
+    ("a.csv", 'label,start,end\n"owl\n2,3,",0,1\n',
+     ["a.csv", "line 2", r"'owl\n2,3,'"]),
+    ("a.csv", "path,start,end,label\na.wav,0,1,owl\na.wav,0,1,owl, barn\n",
+     ["a.csv", "3", "5", "4"]),
+    ("a.csv", "start,end,label,by\n0,1,owl\n", ["2", "3", "4"]),
+    ("a.csv", "0,1,owl, barn\n", ["1", "4", "3"]),
+    ("a.txt", "0\t1\towl\tbarn\n", ["1", "4", "3"]),
+    ("a.json", "{", "a.json"),
+    ("a.json", "3", "a.json"),
+    ("a.jsonl", "[1]\n", ["a.jsonl", "1"]),
+    ("a.json", '[{"start": null, "end": 1, "label": "x"}]',
+     ["a.json", "start", "start, end, label"])])  # fmt: skip
 def test_errors_name_the_file_and_the_fault(name, text, facts):
     with raises(InputError, naming=facts):
         read_events(text.encode(), name)
