@@ -45,8 +45,12 @@ from beam_pipeline.write.element_blocks import (
     observed_specs,
     read_receipt,
 )
-from beam_pipeline.write.joined_shards import JoinedShard, cut_shards, join_shard
-from beam_pipeline.write.member_files import ShardSizes
+from beam_pipeline.write.member_files import (
+    JoinedShard,
+    ShardSizes,
+    cut_shards,
+    join_shard,
+)
 from beam_pipeline.write.statistics import DataStatistics
 
 

@@ -29,7 +29,7 @@ from beam_pipeline.write.element_blocks import (
     StoredBlock,
     write_block,
 )
-from beam_pipeline.write.joined_shards import JoinedShard, join_shard
+from beam_pipeline.write.member_files import JoinedShard, join_shard
 from beam_pipeline.write.process_settings import OneThread
 
 # fmt: off

@@ -163,8 +163,8 @@ def replay(
             if value:
                 raise OptionError(
                     name,
-                    "does not apply to a folder that tf_dataset wrote; record it anew with "
-                    "`record_dataset` first",
+                    "does not apply to a folder that tf_dataset wrote; record it anew "
+                    "with `record_dataset` first",
                     value,
                 )
         folder = files.absolute(os.fspath(records))

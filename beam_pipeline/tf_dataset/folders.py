@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from beam_pipeline.errors import OptionError, unknown_option
+from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.columns import Labeler
 from beam_pipeline.inputs.sources import normal_path
 from beam_pipeline.storage import files
@@ -69,12 +69,9 @@ def dataset_from_dir(
     OptionError
         A ValueError: see :func:`construct_metadata` and :func:`signal_dataset`.
     """
-    known = _options_of(signal_dataset) | _options_of(training_dataset) | _SLICING
-    for name in options.keys() - known:
-        raise unknown_option(name, known)
     df = construct_metadata(data_dir, labels, targets=targets, metadata=metadata,
                             ext=ext)  # fmt: skip
-    if options.keys() - _options_of(signal_dataset):
+    if options.keys() - inspect.signature(signal_dataset).parameters.keys():
         return training_dataset(df, infinite=infinite, **options)
     options = {"signal_dtype": "int32", "target_dtype": "int64", **options}
     return signal_dataset(df, infinite=infinite, **options)
@@ -139,7 +136,7 @@ def training_dataset(
     Raises
     ------
     OptionError
-        A ValueError: if an option is unknown or has a wrong value.
+        A ValueError: if an option has a wrong value.
 
     Examples
     --------
@@ -147,9 +144,6 @@ def training_dataset(
     """
     if features not in FEATURES:
         raise OptionError("features", "must be None, lite or full", features)
-    known = _options_of(signal_dataset) | _SLICING
-    for name in options.keys() - known:
-        raise unknown_option(name, known | _options_of(training_dataset))
     slicing = {name: options.pop(name) for name in _SLICING & options.keys()}
     data_key = options.get("data_key", "signal")
     parallel = options.get("num_parallel_calls", 4)
@@ -172,12 +166,6 @@ def training_dataset(
 
 
 _SLICING = frozenset({"pad", "deterministic", "block_length", "max_windows_per_signal"})
-
-
-def _options_of(function: Any) -> frozenset[str]:
-    """Returns the keywords of a function, without those that callers here set."""
-    names = inspect.signature(function).parameters.keys()
-    return frozenset(names - {"df", "infinite", "options"})
 
 
 def construct_metadata(
@@ -280,9 +268,11 @@ def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
     if labels is None:
         return [_class_in_name(path, folder) for path in paths]
     if isinstance(labels, Mapping):
-        rows = _rows_of("labels", labels, folder, paths, has_others=False)
-        values = list(labels.values())
-        return [str(values[row]) for row in rows]
+        rows, names = _rows_of("labels", labels, folder, paths), list(labels)
+        others = [names[row] for row in sorted({*range(len(names))} - {*rows})]
+        if others:
+            raise OptionError("labels", f"must have only files of {folder}", others[0])
+        return [str(labels[names[row]]) for row in rows]
     if isinstance(labels, str | bytes) or not hasattr(labels, "__len__"):
         raise OptionError(
             "labels", "must be a mapping from files to classes, or a sequence", labels
@@ -321,56 +311,36 @@ def _check_length(option: str, values: Sequence[Any], paths: Sequence[str]) -> N
 
 
 def _rows_of(
-    option: str,
-    names: Iterable[Any],
-    folder: str,
-    paths: Sequence[str],
-    *,
-    has_others: bool,
+    option: str, names: Iterable[Any], folder: str, paths: Sequence[str]
 ) -> list[int]:
     """Returns for each file the row of the name that stands for it.
-
-    Parameters
-    ----------
-    has_others : bool
-        Whether there may be names of other files.
 
     Raises
     ------
     OptionError
-        If a file has no name or several, a name could be that of several files, or is
-        that of none.
+        If a file has no name, or a name occurs twice.
     """
-    place_of = {path: place for place, path in enumerate(paths)}
-    base_names = Counter(os.path.basename(path) for path in paths)
-    by_base = {os.path.basename(path): place for path, place in place_of.items()}
-    row_of: dict[int, int] = {}
+    row_of: dict[str, int] = {}
     for row, given in enumerate(names):
         name = os.fspath(given)
-        spellings = normal_path(folder, name), files.absolute(name)
-        place = next((place_of[s] for s in spellings if s in place_of), None)
-        if place is None and base_names[name] > 1:
+        for spelling in {normal_path(folder, name), files.absolute(name), name}:
+            if row_of.setdefault(spelling, row) != row:
+                raise OptionError(option, "names a file twice", name)
+    rows = []
+    bases = Counter(map(os.path.basename, paths))
+    for path in paths:
+        base = os.path.basename(path)
+        # A name alone stands for a file if only one has it.
+        found = row_of.get(path, row_of.get(base) if bases[base] == 1 else None)
+        if found is None:
             raise OptionError(
                 option,
-                f"has a name that {base_names[name]} files in {folder} share; give "
-                "their paths relative to it",
-                name,
+                f"has nothing for this file; give its path, relative to {folder} or "
+                "absolute",
+                path,
             )
-        if place is None:
-            place = by_base.get(name)
-        if place is None and not has_others:
-            raise OptionError(
-                option,
-                f"must have only files of {folder}; give paths relative to it, or "
-                "absolute paths",
-                name,
-            )
-        if place is not None and row_of.setdefault(place, row) != row:
-            raise OptionError(option, "names a file twice", name)
-    for place, path in enumerate(paths):
-        if place not in row_of:
-            raise OptionError(option, "has nothing for this file", path)
-    return [row_of[place] for place in range(len(paths))]
+        rows.append(found)
+    return rows
 
 
 def _matching_rows(
@@ -390,5 +360,4 @@ def _matching_rows(
         raise OptionError(
             "metadata", "must have a column filepath", ", ".join(map(str, metadata))
         )
-    names = metadata["filepath"]
-    return metadata.iloc[_rows_of("metadata", names, folder, paths, has_others=True)]
+    return metadata.iloc[_rows_of("metadata", metadata["filepath"], folder, paths)]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from beam_pipeline.audio.decoder import SAMPLE_BYTES, AudioInfo, opened
+from beam_pipeline.audio.decoder import SAMPLE_BYTES, opened
 from beam_pipeline.audio.probe import check_channel, open_decoder, probe_audio
 from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
 from beam_pipeline.parameters import check_choice
@@ -179,8 +179,7 @@ def _columns(
                 "df", "must not have a column of this name; rename it", name
             )
     columns = {str(name): _column(str(name), df[name]) for name in df.columns}
-    _add_targets(columns, targets)
-    _cast_targets(columns, target_dtype)
+    _add_targets(columns, targets, target_dtype, len(df))
     columns["index"] = np.arange(len(df), dtype=np.int64)
     return columns
 
@@ -188,13 +187,13 @@ def _columns(
 def _column(name: str, column: pd.Series) -> Array:
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biufc":
         return np.asarray(column)
-    for row, missing in enumerate(column.isna()):
-        if missing:
-            raise OptionError(
-                "df",
-                f"has no value in column {name} of row {row}; fill it, or leave the "
-                "row out with df.dropna()",
-            )
+    missing = np.flatnonzero(column.isna())
+    if len(missing):
+        raise OptionError(
+            "df",
+            f"has no value in column {name} of row {missing[0]}; fill it, or leave the "
+            "row out with df.dropna()",
+        )
     values = column.tolist()
     if values and isinstance(values[0], np.ndarray | list | tuple):
         try:
@@ -210,43 +209,33 @@ def _column(name: str, column: pd.Series) -> Array:
     return np.array(texts, object)
 
 
-def _add_targets(columns: Columns, targets: Any) -> None:
+def _add_targets(columns: Columns, targets: Any, dtype: str, rows: int) -> None:
     """Adds ``target``, and ``num_classes`` where there are classes.
 
     ``targets``, or a column ``target``, comes first. Otherwise, the target is the index
-    of the class in the sorted list of classes.
+    of the class in the sorted list of classes. Whole targets become ``dtype``; numbers
+    with fractions float32 at least.
 
     Raises
     ------
     OptionError
-        If there is not one target for each row, or there are neither targets nor
-        classes.
+        If there is not one target for each row, or targets are no numbers.
     """
-    rows = len(columns["filepath"]) if "filepath" in columns else None
     classes = columns.get("class")
     if classes is not None:
         numbers, names = pd.factorize(classes, sort=True)
         columns.setdefault("num_classes", np.full(len(classes), len(names), np.int64))
         columns.setdefault("target", numbers)
     if targets is not None:
-        values = np.asarray(targets)
-        if rows is not None and values.shape[:1] != (rows,):
-            raise OptionError(
-                "targets",
-                f"must have one value for each of the {rows} rows",
-                f"shape {values.shape}",
-            )
-        columns["target"] = values
-
-
-def _cast_targets(columns: Columns, dtype: str) -> None:
-    """Casts whole targets to ``dtype``; numbers with fractions to float32 at least."""
+        columns["target"] = np.asarray(targets)
     if "target" not in columns:
         return
     targets = columns["target"]
-    if targets.dtype.kind not in "biuf":
+    if targets.shape[:1] != (rows,) or targets.dtype.kind not in "biuf":
         raise OptionError(
-            "df", "must have numbers in column target", str(targets.flat[0])
+            "targets",
+            f"must have one number, or array of them, for each of the {rows} rows",
+            f"shape {targets.shape} of {targets.dtype}",
         )
     wanted = np.dtype(dtype)
     if targets.dtype.kind == "f" and wanted.kind in "iu":
@@ -262,11 +251,12 @@ def _depth(columns: Columns) -> int:
             "onehot_categoricals", "needs one whole number as target of each row", True
         )
     depth = int(columns.get("num_classes", targets + 1).max())
-    if targets.min() < 0 or targets.max() >= depth:
+    others = targets[(targets < 0) | (targets >= depth)]
+    if len(others):
         raise OptionError(
             "onehot_categoricals",
             f"needs targets from 0 to {depth - 1}, because num_classes is {depth}",
-            int(targets.max() if targets.max() >= depth else targets.min()),
+            int(others[0]),
         )
     return depth
 
@@ -280,7 +270,9 @@ def _audio_loader(
     verbose: bool,
 ) -> Callable[[Row], Row]:
     first = columns["filepath"][0].decode()
-    info = _probe(files.absolute(first))
+    path = files.absolute(first)
+    with files.closing(files.begin_read(path)) as source:
+        info = probe_audio(source, name=path)
     if verbose:
         print(
             f"{first}: {info.format} {info.subtype}, {info.sample_rate_hz} Hz, "
@@ -316,12 +308,6 @@ def _audio_loader(
         return {**row, data_key: signal, "fs": rate}
 
     return load
-
-
-def _probe(path: str) -> AudioInfo:
-    """Returns what an audio file holds; raises ClipError if it cannot be used."""
-    with files.closing(files.begin_read(path)) as source:
-        return probe_audio(source, name=path)
 
 
 def _read(
@@ -419,41 +405,40 @@ def _python_loader(
         return {str(name): as_stored(value) for name, value in result.items()}
 
     first = call(*(column[0] for column in columns.values()))
-    kinds = {name: (value.dtype, value.ndim) for name, value in first.items()}
-    types = [_tensor_type(value) for value in first.values()]
+    kinds = _kinds(first)
+    types = [
+        tf.string if value.dtype.kind == "O" else tf.as_dtype(value.dtype)
+        for value in first.values()
+    ]
 
     def read(*values: Any) -> list[Array]:
         found = call(*values)
-        other = {name: (value.dtype, value.ndim) for name, value in found.items()}
-        if other != kinds:
+        if _kinds(found) != kinds:
             row = dict(zip(names, map(_plain, values), strict=True))
             raise InputError(
-                f"{option} returns {_listed(other)} for "
-                f"{row.get('filepath', row['index'])}, but {_listed(kinds)} for the "
-                "first row. Return the same names, types and numbers of axes."
+                f"{option} returns {_kinds(found)} for "
+                f"{row.get('filepath', row['index'])}, but {kinds} for the first row. "
+                "Return the same names, types and numbers of axes."
             )
-        return [found[name] for name in kinds]
+        return [found[name] for name in first]
 
     def load(row: Row) -> Row:
         tensors = tf.numpy_function(read, [row[name] for name in names], types)
-        for tensor, (_, axes) in zip(tensors, kinds.values(), strict=True):
-            tensor.set_shape([None] * axes)
-        return dict(zip(kinds, tensors, strict=True))
+        for tensor, value in zip(tensors, first.values(), strict=True):
+            tensor.set_shape([None] * value.ndim)
+        return dict(zip(first, tensors, strict=True))
 
     return load
+
+
+def _kinds(values: Mapping[str, Array]) -> dict[str, str]:
+    """Returns the type and the number of axes of each value, in words."""
+    return {
+        name: f"{'text' if value.dtype.kind == 'O' else value.dtype}, {value.ndim} axes"
+        for name, value in values.items()
+    }
 
 
 def _plain(value: Any) -> Any:
     """Returns a value of a row as a loader gets it: text as ``str``."""
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _tensor_type(value: Array) -> tf.DType:
-    return tf.string if value.dtype.kind == "O" else tf.as_dtype(value.dtype)
-
-
-def _listed(kinds: Mapping[str, tuple[np.dtype[Any], int]]) -> str:
-    return ", ".join(
-        f"{name} ({dtype if dtype.kind != 'O' else 'text'}, {axes} axes)"
-        for name, (dtype, axes) in kinds.items()
-    )

@@ -6,8 +6,8 @@ GZIP TFRecords in a folder for each split, and a ``tf.data.Dataset`` of tuples. 
 
 ::
 
-    fields -> example -> recording -> factory -> checker
-                          streaming ----^
+    example -> recording -> factory, checker
+    example -> streaming -> factory
 """
 
 from __future__ import annotations

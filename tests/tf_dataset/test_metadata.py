@@ -113,9 +113,8 @@ def test_labels_that_do_not_fit(labels, facts, tmp_path):
 
 def test_a_name_that_two_files_share_is_no_key(tmp_path):
     make_files(tmp_path, "x/1.wav", "y/1.wav")
-    with pytest.raises(ValueError, match="2 files") as caught:
+    with pytest.raises(ValueError, match=r"nothing for this file.*x/1\.wav"):
         construct_metadata(tmp_path, {"1.wav": "a"})
-    assert_names(str(caught.value), "1.wav")
 
 
 @pytest.mark.parametrize(("folder", "fact"), [("gone", "gone"), (".", ".flac")])

@@ -218,7 +218,7 @@ def test_columns_of_all_types(df):
         (lambda df: df.assign(place=["a", None, "b"]), "df", ["place", "row 1"]),
         (lambda df: df.assign(x=[[1], [1, 2], [3]]), "df", ["x"]),
         (lambda df: df.assign(signal=1), "df", ["signal"]),
-        (lambda df: df.assign(target="a"), "df", ["target"]),
+        (lambda df: df.assign(target="a"), "targets", ["number"]),
         (lambda df: df.drop(columns="filepath"), "df", ["filepath"]),
         (lambda df: df.iloc[:0], "df", ["rows"]),
         (lambda df: df.to_dict(), "df", ["dict"]),

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.tfrecorder.fields import Field
+from beam_pipeline.tfrecorder import Example
+
+Field = Example.Field
 
 
 @pytest.mark.parametrize(

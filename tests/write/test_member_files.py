@@ -16,8 +16,12 @@ from beam_pipeline.storage.tfrecord import (
     frame_record,
     read_any_records,
 )
-from beam_pipeline.write.joined_shards import cut_shards, join_shard
-from beam_pipeline.write.member_files import MemberFileWriter, ShardSizes
+from beam_pipeline.write.member_files import (
+    MemberFileWriter,
+    ShardSizes,
+    cut_shards,
+    join_shard,
+)
 
 
 def records_of(sizes, seed=0):
