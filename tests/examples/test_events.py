@@ -475,27 +475,23 @@ def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(
-    ("options", "facts"),
-    [
-        ({"event_overlap": 0.5}, ["event_overlap", "--events"]),
-        ({"no_event": "drop"}, ["no_event", "--events"]),
-        ({"events": "{stem}.{suffix}"}, ["events", "{folder}", "{stem}", "{name}"]),
-        ({"events": "a.csv", "event_overlap": 2}, ["event_overlap", "2"]),
-        ({"events": "a.csv", "event_targets": "hot"}, ["event_targets", "'hot'"]),
-        ({"events": "a.csv", "event_targets": "mask:x"}, ["event_targets", "mask:x"]),
-        ({"events": "a.csv", "label_separator": ";"}, ["label_separator", "--events"]),
-        ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
-          "augment": "noise()|speed()"}, ["event_targets", "Speed"]),
-        ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
-          "augment": "tests.transform_checks.Slower()"}, ["event_targets", "Slower"]),
-        ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
-         ["classes", "none", "--no-event", "tit", "owl"]),
-        ({"events": "gone.csv"}, ["gone.csv", "--events"]),
-        ({"events": "{stem}.txt", "event_targets": "mask:s"},
-         ["event_targets", "mask:s"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "facts"), [
+    ({"event_overlap": 0.5}, ["event_overlap", "--events"]),
+    ({"no_event": "drop"}, ["no_event", "--events"]),
+    ({"events": "{stem}.{suffix}"}, ["events", "{folder}", "{stem}", "{name}"]),
+    ({"events": "a.csv", "event_overlap": 2}, ["event_overlap", "2"]),
+    ({"events": "a.csv", "event_targets": "hot"}, ["event_targets", "'hot'"]),
+    ({"events": "a.csv", "event_targets": "mask:x"}, ["event_targets", "mask:x"]),
+    ({"events": "a.csv", "label_separator": ";"}, ["label_separator", "--events"]),
+    ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
+      "augment": "noise()|speed()"}, ["event_targets", "Speed"]),
+    ({"events": "a.csv", "event_targets": "mask:m", "copies": 1,
+      "augment": "tests.transform_checks.Slower()"}, ["event_targets", "Slower"]),
+    ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
+     ["classes", "none", "--no-event", "tit", "owl"]),
+    ({"events": "gone.csv"}, ["gone.csv", "--events"]),
+    ({"events": "{stem}.txt", "event_targets": "mask:s"}, ["event_targets", "mask:s"]),
+])  # fmt: skip
 def test_options_that_are_refused(sounds, tmp_path, options, facts):
     write_audacity(sounds)
     for name in LIVES:

@@ -14,7 +14,7 @@ from beam_pipeline.examples.augmentation import (
 )
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.transforms.base import Chain, Identity, chain_of
+from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.cepstral import Cmvn
 from tests.raising import raises
 from tests.transform_checks import noise
@@ -90,13 +90,6 @@ def test_two_steps_of_a_chain_have_other_keys():
     assert (twice[:, 0] != once[:, 0]).all()
 
 
-def test_nothing_changes_without_copies():
-    features = features_of(x="Stamp()")
-    plain = noise(4, 10)[:, :3]
-    np.testing.assert_array_equal(apply(features, origins([0] * 4))["x"], plain)
-    np.testing.assert_array_equal(apply(features, None)["x"], plain)
-
-
 @pytest.mark.parametrize("how", ["type", "shape"])
 def test_copies_of_another_type_or_shape_are_refused(how):
     features = features_of(x=f"Stamp(how={how!r})")
@@ -104,12 +97,6 @@ def test_copies_of_another_type_or_shape_are_refused(how):
         TransformError, path="a.wav", naming=["feature x", "frame 10", "Stamp"]
     ):
         apply(features, origins([0, 1, 2, 1]))
-
-
-def test_chains():
-    assert chain_of([]) == Identity()
-    assert chain_of([Stamp()]) == Stamp()
-    assert chain_of([Stamp(), Stamp()]) == Chain((Stamp(), Stamp()))
 
 
 def test_the_step_that_measures():

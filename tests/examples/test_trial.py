@@ -17,46 +17,21 @@ from beam_pipeline.transforms.select import Energy
 from beam_pipeline.transforms.steps import AUGMENTATION, SELECTION, TRANSFORM
 from tests.raising import raises
 
-KINDS = (TRANSFORM, AUGMENTATION, SELECTION)
-
 
 @dataclass(frozen=True)
 class Mine:
     pass
 
 
-def louder():
-    pass
-
-
-@pytest.mark.parametrize("shape", [(5,), (2, 5)])
-def test_silent_windows_are_two_and_read_only(shape):
-    silence = silent_windows(shape)
-    assert (silence.shape, silence.dtype) == ((2, *shape), np.float32)
-    assert not silence.any()
-    with pytest.raises(ValueError, match="read-only"):
-        silence[0] = 1
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.field)
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (KeyError("whiskers"), "KeyError: 'whiskers'"),
-        (SystemExit(3), "SystemExit: 3"),
-        (StopIteration("no more"), "StopIteration: no more"),
-        (RuntimeError(), "RuntimeError: "),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-@pytest.mark.parametrize(
-    ("step", "name"), [(Mine(), "Mine"), (louder, "louder"), (Energy(), "Energy")]
-)
-def test_a_step_that_raises_on_silence(kind, error, cause, step, name):
-    facts = [name, "(2, 5)", cause.strip()]
+@pytest.mark.parametrize(("error", "cause"), [
+    (KeyError("whiskers"), "KeyError: 'whiskers'"), (SystemExit(3), "SystemExit: 3"),
+    (StopIteration("no more"), "StopIteration: no more")])  # fmt: skip
+@pytest.mark.parametrize(("step", "name"), [(Mine(), "Mine"), (Energy(), "Energy")])
+def test_a_step_that_raises_on_silence(error, cause, step, name):
+    facts = [name, "(2, 5)", cause]
     with (
-        raises(RecipeError, kind.field, "a.b.c", naming=facts) as caught,
-        trying(step, kind, silent_windows((5,)), "a.b.c"),
+        raises(RecipeError, "augment", "a.b.c", naming=facts) as caught,
+        trying(step, AUGMENTATION, silent_windows((5,)), "a.b.c"),
     ):
         raise error
     assert caught.value.__cause__ is error
@@ -95,10 +70,6 @@ STARTS = np.array([100, 110, 120, 130])
 KEYS = np.arange(4)
 
 
-def total(windows, keys):
-    return windows.sum() + keys.sum()
-
-
 def exits_on_large_keys(windows, keys):
     if keys.max() >= 2:
         sys.exit(f"{len(windows)} windows")
@@ -107,11 +78,6 @@ def exits_on_large_keys(windows, keys):
 def fails_together(windows, keys):
     if len(windows) > 1:
         raise ValueError(f"{len(keys)} windows")
-
-
-def test_what_a_step_returns_is_returned():
-    found = run_on_windows(total, (WINDOWS, KEYS), "x", STARTS, "a.wav")
-    assert found == WINDOWS.sum() + KEYS.sum()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms import augment
+from beam_pipeline.transforms import SpecAugment, augment
 from beam_pipeline.transforms.augment import (
     Noise,
     RandomGain,
@@ -80,27 +80,16 @@ def test_half_of_the_windows_are_inverted():
 @pytest.mark.parametrize("wrap", [False, True])
 @pytest.mark.parametrize("most", [0, 1, 6])
 def test_shifts(wrap, most):
-    windows, keys = (
-        np.tile(np.arange(1, 8, dtype=np.float32), (400, 1)),
-        random_keys(400),
-    )
+    window = np.arange(1, 8, dtype=np.float32)
+    windows, keys = np.tile(window, (400, 1)), random_keys(400)
     out = TimeShift(max_s=most / 8, wrap=wrap).augment(windows, keys, 8)
-    seen = set()
-    for window, shifted in zip(windows, out, strict=True):
-        if wrap:
-            (shift,) = (
-                s for s in range(7) if np.array_equal(shifted, np.roll(window, s))
-            )
-        else:
-            padded = np.concatenate([np.zeros(7), window, np.zeros(7)])
-            (shift,) = (
-                s
-                for s in range(-6, 7)
-                if np.array_equal(shifted, padded[7 - s : 14 - s])
-            )
-        seen.add(shift)
-    every = range(-most, most + 1)
-    assert seen == ({shift % 7 for shift in every} if wrap else set(every))
+    padded = np.concatenate([np.zeros(7, "f4"), window, np.zeros(7, "f4")])
+    shifts = range(-most, most + 1)
+    possible = {
+        (np.roll(window, s) if wrap else padded[7 - s : 14 - s]).tobytes()
+        for s in shifts
+    }
+    assert {shifted.tobytes() for shifted in out} == possible
 
 
 def test_shifts_are_rounded_to_frames():
@@ -224,3 +213,81 @@ def test_own_augmentations():
     name = "tests.transform_checks.Slower"
     assert parse_steps(f"{name}()|{name}", AUGMENTATION) == (Slower(), Slower())
     assert format_steps((Slower(), Noise()), AUGMENTATION).startswith(f"{name}()|noise")
+
+
+# Masks
+
+
+def spectra(*shape, seed=0):
+    return np.random.default_rng(seed).normal(-9, 2, shape).astype(np.float32)
+
+
+def uniform(key, number):
+    """A draw in Python's whole numbers."""
+    word = splitmix(number, key) if number else key
+    return (splitmix(0, word) >> 11) / 2**53
+
+
+def slow_masks(spectrum, key, step):
+    """Masks one mask after the other, of one channel."""
+    frames, bins = spectrum.shape
+    out = spectrum.copy()
+    fill = {
+        "mean": spectrum.mean(dtype=np.float64),
+        "least": spectrum.min(),
+        "zero": 0,
+    }[step.fill]
+    for k in range(step.time_masks):
+        most = min(step.max_frames, int(step.max_share * frames))
+        width = int(uniform(key, 4 * k) * (most + 1))
+        first = int(uniform(key, 4 * k + 1) * (frames - width + 1))
+        out[first : first + width] = fill
+    for k in range(step.freq_masks):
+        width = int(uniform(key, 4 * k + 2) * (min(step.max_bins, bins) + 1))
+        first = int(uniform(key, 4 * k + 3) * (bins - width + 1))
+        out[:, first : first + width] = fill
+    return out
+
+
+@given(
+    frames=st.integers(1, 12),
+    bins=st.integers(1, 12),
+    masks=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    most=st.tuples(st.integers(0, 14), st.integers(0, 14)),
+    share=st.sampled_from([0.0, 0.3, 1.0]),
+    fill=st.sampled_from(["mean", "least", "zero"]),
+    channels=st.sampled_from([None, 2]),
+)
+@settings(deadline=None, max_examples=100)
+def test_masks_are_those_that_are_drawn(
+    frames, bins, masks, most, share, fill, channels
+):
+    step = SpecAugment(
+        freq_masks=masks[0], time_masks=masks[1], max_bins=most[0], max_frames=most[1],
+        max_share=share, fill=fill,
+    )  # fmt: skip
+    x = spectra(4, *([] if channels is None else [channels]), frames, bins)
+    x.flags.writeable = False
+    keys = random_keys(4)
+    found = step.on_copies(x, keys, RATE)
+    assert (found.dtype, found.shape) == (np.float32, x.shape)
+    for window, made, key in zip(x, found, keys.tolist(), strict=True):
+        pairs = zip(
+            window.reshape(-1, frames, bins),
+            made.reshape(-1, frames, bins),
+            strict=True,
+        )
+        for channel, masked in pairs:
+            expected = slow_masks(channel, key, step)
+            np.testing.assert_allclose(masked, expected, rtol=1e-6, atol=0)
+    np.testing.assert_array_equal(step.on_copies(x[1:2], keys[1:2], RATE), found[1:2])
+    assert step.on_copies(x[:0], keys[:0], RATE).shape == (0, *x.shape[1:])
+
+
+def test_more_masks_keep_the_first_ones():
+    x, keys = spectra(5, 50, 40), random_keys(5)
+    one, three = (
+        SpecAugment(time_masks=n, freq_masks=n).on_copies(x, keys, RATE) != x
+        for n in (1, 3)
+    )
+    assert three[one].all()

@@ -1,7 +1,5 @@
 """The hash of code of a script or a notebook: what changes it, and what has none."""
 
-import ast
-import asyncio
 import itertools
 import linecache
 import re
@@ -220,39 +218,3 @@ def test_a_script_that_was_edited_while_it_runs(new):
     with pytest.raises(UnknownCode) as caught:
         code_sha256(cell["helper"])
     assert_names(str(caught.value), "helper", file)
-
-
-def test_cells_with_await_and_with_what_is_in_the_future():
-    import __future__
-
-    text = "import asyncio\nawait asyncio.sleep(0)\ndef mine(x: X) -> Y: return x\n"
-    lines = text.splitlines(keepends=True)
-    linecache.cache["<future>"] = (len(text), None, lines, "<future>")
-    flags = __future__.annotations.compiler_flag | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    main = sys.modules["__main__"]
-    code = compile(text, "<future>", "exec", flags)
-    asyncio.run(eval(code, vars(main)))
-    assert len(code_sha256(main.mine)) == 64
-
-
-def test_a_value_that_holds_itself():
-    cell = run_cell(CELL)
-    cell["EDGES"].append(cell["EDGES"])
-    with pytest.raises(UnknownCode) as caught:
-        code_sha256(cell["direct"])
-    assert_names(str(caught.value), "direct")
-
-
-def test_a_function_of_a_module_is_its_name():
-    module = run_cell("def other(x): return x", name="a_module")
-    sys.modules["a_module"] = type(sys)("a_module")
-    sys.modules["a_module"].other = module["other"]
-    try:
-        cell = run_cell("from a_module import other\ndef mine(x): return other(x)")
-        before = code_sha256(cell["mine"])
-        module = run_cell("def other(x): return -x", name="a_module")
-        sys.modules["a_module"].other = module["other"]
-        cell = run_cell("from a_module import other\ndef mine(x): return other(x)")
-        assert code_sha256(cell["mine"]) == before
-    finally:
-        del sys.modules["a_module"]
