@@ -222,47 +222,26 @@ def _with_changed_input(world: World, change: Callable[[Path], None]) -> str:
     return happened
 
 
-@case("a sound that disappears during the run")
-def missing_sound(world: World) -> str:
-    return _with_changed_input(world, Path.unlink)
-
-
-@case("a sound that another one replaces")
-def replaced_sound(world: World) -> str:
-    def change(path: Path) -> None:
+@case("a sound that disappears, is replaced, rewritten in place, grows, or is a folder")
+def changed_sound(world: World) -> str:
+    def replace(path: Path) -> None:
         draft = path.with_name(f".draft{path.suffix}")
-        frames = soundfile.info(path).frames
-        soundfile.write(draft, np.zeros(frames, np.float32), RATE)
+        soundfile.write(draft, np.zeros(soundfile.info(path).frames, np.float32), RATE)
         os.replace(draft, path)
 
-    return _with_changed_input(world, change)
+    def rewrite(path: Path) -> None:
+        soundfile.write(path, np.zeros(soundfile.info(path).frames, np.float32), RATE)
 
-
-@case("a sound that is rewritten in place")
-def rewritten_sound(world: World) -> str:
-    def change(path: Path) -> None:
-        frames = soundfile.info(path).frames
-        soundfile.write(path, np.zeros(frames, np.float32), RATE)
-
-    return _with_changed_input(world, change)
-
-
-@case("a sound that grows")
-def growing_sound(world: World) -> str:
-    def change(path: Path) -> None:
+    def grow(path: Path) -> None:
         with open(path, "ab") as file:
             file.write(bytes(10_000))
 
-    return _with_changed_input(world, change)
-
-
-@case("a sound that becomes a folder")
-def folder_for_a_sound(world: World) -> str:
-    def change(path: Path) -> None:
+    def become_folder(path: Path) -> None:
         path.unlink()
         path.mkdir()
 
-    return _with_changed_input(world, change)
+    changes = (Path.unlink, replace, rewrite, grow, become_folder)
+    return _with_changed_input(world, world.random.choice(changes))
 
 
 @case("pipes, devices, sockets, folders, link loops and dead links as sounds")
@@ -287,29 +266,6 @@ def odd_files(world: World) -> str:
         assert f"{name}.wav" in rejected, rejected
     _check_same_examples(world, wanted, "--max-rejected=50%")
     return "named, and the rest recorded"
-
-
-@case("odd names of sounds")
-def odd_names(world: World) -> str:
-    names = [
-        "new\nline", "tab\t", "quote'\"", "-dash", "*[a]?", "ünï", "音", "\u202eright",
-        "%s{0}", "a" * 250, " space ", "$HOME", "`id`", ";ls", "..x", "\x1b[31m",
-    ]  # fmt: skip
-    folder = world.sounds / "a"
-    for number, name in enumerate(names):
-        samples = np.full(RATE, number / 100, np.float32)
-        soundfile.write(folder / f"{name[:200]}.wav", samples, RATE)
-    bad = os.fsencode(folder) + b"/\xff.wav"
-    shutil.copy(folder / "0.wav", bad)
-    status, said = world.run()
-    assert status == 3, said
-    assert "\\xff.wav" in said, said
-    os.remove(bad)
-    wanted = world.reference()
-    again, said = world.run()
-    assert again == 0, said
-    world.check(wanted)
-    return "recorded; what is not UTF-8 is named"
 
 
 def _check_same_examples(world: World, wanted: dict[str, str], *more: str) -> None:

@@ -155,33 +155,18 @@ def pair(world: World, places: list[tuple[str, list[str], dict[str, str]]]) -> s
 
 @case("pairs of runs on one output")
 def pairs(world: World) -> str:
-    output = str(world.output)
-    return pair(world, [(output, [], {}), (output, [], {})])
-
-
-@case("pairs of runs with two work folders")
-def pairs_work_folders(world: World) -> str:
-    output, flag = str(world.output), f"--work-dir={world.root / 'work'}"
-    return pair(world, [(output, [], {}), (output, [flag], {})])
-
-
-@case("pairs of runs with two temporary folders")
-def pairs_temporary(world: World) -> str:
-    (other := world.root / "other").mkdir()
-    output = str(world.output)
-    return pair(world, [(output, [], {}), (output, [], {"TMPDIR": str(other)})])
-
-
-@case("pairs of runs, one through a symbolic link")
-def pairs_link(world: World) -> str:
-    (link := world.root / "link").symlink_to(world.output)
-    return pair(world, [(str(world.output), [], {}), (str(link), [], {})])
-
-
-@case("pairs of runs on two machines that share a disk without locks")
-def pairs_machines(world: World) -> str:
-    output = str(world.output)
-    return pair(world, [(output, [], {"MACHINE": name}) for name in "ab"])
+    """Of two work folders, two temporary folders, a link, or two machines."""
+    output, other = str(world.output), world.root / "other"
+    ways: list[list[tuple[str, list[str], dict[str, str]]]] = [
+        [(output, [], {}), (output, [f"--work-dir={other}"], {})],
+        [(output, [], {}), (output, [], {"TMPDIR": str(world.root)})],
+        [(output, [], {}), (str(other), [], {})],
+        [(output, [], {"MACHINE": name}) for name in "ab"],  # without common locks
+    ]
+    way = world.random.randrange(len(ways))
+    if way == 2:
+        other.symlink_to(world.output)
+    return pair(world, ways[way])
 
 
 @cache
