@@ -155,30 +155,25 @@ def test_values_that_a_type_does_not_hold(
 
 
 @pytest.mark.parametrize("large", [2**53, 2**53 + 1, 2**53 + 2, -(2**53) - 1])
-@pytest.mark.parametrize("is_csv", [False, True])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_no_digit_is_lost_beside_fractions_and_gaps(
-    tmp_path: Path, large: int, is_csv: bool
+    tmp_path: Path, large: int, suffix: str
 ) -> None:
-    values = [0.5, None, large]
     for k in range(3):
         write_sound(tmp_path / f"{k}.wav", 600)
-    rows = [{"path": f"{k}.wav", "v": value} for k, value in enumerate(values)]
-    path = tmp_path / ("m.csv" if is_csv else "m.jsonl")
-    if is_csv:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["path", "v"])
-            writer.writeheader()
-            writer.writerows(rows)
+    rows = [{"path": f"{k}.wav", "v": v} for k, v in enumerate([0.5, None, large])]
+    path = tmp_path / f"m.{suffix}"
+    if suffix == "csv":
+        pd.DataFrame(rows, dtype=object).to_csv(path, index=False)
     else:
         path.write_text("\n".join(map(json.dumps, rows)))
     summary, rejects = plan(path, win_len=500, label_from="none")
-    if int(float(large)) == large:
-        assert not rejects
-    else:
-        (reject,) = rejects
-        assert reject.filepath == "2.wav"
-        assert_names(reject.reason, "v", large, "row 4" if is_csv else "row 3")
     assert summary.listing.clips == 3
+    lost = [] if int(float(large)) == large else ["2.wav"]
+    assert [reject.filepath for reject in rejects] == lost
+    for reject in rejects:
+        row = "row 4" if suffix == "csv" else "row 3"
+        assert_names(reject.reason, "v", large, row)
 
 
 @pytest.mark.parametrize("missing", [None, "", math.nan])
@@ -262,23 +257,20 @@ def write_avro(path: Path) -> None:
     fields.sort(key=lambda field: order.index(field["name"]))
     schema = {"type": "record", "name": "Clip", "fields": fields}
     with path.open("wb") as file:
-        fastavro.writer(file, fastavro.parse_schema(schema), ROWS)
+        fastavro.writer(file, fastavro.parse_schema(schema), ROWS, "deflate")
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("kind", ["avro", "dicts", "pandas", "numpy", "arrow", "own"])
+@pytest.mark.parametrize("kind", ["avro", "dicts", "pandas", "arrow", "own"])
 def test_all_tables_give_the_same_bytes(
     corpus: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(corpus)
-    arrays = [
-        {n: np.array(v) if n == "embedding" else v for n, v in r.items()} for r in ROWS
-    ]
     write_avro(corpus / "m.avro")
     shutil.copy(corpus / "out/manifest.parquet", corpus / "own.parquet")
     source = {
         "avro": corpus / "m.avro", "dicts": ROWS, "pandas": pd.DataFrame(ROWS),
-        "numpy": arrays, "arrow": pa.Table.from_pylist(ROWS),
+        "arrow": pa.Table.from_pylist(ROWS),
         "own": corpus / "own.parquet",
     }[kind]  # fmt: skip
     record(source, tmp_path / "out", **OPTIONS)
@@ -320,7 +312,7 @@ def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("name", ["embedding", "tags", "blob"])
+@pytest.mark.parametrize("name", ["tags", "blob"])
 def test_verify_finds_a_list_that_differs(
     corpus: Path, tmp_path: Path, name: str
 ) -> None:

@@ -112,19 +112,6 @@ def test_jsonl_parquet_and_avro_hold_the_same_rows(tmp_path):
         assert [row for _, row in read_rows(table)] == ROWS
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_a_run_of_an_avro_manifest(corpus, codec):
-    rows = [{**row, "loud": row["loud"] if k else None} for k, row in enumerate(ROWS)]
-    write_avro(corpus / "m.avro", rows, codec, loud=["null", "double"])
-    options = {"win_len": 500, "label_from": "kind"}
-    record(corpus / "m.avro", corpus / "avro", **options)
-    pq.write_table(pa.Table.from_pylist(rows), corpus / "m.parquet")
-    record(corpus / "m.parquet", corpus / "parquet", **options)
-    for name in ("metadata.json", "records-00000-of-00001.tfrecord.gz"):
-        avro, parquet = (corpus / each / name for each in ("avro", "parquet"))
-        assert avro.read_bytes() == parquet.read_bytes()
-
-
 @pytest.mark.parametrize("how", ["cut", "no Avro", "no records", "empty"])
 def test_avro_that_cannot_be_read(tmp_path, how):
     path = tmp_path / "m.avro"
@@ -276,14 +263,6 @@ def test_columns_that_are_not_there(corpus, options, field, value, facts):
     path = write_csv(corpus / "m.csv", ROWS)
     with raises(RecipeError, field, value, naming=facts):
         plan(str(path), win_len=100, **{"label_from": "none", **options})
-
-
-def test_the_same_row_twice_is_a_reject(corpus):
-    path = write_csv(corpus / "m.csv", [*ROWS, ROWS[1]])
-    found = rows_of(path, label_from="kind")
-    *others, last = [row.problem for row in found]
-    assert others == [None, None, None]
-    assert_names(last, "clip 1", "0")
 
 
 def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):

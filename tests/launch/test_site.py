@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +13,6 @@ import yaml
 import beam_pipeline
 from beam_pipeline.cli.commands import COMMANDS
 from launch.site import check, pages
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
 
 def pages_in(nav: Any) -> Iterator[str]:
@@ -108,14 +104,6 @@ def test_the_reference_has_every_public_name() -> None:
         assert re.search(rf"^(class|def) {name}\b", file.read_text(), re.MULTILINE)
 
 
-def test_the_reference_has_every_schema() -> None:
-    folder = pages.ROOT / "beam_pipeline" / "dataset"
-    page = pages.schemas_page()
-    for schema in folder.glob("*.schema.json"):
-        assert f"## {schema.name}\n" in page
-        assert schema.read_text().strip() in page
-
-
 @pytest.mark.parametrize(
     ("name", "text", "found"),
     [
@@ -144,25 +132,3 @@ def test_a_site_that_loads_from_elsewhere_is_noticed(
 
 def test_an_empty_site_is_an_error(tmp_path) -> None:
     assert check.main(str(tmp_path)) == 1
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
-def test_a_page_that_was_opened_as_a_file_has_workers(tmp_path) -> None:
-    playwright = importlib.import_module("playwright.sync_api")
-    worker = pages.ROOT / "launch" / "site" / "iframe-worker.js"
-    shutil.copy(worker, tmp_path)
-    (tmp_path / "double.js").write_text(
-        "addEventListener('message', (event) => postMessage(2 * event.data))"
-    )
-    (tmp_path / "index.html").write_text(
-        "<!doctype html><script src=iframe-worker.js></script><p></p><script>"
-        "const worker = new Worker('double.js');"
-        "worker.addEventListener('message', ({data}) => document.title += data + ',');"
-        "worker.postMessage(4); worker.postMessage(5)</script>"
-    )
-    with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        with contextlib.closing(browser):
-            page = browser.new_page()
-            page.goto((tmp_path / "index.html").as_uri())
-            page.wait_for_function("document.title == '8,10,'", timeout=10_000)
