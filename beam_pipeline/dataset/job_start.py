@@ -419,28 +419,18 @@ def check_folders(output: str, work: str, inputs: Sequence[Input]) -> None:
         an input or the output contain each other; or if the work folder holds files of
         others.
     """
-    if work != files.join(output, WORK_FOLDER):
-        _check_work_folder(work, output, inputs)
     _check_can_be_folder(output, "`output`")
-    real = os.path.realpath(output)
-    for entry in inputs if files.is_local(output) else ():
-        folder = entry.location
-        if files.is_local(folder):
-            folder = os.path.realpath(folder)
-        if (real + os.sep).startswith(folder.rstrip(os.sep) + os.sep):
+    sources = [("`input`", entry.location) for entry in inputs]
+    for _, source in sources:
+        if _is_inside(output, source):
             raise OutputError(
-                f"`output` {output} is inside `input` {entry.location}. Give an "
-                "`output` outside the `input`."
+                f"`output` {output} is inside `input` {source}. Give an `output` "
+                "outside the `input`."
             )
-
-
-def _check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
-    for what, other in [
-        ("`output`", output),
-        *(("`input`", entry.location) for entry in inputs),
-    ]:
-        a, b = f"{work.rstrip('/')}/", f"{other.rstrip('/')}/"
-        if a.startswith(b) or b.startswith(a):
+    if work == files.join(output, WORK_FOLDER):
+        return
+    for what, other in (("`output`", output), *sources):
+        if _is_inside(work, other) or _is_inside(other, work):
             raise OutputError(
                 f"`work_dir` {work} and {what} {other} must be separate, but one is "
                 "inside the other or they are the same. A complete run empties its "
@@ -454,9 +444,23 @@ def _check_work_folder(work: str, output: str, inputs: Sequence[Input]) -> None:
         )
 
 
+def _is_inside(inner: str, outer: str) -> bool:
+    """Whether a path is another one, or below it, wherever links lead."""
+    inner, outer = (
+        os.path.realpath(path) if files.is_local(path) else path
+        for path in (inner, outer)
+    )
+    return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
+
+
 def _check_can_be_folder(output: str, what: str) -> None:
-    if files.is_local(output) and os.path.isfile(output):
-        raise OutputError(f"{output} is a file; {what} must be a folder.")
+    if not files.is_local(output) or os.path.isdir(output):
+        return
+    if os.path.lexists(output):
+        raise OutputError(
+            f"{output} is a file, or a link that leads nowhere; {what} must be a "
+            "folder."
+        )
 
 
 def check_recorded_recipe(output: str, recipe: Recipe) -> None:

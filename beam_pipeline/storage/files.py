@@ -279,7 +279,6 @@ _CANNOT = {
     errno.EACCES: "access is denied",
     errno.EPERM: "access is denied",
     errno.ENOTDIR: "a part of the path is a file",
-    errno.EEXIST: "a file, or a link that leads nowhere, is in its place",
     errno.ENAMETOOLONG: "a name in the path is too long",
 }
 
