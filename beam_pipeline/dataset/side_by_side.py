@@ -286,15 +286,14 @@ def recipe_of(folder: str) -> Recipe:
     Raises
     ------
     InputError
-        If the data set has none.
+        If the data set has none, or it has no tables.
     """
-    recipe = recipe_json(Metadata.load(folder))
-    if not (recipe and has_tables(folder)):
+    if not has_tables(folder):
         raise InputError(
-            f"{folder} has no recipe and no {MANIFEST}: it was not recorded from audio "
-            "files, or its conversion mixed the splits anew."
+            f"{folder} has no {MANIFEST}: it was not recorded from audio files, or its "
+            "conversion mixed the splits anew."
         )
-    return Recipe(**recipe)
+    return _recipe_in(Metadata.load(folder))
 
 
 def reused_recipe(metadata: Metadata) -> Recipe:
@@ -305,16 +304,20 @@ def reused_recipe(metadata: Metadata) -> Recipe:
     InputError
         If the data set was not recorded from audio files.
     """
+    recipe = _recipe_in(metadata)
+    if recipe.classes is not None or not metadata.classes:
+        return recipe
+    return recipe.replace(classes=list(metadata.classes))
+
+
+def _recipe_in(metadata: Metadata) -> Recipe:
     values = recipe_json(metadata)
     if not values:
         raise InputError(
             "`recipe`: this data set was not recorded from audio files, so it has no "
             "recipe."
         )
-    recipe = metadata.recipe or Recipe(**values)  # or it was converted
-    if recipe.classes is not None or not metadata.classes:
-        return recipe
-    return recipe.replace(classes=list(metadata.classes))
+    return metadata.recipe or Recipe(**values)  # or it was converted
 
 
 def given_recipe(

@@ -68,11 +68,9 @@ class _Service(NamedTuple):
     owner : str
         Of the buckets, unless one of the variables ``endpoints`` names another server.
     endpoints : tuple
-    credentials : str
-        Where credentials are looked for, in the words of an error.
-    variables : str
+    variables : tuple
         How the names of variables begin with which the client finds credentials by
-        itself: a regular expression.
+        itself.
     file : str
         Where the command line of the owner keeps credentials.
     role : tuple
@@ -82,8 +80,7 @@ class _Service(NamedTuple):
 
     owner: str
     endpoints: tuple[str, ...]
-    credentials: str
-    variables: str
+    variables: tuple[str, ...]
     file: str
     role: tuple[str, str, str, str]
 
@@ -92,27 +89,27 @@ _SERVICES = {
     "s3": _Service(
         "Amazon",
         ("AWS_ENDPOINT_URL",),
-        "AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, "
-        "~/.aws/credentials, a web identity and the role of the machine",
-        "AWS_(ACCESS_KEY_ID|CONTAINER_CREDENTIALS|SKIP_SIGNATURE|WEB_IDENTITY)",
+        (
+            "AWS_ACCESS_KEY_ID", "AWS_CONTAINER_CREDENTIALS", "AWS_SKIP_SIGNATURE",
+            "AWS_WEB_IDENTITY",
+        ),
         "~/.aws/credentials",
         ("PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60"),
     ),
     "gs": _Service(
         "Google",
         ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
-        "GOOGLE_APPLICATION_CREDENTIALS, gcloud's default credentials and the service "
-        "account of the machine",
-        "GOOGLE_(APPLICATION_CREDENTIALS|BEARER_TOKEN|SERVICE_ACCOUNT|SKIP_SIGNATURE)",
+        (
+            "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_BEARER_TOKEN",
+            "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SKIP_SIGNATURE",
+        ),
         "~/.config/gcloud/application_default_credentials.json",
         (
-            "GET",
-            "/computeMetadata/v1/instance/service-accounts/default/email",
-            "Metadata-Flavor",
-            "Google",
+            "GET", "/computeMetadata/v1/instance/service-accounts/default/email",
+            "Metadata-Flavor", "Google",
         ),
     ),
-}
+}  # fmt: skip
 _LISTING_REFUSED = re.compile(r"list request.* status code: 40[13]")
 _MESSAGE = re.compile(r'message: "([^"]+)"')
 
@@ -170,7 +167,9 @@ def _access(scheme: str) -> dict[str, Any]:
     Requests are unsigned if there are none.
     """
     service, environment = _SERVICES[scheme], os.environ
-    if any(re.match(service.variables, n) for n, value in environment.items() if value):
+    if any(
+        name.startswith(service.variables) and environment[name] for name in environment
+    ):
         return {}
     if scheme == "gs" and environment.get("STORAGE_EMULATOR_HOST"):
         return {"bearer_token": "emulator"}
@@ -263,8 +262,9 @@ def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
         return StoreError(
             path,
             f"the store refuses access to the bucket {bucket!r}, or to this part of it",
-            f"Credentials are looked for in {service.credentials}: {found}. They must "
-            "allow listing, reading and, for an output, writing (without the right to "
+            f"Credentials are looked for in {', '.join(service.variables)}, "
+            f"{service.file} and the role of the machine: {found}. They must allow "
+            "listing, reading and, for an output, writing (without the right to "
             "list, the store also refuses access to missing objects).",
         )
     message = _MESSAGE.search(text)

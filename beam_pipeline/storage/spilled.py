@@ -13,12 +13,11 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from beam_pipeline.storage import files
 
 _T = TypeVar("_T")
-_Values = TypeVar("_Values", bound=tuple[int | str, ...])
 
 Key = tuple[int | str, ...]
 
@@ -135,41 +134,37 @@ class SortedValues(Sequence[_T]):
         self._database.close()
 
 
-class FirstValues(Generic[_Values]):
+class FirstValues(Generic[_T]):
     """The first value of each key: as a dict, but on disk if the keys are many.
 
-    Keys are whole numbers of 64 bits, and values are tuples of one length, of numbers
-    and texts.
+    Keys are whole numbers of 64 bits.
     """
 
     def __init__(self) -> None:
-        self._recent: dict[int, _Values] = {}
+        self._recent: dict[int, _T] = {}
         self._database: sqlite3.Connection | None = None
 
-    def setdefault(self, key: int, value: _Values) -> _Values:
+    def setdefault(self, key: int, value: _T) -> _T:
         """Returns the first value that was given for a key, perhaps this one."""
         found = self._recent.get(key)
         if found is None and self._database is not None:
-            query = "SELECT * FROM firsts WHERE key = ?"
+            query = "SELECT value FROM firsts WHERE key = ?"
             row = self._database.execute(query, (key,)).fetchone()
-            found = None if row is None else cast(_Values, row[1:])
+            found = None if row is None else pickle.loads(row[0])
         if found is None:
             found = self._recent[key] = value
             if len(self._recent) >= ENTRIES_HELD:
-                self._spill(len(found))
+                self._spill()
         return found
 
-    def _spill(self, width: int) -> None:
+    def _spill(self) -> None:
         if self._database is None:
             self._database = _connect()
-            columns = ", ".join(f"v{k}" for k in range(width))
-            self._database.execute(
-                f"CREATE TABLE firsts (key INTEGER PRIMARY KEY, {columns})"
-            )
-        marks = ", ".join("?" * (width + 1))
+            columns = "key INTEGER PRIMARY KEY, value BLOB"
+            self._database.execute(f"CREATE TABLE firsts ({columns})")
         with _storing():
             self._database.executemany(
-                f"INSERT INTO firsts VALUES ({marks})",
-                ((key, *value) for key, value in sorted(self._recent.items())),
+                "INSERT INTO firsts VALUES (?, ?)",
+                ((key, pickle.dumps(v)) for key, v in sorted(self._recent.items())),
             )
         self._recent.clear()

@@ -10,7 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline import open_records, record, verify
 from beam_pipeline.errors import OutputError
-from beam_pipeline.storage import files
+from beam_pipeline.storage import claim, files
 from beam_pipeline.storage.claim import claimed
 from tests.data_sets import contents
 from tests.raising import raises
@@ -73,7 +73,10 @@ def test_a_run_on_a_file_system_of_beam(tmp_path: Path) -> None:
     assert len(open_records(remote)) == len(open_records(tmp_path / "out"))
 
 
-def test_claims_and_names_that_are_taken(tmp_path: Path) -> None:
+def test_claims_and_names_that_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim, "PATIENCE_S", 0.1)
     remote = f"folder:/{tmp_path}/remote"
     assert [files.create(f"{remote}/x", bytes([k])) for k in (1, 2)] == [True, False]
     assert files.read_bytes(f"{remote}/x") == b"\1"
