@@ -30,7 +30,7 @@ ELSEWHERE = {"host": "elsewhere", "boot": "another start"}
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"PATIENCE_S": 0.1, "WATCH_S": 0.3, "BEAT_S": 0.05}.items():
+    for name, seconds in {"PATIENCE_S": 0.1, "WATCH_S": 1.0, "BEAT_S": 0.05}.items():
         monkeypatch.setattr(claims, name, seconds)
 
 
@@ -104,7 +104,7 @@ def test_in_a_store_a_claim_stays_that_was_given_up(bucket: str) -> None:
 
 def add_often(output: str, counter: Path, times: int) -> None:
     """Adds to a number in a file so often, each time while it holds the claim."""
-    claims.PATIENCE_S = 60.0
+    claims.PATIENCE_S = claims.WATCH_S = 60.0
     for _ in range(times):
         with claimed(output):
             number = int(counter.read_text())

@@ -76,7 +76,8 @@ def test_a_run_on_a_file_system_of_beam(tmp_path: Path) -> None:
 def test_claims_and_names_that_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim, "PATIENCE_S", 0.1)
+    for name in ("PATIENCE_S", "BEAT_S"):
+        monkeypatch.setattr(claim, name, 0.1)
     remote = f"folder:/{tmp_path}/remote"
     assert [files.create(f"{remote}/x", bytes([k])) for k in (1, 2)] == [True, False]
     assert files.read_bytes(f"{remote}/x") == b"\1"
