@@ -6,9 +6,8 @@ windows needs the memory of the clips alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups
+from beam_pipeline.write.window_rows import LEFT_OUT
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
@@ -60,18 +60,6 @@ class WindowSummary:
     levels: Mapping[float, float]
 
 
-@dataclass
-class _Counts:
-    """The counts of one split, while they are gathered."""
-
-    windows: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    frames: Counter[int] = field(default_factory=Counter)  # by sample rate
-    levels: Integers = field(
-        default_factory=lambda: np.zeros(_MOST - _LEAST + 1, np.int64)
-    )
-
-
 def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummary]:
     """Returns a summary of the windows of each split.
 
@@ -88,45 +76,57 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     """
     if metadata.recipe is None or not files.exists(files.join(folder, WINDOWS)):
         return {}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     columns = ["split", "windows", "sample_rate_hz", "index"]
     clips = read_table(folder, MANIFEST, columns)
     planned = clips["windows"].to_numpy()
-    ends = np.cumsum(planned)
-    encoded = clips["split"].combine_chunks().dictionary_encode()
-    names, split_of = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-    rate_of = clips["sample_rate_hz"].to_numpy()
-    counts = {name: _Counts() for name in metadata.splits}
+    ends, total = np.cumsum(planned), int(planned.sum())
+    names, reasons = [*metadata.splits], LEFT_OUT[1:]
+    split_of = pc.index_in(clips["split"].cast(pa.string()), pa.array(names))
+    split_of = split_of.fill_null(len(names)).to_numpy()
+    rates, rate_of = np.unique(clips["sample_rate_hz"], return_inverse=True)
+    # Counts by split: by reason, of which the last is none; by rate; by level.
+    many = len(names) + 1  # the last is that of clips in no split of the metadata
+    left_out = np.zeros((many, len(reasons) + 1), np.int64)
+    frames = np.zeros((many, len(rates)), np.int64)
+    levels = np.zeros((many, _MOST - _LEAST + 1), np.int64)
     held = np.zeros(len(clips), np.bool_)
     first, last = 0, (-1, 0)
     for rows in _read_windows(folder, metadata, clips):
         clip = np.searchsorted(ends, np.arange(first, first + len(rows)), "right")
         first += len(rows)
-        if first > (ends[-1] if len(ends) else 0):
+        if first > total:
             break
-        kept = rows["left_out"].is_null().to_numpy()
+        reason = pc.index_in(rows["left_out"].cast(pa.string()), pa.array(reasons))
+        reason = reason.fill_null(len(reasons)).to_numpy(zero_copy_only=False)
+        kept = reason == len(reasons)
         new, last = _new_frames(rows, clip, kept, last)
         held[clip[kept]] = True
-        for number, name in enumerate(names):
-            some = split_of[clip] == number
-            if name in counts and some.any():
-                _add(counts[name], rows.filter(some), new[some], rate_of[clip[some]])
-    if first != planned.sum():
+        split = split_of[clip]
+        np.add.at(left_out, (split, reason), 1)
+        np.add.at(frames, (split, rate_of[clip]), new)
+        level = rows["level_db"].to_numpy(zero_copy_only=False).astype(np.float64)
+        once = (rows["copy"].to_numpy() == 0) & ~np.isnan(level)
+        steps = np.rint(np.clip(100 * level[once], _LEAST, _MOST)).astype(np.int64)
+        np.add.at(levels, (split[once], steps - _LEAST), 1)
+    if first != total:
         raise InputError(
             f"{WINDOWS} of {folder} has {first} rows or more, but the clips in "
-            f"{MANIFEST} have {planned.sum()} windows. Restore both files, or record "
-            "the data set again."
+            f"{MANIFEST} have {total} windows. Restore both files, or record the data "
+            "set again."
         )
-    without = ~held & (planned > 0)
-    numbers = {name: number for number, name in enumerate(names)}
+    without = np.bincount(split_of[~held & (planned > 0)], minlength=many)
     return {
         name: WindowSummary(
-            found.windows,
-            dict(sorted(found.left_out.items())),
-            int(np.count_nonzero(without & (split_of == numbers.get(name, -1)))),
-            sum(frames / rate for rate, frames in sorted(found.frames.items())),
-            _quantiles(found.levels),
+            int(left_out[k].sum()),
+            {r: int(n) for r, n in zip(reasons, left_out[k], strict=False) if n},
+            int(without[k]),
+            float((frames[k] / rates).sum()),
+            _quantiles(levels[k]),
         )
-        for name, found in counts.items()
+        for k, name in enumerate(names)
     }
 
 
@@ -176,20 +176,6 @@ def _new_frames(
     begins = np.where(same, np.maximum(starts, before), starts)
     new[kept] = np.maximum(ends - begins, 0)
     return new, (int(clips[-1]), int(ends[-1]))
-
-
-def _add(counts: _Counts, rows: Any, new: Integers, rates: Integers) -> None:
-    counts.windows += len(rows)
-    for entry in rows["left_out"].value_counts().to_pylist():
-        if entry["values"] is not None:
-            counts.left_out[entry["values"]] += entry["counts"]
-    for rate in np.unique(rates).tolist():
-        counts.frames[rate] += int(new[rates == rate].sum())
-    once = np.equal(rows["copy"].to_numpy(), 0)
-    levels = rows["level_db"].to_numpy()[once].astype(np.float64)
-    levels = levels[~np.isnan(levels)]
-    steps = np.rint(np.clip(100 * levels, _LEAST, _MOST)).astype(np.int64) - _LEAST
-    counts.levels += np.bincount(steps, minlength=len(counts.levels))
 
 
 def _quantiles(levels: Integers) -> dict[float, float]:
