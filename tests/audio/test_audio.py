@@ -78,31 +78,14 @@ def put(data, offset, fmt, value):
 # ---- probe
 
 
-@pytest.mark.parametrize(
-    ("container", "subtype"),
-    [
-        ("WAV", "PCM_16"),
-        ("WAV", "PCM_24"),
-        ("WAV", "FLOAT"),
-        ("WAV", "ULAW"),
-        ("WAVEX", "PCM_16"),
-        ("RF64", "PCM_16"),
-        ("W64", "PCM_16"),
-        ("AIFF", "PCM_16"),
-        ("AU", "PCM_16"),
-        ("CAF", "PCM_16"),
-        ("NIST", "PCM_16"),
-        ("FLAC", "PCM_16"),
-        ("OGG", "VORBIS"),
-    ],
-)
+@pytest.mark.parametrize(("container", "subtype"), [
+    ("WAV", "PCM_16"), ("WAV", "PCM_24"), ("WAV", "FLOAT"), ("WAV", "ULAW"),
+    ("WAVEX", "PCM_16"), ("RF64", "PCM_16"), ("W64", "PCM_16"), ("AIFF", "PCM_16"),
+    ("AU", "PCM_16"), ("CAF", "PCM_16"), ("NIST", "PCM_16"), ("FLAC", "PCM_16"),
+    ("OGG", "VORBIS")])  # fmt: skip
 def test_probe_counts_the_frames_that_decode_and_finds_cuts(container, subtype):
     data = encode(noise(30_001, 2), 16000, format=container, subtype=subtype)
-    info = probe(data)
-    expected = AudioInfo(30_001, 16000, 2, container, subtype)
-    assert info == expected
-    assert len(decode(data)) == 30_001
-
+    assert probe(data) == AudioInfo(30_001, 16000, 2, container, subtype)
     cut = data[:-3000]  # libsndfile refuses a CAF file that lacks 4096
     with raises(TruncatedAudio, path="clip"):
         probe(cut)
@@ -167,12 +150,6 @@ def test_file_that_shrinks_after_the_probe_is_unreadable():
         clip.read(500, 1000)
 
 
-def test_file_that_changes_after_the_probe_is_unreadable():
-    other = encode(noise(1000, 2))
-    with raises(UnreadableAudio, path="clip", naming=["channels=1", "channels=2"]):
-        ClipReader(io.BytesIO(other), probe(encode(noise(1000))), name="clip")
-
-
 @pytest.mark.parametrize("container", ["WAV", "AIFF"])
 def test_no_frames_is_empty(container):
     with raises(EmptyAudio, path="clip"):
@@ -190,11 +167,6 @@ def test_first_nonfinite_frame_is_named(value, subtype, frame):
     with raises(NonFiniteAudio, naming=frame):
         probe(data)
     assert probe(data, allow_nonfinite=True).frames == 200_000
-
-
-def test_double_beyond_float32_is_not_finite():
-    with raises(NonFiniteAudio, naming="1"):
-        probe(encode(np.array([0.0, 1e300]), subtype="DOUBLE"))
 
 
 def test_unreadable_files_are_errors(tmp_path):

@@ -121,21 +121,11 @@ def test_other_sounds_are_far():
     assert differ[np.triu_indices(60, 1)].min() > 2 * NEAR_BITS
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [
-        np.zeros(0),
-        np.zeros(1),
-        np.zeros(RATE),
-        np.full(RATE, 1e-6),
-        np.random.default_rng(0).integers(-1, 2, RATE) / 32768,
-        np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE),
-        np.array([0.5, np.nan, 0.5]),
-        np.array([0.5, np.inf, 0.5]),
-        np.ones(1),
-    ],
-    ids=["no", "one", "zeros", "offset", "dither", "tone", "nan", "inf", "impulse"],
-)
+@pytest.mark.parametrize("samples", [
+    np.zeros(0), np.zeros(1), np.zeros(RATE), np.full(RATE, 1e-6), np.ones(1),
+    np.random.default_rng(0).integers(-1, 2, RATE) / 32768,
+    np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE),
+    np.array([0.5, np.nan, 0.5]), np.array([0.5, np.inf, 0.5])])  # fmt: skip
 def test_silence_and_steady_sounds_have_no_sketch(samples):
     with np.errstate(all="raise", invalid="ignore"):
         found = fingerprint_audio([samples.astype(np.float32)[None]], RATE, 1)

@@ -92,26 +92,22 @@ def test_tags_of_mp3_are_no_damage(data, before, after):
 
 @either
 @pytest.mark.parametrize("frame", [2, 20])
-@pytest.mark.parametrize(
-    "edit",
-    [
-        lambda data, at: data[:at] + bytes(50) + data[at:],
-        lambda data, at: data[:at] + data[at + 50 :],
-        lambda data, at: data[:at] + data[at - 300 : at] + data[at:],
-        lambda data, at: data[:at] + b"\0" + data[at + 1 :],
-    ],
-    ids=["inserted", "removed", "doubled", "overwritten"],
-)
-def test_gap_in_mp3_is_named_with_its_offset(data, frame, edit):
+def test_gap_in_mp3_is_named_with_its_offset(data, frame):
     at = frames_of(data)[frame]
-    for allow in (False, True):
-        with raises(UnreadableAudio, path="clip") as caught:
-            probe(edit(data, at), allow_truncated=allow)
-        named = int(caught.value.reason.partition("byte ")[2].split()[0].strip(","))
-        assert at - 300 <= named <= at + 1500
-    listed = AudioInfo(20_000, RATE, 2, format="", subtype="")  # by a table
-    with raises(UnreadableAudio, naming=named):
-        Decoder(io.BytesIO(edit(data, at)), "clip", listed)
+    for damaged in (
+        data[:at] + bytes(50) + data[at:],  # inserted
+        data[:at] + data[at + 50 :],  # removed
+        data[:at] + data[at - 300 : at] + data[at:],  # doubled
+        data[:at] + b"\0" + data[at + 1 :],  # overwritten
+    ):
+        for allow in (False, True):
+            with raises(UnreadableAudio, path="clip") as caught:
+                probe(damaged, allow_truncated=allow)
+            named = caught.value.reason.partition("byte ")[2].split()[0].strip(",")
+            assert at - 300 <= int(named) <= at + 1500
+        listed = AudioInfo(20_000, RATE, 2, format="", subtype="")  # by a table
+        with raises(UnreadableAudio, naming=named):
+            Decoder(io.BytesIO(damaged), "clip", listed)
 
 
 def test_mp3_that_has_other_frames_than_its_header_declares():
@@ -273,30 +269,22 @@ def test_bytes_after_the_samples_are_not_recorded(container):
 
 
 @pytest.mark.parametrize("container", ["WAV", "WAVEX", "RF64", "W64", "WAV/BIG"])
-@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
+@pytest.mark.parametrize(("subtype", "bits"), [("PCM_16", 16), ("FLOAT", 32)])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_samples_that_do_not_fit_their_frames_are_not_read_as_noise(
-    container, subtype, channels
+    container, subtype, bits, channels
 ):
     container, _, order = container.partition("/")
-    data = encode(container, subtype, channels, endian=order or None)
-    assert probe(data).frames == 20_000
-    bits = int(subtype[-2:]) if subtype != "FLOAT" else 32
+    data = bytearray(encode(container, subtype, channels, endian=order or None))
+    assert probe(bytes(data)).frames == 20_000
     at = data.index(b"fmt ") + (24 if container == "W64" else 8) + 14
-    sign = ">" if order else "<"
-    assert struct.unpack_from(f"{sign}H", data, at) == (bits,)
     for bit in range(16):
-        changed = bytearray(data)
         wrong = bits ^ 1 << bit
-        struct.pack_into(f"{sign}H", changed, at, wrong)
         if -(-wrong // 8) == bits // 8 or wrong == 0:
             continue  # also a number of bits for such samples; or none
-        with pytest.raises(UnreadableAudio):
-            probe(bytes(changed))
-    if bits == 24:
-        with raises(UnreadableAudio, naming=["25 bits", f"{3 * channels} bytes"]):
-            struct.pack_into(f"{sign}H", changed := bytearray(data), at, 25)
-            probe(bytes(changed))
+        struct.pack_into(f"{'>' if order else '<'}H", data, at, wrong)
+        with raises(UnreadableAudio):
+            probe(bytes(data))
 
 
 def test_a_program_that_writes_the_bytes_of_a_sample_for_those_of_a_frame():

@@ -80,15 +80,6 @@ def test_burg_keeps_its_digits_whatever_the_noise_under_tones(level, order):
         assert model.variance[i] == pytest.approx(float(variance), rel=1e-6)
 
 
-def test_burg_by_sums_would_not_do():
-    """That the test above reaches signals where only the slow way is exact."""
-    x = np.sin(0.17 * np.arange(3000, dtype=np.float32))[np.newaxis]
-    (sums, *_), trusted = ar._burg_by_sums(x, 16)
-    assert not trusted.any()
-    assert np.abs(sums[0] - slow_burg(x[0], 16)[0]).max() > 1e-6
-    assert ar._burg_by_sums(coloured(3, 3000), 16)[1].all()
-
-
 @given(st.integers(1, 20), st.integers(1, 60), st.floats(-30, 30), st.integers(0, 999))
 @settings(deadline=None, max_examples=150)
 def test_burg_is_stable_and_has_no_unit(order, more, exponent, seed):
@@ -156,46 +147,25 @@ def test_a_known_process_is_recovered(method):
 def test_degenerate_signals_have_finite_models(method):
     t = np.arange(640)
     rng = np.random.default_rng(0)
-    signals = {
-        "silence": 0 * t,
-        "constant": 0 * t + 0.5,
-        "alternating": (-1.0) ** t,
-        "tone": np.sin(0.3 * t),
-        "full scale square": np.sign(np.sin(0.1 * t + 0.05)),
-        "first": t == 0,
-        "last": t == t[-1],
-        "ramp": t / 640,
-        "denormal": 1e-45 * np.rint(2 * rng.standard_normal(640)),
-        "huge": 3e38 * np.sin(0.7 * t),
-    }
-    windows = np.array(list(signals.values())).astype(np.float32)
+    signals = [
+        0 * t, 0 * t + 0.5, (-1.0) ** t, np.sin(0.3 * t),
+        np.sign(np.sin(0.1 * t + 0.05)), t == 0, t == t[-1], t / 640, 1e-45 * np.rint(2 * rng.standard_normal(640)),
+        3e38 * np.sin(0.7 * t),
+    ]  # fmt: skip
+    windows = np.array(signals).astype(np.float32)
     for order in (1, 2, 16, 128):
         for output in ("coefficients", "reflection", "gain"):
-            features = LinearPrediction(order=order, method=method, output=output)(
-                windows
-            )
+            step = LinearPrediction(order=order, method=method, output=output)
+            features = step(windows)
             assert np.isfinite(features).all()
             assert not features[0].any()
-            if output == "reflection":
-                assert (np.abs(features) < 1).all()
+            assert output != "reflection" or (np.abs(features) < 1).all()
         spectrum = ArSpectrum(order=order, method=method)(windows, RATE)
         assert np.isfinite(spectrum).all()
         assert (spectrum[0] == -160).all()
 
 
 # The transforms
-
-
-@pytest.mark.parametrize("method", METHOD_NAMES)
-def test_frames_are_windows_of_their_own(method):
-    x = coloured(2, 3, 2000)
-    framed = LinearPrediction(order=5, method=method, frame=301, hop=97)(x)
-    assert framed.shape == (2, 3, 18, 5)
-    for t in (0, 1, 17):
-        alone = x[..., t * 97 : t * 97 + 301].copy()
-        np.testing.assert_array_equal(
-            LinearPrediction(order=5, method=method)(alone), framed[:, :, t]
-        )
 
 
 @pytest.mark.parametrize("taper", ["hann", "hamming"])
@@ -214,21 +184,6 @@ def test_tapers(taper):
         np.sqrt(yule_walker(tapered, 16).variance / np.mean(weights**2)),
         rtol=1e-5,
     )
-
-
-@pytest.mark.parametrize(
-    ("method", "first", "last", "rtol"),
-    [("yule_walker", 0, 16008, 1e-5),  # with the zeros around it
-     ("burg", 8, 16000, 5e-3)],  # backwards, too
-)  # fmt: skip
-def test_gain_is_the_residuals_root_mean_square(method, first, last, rtol):
-    x = coloured(1, 16000)
-    options = {"order": 8, "method": method}
-    a = LinearPrediction(**options)(x)[0]
-    residual = np.convolve([1, *a.astype(np.float64)], x[0])[first:last]
-    gain = LinearPrediction(**options, output="gain")(x)
-    power = np.sum(residual**2) / min(len(residual), 16000)
-    np.testing.assert_allclose(gain, np.sqrt(power), rtol=rtol)
 
 
 @pytest.mark.parametrize("n_fft", [17, 512, 513])

@@ -281,17 +281,13 @@ def test_lambdas_and_local_functions(own, monkeypatch):
     assert found == [2, 2, 3, 2]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "facts"),
-    [
-        ("nois()", AUGMENTATION, ["noise", "augment"]),
-        ("log_mel()", AUGMENTATION, ["log_mel", "augment"]),
-        ("noise(snr_db=1)", AUGMENTATION, ["snr_db", "low_snr_db"]),
-        ("energi()", SELECTION, ["energy", "keep"]),
-        ("peak(above_db=low)", SELECTION, ["above_db", "keep"]),
-        ("peaks()|sounds()", PLACEMENT, ["windows_at", 2]),
-    ],
-)
+@pytest.mark.parametrize(("text", "kind", "facts"), [
+    ("nois()", AUGMENTATION, ["noise", "augment"]),
+    ("log_mel()", AUGMENTATION, ["log_mel", "augment"]),
+    ("noise(snr_db=1)", AUGMENTATION, ["snr_db", "low_snr_db"]),
+    ("energi()", SELECTION, ["energy", "keep"]),
+    ("peak(above_db=low)", SELECTION, ["above_db", "keep"]),
+    ("peaks()|sounds()", PLACEMENT, ["windows_at", 2])])  # fmt: skip
 def test_other_kinds_of_steps_are_refused_alike(text, kind, facts):
     with raises(RecipeError, naming=facts):
         parse_steps(text, kind)
