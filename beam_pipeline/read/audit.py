@@ -446,7 +446,7 @@ def similar_audio(sketches: Any) -> tuple[Integers, bool]:
 
 _NEEDED = (
     "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
-    "channel", "windows", "input", "native_frames", "native_sample_rate_hz",
+    "channel", "windows", "input", "index", "native_frames", "native_sample_rate_hz",
 )  # fmt: skip
 # What tells files of several data sets apart.
 _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
@@ -487,10 +487,13 @@ def read_clips(
     if len(tables) > 1:
         keys = (table[name].cast(pa.string()) for name in _OF_FILE)
         same = codes_of(pc.binary_join_element_wise(*keys, "/"))[1]
-        own = table["file"].to_numpy()
         of = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
-        own = own + of * (int(own.max(initial=0)) + 1)
-        table = _replaced(table, "file", pa.array(components_of([own, same])))
+        for name in ("file", "index"):  # they count on from one data set to the next
+            own = table[name].to_numpy()
+            after = own + of * (int(own.max(initial=0)) + 1)
+            table = _replaced(table, name, pa.array(after))
+        file = components_of([table["file"].to_numpy(), same])
+        table = _replaced(table, "file", pa.array(file))
     return data, table
 
 

@@ -87,6 +87,20 @@ def test_doubles_are_dropped_if_their_class_is_clear(
 
 
 @pytest.mark.runs
+def test_of_several_data_sets(leaky: Path, tmp_path: Path) -> None:
+    """The first of doubles is the one of the first data set."""
+    sounds = Path(shutil.copytree(leaky / "in" / "owl", tmp_path / "in" / "owl"))
+    record(tmp_path / "in", tmp_path / "one", seed=2, **OPTIONS)
+    shutil.copy(sounds / "2.wav", sounds / "0new.wav")
+    more = {"recipe": tmp_path / "one", "skip_recorded": tmp_path / "one"}
+    record(tmp_path / "in", tmp_path / "two", **more)
+    both, manifest = [tmp_path / "one", tmp_path / "two"], tmp_path / "in" / "clean.csv"
+    written = write_clean_manifest(both, manifest, tmp_path / "in", drop_doubles=True)
+    assert (written.clips, written.groups, written.dropped) == (5, 5, 3)
+    assert {*rows_of(manifest)} == {f"owl/{k}.wav" for k in range(5)}
+
+
+@pytest.mark.runs
 def test_groups_and_columns_stay(tmp_path: Path) -> None:
     for number in range(4):
         write_sound(tmp_path / "in" / f"{number}.wav", 4000, seed=number % 3)
