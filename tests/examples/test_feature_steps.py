@@ -5,17 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.errors import TransformError
 from beam_pipeline.examples.augmentation import (
     CopyKeys,
     Origins,
     copy_numbers,
-    measuring_step,
 )
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.transforms.base import Chain, Identity
-from beam_pipeline.transforms.cepstral import Cmvn
 from tests.raising import raises
 from tests.transform_checks import noise
 
@@ -97,12 +94,3 @@ def test_copies_of_another_type_or_shape_are_refused(how):
         TransformError, path="a.wav", naming=["feature x", "frame 10", "Stamp"]
     ):
         apply(features, origins([0, 1, 2, 1]))
-
-
-def test_the_step_that_measures():
-    clip = Cmvn(over="clip")
-    assert measuring_step(Identity(), "x") is None
-    assert measuring_step(clip, "x") == 0
-    assert measuring_step(Chain((Stamp(), Cmvn(), clip)), "x") == 2
-    with raises(RecipeError, "feature x", 2):
-        measuring_step(Chain((clip, clip)), "x")

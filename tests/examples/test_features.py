@@ -564,16 +564,6 @@ def test_apply_names_the_clip_and_the_feature(returned, facts):
         features.apply(noise(3), RATE, "sea/tug.wav", STARTS)
 
 
-@pytest.mark.parametrize("returned", [np.zeros(3, "f4"), None])
-def test_apply_where_texts_were_expected(returned):
-    def transform(windows):
-        return returned if windows.any() else np.array(["-"] * len(windows))
-
-    features = one_feature(transform)
-    with raises(TransformError, path="a.wav", naming="feature mine"):
-        features.apply(noise(3), RATE, "a.wav", STARTS)
-
-
 def test_apply_gives_the_rate_to_those_that_take_it():
     def rate_of(windows, sample_rate_hz):
         return np.full(len(windows), sample_rate_hz)
@@ -654,14 +644,6 @@ def test_an_encoding_that_does_not_fit(expression, channels, encoding, facts):
     options = {"features": {"log_mel": expression}, "encodings": {"log_mel": encoding}}
     with raises(RecipeError, "encodings: log_mel", encoding, naming=facts):
         feature_set(channels=channels, **options)
-
-
-def test_four_rows_and_bins_are_an_image_of_channels():
-    # What png takes for (h, w, 4): the shape alone does not show the difference.
-    specs = feature_set(
-        channels=2, features={"image": IMAGE}, encodings={"image": "png"}
-    ).specs
-    assert specs["image"].shape == (2, 3, 4)
 
 
 # The size of an example, which decides the size of shards

@@ -157,16 +157,6 @@ def test_starts_do_not_depend_on_where_shards_begin(frames, plan, key, cuts):
     assert np.concatenate(parts).tolist() == all_starts(frames, plan, key).tolist()
 
 
-def test_random_starts_take_every_value_of_their_part():
-    plan = WindowPlan(4, 4, random_starts=True)
-    found = [set(), set(), set()]
-    for key in range(200):
-        for part, start in zip(found, all_starts(14, plan, key).tolist(), strict=True):
-            part.add(start)
-    assert found == [set(part) for part in strata(14, plan)]
-    assert found == [{0, 1, 2}, {3, 4, 5, 6}, {7, 8, 9, 10}]
-
-
 def test_random_starts_never_change():
     plan = WindowPlan(1000, 1000, random_starts=True)
     assert all_starts(10_000, plan, 2**63 + 5).tolist() == [

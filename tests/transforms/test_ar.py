@@ -149,8 +149,8 @@ def test_degenerate_signals_have_finite_models(method):
     rng = np.random.default_rng(0)
     signals = [
         0 * t, 0 * t + 0.5, (-1.0) ** t, np.sin(0.3 * t),
-        np.sign(np.sin(0.1 * t + 0.05)), t == 0, t == t[-1], t / 640, 1e-45 * np.rint(2 * rng.standard_normal(640)),
-        3e38 * np.sin(0.7 * t),
+        np.sign(np.sin(0.1 * t + 0.05)), t == 0, t == t[-1], t / 640,
+        1e-45 * np.rint(2 * rng.standard_normal(640)), 3e38 * np.sin(0.7 * t),
     ]  # fmt: skip
     windows = np.array(signals).astype(np.float32)
     for order in (1, 2, 16, 128):

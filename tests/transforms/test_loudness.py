@@ -138,12 +138,6 @@ def test_a_clip_is_the_same_in_any_blocks(kind, channels, frames, cuts):
     assert in_blocks(kind, clip, cuts) == pytest.approx(expected, abs=1e-9)
 
 
-def test_frame_by_frame():
-    clip = noise(1, 7000)
-    whole = in_blocks("lufs", clip, [])
-    assert in_blocks("lufs", clip, range(1, 7000)) == pytest.approx(whole, abs=1e-9)
-
-
 def test_a_short_clip_is_one_block():
     clip = np.concatenate([noise(1, 6400)] * 2, axis=-1)
     short = clip[:, :1000].astype(np.float64)
