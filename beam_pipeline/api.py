@@ -11,7 +11,6 @@ from typing import Any
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.job_start import started
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import WORK_FOLDER
 from beam_pipeline.dataset.progress import in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import given_recipe
@@ -30,7 +29,7 @@ from beam_pipeline.run.preflight import check_engine, check_transforms
 from beam_pipeline.run.watching import watching
 from beam_pipeline.run.workers import check_can_start
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import delete_empty
+from beam_pipeline.storage.claim import WORK_FOLDER, delete_empty
 from beam_pipeline.storage.files import PathLike, temporary_folder
 
 
@@ -248,11 +247,11 @@ def _claimed(job: Job, run: RunOptions) -> AbstractContextManager[Job | None]:
         job,
         overwrite=run.overwrite,
         on_engine=run.has_runner(),
-        difference=None if run.is_template() else partial(_difference, job),
+        compare=None if run.is_template() else partial(_compare, job),
     )
 
 
-def _difference(job: Job) -> str | None:
+def _compare(job: Job) -> str | None:
     """Returns how the data set in an output differs from the one of a job."""
     from beam_pipeline.read.decode_again import difference_to_recorded
 

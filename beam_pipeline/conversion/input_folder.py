@@ -11,11 +11,12 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, SCHEMA
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.dataset.side_by_side import DataSets, open_data_sets, recipe_json
-from beam_pipeline.dataset.work_folder import WORK_FOLDER, has_run
+from beam_pipeline.dataset.work_folder import has_run
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.original_records import find_original
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import WORK_FOLDER
 from beam_pipeline.text import parse_json
 
 

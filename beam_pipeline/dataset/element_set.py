@@ -21,23 +21,15 @@ from typing import Any, TextIO
 from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.job_start import make_room, started_for_elements
-from beam_pipeline.dataset.metadata import (
-    Elements,
-    Metadata,
-    SplitEntry,
-    shard_entry,
-)
-from beam_pipeline.dataset.output_folder import (
-    EXAMPLES_CSV,
-    delete_stale,
-    put_in_place,
-)
-from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS, WORK_FOLDER
+from beam_pipeline.dataset.metadata import Elements, Metadata, SplitEntry, shard_entry
+from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, delete_stale, put_in_place
+from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import WORK_FOLDER
 from beam_pipeline.write.element_blocks import (
     BlockResult,
     ElementOutput,

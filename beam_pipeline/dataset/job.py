@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
 from beam_pipeline.dataset.metadata import DISTRIBUTION
-from beam_pipeline.dataset.output_folder import METADATA, WORK_FOLDER, new_folder
+from beam_pipeline.dataset.output_folder import METADATA, new_folder
 from beam_pipeline.dataset.skip_recorded import read_skipped
 from beam_pipeline.dataset.work_folder import PLANS
 from beam_pipeline.errors import shown
@@ -27,7 +27,7 @@ from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import UNCLAIMED, Claim
+from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.transforms.own_code import MAIN
 from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
 

@@ -37,7 +37,6 @@ from beam_pipeline.dataset.output_folder import (
     NEW,
     REJECTED,
     WHOLE,
-    WORK_FOLDER,
     delete_data_set,
     finish_switch,
     is_ours,
@@ -72,6 +71,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import (
     CLAIMS,
+    WORK_FOLDER,
     Claim,
     claimed,
     delete_empty,
@@ -164,7 +164,7 @@ def started(
     *,
     overwrite: bool,
     on_engine: bool,
-    difference: Callable[[], str | None] | None,
+    compare: Callable[[], str | None] | None,
 ) -> Iterator[Job | None]:
     """Claims the output of a job while the block runs, and yields the job to run there.
 
@@ -176,7 +176,7 @@ def started(
         With the inputs as the user gave them, rows in memory among them.
     on_engine : bool
         Whether workers of an engine may go on after this process.
-    difference : callable, optional
+    compare : callable, optional
         Returns how the data set in the output differs from the one that the job would
         record; None if it does not differ. Default, and with ``overwrite``: a data set
         there is another one.
@@ -192,14 +192,14 @@ def started(
     asked = Asked(output, work, job_stamp(placed), overwrite)
 
     @cache
-    def difference_to(data_set: str | None) -> str | None:
-        if data_set is None or difference is None or overwrite:
+    def compared(data_set: str | None) -> str | None:
+        if data_set is None or compare is None or overwrite:
             return ""
-        return difference()
+        return compare()
 
     def look() -> Found:
         found = look_at(output, work)
-        return found._replace(difference=difference_to(found.data_set))
+        return found._replace(difference=compared(found.data_set))
 
     found = look()
     if found.difference is None and found.stamp is None:

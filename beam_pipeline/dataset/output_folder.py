@@ -32,9 +32,7 @@ from contextlib import suppress
 
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import CLAIMS as CLAIMS
-from beam_pipeline.storage.claim import UNCLAIMED, Claim
-from beam_pipeline.storage.claim import WORK_FOLDER as WORK_FOLDER
+from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX
 
 METADATA = "metadata.json"

@@ -227,14 +227,14 @@ def _both(one: SplitEntry, other: SplitEntry) -> SplitEntry:
         return {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
 
     return SplitEntry(
-        one.examples + other.examples,
-        one.clips + other.clips,
-        one.seconds + other.seconds,
-        one.left_out + other.left_out,
-        added(one.examples_per_class, other.examples_per_class),
-        added(one.seconds_per_class, other.seconds_per_class),
-        one.statistics if one.examples else other.statistics,
-        one.shards + other.shards,
+        examples=one.examples + other.examples,
+        clips=one.clips + other.clips,
+        seconds=one.seconds + other.seconds,
+        left_out=one.left_out + other.left_out,
+        examples_per_class=added(one.examples_per_class, other.examples_per_class),
+        seconds_per_class=added(one.seconds_per_class, other.seconds_per_class),
+        statistics=one.statistics if one.examples else other.statistics,
+        shards=one.shards + other.shards,
     )
 
 

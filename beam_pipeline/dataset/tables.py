@@ -33,12 +33,7 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import unpack_columns
 from beam_pipeline.storage.parquet import in_groups, read_parquet, write_parquet
-from beam_pipeline.write.window_rows import (
-    LEFT_OUT,
-    WindowRows,
-    join_rows,
-    levels_db,
-)
+from beam_pipeline.write.window_rows import LEFT_OUT, WindowRows, join_rows, levels_db
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.segments import PlacedClips

@@ -33,13 +33,12 @@ from typing import Any, NamedTuple
 
 from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA, NEW, REJECTED, without_draft
-from beam_pipeline.dataset.output_folder import WORK_FOLDER as WORK_FOLDER
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import UNCLAIMED, Claim
+from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.text import hidden, parse_json
 
 JOB_FILE = "job.json"

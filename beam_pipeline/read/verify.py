@@ -26,13 +26,7 @@ import numpy as np
 
 from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import (
-    INDEX,
-    MANIFEST,
-    METADATA,
-    WINDOWS,
-    WORK_FOLDER,
-)
+from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.dataset.work_folder import recorded_metadata
 from beam_pipeline.errors import (
@@ -51,7 +45,7 @@ from beam_pipeline.read.members import MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.recipe.sections import VALID_FRAMES
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import claimed
+from beam_pipeline.storage.claim import WORK_FOLDER, claimed
 from beam_pipeline.storage.tfrecord import is_compressed, placed_records
 from beam_pipeline.text import parse_json
 

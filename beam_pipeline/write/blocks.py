@@ -306,12 +306,12 @@ def _lost(kind: type[_Block], block: Block, stage: str, error: ClipError) -> _Bl
         stage,
         type(error).__name__,
         reason,
-        clip.label,
-        slot.shard.name,
-        slot.shard.split,
-        n,
-        clip.sample_rate_hz,
-        rows.covered_frames() / clip.sample_rate_hz,
+        label=clip.label,
+        shard=slot.shard.name,
+        split=slot.shard.split,
+        examples=n,
+        sample_rate_hz=clip.sample_rate_hz,
+        seconds=rows.covered_frames() / clip.sample_rate_hz,
     )
     return kind(slot, rows.rejected(), reject=reject)
 
