@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -52,6 +52,13 @@ __all__ = ["REJECTS", "CutWindows", "Probe", "Transform"]
 
 REJECTS = "rejects"
 ON_ERROR = ("reject", "raise")
+
+# The options of a recipe that decide which windows a clip has.
+WINDOW_OPTIONS = (
+    "win_len", "win_seconds", "hop", "hop_seconds", "tail", "max_windows",
+    "random_starts", "seed", "sample_rate", "channels", "stream", "allow_truncated",
+    "allow_nonfinite",
+)  # fmt: skip
 
 # The most elements in a block of short windows: their dicts take memory, too.
 _MOST_IN_BLOCK = 256
@@ -219,38 +226,15 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
     def __init__(
         self,
         *,
-        win_len: int | Literal["clip"] | None = None,
-        win_seconds: float | None = None,
-        hop: int | None = None,
-        hop_seconds: float | None = None,
-        tail: Literal["drop", "pad", "overlap"] = "drop",
-        max_windows: int | None = None,
-        random_starts: bool = False,
-        seed: int = 0,
-        sample_rate: int | None = None,
-        channels: Literal["mix", "keep"] | int = "mix",
-        stream: str = "",
-        allow_truncated: bool = False,
-        allow_nonfinite: bool = False,
         root: str = "",
         on_error: str = "reject",
+        **options: Any,
     ):
-        recipe = Recipe(
-            win_len=win_len,
-            win_seconds=win_seconds,
-            hop=hop,
-            hop_seconds=hop_seconds,
-            tail=tail,
-            max_windows=max_windows,
-            random_starts=random_starts,
-            seed=seed,
-            sample_rate=sample_rate,
-            channels=channels,
-            stream=stream,
-            allow_truncated=allow_truncated,
-            allow_nonfinite=allow_nonfinite,
-        )
-        super().__init__(on_error, root, recipe)
+        for name, value in options.items():
+            if name not in WINDOW_OPTIONS:
+                known = ", ".join(WINDOW_OPTIONS)
+                raise OptionError(name, f"must be one of {known}", value)
+        super().__init__(on_error, root, Recipe(**options))
 
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)

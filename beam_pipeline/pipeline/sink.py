@@ -181,7 +181,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             self.claim.move(draft.path, self.prefix + info.file)
             Metrics.counter(COUNTERS, "shards").inc()
             Metrics.counter(COUNTERS, "bytes").inc(info.bytes)
-            _write_receipt(info, self.work_folder, self.claim)
+            write_receipt(info, self.work_folder, self.claim)
             yield info._replace(seen=None)
 
     def finish_bundle(self) -> None:
@@ -199,7 +199,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             self._draft = None
 
 
-def _write_receipt(info: ShardInfo, work_folder: str, claim: Claim) -> None:
+def write_receipt(info: ShardInfo, work_folder: str, claim: Claim) -> None:
     """Writes the receipt of a shard that has its name; only it has the observations.
 
     That of a shard that lost windows is apart: the next run tries again.

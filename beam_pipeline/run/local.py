@@ -48,6 +48,7 @@ from beam_pipeline.pipeline.planner import (
     read_plan,
 )
 from beam_pipeline.plan.poison_clips import drop_changed
+from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.engine import original
 from beam_pipeline.run.forecast import Plan, forecast
@@ -227,14 +228,18 @@ def write_phase(
     with in_memory_pipeline() as pipeline:
         work = (
             pipeline
-            | "Once" >> beam.Create([writer], reshuffle=False)
-            | "MyShards" >> beam.FlatMap(planned_work, folder, writers)
+            | "Once" >> beam.Impulse()
+            | "MyShards" >> beam.FlatMap(_my_shards, writer, folder, writers)
         )
         outputs = write_shards(work, job)._asdict()
         names = {name: files.join(folder, f"{run}-{name}") for name in outputs}
         for name, elements in outputs.items():
             elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, names[name]))
     return {name: _read_names(path) for name, path in names.items()}
+
+
+def _my_shards(_: bytes, writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
+    return planned_work(writer, folder, writers)
 
 
 class KeepInPages(beam.DoFn):  # type: ignore[misc]

@@ -70,16 +70,18 @@ def write_table(path, clips):
 
 
 def pretend_to_write(job, folder, writers, writer):
-    """In the place of `write_phase`: the infos of a writer's shards, without files."""
+    """In the place of `write_phase`: infos and receipts of shards, without files."""
     import numpy as np
 
     from beam_pipeline.pipeline.planner import planned_work
+    from beam_pipeline.pipeline.sink import write_receipt
     from beam_pipeline.plan.segments import locate_examples
     from beam_pipeline.plan.shards import ShardInfo
-    from beam_pipeline.run.local import WrittenPages
+    from beam_pipeline.plan.summary import TallyKey
     from beam_pipeline.storage.gzip_members import Members
     from beam_pipeline.storage.pages import PageWriter
     from beam_pipeline.storage.tfrecord import SUFFIX
+    from beam_pipeline.write.shard import Observations
     from beam_pipeline.write.window_rows import WindowRows
 
     infos = PageWriter(folder)
@@ -91,6 +93,10 @@ def pretend_to_write(job, folder, writers, writer):
         sizes = random.integers(25_000, 60_000, shard.examples)
         levels = random.integers(-6000, 0, shard.examples)
         rows = WindowRows.of(starts, np.full(len(starts), RATE), copies, levels)
+        seen = Observations.of(work.example_format)
+        for segment in segments:
+            key = TallyKey(shard.split, segment.clip.label, RATE)
+            seen.examples[key] += segment.examples
         info = ShardInfo(
             shard,
             shard.name + SUFFIX,
@@ -99,9 +105,11 @@ def pretend_to_write(job, folder, writers, writer):
             hashlib.sha256(shard.name.encode()).hexdigest(),
             members=Members(sizes, np.ones_like(sizes)).pack(),
             windows=rows.pack(),
+            seen=seen.state(),
         )
-        infos.add(info)
-    return WrittenPages(list(infos.finish()), [])
+        write_receipt(info, job.work_folder, job.claim)
+        infos.add(info._replace(seen=None))
+    return {"finished": [], "shards": list(infos.finish()), "rejects": []}
 
 
 def run(command, kind, table, folder):
