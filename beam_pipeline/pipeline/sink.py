@@ -22,7 +22,6 @@ from beam_pipeline.dataset.work_folder import (
     recorded_metadata,
 )
 from beam_pipeline.errors import EngineError
-from beam_pipeline.parameters import check_whole
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
@@ -49,12 +48,7 @@ _NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeErro
 
 
 class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
-    """Beam's sink, with ISA-L instead of zlib for GZIP.
-
-    ``member_bytes`` is the limit of a GZIP member.
-    """
-
-    member_bytes: int | None = None
+    """Beam's sink, with ISA-L instead of zlib for GZIP."""
 
     def open(self, temp_path: str) -> Any:
         detected = CompressionTypes.detect_compression_type(temp_path)
@@ -66,7 +60,7 @@ class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
         file = FileSystems.create(
             temp_path, self.mime_type, CompressionTypes.UNCOMPRESSED
         )
-        return MemberWriter(file, member_bytes=self.member_bytes)
+        return MemberWriter(file)
 
     def write_encoded_record(self, file_handle: Any, value: bytes) -> None:
         file_handle.write(frame_record(value))
@@ -76,7 +70,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
     """Writes TFRecord files, with the parameters of ``beam.io.WriteToTFRecord``.
 
     On a ``PCollection[bytes]`` it does the same as Beam's transform; GZIP is some ten
-    times faster. GZIP files hold no time and no name.
+    times faster. GZIP files hold no time and no name. They consist of members of whole
+    records, up to 1 MiB before GZIP, which can be inflated without those before them.
 
     With ``work_folder`` the elements are the :class:`EncodedBlock` of shards. A shard
     must come in one bundle, block after block, up to its last position; so the steps
@@ -92,10 +87,6 @@ compression_type, triggering_frequency
         As in ``beam.io.WriteToTFRecord``.
     work_folder : str, optional
         A folder for unfinished files. If given, the elements are EncodedBlocks.
-    member_bytes : int, optional
-        Files consist of GZIP members of whole records, up to this many bytes before
-        GZIP, or of one record. Each can be inflated without those before it. Default:
-        1 MiB. Planned shards have those of their plan.
     claim : Claim, optional
         The claim on the output. A shard gets its name only while it is held.
     """
@@ -111,12 +102,9 @@ compression_type, triggering_frequency
         triggering_frequency: int | None = None,
         *,
         work_folder: str | None = None,
-        member_bytes: int | None = None,
         claim: Claim = UNCLAIMED,
     ):
         beam.PTransform.__init__(self)
-        if member_bytes is not None:
-            check_whole("member_bytes", member_bytes)
         self._sink = _Sink(
             file_path_prefix,
             coder,
@@ -126,7 +114,6 @@ compression_type, triggering_frequency
             compression_type,
             triggering_frequency,
         )
-        self._sink.member_bytes = member_bytes
         self._work_folder = work_folder
         self._claim = claim
         self._prefix = file_path_prefix

@@ -118,17 +118,11 @@ class MemberWriter:
         Closed with the writer.
     compressed : bool
         Whether members are GZIP, or written as they are.
-    member_bytes : int, optional
-        For :meth:`write`: a member ends before it would become longer than this. What
-        is written at once stays in one member. Default: 1 MiB.
     """
 
-    def __init__(
-        self, file: BinaryIO, compressed: bool = True, member_bytes: int | None = None
-    ):
+    def __init__(self, file: BinaryIO, compressed: bool = True):
         self._file = file
         self._compressed = compressed
-        self._member_bytes = member_bytes or _BLOCK
         self._waiting = bytearray()
         self._sha256 = hashlib.sha256()
         self.bytes_written = 0
@@ -146,8 +140,8 @@ class MemberWriter:
         return len(content)
 
     def write(self, data: bytes) -> int:
-        """Adds ``data`` to a member that is not complete; returns its length."""
-        if self._waiting and len(self._waiting) + len(data) > self._member_bytes:
+        """Adds ``data`` to a member of up to 1 MiB; returns its length."""
+        if self._waiting and len(self._waiting) + len(data) > _BLOCK:
             self._end_member()
         self._waiting += data
         return len(data)
