@@ -596,21 +596,17 @@ class Batches(BatchIteration):
         if drop_remainder:
             smallest = self._share.smallest
             self._stop = smallest - smallest % self._batch_size
+        if self._repeat and not len(self):
+            raise InputError(
+                f"An epoch has {self._share.examples} examples here, so it has no "
+                f"batch of {self._batch_size}, and `repeat` would never end."
+            )
         self._state = self._start(check_whole("epoch", epoch, 0))
         self._example_bytes = self._share.read_bytes
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
         return -(-self._stop // self._batch_size)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Starts to give the batches from the current position to the epoch's end."""
-        if self._repeat and not len(self):
-            raise InputError(
-                f"An epoch has {self._share.examples} examples here, so it has no "
-                f"batch of {self._batch_size}, and `repeat` would never end."
-            )
-        return super().__iter__()
 
     def _start(self, epoch: int) -> State:
         return {"epoch": epoch, "position": 0}

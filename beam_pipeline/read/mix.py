@@ -44,9 +44,9 @@ Sources = (
 
 Ends = Literal["repeat", "stop", "leave"]
 
-_BLOCK = 8192
 # What of a feature must be the same in all sources.
 _AGREEING = ("dtype", "shape", "optional", "sequence")
+_SOURCES = (str, os.PathLike, tuple, list, Records)
 _PAIRS = (
     "must be a dict of folders and their weights, or a list of pairs of a folder, or "
     "Records, and its weight; and not empty"
@@ -136,14 +136,6 @@ class Draws:
         last = np.flatnonzero(weights)[-1]
         return np.asarray(np.minimum(found, last), np.int64)
 
-    def all(self, epoch: int) -> Integers:
-        """Returns the sources of all draws of an epoch, which must have an end."""
-        found, taken = [np.zeros(0, np.int64)], np.zeros(len(self.lengths), np.int64)
-        while len(sources := self.take(epoch, int(taken.sum()), taken, _BLOCK)):
-            found.append(sources)
-            taken += np.bincount(sources, minlength=len(taken))
-        return np.concatenate(found)
-
 
 def mix(
     sources: Sources,
@@ -215,12 +207,11 @@ def mix(
 def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
     """Returns the sources and their weights; raises OptionError if they are neither."""
     pairs = list(sources.items()) if isinstance(sources, Mapping) else sources
-    kinds = (str, os.PathLike, tuple, list, Records)
     if isinstance(pairs, str | Records) or not isinstance(pairs, Sequence) or not pairs:
         raise OptionError("sources", _PAIRS, sources)
     for pair in pairs:
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2
-        if not is_pair or not isinstance(pair[0], kinds):
+        if not is_pair or not isinstance(pair[0], _SOURCES):
             raise OptionError("sources", _PAIRS, pair)
         if not is_real(pair[1]) or not 0 < pair[1] <= sys.float_info.max:
             raise OptionError("sources", "weights must be positive numbers", pair[1])
@@ -302,14 +293,6 @@ class MixedBatches(BatchIteration):
         self._draws = Draws(mixed.weights, lengths, mixed.ends, mixed.seed, self._shard)
         self._example_bytes = max(share.read_bytes for share in self._shares)
         self._state = self._start(0)
-
-    def __len__(self) -> int:
-        """The number of batches in the coming epoch, unless the mix never ends."""
-        if self._mixed.ends == "repeat":
-            raise TypeError("a mix that repeats its sources never ends")
-        examples = len(self._draws.all(self.epoch))
-        whole, rest = divmod(examples, self._batch_size)
-        return whole + bool(rest and not self._drop_remainder)
 
     def _start(self, epoch: int) -> State:
         return {"epoch": epoch, "taken": [0] * len(self._shares)}

@@ -102,7 +102,7 @@ class TestOrder:
     def test_repeating_nothing_is_an_error(self, options):
         n = 3 if options else 0
         with raises(InputError, naming="repeat"):
-            iter(Batches(FakeRecords(n), 8, repeat=True, **options))
+            Batches(FakeRecords(n), 8, repeat=True, **options)
 
     def test_normalize(self):
         records = FakeRecords(9)

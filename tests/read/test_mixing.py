@@ -70,7 +70,8 @@ class TestDraws:
     )
     def test_do_not_depend_on_how_many_are_taken(self, lengths, ends, seed, steps):
         draws = Draws(range(1, len(lengths) + 1), lengths, ends, seed)
-        whole = draws.all(0)
+        nothing = np.zeros(len(lengths), np.int64)
+        whole = draws.take(0, 0, nothing, 100)
         found, turn = [], 0
         while True:
             taken = np.bincount(np.array(found, int), minlength=len(lengths))
@@ -118,10 +119,8 @@ class TestBatches:
 
     def test_stop(self):
         batches = mixed_of([5, 100], [1, 1], ends="stop").batches(4)
-        length = len(batches)
         found = list(batches)
         numbers = pairs_of(found)
-        assert len(found) == length
         assert sorted(n for n in numbers if n < 1000) == list(range(5))
         assert numbers[-1] < 1000
         assert len(set(numbers)) == len(numbers)
@@ -131,7 +130,6 @@ class TestBatches:
     def test_leave(self):
         batches = mixed_of([5, 30, 0], [9, 1, 1], ends="leave").batches(4)
         for _ in range(2):
-            assert len(batches) == 9
             numbers = pairs_of(batches)
             assert sorted(numbers) == [*range(5), *range(1000, 1030)]
 
