@@ -26,7 +26,7 @@ from typing import Any
 
 from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
-from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, LOG
+from beam_pipeline.dataset.output_folder import LOG
 from beam_pipeline.errors import (
     ExampleError,
     InputError,
@@ -128,7 +128,7 @@ def record(
         "examples_tfrecord_file_max_size_in_bytes": max_bytes,
         "kwargs": {k: v for k, v in sorted(kwargs.items()) if _is_plain(v)},
     }
-    check_class(example_class, splits, settings.examples_log_in_csv_file)
+    check_class(example_class, splits)
     for name in splits:
         if not name.isidentifier():
             raise OptionError("split", "must be letters, digits and _", name)
@@ -319,46 +319,23 @@ def source_name(source: Source) -> str:
         return name
 
 
-def check_class(
-    example_class: Any,
-    splits: Mapping[str, Sequence[Source]],
-    log_in_csv_file: bool,
-) -> None:
-    """Checks that a class has the methods that its recording calls.
+def check_class(example_class: Any, splits: Mapping[str, Sequence[Source]]) -> None:
+    """Checks that a class declares what is stored, and that there is something.
 
     Raises
     ------
     OptionError
         If it is not a subclass of Example, or declares nothing.
     InputError
-        If there are no sources, or a method is missing.
+        If there are no sources.
     """
     if not (isinstance(example_class, type) and issubclass(example_class, Example)):
         raise OptionError(
             "example_class", "must be a subclass of Example", example_class
         )
     example_class.feature_specs()
-    sources = list(_sources(splits))
-    if not sources:
+    if not any(splits.values()):
         raise InputError("There are no examples to record.")
-    name = example_class.__name__
-    if log_in_csv_file and example_class.to_csv_row is Example.to_csv_row:
-        raise InputError(
-            f"{name} does not define to_csv_row(), which returns an example's row of "
-            f"{EXAMPLES_CSV}. Define it, or give examples_log_in_csv_file=False."
-        )
-    makes = getattr(example_class.from_csv_row, "__func__", None)
-    for source in sources:
-        if isinstance(source, Example) and not isinstance(source, example_class):
-            raise InputError(
-                f"All examples must be of one class, but there are {name} and "
-                f"{type(source).__name__}."
-            )
-        if not isinstance(source, Example) and makes is Example.from_csv_row.__func__:  # type: ignore[attr-defined]
-            raise InputError(
-                f"{name} does not define from_csv_row(row, **kwargs), which returns "
-                "the example of a row. Define it, or give instances."
-            )
 
 
 def _check_keywords(

@@ -257,12 +257,6 @@ def test_input_and_output_must_be_separate(recorded, where):
     assert sorted(files_below(recorded)) == before
 
 
-def test_a_link_to_the_input_is_the_input(recorded, tmp_path):
-    (tmp_path / "link").symlink_to(recorded)
-    with raises(OutputError):
-        convert(recorded, tmp_path / "link" / "out")
-
-
 @pytest.mark.parametrize(
     ("options", "option", "facts"),
     [
@@ -326,14 +320,6 @@ def test_records_that_do_not_fit_their_metadata_are_an_error(recorded, tmp_path)
     path.write_text(json.dumps(values))
     with raises(InputError, naming=["record 0", "signal"]):
         convert(folder, tmp_path / "out")
-
-
-def test_the_output_is_replaced_only_if_asked(recorded, tmp_path):
-    convert(recorded, tmp_path / "out", num_shards=4)
-    with raises(OutputError):
-        convert(recorded, tmp_path / "out")
-    metadata = convert(recorded, tmp_path / "out", overwrite=True, num_shards=1)
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
 def test_an_unfinished_input_is_an_error(recorded, tmp_path):

@@ -1,8 +1,6 @@
 """Folders that other programs wrote, converted: what their features become."""
 
-import csv
 import gzip
-import os
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from tests.conversion.test_convert import (
     records_in,
     same_folders,
 )
-from tests.originals import write_like_tf_dataset, write_like_tfrecorder
+from tests.originals import write_like_tf_dataset
 from tests.raising import raises
 
 pytestmark = pytest.mark.runs
@@ -95,22 +93,6 @@ def test_lengths_and_missing_features_follow_from_all_examples(tmp_path, monkeyp
     assert [x["x"].tolist() for x in elements] == [[1], [1], [1, 2]]
     assert [x["late"].tolist() for x in elements] == [[7], [7], []]
     assert [x["e"].tolist() for x in elements] == [[1], [1], []]
-
-
-@pytest.mark.parametrize("count", [255, 256, 257, 600])
-def test_any_number_of_records(tmp_path, count):
-    records = [example_of(i=i, x=[float(i)] * (1 + i % 3)) for i in range(count)]
-    specs, elements = convert_one(tmp_path, *records, elements_per_file=100)
-    assert shapes_of(specs) == {"i": ((), False), "x": ((None,), False)}
-    assert [int(x["i"]) for x in elements] == list(range(count))
-    assert [len(x["x"]) for x in elements] == [1 + i % 3 for i in range(count)]
-
-
-def test_statistics_count_the_values(tmp_path):
-    convert_one(tmp_path, example_of(x=[1.0, 2.0]), example_of(x=[6.0]), example_of())
-    metadata = convert(tmp_path / "in", tmp_path / "again")
-    found = metadata.splits["records"].statistics["features"]["x"]
-    assert (found["count"], found["mean"], found["max"]) == (3, 3.0, 6.0)
 
 
 def test_a_feature_without_a_value_has_no_type(tmp_path):
@@ -397,54 +379,3 @@ def test_a_folder_of_tf_dataset_is_replayed_and_recorded(tmp_path):
         convert(old, tmp_path / "out")
     record_dataset(replay_dataset(old).unbatch(), tmp_path / "out")
     assert replay(str(tmp_path / "out")).element_spec == dataset.element_spec
-
-
-class Chunks:
-    """An example of TFRecorder: rows ``name, label`` of a list, cut into chunks."""
-
-    FIELDS = (("label", "int"), ("data", "array"), ("name", "text"))
-
-    def __init__(self, name, label, data=None):
-        self.name, self.label, self.data = name, int(label), data
-
-    @classmethod
-    def from_csv_row(cls, row):
-        return cls(*row)
-
-    def load(self):
-        self.data = np.full(25, self.label, np.float32)
-
-    def split(self):
-        cut = range(0, len(self.data), 10)
-        return [Chunks(self.name, self.label, self.data[i : i + 10]) for i in cut]
-
-    def to_csv_row(self):
-        return [self.name, self.label]
-
-    def release(self):
-        self.data = None
-
-
-def test_a_folder_of_tfrecorder_becomes_ours(tmp_path):
-    with (tmp_path / "list.csv").open("w", newline="") as file:
-        csv.writer(file).writerows((f"song{i}", i) for i in range(10))
-    write_like_tfrecorder(
-        tmp_path / "old", Chunks, tmp_path / "list.csv", file_bytes=300
-    )
-    assert len(os.listdir(tmp_path / "old" / "train")) > 3
-    out = str(tmp_path / "out")
-    metadata = convert(tmp_path / "old", out, dtypes={"data": "float32"})
-    assert {n: s.examples for n, s in metadata.splits.items()} == {
-        "eval": 6, "train": 24
-    }  # fmt: skip
-    assert metadata.elements.options["ignored_files"] == 2
-    assert metadata.features["data"].dtype == "float32"
-    found = []
-    for split in metadata.splits:
-        elements = list(replay(out, split=split).as_numpy_iterator())
-        for i, element in enumerate(elements):
-            label = int(element["label"])
-            assert element["name"].decode() == f"song{label}"
-            assert element["data"].tolist() == [label] * (10, 10, 5)[i % 3]
-            found.append(label)
-    assert sorted(found) == [i for i in range(10) for _ in range(3)]

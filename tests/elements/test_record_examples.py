@@ -20,6 +20,8 @@ from beam_pipeline.storage.tfrecord import read_any_records
 from tests.data_sets import decode_examples
 
 FIRST = 256  # these many examples decide the features
+LATER = [{"x": 1}] * FIRST
+IMAGE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
 
 
 @pytest.fixture
@@ -79,46 +81,27 @@ def test_every_example_is_written(out, count, is_list):
     assert sizes == [100] * (count // 100) + [count % 100] * (count % 100 > 0)
 
 
-@pytest.mark.parametrize("rows", [[], [{}], [{}, {}], {}, {"a": []}, iter(())])
-def test_no_features_are_refused(out, rows):
-    with pytest.raises(InputError, match=r"no features.*dtypes"):
-        record_examples(rows, out)
-    assert not os.path.exists(out)
+@pytest.mark.parametrize("wanted", [0, 1, 3, 300])
+def test_num_elems(out, wanted):
+    drawn = []
+
+    def generate():
+        for n in itertools.count():
+            drawn.append(n)
+            yield {"n": n}
+
+    folder = record_examples(generate(), out, num_elems=wanted)
+    assert decoded(folder) == [{"n": n} for n in range(wanted)]
+    assert len(drawn) == max(wanted, 1)  # not one too many
+    with pytest.warns(UserWarning, match=r"num_elems is 4.*only 3"):
+        folder = record_examples([{"n": 1}] * 3, out, num_elems=4, overwrite=True)
+    assert len(decoded(folder)) == 3
 
 
 def test_no_examples_with_dtypes(out):
     folder = record_examples([], out, dtypes={"a": "float64"})
     assert replayed(folder) == []
     assert features_of(folder) == {"a": ("float64", (), "raw")}
-
-
-@pytest.mark.parametrize(("wanted", "found"), [(0, 0), (1, 1), (2, 2), (3, 3)])
-def test_num_elems(out, wanted, found):
-    drawn = []
-
-    def generate():
-        for n in range(3):
-            drawn.append(n)
-            yield {"n": n}
-
-    folder = record_examples(generate(), out, num_elems=wanted)
-    assert decoded(folder) == [{"n": n} for n in range(found)]
-    assert len(drawn) <= max(wanted, 1)  # not one too many
-
-
-def test_num_elems_beyond_the_end(out):
-    with pytest.warns(UserWarning, match=r"num_elems is 4.*only 3"):
-        folder = record_examples([{"n": n} for n in range(3)], out, num_elems=4)
-    assert len(decoded(folder)) == 3
-    for wrong in (-1, True, 1.5):
-        with pytest.raises(OptionError, match="num_elems"):
-            record_examples([{"n": 1}], out, num_elems=wrong, overwrite=True)
-
-
-def test_an_endless_iterator(out):
-    rows = ({"n": n} for n in itertools.count())
-    folder = record_examples(rows, out, num_elems=300)
-    assert len(decoded(folder)) == 300
 
 
 # What values become
@@ -181,31 +164,27 @@ def as_bytes(value):
     return [as_bytes(item) for item in value]
 
 
-def test_zeros_within_and_behind_texts(out):
-    """numpy's own types of text lose those behind."""
+def test_texts_and_numbers_at_their_edges(out):
+    values = [np.nan, np.inf, -np.inf, -0.0]
     row = {
-        "bytes": b"\0a\0\0",
-        "text": "a\0",
+        "bytes": b"\0a\0\0",  # numpy's own types of text lose zeros behind
         "list": [b"\0", b"", "\0\0"],
         "scalar": np.bytes_(b"ab\0"),
+        "floats": values,
+        "wide": np.array(values),
+        "tensor": tf.constant([[1, 2]], tf.int16),
+        "text": tf.constant("x"),
     }
-    (found,) = replayed(record_examples([row], out))
-    assert as_lists(found) == {
-        "bytes": b"\0a\0\0",
-        "text": b"a\0",
-        "list": [b"\0", b"", b"\0\0"],
-        "scalar": b"ab\0",
-    }
-
-
-def test_nan_and_infinity(out):
-    values = [np.nan, np.inf, -np.inf, -0.0]
-    row = {"list": values, "wide": np.array(values), "one": float("nan")}
-    (found,) = replayed(record_examples([row], out))
-    np.testing.assert_array_equal(found["list"], np.float32(values))
-    assert np.signbit(found["wide"][3])
+    folder = record_examples([row], out)
+    assert features_of(folder)["tensor"] == ("int16", (1, 2), "raw")
+    (found,) = replayed(folder)
+    assert as_lists(found["bytes"]) == row["bytes"]
+    assert as_lists(found["list"]) == as_bytes(row["list"])
+    assert as_lists(found["scalar"]) == b"ab\0"
+    assert (as_lists(found["tensor"]), as_lists(found["text"])) == ([[1, 2]], b"x")
+    np.testing.assert_array_equal(found["floats"], np.float32(values))
     np.testing.assert_array_equal(found["wide"], values)
-    assert np.isnan(found["one"])
+    assert np.signbit(found["wide"][3])
 
 
 def test_dicts_within_dicts(out):
@@ -221,72 +200,6 @@ def test_dicts_within_dicts(out):
         {"a": {"b": [3], "c": {"d": []}}, "a/b": 4},
         {"a": {"b": [], "c": {"d": []}}, "a/b": 5},
     ]
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("swap", [False, True])
-def test_a_dict_in_one_example_and_a_value_in_another(out, late, swap):
-    one, other = {"a": {"b": 1}}, {"a": 2}
-    if swap:
-        one, other = other, one
-    with pytest.raises(
-        InputError, match="the feature 'a" if late else "'a' is a value"
-    ):
-        record_examples([one] * (FIRST if late else 1) + [other], out)
-    assert not os.path.exists(out)
-
-
-def test_tensors(out):
-    row = {
-        "a": tf.constant([[1, 2]], tf.int16),
-        "t": tf.constant("x"),
-        "b": tf.range(3),
-    }
-    folder = record_examples([row], out)
-    assert features_of(folder)["a"] == ("int16", (1, 2), "raw")
-    (found,) = replayed(folder)
-    assert as_lists(found) == {"a": [[1, 2]], "t": b"x", "b": [0, 1, 2]}
-
-
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        ([[1], [2, 3]], "different lengths"),
-        ([["a"], ["b", "c"]], "different lengths"),
-        ([1, [2]], "different lengths"),
-        ([1, "a"], "several types"),
-        (["a", None], "cannot be stored"),
-        ([1, None], "cannot be stored"),
-        (np.array([1, "a"], object), "cannot be stored"),
-        (np.array([1, 2], object), "cannot be stored"),
-        (np.array(["a", None], object), "cannot be stored"),
-        (object(), "cannot be stored"),
-        ({1, 2}, "cannot be stored"),
-        (np.datetime64("2026-01-01"), "cannot be stored"),
-        (2**64, "cannot be stored"),
-        ([2**64], "cannot be stored"),
-        ([-1, 2**63], "cannot be stored"),
-        (np.longdouble(1), "float64"),
-        ("\ud800", "UTF-8"),
-        (tf.sparse.from_dense([0, 1]), "cannot be stored"),
-    ],
-)
-def test_what_cannot_be_stored_is_refused(out, value, word):
-    for rows in ([{"a": 1, "x": value}], [{"x": 1}] * FIRST + [{"x": value}]):
-        with pytest.raises(InputError, match=f"Example {len(rows) - 1}: .*x.*{word}"):
-            record_examples(rows, out)
-        assert not os.path.exists(out)
-
-
-@pytest.mark.parametrize("key", [1, None, b"a", "a\0", "\ud800"])
-def test_names_are_texts(out, key):
-    with pytest.raises(InputError, match="must be texts"):
-        record_examples([{key: 1}], out)
-    with pytest.raises(InputError, match="in 'a'"):
-        record_examples([{"a": {key: 1}}], out)
-
-
-# Several examples
 
 
 TYPES_IN_COMMON = [
@@ -318,34 +231,6 @@ def test_types_that_have_one_in_common(out, turned):
             assert back == (as_bytes(value) if dtype == "string" else np.ravel(value).tolist())  # fmt: skip  # noqa: E501
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        (1, "a"),
-        (1.5, b"a"),
-        (np.int32(1), np.int64(2)),
-        (np.float32(1), np.float64(2)),
-        ([1], ["a"]),
-    ],
-)
-def test_types_without_one(out, values):
-    with pytest.raises(InputError, match=r"x has several types.*dtypes"):
-        record_examples([{"x": v} for v in values], out)
-
-
-def test_values_that_do_not_fit_in_the_common_type(out):
-    """2**24 + 1 is no float32; the float beside it decides the type."""
-    with pytest.raises(InputError, match=r"Example 1: .*float32.*16777217"):
-        record_examples([{"x": 0.5}, {"x": 2**24 + 1}], out)
-    with pytest.raises(InputError, match=r"Example 0: .*float32.*1561965276.252"):
-        record_examples([{"x": 1561965276.252}], out)
-    rows = [{"x": 0.5}, {"x": 1561965276.252}]
-    folder = record_examples(rows, out, dtypes={"x": "float64"})
-    with pytest.raises(InputError):  # before anything is deleted
-        record_examples([{"x": object()}], out, overwrite=True)
-    assert decoded(folder) == rows
-
-
 FITTING_LATER = [
     (1, 2.0),
     (1, True),
@@ -369,34 +254,6 @@ def test_another_type_later(out):
     for name, value in late.items():
         wanted = value.encode() if isinstance(value, str) else value
         np.testing.assert_array_equal(found[name], wanted)
-
-
-@pytest.mark.parametrize(
-    ("first", "late"),
-    [
-        (1, 2.5),
-        (1, 2**63),
-        (1, "a"),
-        (1, float("nan")),
-        (1, float("inf")),
-        (1.5, 2**24 + 1),
-        (1.5, 1e300),
-        (True, 2),
-        ("a", 1),
-        (np.uint64(1), -1),
-        (np.int8(1), 128),
-        (np.float32(1), np.float64(0.1)),
-        (np.float16(1), 1e6),
-        (1.5, 2j),
-    ],
-)
-def test_a_type_that_does_not_fit_later(out, first, late):
-    rows = [{"x": first}] * FIRST + [{"x": late}]
-    with pytest.raises(
-        InputError, match=rf"Example {FIRST}: Feature x is .*another dtype"
-    ):
-        record_examples(rows, out)
-    assert not os.path.exists(out)
 
 
 @settings(max_examples=300)
@@ -437,64 +294,54 @@ def test_a_cast_changes_no_value(data):
         assert found.dtype == target
 
 
+# Lengths, and what is missing
+
+
 @pytest.mark.parametrize(
-    ("first", "late", "shape"),
+    ("first", "late", "shape", "options"),
     [
-        ([1, 2], [3], (None,)),
-        (["a"], ["a", "b"], (None,)),
-        (np.zeros((2, 3), np.uint8), np.ones((5, 3), np.uint8), (None, 3)),
-        (np.zeros((2, 3)), np.zeros((0, 3)), (None, 3)),
-        (np.zeros((3, 0)), np.zeros((3, 0)), (3, 0)),
+        ([1, 2], [3], (None,), {}),
+        (["a"], ["a", "b"], (None,), {}),
+        (np.zeros((2, 3), np.uint8), np.ones((5, 3), np.uint8), (None, 3), {}),
+        (np.zeros((2, 3)), np.zeros((0, 3)), (None, 3), {}),
+        (np.zeros((3, 0)), np.zeros((3, 0)), (3, 0), {}),
+        (IMAGE, IMAGE[:3, :2], (None, None, 3), {"encodings": {"x": "png"}}),
+        (IMAGE, IMAGE[:3, :2], (None, None, 3), {"encodings": {"x": "tensor"}}),
     ],
 )
-def test_another_length_later(out, first, late, shape):
-    folder = record_examples([{"x": first}] * FIRST + [{"x": late}], out)
+def test_another_length_later(out, first, late, shape, options):
+    rows = [{"x": first}] * FIRST + [{"x": late}]
+    folder = record_examples(rows, out, **options)
     assert features_of(folder)["x"][1] == shape
     start, *_, end = replayed(folder)
     for found, wanted in ((start, first), (end, late)):
-        wanted = wanted if features_of(folder)["x"][0] != "string" else as_bytes(wanted)
-        np.testing.assert_array_equal(found["x"], wanted)
+        is_text = features_of(folder)["x"][0] == "string"
+        np.testing.assert_array_equal(
+            found["x"], as_bytes(wanted) if is_text else wanted
+        )
 
 
-@pytest.mark.parametrize(
-    ("first", "late"),
-    [
-        (np.zeros((2, 3)), np.zeros((2, 4))),
-        (np.zeros((2, 3)), np.zeros(6)),
-        (np.zeros((2, 3)), np.zeros((2, 0))),
-        (1, [1]),
-        ([1], 1),
-    ],
-)
-def test_another_shape_later(out, first, late):
-    rows = [{"x": first}] * FIRST + [{"x": late}]
-    with pytest.raises(InputError, match=rf"Example {FIRST}: feature x has the shape"):
-        record_examples(rows, out)
-    assert not os.path.exists(out)
-    # If the first examples show it, the shape of each is stored beside it.
-    folder = record_examples([{"x": late}, *rows], out)
-    assert features_of(folder)["x/shape"][0] == "int64"
-    found = replayed(folder)
-    for row, wanted in zip(found[:2], (late, first), strict=True):
-        np.testing.assert_array_equal(row["x"], wanted)
+OTHER_SHAPES = [
+    (np.zeros((2, 3)), np.zeros((2, 4))),
+    (np.zeros((2, 3)), np.zeros(6)),
+    (np.zeros((2, 3)), np.zeros((2, 0))),
+    (1, [1]),
+    ([1], 1),
+]
 
 
-@pytest.mark.parametrize("encoding", ["png", "tensor"])
-def test_images_of_another_size_later(out, encoding):
-    images = [np.full((h, w, 3), h * w, np.uint8) for h, w in ((4, 5), (6, 7))]
-    rows = [{"x": images[0]}] * FIRST + [{"x": images[1]}]
-    start, *_, end = replayed(record_examples(rows, out, encodings={"x": encoding}))
-    np.testing.assert_array_equal(start["x"], images[0])
-    np.testing.assert_array_equal(end["x"], images[1])
+def test_shapes_of_which_each_is_stored(out):
+    """If the first examples show them; later, they are refused."""
+    rows = [{f"x{k}": pair[i] for k, pair in enumerate(OTHER_SHAPES)} for i in (0, 1)]
+    folder = record_examples(rows, out)
+    assert features_of(folder)["x0/shape"][0] == "int64"
+    for row, found in zip(rows, replayed(folder), strict=True):
+        for name, value in row.items():
+            np.testing.assert_array_equal(found[name], value)
 
 
 def test_a_new_feature_later(out):
     rows = [{"a": 1}] * FIRST
-    with pytest.raises(
-        InputError, match=f"Example {FIRST} has the feature 'b'.*dtypes"
-    ):
-        record_examples([*rows, {"a": 1, "b": 2}], out)
-    assert not os.path.exists(out)
     # None is no value, so it needs no feature.
     found = replayed(record_examples([*rows, {"a": 1, "b": None}], out))
     assert set(found[-1]) == {"a"}
@@ -507,72 +354,42 @@ def test_a_new_feature_later(out):
     assert end["b"].dtype == np.int16
 
 
-@pytest.mark.parametrize("at", [0, FIRST - 1, FIRST])
+@pytest.mark.parametrize("at", [0, FIRST])
 @pytest.mark.parametrize("lacks", [{}, {"a": None, "i": None, "m": None, "s": None}])
 def test_a_missing_feature(out, at, lacks):
     """In the first examples or later, each kind of feature may be missing."""
     one = np.eye(2, dtype=np.uint8)
-    full = {"a": 1, "i": one, "m": np.ones((2, 3)), "s": ["x"], "n": 0}
+    full = {"a": 1, "i": one, "m": np.ones((2, 3)), "s": ["x"], "q": [[1, 2]], "n": 0}
     rows = [full] * (FIRST + 2)
     rows[at] = {"n": 1} | lacks
     # Their shapes differ in two axes.
-    rows[2] = full | {"m": np.ones((3, 4))}
-    folder = record_examples(rows, out, encodings={"i": "png"})
+    rows[2] = full | {"m": np.ones((3, 4)), "q": np.zeros((0, 2), np.int64)}
+    folder = record_examples(rows, out, encodings={"i": "png"}, sequences=["q"])
     assert "m/shape" in features_of(folder)
     found = replayed(folder)
-    assert [name for name in found[at] if found[at][name].size == 0] == list("aims")
-    for k, (row, wanted) in enumerate(zip(found, rows, strict=True)):
-        if k != at:
+    assert [n for n in found[at] if found[at][n].size == 0] == list("aimsq")
+    for row, wanted in zip(found, rows, strict=True):
+        if len(wanted) > 5:
             assert as_lists(row) == {
                 "a": [1],
                 "i": one.tolist(),
-                "m": wanted["m"].tolist(),
+                "m": np.asarray(wanted["m"]).tolist() if "m" in wanted else [],
                 "s": [b"x"],
+                "q": np.asarray(wanted["q"]).tolist(),
                 "n": 0,
             }
-    assert "a" not in decoded(folder)[at]
 
 
-@pytest.mark.parametrize("value", [300, 1.5, "a"])
-def test_a_value_for_missing_ones_must_fit(out, value):
+def test_values_for_missing_ones(out):
     folder = record_examples([{"a": np.int8(1), "b": np.float64(1.5)}, {}], out)
-    with pytest.raises(OptionError, match="a is int8"):
-        replay(folder, missing={"a": value})
+    for value in (300, 1.5, "a"):
+        with pytest.raises(OptionError, match="a is int8"):
+            replay(folder, missing={"a": value})
     filled = replay(folder, missing={"a": -1, "b": 0.5})
     assert [(int(e["a"]), float(e["b"])) for e in filled] == [(1, 1.5), (-1, 0.5)]
 
 
-def test_missing_in_all_of_the_first(out):
-    rows = [{"a": None, "n": 1}] * FIRST + [{"a": 5, "n": 1}]
-    with pytest.raises(InputError, match=f"a is None in the first {FIRST}.*dtypes"):
-        record_examples(rows, out)
-    *_, end = replayed(record_examples(rows, out, dtypes={"a": "uint8"}))
-    assert end["a"].tolist() == [5]
-
-
-def test_a_sequence_may_be_missing(out):
-    none = np.zeros((0, 2), np.int64)
-    rows = [{"s": [[1, 2]], "n": 0}, {"s": None, "n": 1}, {"s": none, "n": 2}]
-    found = replayed(record_examples(rows, out, sequences=["s"]))
-    assert [row["s"].tolist() for row in found] == [[[1, 2]], [], []]
-
-
 # Columns and data frames
-
-
-@pytest.mark.parametrize(
-    ("columns", "word"),
-    [
-        ({"a": [1, 2], "b": [1]}, "a: 2, b: 1"),
-        ({"a": [1], "b": 2}, "'b' is a int"),
-        ({"a": "text"}, "'a' is a str"),
-        ({"a": {"b": [1]}}, "'a' is a dict"),
-    ],
-)
-def test_columns_that_are_none(out, columns, word):
-    with pytest.raises(InputError, match=word):
-        record_examples(columns, out)
-    assert not os.path.exists(out)
 
 
 def test_a_data_frame(out):
@@ -604,21 +421,6 @@ def test_a_table_of_arrow(out):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("examples", [None, 3, 1.5])
-def test_no_examples_at_all(out, examples):
-    with pytest.raises(InputError, match="iterable of dicts"):
-        record_examples(examples, out)
-
-
-@pytest.mark.parametrize("at", [0, 1, FIRST, FIRST + 20])
-def test_examples_are_dicts(out, at):
-    rows = [{"a": 1}] * (FIRST + 40)
-    rows[at] = ("a", 1)
-    with pytest.raises(InputError, match=f"Example {at} is a tuple"):
-        record_examples(rows, out)
-    assert not os.path.exists(out)
-
-
 # Options
 
 
@@ -636,47 +438,103 @@ def test_dtypes_keep_every_digit(out):
     assert Metadata.load(folder).elements.options["dtypes"] == dtypes
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"),
-    [(300, "uint8"), (-1, "uint64"), (1.5, "int64"), ("a", "int64"), (1, "string")],
-)
-def test_values_that_a_dtype_does_not_hold(out, value, dtype):
-    with pytest.raises(InputError, match=f"Example 0: Feature x is {dtype}"):
-        record_examples([{"x": value}], out, dtypes={"x": dtype})
+UNSTORABLE = [
+    ([[1], [2, 3]], "different lengths"),
+    ([["a"], ["b", "c"]], "different lengths"),
+    ([1, [2]], "different lengths"),
+    ([1, "a"], "several types"),
+    (["a", None], "cannot be stored"),
+    (np.array([1, "a"], object), "cannot be stored"),
+    (np.array([1, 2], object), "cannot be stored"),
+    (object(), "cannot be stored"),
+    ({1, 2}, "cannot be stored"),
+    (np.datetime64("2026-01-01"), "cannot be stored"),
+    (2**64, "cannot be stored"),
+    ([-1, 2**63], "cannot be stored"),
+    (np.longdouble(1), "float64"),
+    ("\ud800", "UTF-8"),
+    (tf.sparse.from_dense([0, 1]), "cannot be stored"),
+]
+MISFITS = [
+    (1, 2.5), (1, 2**63), (1, "a"), (1, float("nan")), (1, float("inf")),
+    (1.5, 2**24 + 1), (1.5, 1e300), (True, 2), ("a", 1), (np.uint64(1), -1),
+    (np.int8(1), 128), (np.float32(1), np.float64(0.1)), (np.float16(1), 1e6),
+    (1.5, 2j),
+]  # fmt: skip
+FITS_NOT = r"Example 0: Feature x is {}, which does not hold"
+REFUSED = [
+    *(([{"x": value}], {}, f"Example 0: .*x.*{word}") for value, word in UNSTORABLE),
+    ([*LATER, {"x": object()}], {}, f"Example {FIRST}: .*x.*cannot be stored"),
+    *(
+        ([{"x": first}] * FIRST + [{"x": late}], {},
+         rf"Example {FIRST}: Feature x is .*another dtype")
+        for first, late in MISFITS
+    ),
+    *(
+        ([{"x": first}] * FIRST + [{"x": late}], {},
+         rf"Example {FIRST}: feature x has the shape")
+        for first, late in OTHER_SHAPES
+    ),
+    *((rows, {}, r"no features.*dtypes") for rows in ([], [{}], {}, {"a": []})),
+    ([{1: 1}], {}, "must be texts"),
+    ([{"a\0": 1}], {}, "must be texts"),
+    ([{"a": {"\ud800": 1}}], {}, "must be texts.* in 'a'"),
+    ([{"a": {"b": 1}}, {"a": 2}], {}, "'a' is a value in one example, and a dict"),
+    ([{"a": 2}, {"a": {"b": 1}}], {}, "'a' is a value in one example, and a dict"),
+    ([{"a": {"b": 1}}] * FIRST + [{"a": 2}], {}, f"{FIRST} has the feature 'a'"),
+    ([{"x": 1}, {"x": "a"}], {}, r"x has several types.*dtypes"),
+    ([{"x": np.int32(1)}, {"x": np.int64(2)}], {}, r"x has several types.*dtypes"),
+    # A float beside it decides the type, and a time is none of float32.
+    ([{"x": 0.5}, {"x": 2**24 + 1}], {}, r"Example 1: .*float32.*16777217"),
+    ([{"x": 1561965276.252}], {}, r"Example 0: .*float32.*1561965276.252"),
+    ([*LATER, {"x": 1, "b": 2}], {}, f"Example {FIRST} has the feature 'b'.*dtypes"),
+    ([{"a": None, "n": 1}], {}, "a is None in the first 1 examples.*dtypes"),
+    ({"a": [1, 2], "b": [1]}, {}, "a: 2, b: 1"),
+    ({"a": [1], "b": 2}, {}, "'b' is a int"),
+    ({"a": "text"}, {}, "'a' is a str"),
+    (None, {}, "iterable of dicts"),
+    ([("a", 1)], {}, "Example 0 is a tuple"),
+    (LATER * 2 + [("a", 1)], {}, f"Example {2 * FIRST} is a tuple"),
+    *(
+        ([{"x": value}], {"dtypes": {"x": dtype}}, FITS_NOT.format(dtype))
+        for value, dtype in [
+            (300, "uint8"), (-1, "uint64"), (1.5, "int64"), ("a", "int64"),
+            (1, "string"),
+        ]
+    ),
+    *(
+        ([{"x": 1}], {"dtypes": {"x": dtype}}, r"dtypes: x: must be one of bool.*str")
+        for dtype in ["floot", "object", "float128", "M8[s]", "str", None]
+    ),
+    *(
+        ([{"x": np.zeros((2, 2), np.float32), "t": "a"}], options, word)
+        for options, word in [
+            ({"encodings": {"xx": "png"}}, "did you mean x"),
+            ({"encodings": {"x": "gif"}}, "must be one of"),
+            ({"encodings": {"x": "png"}}, "encodings: x.*uint8"),
+            ({"encodings": {"t": "raw"}}, "texts"),
+            ({"encodings": {"x": "int64_list"}}, "float32"),
+            ({"sequences": ["t"]}, "sequences"),
+            ({"sequences": ["y"]}, "sequences.*y"),
+            ({"elements_per_file": 0}, "elements_per_file"),
+            ({"num_shards": 2, "elements_per_file": 2}, "num_shards|elements_per_file"),
+            ({"num_shard": 2}, "did you mean num_shards"),
+            ({"num_elems": -1}, "num_elems"),
+            ({"num_elems": True}, "num_elems"),
+        ]
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("examples", "options", "problem"), REFUSED)
+def test_what_is_refused_leaves_no_data_set(out, examples, options, problem):
+    with pytest.raises((InputError, OptionError), match=problem):
+        record_examples(examples, out, **options)
     assert not os.path.exists(out)
 
 
-@pytest.mark.parametrize("dtype", ["floot", "object", "float128", "M8[s]", "str", None])
-def test_dtypes_that_are_none(out, dtype):
-    with pytest.raises(OptionError, match=r"dtypes.*x: must be one of bool.*string"):
-        record_examples([{"x": 1}], out, dtypes={"x": dtype})
-    assert not os.path.exists(out)
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"encodings": {"xx": "png"}}, "did you mean x"),
-        ({"encodings": {"x": "gif"}}, "must be one of"),
-        ({"encodings": {"x": "png"}}, "encodings: x.*uint8"),
-        ({"encodings": {"t": "raw"}}, "texts"),
-        ({"encodings": {"x": "int64_list"}}, "float32"),
-        ({"sequences": ["t"]}, "sequences"),
-        ({"sequences": ["y"]}, "sequences.*y"),
-        ({"elements_per_file": 0}, "elements_per_file"),
-        ({"num_shards": 2, "elements_per_file": 2}, "num_shards|elements_per_file"),
-        ({"multiple_of": 0}, "multiple_of"),
-    ],
-)
-def test_options_that_do_not_fit(out, options, word):
-    rows = [{"x": np.zeros((2, 2), np.float32), "t": "a"}]
-    with pytest.raises(OptionError, match=word):
-        record_examples(rows, out, **options)
-    assert not os.path.exists(out)
-
-
-@pytest.mark.parametrize("at", [0, 5, FIRST, FIRST + 100])
-def test_a_generator_that_fails_leaves_no_data_set(out, at):
+@pytest.mark.parametrize("at", [0, FIRST + 100])
+def test_a_generator_that_fails_leaves_what_was_there(out, at):
     def generate():
         for n in range(at):
             yield {"n": n}
@@ -686,7 +544,9 @@ def test_a_generator_that_fails_leaves_no_data_set(out, at):
         record_examples(generate(), out, elements_per_file=10)
     assert not os.path.exists(out)
     record_examples([{"n": 1}], out)
-    assert len(decoded(out)) == 1
+    with pytest.raises(ZeroDivisionError):
+        record_examples(generate(), out, overwrite=True)
+    assert decoded(out) == [{"n": 1}]
 
 
 def test_equal_examples_have_equal_bytes(tmp_path):

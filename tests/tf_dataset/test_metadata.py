@@ -124,7 +124,12 @@ def test_no_files(folder, fact, data):
     assert_names(str(caught.value), fact)
 
 
-def test_targets_are_taken_as_they_are(data):
+def test_targets_are_taken_as_they_are(data, tmp_path):
+    make_files(tmp_path / "other", "1.wav", "2.wav")
+    plain = construct_metadata(tmp_path / "other", targets=[3, 4])
+    assert list(plain.columns) == ["filepath", "target"]  # names need no class
+    without = construct_metadata(data, create_targets=False)
+    assert list(without.columns) == ["filepath", "class", "num_classes"]
     df = construct_metadata(data, targets=[0.5, 0.1, 0.9, 0.33], create_targets=False)
     assert df["target"].tolist() == [0.5, 0.1, 0.9, 0.33]
     assert df["num_classes"].tolist() == [3] * 4
@@ -132,17 +137,6 @@ def test_targets_are_taken_as_they_are(data):
         construct_metadata(data, targets=[1, 2, 3])
     vectors = construct_metadata(data, targets=np.eye(4))["target"]
     np.testing.assert_array_equal(np.stack(vectors.tolist()), np.eye(4))
-
-
-def test_with_targets_names_need_no_class(tmp_path):
-    make_files(tmp_path, "1.wav", "2.wav")
-    df = construct_metadata(tmp_path, targets=[3, 4])
-    assert list(df.columns) == ["filepath", "target"]
-
-
-def test_without_targets(data):
-    df = construct_metadata(data, create_targets=False)
-    assert list(df.columns) == ["filepath", "class", "num_classes"]
 
 
 @pytest.mark.parametrize("as_csv", [False, True])

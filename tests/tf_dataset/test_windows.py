@@ -155,14 +155,6 @@ def test_types_and_channels(dtype, channels, options):
         np.testing.assert_array_equal(window["signal"], padded[at : at + 4])
 
 
-def test_parallel_calls_change_nothing():
-    alone = cut(40, 9, 30, win_len=4, max_windows_per_signal=3)
-    together = cut(40, 9, 30, win_len=4, max_windows_per_signal=3, num_parallel_calls=8)
-    assert [x["signal"].tolist() for x in alone] == [
-        x["signal"].tolist() for x in together
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "option"),
     [

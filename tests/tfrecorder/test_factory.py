@@ -11,10 +11,8 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import (
-    ExampleError,
     InputError,
     OptionError,
-    OutputError,
 )
 from beam_pipeline.tfrecorder import (
     Example,
@@ -175,20 +173,6 @@ def test_files_keep_to_their_size_and_their_order(tmp_path):
     assert numbers_in(tmp_path / "train") == list(range(60))
 
 
-def test_a_second_run_is_refused_or_replaces(tmp_path):
-    run = factory.generate_and_save_tfrecords_files_for_examples_dict
-    run(tmp_path, {"train": items(3), "eval": items(1)})
-    with pytest.raises(OutputError, match="overwrite"):
-        run(tmp_path, {"train": items(2)})
-    assert csv_of(tmp_path / "train") == [0, 1, 2]
-    run(tmp_path, {"train": items(2)}, overwrite=True)
-    assert numbers_in(tmp_path / "train") == csv_of(tmp_path / "train") == [0, 1]
-    (tmp_path / "mine.txt").touch()
-    with pytest.raises(OutputError, match=r"mine\.txt"):
-        run(tmp_path, {"train": items(3)}, overwrite=True)
-    assert csv_of(tmp_path / "train") == [0, 1]
-
-
 def test_progress_and_the_number_of_ignored_examples(tmp_path, caplog):
     calls = []
     factory.generate_and_save_tfrecords_files_for_examples_dict(
@@ -254,23 +238,6 @@ def class_of(**types):
         return tfrecordable(dtype=field)(lambda self: self.values[name])
 
     return type("Old", (Example,), {n: declared(n, f) for n, f in types.items()})
-
-
-def test_unsigned_integers_and_half_floats(tmp_path):
-    arrays = {
-        dtype: np.array([[0, 200]], dtype)
-        for dtype in ("bool", "uint16", "uint32", "uint64", "float16", "complex128")
-    }
-
-    cls = class_of(**{name: Field.array(name) for name in arrays})
-    example = cls()
-    example.values = arrays
-    factory.generate_and_save_tfrecords_files_for_examples_dict(
-        tmp_path, {"train": [example]}, examples_log_in_csv_file=False
-    )
-    (found,) = read(tmp_path / "train")
-    for value, array in zip(found, arrays.values(), strict=True):
-        np.testing.assert_array_equal(value, array, strict=True)
 
 
 def test_static_shapes(tmp_path):
@@ -451,15 +418,3 @@ def test_misspelt_keywords(tmp_path, keyword, hint):
         factory.generate_and_save_train_eval_test_tfrecords_files(
             tmp_path / "a", Item, path, **{keyword: 1}
         )
-
-
-def test_a_failed_replacement_leaves_what_was_there(tmp_path):
-    run = factory.generate_and_save_tfrecords_files_for_examples_dict
-    run(tmp_path, {"train": items(3)})
-    before = {p.name: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    bad = items(2)
-    bad[1].number = "x"
-    with pytest.raises(ExampleError, match="Item"):
-        run(tmp_path, {"train": bad}, overwrite=True, workers=1)
-    after = {p.name: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    assert after == before
