@@ -453,8 +453,10 @@ class Show(Command):
                 lost = lost_audio(self.records, metadata)
                 say(f"{metadata.rejected:,} rejected{lost}")
         if self.plot is not None:
-            left_out = plot_examples([*records], metadata, self.plot)
-            say(f"drawn: {self.plot}")
+            has_suffix = os.path.splitext(self.plot)[1]
+            picture = self.plot if has_suffix else f"{self.plot}.png"
+            left_out = plot_examples([*records], metadata, picture)
+            say(f"drawn: {picture}")
             if left_out:
                 say(f"not drawn: {', '.join(left_out)}")
         if self.save_wav is not None:

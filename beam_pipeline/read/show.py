@@ -193,7 +193,7 @@ def plot_examples(
     Parameters
     ----------
     path : str
-        Its suffix is the format; without one, it is ``.png``.
+        Its suffix is the format.
 
     Returns
     -------

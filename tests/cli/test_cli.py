@@ -176,7 +176,9 @@ def test_show_prints_and_draws(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "examples.png"
-    printed = said(capsys, 0, "show", whole, "-n", 2, "--plot", picture)
+    name = picture.with_suffix("")
+    printed = said(capsys, 0, "show", whole, "-n", 2, "--plot", name)
+    assert f"drawn: {picture}" in printed
     assert printed.count("filepath") == 2
     assert "float32 (500,)" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
