@@ -269,37 +269,29 @@ def _read_all(data: DataSets) -> _Tables | None:
     """Returns the tables of all data sets, if they have any."""
     import pyarrow as pa
 
-    found = []
-    first = 0
-    for folder, metadata, sha256 in zip(
-        data.folders, data.each, data.hashes, strict=True
-    ):
-        tables = read_tables(folder, metadata, sha256)
-        if tables is None:
-            continue
-        windows, manifest = tables
+    each = zip(data.folders, data.each, data.hashes, strict=True)
+    tables = [read_tables(*one) for one in each]
+    found = [some for some in tables if some is not None]
+    if not found:
+        return None
+    if len(found) < len(tables):
+        raise InputError(
+            f"Of {data.name}, only some have {WINDOWS}, so there is no table of all."
+        )
+    first, clips = 0, []
+    for folder, (windows, manifest) in zip(data.folders, found, strict=True):
         try:
-            clips = clips_of(windows, manifest) + first
+            clips.append(clips_of(windows, manifest) + first)
         except ValueError as error:
             raise InputError(
                 f"{folder}: {error}. Restore both files, or record the data set again."
             ) from error
         first += len(manifest)
-        found.append(_Tables(windows, manifest, clips))
-    if not found:
-        return None
-    if len(found) == 1 == len(data.folders):
-        return found[0]
-    if len(found) < len(data.folders):
-        raise InputError(
-            f"Of {data.name}, only some have {WINDOWS}, so there is no table of all."
-        )
-    windows, manifest = (
-        pa.concat_tables(tables, promote_options="default").unify_dictionaries()
-        for tables in zip(*(each[:2] for each in found), strict=True)
+    joined = (
+        pa.concat_tables(some, promote_options="default").unify_dictionaries()
+        for some in zip(*found, strict=True)
     )
-    clips = np.concatenate([each.clips for each in found])
-    return _Tables(windows, manifest, clips)
+    return _Tables(*joined, np.concatenate(clips))
 
 
 def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
