@@ -287,11 +287,11 @@ def _read_all(data: DataSets) -> _Tables | None:
                 f"{folder}: {error}. Restore both files, or record the data set again."
             ) from error
         first += len(manifest)
-    joined = (
+    windows, manifest = (
         pa.concat_tables(some, promote_options="default").unify_dictionaries()
         for some in zip(*found, strict=True)
     )
-    return _Tables(*joined, np.concatenate(clips))
+    return _Tables(windows, manifest, np.concatenate(clips))
 
 
 def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
