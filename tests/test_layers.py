@@ -61,7 +61,8 @@ HOMES = {
     "[storage.parquet] [inputs.tables] [inputs.column_values] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
-    "[cli.reports] [read.table] [reporting.page] [reporting.problems]",
+    "[cli.reports] [read.table] [read.window_summary] "
+    "[reporting.page] [reporting.problems]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.show]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",
