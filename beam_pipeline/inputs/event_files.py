@@ -74,9 +74,12 @@ def read_events(
     rows = _json_rows(text, location) if is_json else _text_rows(text, location)
     events: dict[str | None, list[Event]] = {}
     selections: set[Any] = set()
+    names = LABEL_NAMES if label_column is None else (label_column.lower(),)
     for line, row in rows:
-        where = f"{location}, line {line}"
-        event = _event(row, label_column, where)
+        try:
+            event = _event(row, names)
+        except ValueError as error:
+            raise InputError(f"{location}, line {line}: {error}.") from error
         name = _find(row, FILE_NAMES)
         # Raven writes an event once for each view: waveform and spectrogram.
         selection = row.get("selection")
@@ -143,43 +146,41 @@ def _json_rows(text: str, location: str) -> Iterator[tuple[int, dict[str, Any]]]
         yield number, {str(key).lower(): value for key, value in row.items()}
 
 
-def _event(row: Mapping[str, Any], label_column: str | None, where: str) -> Event:
-    names = LABEL_NAMES if label_column is None else (label_column.lower(),)
-    start = _seconds(_required(row, "start", START_NAMES, where), where)
+def _event(row: Mapping[str, Any], label_names: Sequence[str]) -> Event:
+    """Returns the event of a row.
+
+    Raises
+    ------
+    ValueError
+        If a value is missing, or is not of an event.
+    """
+    start = _seconds(_needed(row, "start", START_NAMES))
     length = _find(row, LENGTH_NAMES)
-    if _find(row, END_NAMES) is None and length is not None:
-        end = start + _seconds(length, where)
+    if length is not None and _find(row, END_NAMES) is None:
+        end = start + _seconds(length)
     else:
-        end = _seconds(_required(row, "end", END_NAMES, where), where)
-    label_value = _required(row, "label", names, where)
+        end = _seconds(_needed(row, "end", END_NAMES))
     # In a table of several files, Raven's times continue from file to file.
     offset = row.get("file offset (s)")
     if offset not in (None, ""):
-        begin = _seconds(offset, where)
-        start, end = begin, begin + (end - start)
+        start, end = _seconds(offset), _seconds(offset) + (end - start)
     if end < start:
-        raise InputError(
-            f"{where}: the event ends at {end:g} s, but starts at {start:g} s."
-        )
-    label = str(label_value).strip()
-    if not label:
-        raise InputError(f"{where}: the event has an empty label.")
-    if len(label.splitlines()) > 1:
-        raise InputError(
-            f"{where}: the label {label!r} has several lines. Check for a missing "
-            "closing quote."
+        raise ValueError(f"the event ends at {end:g} s, but starts at {start:g} s")
+    label = str(_needed(row, "label", label_names)).strip()
+    if not label or len(label.splitlines()) > 1:
+        raise ValueError(
+            f"the label {label!r} must be one line of text. Check for a missing "
+            "closing quote"
         )
     return Event(start, end, label)
 
 
-def _required(
-    row: Mapping[str, Any], kind: str, names: Sequence[str], where: str
-) -> Any:
+def _needed(row: Mapping[str, Any], kind: str, names: Sequence[str]) -> Any:
     value = _find(row, names)
     if value is None:
-        raise InputError(
-            f"{where}: the event has no {kind} in a column with the name "
-            f"{' or '.join(names)}. The columns are {', '.join(map(str, row))}."
+        raise ValueError(
+            f"the event has no {kind} in a column with the name {' or '.join(names)}. "
+            f"The columns are {', '.join(map(str, row))}"
         )
     return value
 
@@ -196,13 +197,10 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _seconds(value: Any, where: str) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise InputError(f"{where}: {value!r} must be a time in seconds, 0 or more.")
+def _seconds(value: Any) -> float:
+    seconds = float(value) if _is_number(str(value)) else math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{value!r} must be a time in seconds, 0 or more")
     return seconds
 
 

@@ -84,7 +84,7 @@ def resolve_input(text: str) -> Input:
             return Input(TABLE, path, folder)
         return Input(LIST if suffix == LIST_SUFFIX else FILE, path, folder)
     if is_glob:
-        return Input(GLOB, path, _literal_root(path))
+        return Input(GLOB, path, _glob_root(path))
     raise InputError(f"{text}: there is no such file or folder. Check `input`.")
 
 
@@ -146,14 +146,6 @@ def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:
 def _glob_root(pattern: str) -> str:
     """Returns the folder above the first wildcard."""
     return _WILDCARD.split(pattern)[0].rpartition("/")[0] or "/"
-
-
-def _literal_root(pattern: str) -> str:
-    """Returns the longest start of a local glob that is a folder or has no wildcard."""
-    root = pattern.rpartition("/")[0]
-    while _WILDCARD.search(root) and not os.path.isdir(root):
-        root = root.rpartition("/")[0]
-    return root or "/"
 
 
 # Which file a name means, however it is written

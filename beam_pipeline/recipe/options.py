@@ -119,16 +119,15 @@ def allowed_rejects(max_rejected: str, clips: int) -> int:
         If the text is neither a number nor a percentage.
     """
     text = max_rejected.strip()
+    share, most = (text[:-1], 100.0) if text.endswith("%") else ("", math.inf)
     try:
-        value = float(text[:-1]) if text.endswith("%") else int(text)
-    except ValueError as error:
-        raise OptionError(
-            "max_rejected", "must be a number of clips or a percentage", max_rejected
-        ) from error
-    if not 0 <= value <= (100 if text.endswith("%") else math.inf):
+        value = float(share) if share else int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= most:
         raise OptionError(
             "max_rejected",
-            "must be a number of clips from 0 on, or from 0% to 100%",
+            "must be a number of clips from 0 on, or a percentage from 0% to 100%",
             max_rejected,
         )
     # Rounding may leave a share of whole clips a little below their number.

@@ -30,12 +30,10 @@ def read_recipe(path: str) -> dict[str, Any]:
     """
     location = files.absolute(path)
     if files.size(location) < 0:
-        if files.is_folder(location):
-            raise InputError(
-                f"{path} is a folder without metadata.json, so it is no data set. Give "
-                "a file or a data set as `recipe`."
-            )
-        raise InputError(f"{path}: there is no such file. Check `recipe`.")
+        raise InputError(
+            f"{path}: there is no such file, or it is a folder without metadata.json, "
+            "which is no data set. Check `recipe`."
+        )
     values = _load(files.read_bytes(location), path)
     of_data_set = isinstance(values, dict) and "format_version" in values
     if of_data_set:
