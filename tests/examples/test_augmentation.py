@@ -136,7 +136,7 @@ def test_a_selection_that_leaves_no_window_is_an_error(corpus, tmp_path):
     with raises(InputError, naming=["33", "--keep"]):
         record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Never())
     assert not (tmp_path / "out" / "metadata.json").exists()
-    with raises(InputError, naming=["--num-elems", "2", "--overwrite"]):
+    with raises(InputError, naming=["2", "--keep", "--overwrite"]):
         record(str(corpus), str(tmp_path / "o"), win_len=100, keep=Never(), num_elems=2)
     # The advice of the error works.
     record(str(corpus), str(tmp_path / "o"), win_len=100, overwrite=True)
