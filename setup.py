@@ -22,6 +22,7 @@ setup(
     packages=find_packages(include=["beam_pipeline*"]),
     package_data={
         "beam_pipeline": ["py.typed"],
+        "beam_pipeline.recipe": ["keywords.pyi"],
         "beam_pipeline.dataset": [
             "metadata.schema.json",
             "elements.schema.json",

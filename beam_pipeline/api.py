@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.job_start import started
@@ -32,6 +32,9 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, delete_empty
 from beam_pipeline.storage.files import PathLike, temporary_folder
 
+if TYPE_CHECKING:
+    from beam_pipeline.recipe.keywords import RecordKeywords
+
 
 @list_keywords
 def record(
@@ -42,7 +45,7 @@ def record(
     watch: Callable[..., Any] | bool | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
     found: Callable[[Metadata], Any] | None = None,
-    **options: Any,
+    **options: Unpack[RecordKeywords],
 ) -> Metadata:
     """Records audio as sharded GZIP TFRecords of ``tf.train.Example``.
 
@@ -215,7 +218,7 @@ def write_template(
     output: PathLike,
     *,
     recipe: Recipe | Metadata | PathLike | None = None,
-    **options: Any,
+    **options: Unpack[RecordKeywords],
 ) -> None:
     """Writes the job of :func:`record` to a file, from which a service can start it.
 
@@ -270,7 +273,7 @@ def plan(
     *,
     recipe: Recipe | Metadata | PathLike | None = None,
     sample: int = 0,
-    **options: Any,
+    **options: Unpack[RecordKeywords],
 ) -> Plan:
     """Plans what :func:`record` would do, from headers alone; writes nothing.
 

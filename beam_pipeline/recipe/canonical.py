@@ -51,7 +51,7 @@ def list_keywords(function: _Function) -> _Function:
     """
     signature = inspect.signature(function)
     *named, _ = signature.parameters.values()
-    defaults = {name: option.default for name, option in _record_options().items()}
+    defaults = {name: option.default for name, option in record_options().items()}
     listed = (
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
         for name, default in {**defaults, "beam_args": ()}.items()
@@ -61,7 +61,7 @@ def list_keywords(function: _Function) -> _Function:
     return function
 
 
-def _record_options() -> dict[str, Option]:
+def record_options() -> dict[str, Option]:
     """Maps names to the options that ``record`` takes."""
     known = (*recipe_options().values(), *options_of(RunOptions))
     return {option.name: option for option in known if not option.is_carried}
@@ -86,7 +86,7 @@ def split_options(
     """
     if isinstance(recipe, Recipe):
         recipe = recipe.to_json()
-    known, base = _record_options(), recipe or {}
+    known, base = record_options(), recipe or {}
     options = dict(options)
     beam_args = options.pop("beam_args", ())
     given: Any = {option.name: v for option, v in named_options(options, known)}

@@ -1,0 +1,121 @@
+"""The stub that tells type checkers and editors the keywords of ``record``.
+
+It follows from the declared options. ``python -m tests.recipe.test_keywords`` writes it
+again.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from beam_pipeline import parameters
+from beam_pipeline.recipe import fields
+from beam_pipeline.recipe.canonical import record_options
+from beam_pipeline.recipe.fields import Option
+
+ROOT = Path(__file__).parents[2]
+STUB = ROOT / "beam_pipeline" / "recipe" / "keywords.pyi"
+
+HEAD = '''"""Keywords of ``record``, for type checkers and editors.
+
+Written from the declared options by ``python -m tests.recipe.test_keywords``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypedDict
+
+from beam_pipeline.transforms.base import Transform
+
+Names = str | Sequence[str]
+Path = str | PathLike[str]
+# An expression, a step, or several of them.
+Steps = Any
+
+class RecordKeywords(TypedDict, total=False):
+'''
+
+# Options whose values have a type of their own, or have other forms in Python alone.
+TYPES = {
+    "label_from": "str | Mapping[str, str]",
+    "loader": "str | Callable[[str], Any]",
+    "features": "Mapping[str, str | Transform]",
+    "max_rejected": "int | str",
+    "skip_recorded": "Path | Sequence[Path]",
+    "work_dir": "Path",
+}
+TYPE_OF = {
+    parameters.Flag: "bool",
+    parameters.WholeNumber: "int",
+    parameters.Bytes: "int | str",
+    parameters.Number: "float",
+    parameters.Text: "str",
+    parameters.Names: "Names",
+    fields.Shares: "str | Mapping[str, float]",
+    fields.Steps: "Steps",
+}
+
+# An ignored error that is none is an error itself.
+CALLS = """
+from beam_pipeline.api import plan, record
+from beam_pipeline.transforms import LogMel
+
+record("in", "out", win_len="clip", keep="energy()", folds=5)
+record("in", "out", win_seconds=1, features={"a": LogMel(n_mels=64)})
+record([{"path": "a.wav"}], "out", recipe="a", skip_recorded=["a"])
+plan("in", splits={"train": 0.8}, classes=["a"], shard_bytes="1MB")
+record("in", "out", win_lenght=1)  # type: ignore[call-arg]
+record("in", "out", tail="longest")  # type: ignore[arg-type]
+"""
+
+
+def literal(words: tuple[str, ...]) -> str:
+    return f"Literal[{', '.join(repr(word) for word in words)}]".replace("'", '"')
+
+
+def annotation(option: Option) -> str:
+    """The type of what ``record`` takes for an option, as text."""
+    values = option.values
+    if option.name in TYPES:
+        text = TYPES[option.name]
+    elif isinstance(values, fields.ByFeature):
+        text = f"Mapping[str, {literal(values.choices_of_texts)}]"
+    elif isinstance(values, parameters.Choice):
+        text = literal(values.choices)
+    else:
+        text = TYPE_OF[type(values)]
+        if words := getattr(values, "words", ()):
+            text = f"{text} | {literal(words)}"
+    return f"{text} | None" if option.default is None else text
+
+
+def stub() -> str:
+    lines = []
+    for option in record_options().values():
+        for name in dict.fromkeys((option.name, option.singular)):
+            lines.append(f"    {name}: {annotation(option)}\n")
+    return HEAD + "".join(lines) + "    beam_args: Sequence[str]\n"
+
+
+def test_the_stub_follows_from_the_options():
+    assert STUB.read_text() == stub()
+
+
+def test_a_type_checker_knows_the_keywords(tmp_path: Path):
+    script = tmp_path / "calls.py"
+    script.write_text(CALLS)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file"]
+    done = subprocess.run(
+        [*command, ROOT / "pyproject.toml", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    STUB.write_text(stub())
