@@ -17,7 +17,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -204,15 +203,21 @@ def _number_or_text(text: str) -> int | float | str | None:
     """Returns the number that a text of a table stands for; None if it is empty."""
     if text == "":
         return None
-    digits = text.lstrip("+-")
-    is_code = digits.isdecimal() and digits not in ("0", digits.lstrip("0"))  # 007
-    if is_code or not is_number(text):
+    if not is_number(text):
         return text
-    with suppress(ValueError):
-        return int(text)
-    with suppress(ValueError):
-        return number if math.isfinite(number := float(text)) else text
-    return text
+    try:
+        whole = int(text)
+    except ValueError:
+        pass
+    else:
+        digits = text.lstrip("+-")
+        is_code = digits not in ("0", digits.lstrip("0"))  # 007
+        return text if is_code else whole
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
 
 
 def _kinds_of_floats(values: Any, known: set[str]) -> set[str]:

@@ -104,7 +104,7 @@ class DuplicateCheck:
         number, its_part, its_split, its_group = self._files.setdefault(
             hash(path), this
         )
-        row, earlier = row._replace(file=number), number
+        earlier = number
         if self._by_hand and part != its_part:
             (earlier,) = self._parts.setdefault(part, (row.row,))
         problem = None
@@ -123,7 +123,9 @@ class DuplicateCheck:
             if row.split != split:
                 group = f"clip of its group {shown_group(row.group)}"
                 problem = _in_two_splits(group, row.split, split)
-        return row._replace(problem=problem)
+        if problem is None and number == row.file:
+            return row
+        return row._replace(file=number, problem=problem)
 
 
 def _in_two_splits(other: str, split: str, its_split: str) -> str:

@@ -101,6 +101,7 @@ class RowReader:
         types = dict(entry.columns)
         self._columns = [(name, types[name]) for name in layout.extra]
         self._identities = identities
+        self._has_parts = bool(layout.part.names())
         self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = {composed(name) for name in recipe.classes or ()}
         self._separator = recipe.label_separator
@@ -120,45 +121,49 @@ class RowReader:
         assert layout.path is not None
         path = values.get(layout.path)
         if not isinstance(path, str) or not path.strip():
-            problem = f"has no path in column {layout.path}"
-            return SourceRow(row, self._source, "", None, problem, line=line, file=row)
+            return self._reject(row, "", line, f"has no path in column {layout.path}")
         return self._row(row, path.strip(), values, values, line)
 
     def _row(
         self, row: int, filepath: str, values: Mapping[str, Any], table: Row, line: int
     ) -> SourceRow:
         layout = self._layout
-        made = SourceRow(row, self._source, filepath, None, line=line, file=row)
         try:
             filepath.encode()
         except UnicodeEncodeError:
             raw = filepath.encode(errors="surrogateescape")
-            return made._replace(
-                filepath=raw.decode(errors="backslashreplace"),
-                problem="has a name that is not valid UTF-8; rename it",
-            )
+            problem = "has a name that is not valid UTF-8; rename it"
+            name = raw.decode(errors="backslashreplace")
+            return self._reject(row, name, line, problem)
         if holds_credentials(filepath):
-            return made._replace(
-                filepath=hidden(filepath),
-                problem="holds credentials in its address; give it without them",
-            )
+            problem = "holds credentials in its address; give it without them"
+            return self._reject(row, hidden(filepath), line, problem)
         try:
             group = self._group(filepath, values)
             columns = [convert(name, values.get(name), t) for name, t in self._columns]
             columns += [target_value(n, values.get(n)) for n in layout.targets]
-            offset_s, duration_s, channel = layout.part.read(table)
-            return made._replace(
-                label=self._label(filepath, values),
-                split=self._split_of(group, values),
-                group=group,
-                offset_s=offset_s,
-                duration_s=duration_s,
-                channel=channel,
-                known=None if layout.part.in_frames else _known(table),
-                columns=tuple(columns),
+            part = layout.part.read(table) if self._has_parts else (0.0, None, None)
+            return SourceRow(
+                row,
+                self._source,
+                filepath,
+                self._label(filepath, values),
+                None,
+                self._split_of(group, values),
+                group,
+                *part,
+                None if layout.part.in_frames else _known(table),
+                tuple(columns),
+                line,
+                row,
             )
         except ValueError as error:
-            return made._replace(problem=str(error))
+            return self._reject(row, filepath, line, str(error))
+
+    def _reject(self, row: int, filepath: str, line: int, problem: str) -> SourceRow:
+        return SourceRow(
+            row, self._source, filepath, None, problem, line=line, file=row
+        )
 
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
         if self._has_events:
