@@ -395,6 +395,16 @@ class StoreReader(io.RawIOBase):
         self._position = max(0, base + offset)
         return self._position
 
+    def read(self, size: int = -1) -> bytes:
+        """Returns so many bytes, or those up to the end, as files of a disk do."""
+        if size < 0:
+            return self.readall()
+        parts = []
+        while size > 0 and (part := super().read(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
     def readinto(self, buffer: Any) -> int:
         wanted = min(len(buffer), self._head.size - self._position)
         if wanted <= 0:
