@@ -83,6 +83,15 @@ def test_a_second_run_is_refused_and_told_who_holds_the_output(output: str) -> N
         pass
 
 
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    with (
+        raises(OutputError, naming=[tmp_path / "link", "cannot be made"]),
+        claimed(str(tmp_path / "link")),
+    ):
+        pass
+
+
 def test_nothing_stays_on_this_machine(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for name in ("there", "deep/er", "there"):
