@@ -23,6 +23,15 @@ settings.register_profile("tests", derandomize=True, deadline=None)
 settings.load_profile("tests")
 
 
+_SYSTEMS = Path(__file__).parent / "systems"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out the tests of whole systems, unless their path is given."""
+    is_given = any("systems" in argument for argument in config.args)
+    return True if collection_path == _SYSTEMS and not is_given else None
+
+
 @pytest.fixture(scope="session")
 def corpora() -> Path:
     """The folder of real recordings."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.raising import assert_names
-from tests.runs import bad_clips
+from tests.systems import bad_clips
 
 pytestmark = pytest.mark.runs
 
