@@ -66,7 +66,7 @@ _FLAC_STREAM = re.compile(rb"fLaC[\0\x80]\0\0\x22")
 
 @contextlib.contextmanager
 def naming_reads(name: str) -> Iterator[None]:
-    """Makes the error of a file of an OSError from the ``with`` block."""
+    """Turns an OSError of the ``with`` block into an error that names the file."""
     try:
         yield
     except OSError as error:

@@ -175,7 +175,8 @@ def damaged(folder: str, problem: ValueError) -> InputError:
     """Returns the error for an index that is damaged, or of other shards."""
     return InputError(
         f"{files.join(folder, INDEX)} is not an index of members: {problem}. "
-        f"`audio-tfrecords convert {folder} NEW_FOLDER` makes a data set with another."
+        f"`audio-tfrecords convert {folder} NEW_FOLDER` makes a data set with a "
+        "new index."
     )
 
 

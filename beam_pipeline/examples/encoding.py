@@ -79,8 +79,7 @@ class ExampleEncoder:
         Raises
         ------
         InputError
-            If an encoding cannot hold a value; see :mod:`.array_bytes` and
-            :mod:`.array_bytes`.
+            If an encoding cannot hold a value; see :mod:`.array_bytes`.
         """
         if count == 0:
             return []

@@ -205,7 +205,8 @@ class EntryParser:
     def _array(self, content: bytes) -> Any:
         if len(content) % self.little.itemsize:
             raise ValueError(
-                f"{len(content)} bytes are no whole values of {self.little.name}"
+                f"{len(content)} bytes are not a whole number of {self.little.name} "
+                "values"
             )
         self._check_count(len(content) // self.little.itemsize)
         return content if self.is_small else np.frombuffer(content, self.little)

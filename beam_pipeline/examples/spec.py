@@ -58,8 +58,7 @@ class FeatureSpec:
         ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
         a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
-        ``float16``, ``bfloat16`` or ``int8``, see :mod:`.array_bytes`; ``flac``, see
-        :mod:`.array_bytes`.
+        ``float16``, ``bfloat16``, ``int8`` or ``flac``, see :mod:`.array_bytes`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None

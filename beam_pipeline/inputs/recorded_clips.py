@@ -80,7 +80,7 @@ class RecordedClips:
         self.keys, self.numbers = self.keys[order], self.numbers[order]
 
     def compared(self, row: SourceRow, root: str) -> SourceRow:
-        """Marks a row that is recorded already with its header of then.
+        """Marks a row that is recorded already with its header when it was recorded.
 
         Another row gets a problem if its group is in another split of the data sets.
         """

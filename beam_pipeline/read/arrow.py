@@ -137,7 +137,7 @@ def record_batches(
                 columns.append(_column(batch[field.name], specs[field.name], field))
             except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeDecodeError) as error:
                 raise InputError(
-                    f"The feature {field.name} has a value that is no text in UTF-8 "
+                    f"The feature {field.name} has a text that is not valid UTF-8 "
                     f"({error}). Name it in binary=[...], which makes bytes of its "
                     "texts."
                 ) from error

@@ -47,7 +47,7 @@ PLANNED = 8192
 # What mixup makes weights of classes of.
 TARGETS = ("target", "labels")
 
-Shuffle = Literal["global", False]
+Shuffle = Literal["global"] | bool
 Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
@@ -70,7 +70,7 @@ class Rows(NamedTuple):
 
 
 def gather(rows: Rows) -> Batch:
-    """Returns the batch that rows of some parts are."""
+    """Gathers rows of several parts into one batch."""
     parts = [part() for part in rows.parts]
     if rows.is_whole:
         return parts[0]
@@ -234,9 +234,9 @@ class BatchIteration(ABC):
     ):
         self._batch_size = check_whole("batch_size", batch_size)
         self._drop_remainder = check_flag("drop_remainder", drop_remainder)
-        if shuffle is not False and shuffle != "global":
-            raise OptionError("shuffle", "must be 'global' or False", shuffle)
-        self._shuffle = shuffle
+        if not isinstance(shuffle, bool) and shuffle != "global":
+            raise OptionError("shuffle", "must be True, False or 'global'", shuffle)
+        self._shuffle: Shuffle = "global" if shuffle else False
         self._seed = check_whole("seed", seed, None)
         self._shard = None if shard is None else check_shard("shard", shard)
         cores = usable_cores()
@@ -531,9 +531,9 @@ class Batches(BatchIteration):
     ----------
     records : Records
     batch_size : int
-    shuffle : "global" or False
-        ``"global"``: every order of all examples is equally likely. False: the order on
-        disk.
+    shuffle : bool or "global"
+        True or ``"global"``: every order of all examples is equally likely. False: the
+        order on disk.
     seed : int
         Seed of the shuffled order, which is the same on every machine.
     epoch : int

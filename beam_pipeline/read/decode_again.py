@@ -484,7 +484,7 @@ _WRITTEN, _MOVED = "written", "moved"
 def _change_since(path: str, recorded_ns: int) -> str:
     """Returns what happened to a file after the data set was recorded.
 
-    It was written, but not in the future; or it is gone, or came to its path; else "".
+    "written", unless its time is in the future; "moved" if it is gone or newly there.
     """
     try:
         if recorded_ns < files.modified_ns(path) <= time.time_ns():

@@ -98,8 +98,8 @@ def check_shards(data: DataSets, entries: Sequence[ShardEntry]) -> list[ShardInd
         if shard is None or problem:
             raise InputError(
                 f"{INDEX} of {data.name} does not fit the data set: {problem}. "
-                f"`audio-tfrecords convert {data.name} NEW_FOLDER` makes one with "
-                "another."
+                f"`audio-tfrecords convert {data.name} NEW_FOLDER` makes a data "
+                "set with a new index."
             )
         try:
             shard.check()

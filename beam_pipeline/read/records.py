@@ -305,7 +305,7 @@ class Records(Sequence[Example]):
 
     def _compare(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
-            "examples hold arrays, which have no single answer to ==, so they cannot "
+            "examples hold arrays, which == compares value by value, so they cannot "
             "be searched for; choose examples with `where`"
         )
 

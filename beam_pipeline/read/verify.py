@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 # number is said.
 MOST_LINES = 20
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
-_REMEDIES = {INDEX: ". `audio-tfrecords convert` makes a data set with another."}
+_REMEDIES = {INDEX: ". `audio-tfrecords convert` makes a data set with a new index."}
 
 
 def verify(
@@ -127,8 +127,8 @@ def verify(
         return list(find_deep_problems(name, metadata))
     if metadata.recipe is None:
         raise InputError(
-            f"{name} was not recorded from audio files, so no input gives its examples "
-            "again. Leave `input` out."
+            f"{name} was not recorded from audio files, so its examples cannot be "
+            "made again. Leave `input` out."
         )
     from beam_pipeline.inputs.in_memory import resolved
     from beam_pipeline.transforms.steps import give_steps
@@ -171,11 +171,12 @@ def repair(folder: str | os.PathLike[str]) -> list[str]:
             "again one by one. Record it again."
         )
     listed = {*metadata.files, METADATA} - {INDEX}
-    for line in problems_beside_shards(root, metadata):
-        if line.partition(":")[0] in listed:
+    for file, problem in problems_beside_shards(root, metadata):
+        if file in listed:
             raise InputError(
-                f"{root}: {line}. Only shards can be made again, not this file. "
-                "Restore it, or give the command of `record` again with `overwrite`."
+                f"{root}: {file}: {problem}. Only shards can be made again, not this "
+                "file. Restore it, or give the command of `record` again with "
+                "`overwrite`."
             )
     with claimed(root) as claim:
         metadata = load_metadata(root)  # another run may have replaced it
@@ -218,34 +219,36 @@ def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
     metadata.
     """
     root = files.absolute(folder)
-    yield from problems_beside_shards(root, metadata)
+    for file, problem in problems_beside_shards(root, metadata):
+        yield f"{file}: {problem}"
     for shard in metadata.shards():
         yield from shard_problems(root, metadata, shard)
 
 
-def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[str]:
-    """Yields one line for each difference that shows without reading shards."""
+def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[tuple[str, str]]:
+    """Yields each difference that shows without reading shards, and its file before."""
     values = parse_json(files.read_bytes(files.join(root, METADATA)))
     if values.pop(OWN_SHA256, None) != json_sha256(values):
-        yield f"{METADATA}: was changed: `{OWN_SHA256}` does not match its content"
+        yield METADATA, f"was changed: `{OWN_SHA256}` does not match its content"
     for name, split in metadata.splits.items():
         total = sum(shard.examples for shard in split.shards)
         if total != split.examples:
             yield (
-                f"{METADATA}: split {name}: its shards have {total} examples together, "
-                f"but the split has {split.examples}"
+                METADATA,
+                f"split {name}: its shards have {total} examples together, "
+                f"but the split has {split.examples}",
             )
     for name, entry in metadata.files.items():
         found, problem = _tried(files.hash_of, files.join(root, name))
         if found is not None and found != (entry.bytes, entry.sha256):
             problem = _other_content(found[0], entry.bytes)
         if problem is not None:
-            yield f"{name}: {problem}{_REMEDIES.get(name, '')}"
+            yield name, f"{problem}{_REMEDIES.get(name, '')}"
     known = {shard.file for shard in metadata.shards()}
     for file in files.list_files(root):
         is_unfinished = file.startswith(f"{WORK_FOLDER}/")
         if file not in known and not is_unfinished and _NUMBERED.search(file):
-            yield f"{file}: a shard that is not in {METADATA}"
+            yield file, f"a shard that is not in {METADATA}"
 
 
 def shard_problems(
@@ -337,7 +340,8 @@ def find_deep_problems(
         recipe.
     """
     root = files.absolute(folder)
-    yield from problems_beside_shards(root, metadata)
+    for file, problem in problems_beside_shards(root, metadata):
+        yield f"{file}: {problem}"
     recorded: RecordedWindows | None = None
     if metadata.recipe is not None:
         try:

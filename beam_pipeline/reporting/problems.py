@@ -150,7 +150,7 @@ def _leaks(
                 paths.update(clip["path"] for clip in clips)
         text = f"{counted(total, 'finding')} of the audit."
         if across:
-            text += " What a model learns in training is asked again in the test."
+            text += " The test then asks what the model has seen in training."
         where = "across splits" if across else "within one split"
         title = f"{KINDS[kind].capitalize()} {where}"
         heard = [sample for sample in samples if sample.path in paths]

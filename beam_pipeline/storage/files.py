@@ -134,7 +134,7 @@ def reading(path: str) -> Iterator[None]:
         raise DiskError(
             path,
             f"cannot be read: {error.strerror}",
-            "The machine failed, and the file may be good. Look after the disk, the "
+            "The machine failed, and the file may be good. Check the disk, the "
             "mount or the limits of the process. Then give the command again.",
         ) from error
 
@@ -293,7 +293,7 @@ def why_not_written(error: BaseException, path: str = "") -> OutputError | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "Free some space, or use another disk"
     else:
-        remedy = "Mend this, or give another `output`"
+        remedy = "Fix this, or give another `output`"
     where = path or error.filename or "A file of the run"
     return OutputError(
         f"{where} cannot be written: {_CANNOT[error.errno]}. {remedy}. Then give the "
@@ -364,13 +364,25 @@ def move(draft: str, target: str) -> None:
             os.remove(draft)
         return
     make_folder(os.path.dirname(target) or ".")
+    with writing(target):
+        try:
+            os.replace(draft, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy(draft, target)
+            os.remove(draft)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copies a file to another device: beside its place first, which a rename fills."""
+    draft = draft_of(target)
     try:
+        shutil.copyfile(source, draft)
         os.replace(draft, target)
-    except OSError:  # another device: copy next to the target, then rename
-        with writing(target):
-            shutil.copyfile(draft, f"{target}.tmp")
-            os.replace(f"{target}.tmp", target)
-        os.remove(draft)
+    finally:
+        with suppress(FileNotFoundError):
+            os.remove(draft)
 
 
 def hash_of(path: str) -> tuple[int, str]:

@@ -105,7 +105,7 @@ class BlockResult:
     sources : int
         How many sources it had.
     receipt : str
-        The path of its :class:`Receipt`.
+        The path of its receipt.
     """
 
     order: int

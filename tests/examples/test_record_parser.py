@@ -171,7 +171,7 @@ def test_what_is_missing_or_empty_is_left_out(record):
         (FeatureSpec("e", "int8", (4,), INT64_LIST), None, "has 3 values, but its"),
         (FeatureSpec("g", "uint64", (5,), RAW), None, "has 4 values, but its shape"),
         (FeatureSpec("g", "float32", (3,), RAW), None, "has 8 values, but its shape"),
-        (FeatureSpec("a", "uint16", (3,), RAW), None, "1 bytes are no whole values"),
+        (FeatureSpec("a", "uint16", (3,), RAW), None, "1 bytes are not a whole number"),
         (FeatureSpec("a", "uint8", (1, 1), "png"), None, "feature a: .*as png"),
         (FeatureSpec("a", "uint8", (1,), "tensor"), None, "feature a: "),
         (FeatureSpec("f", "float32", (None, 2), FLOAT_LIST), None, "feature f: "),

@@ -61,6 +61,13 @@ class TestOrder:
         seen.append(numbers(other))
         assert len({tuple(order) for order in seen}) == 4
 
+    def test_true_means_global(self):
+        states = [
+            Batches(FakeRecords(9), 2, shuffle=shuffle, seed=3).state_dict()
+            for shuffle in (True, "global")
+        ]
+        assert states[0] == states[1]
+
     @pytest.mark.parametrize("shuffle", SHUFFLES)
     def test_threads_and_batch_sizes_do_not_change_the_order(self, shuffle):
         found = {
@@ -345,7 +352,7 @@ class TestErrors:
             ({"drop_remainder": "no"}, "drop_remainder"),
             ({"shard": 3}, "shard"),
             ({"shard": ("a", "b")}, "shard"),
-            ({"shuffle": True}, "shuffle"),
+            ({"shuffle": 1}, "shuffle"),
             ({"shuffle": "globl"}, "shuffle"),
             ({"shard": (2, 2)}, "shard"),
             ({"epoch": -1}, "epoch"),

@@ -220,7 +220,7 @@ def test_a_description_without_records(tmp_path):
     folder = write(tmp_path / "records", {"n": [1]})
     with raises(OptionError, "shuffle", -1):
         replay(folder, shuffle=-1)
-    with raises(OptionError, "split", "train", naming="convert"):
+    with raises(OptionError, "split", "train", naming="record_dataset"):
         replay(folder, split="train")
     assert find_original(folder)
     assert not find_original(str(tmp_path))

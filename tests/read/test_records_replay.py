@@ -201,9 +201,3 @@ def test_a_structure_is_flat(tmp_path):
     for example, value in zip(open_records(folder), replay(folder), strict=True):
         assert np.array_equal(example["element"], value.flat_values.numpy())
         assert np.array_equal(example["element/row_splits_0"], value.row_splits.numpy())
-
-
-def test_the_recorded_batches_may_drop_a_remainder(tmp_path):
-    folder = record_dataset(tf.data.Dataset.range(10).batch(4), tmp_path / "out")
-    batches = [batch.numpy().tolist() for batch in replay(folder, drop_remainder=True)]
-    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7]]

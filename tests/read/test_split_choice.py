@@ -219,10 +219,9 @@ def test_a_mix_of_several_folds(folds):
 def test_show_takes_parts(folds, capsys):
     assert main.main(["show", folds, "--split", "fold2[10:]+fold0", "-n", "2"]) == 0
     said = capsys.readouterr().out
-    assert "fold2[10:]+fold0" in said
     records = open_records(folds, "fold2[10:]+fold0")
     for k in (0, len(records) // 2):
-        assert f"example {k} of" in said
+        assert f"example {records.numbers[k]} of fold2+fold0" in said
         assert records[k]["filepath"] in said
     where = ["--where", "path == 'a/2.wav'"]
     shown = ["show", folds, "--split", "fold0+fold1+fold2", "-n", "1"]

@@ -79,8 +79,8 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     assert_names(text_of(recorded, "stderr"), "8/8 examples")
     assert "WARNING" not in text_of(recorded, "stderr")
     assert silent.outputs == []
-    for cell in shown:
-        assert_names(html_of(cell), "signal")
+    for cell, fact in zip(shown, ("records", "4.00", "signal"), strict=True):
+        assert_names(html_of(cell), fact)
     for cell in (own, of_lambda):
         assert [o for o in cell.outputs if o.output_type == "error"] == []
     example = open_records(tmp_path / "out4")[0]
