@@ -118,7 +118,7 @@ def make_manifest_part(
     """
     total = layouts[placed.split].total
     has_groups = bool(recipe.group_by)
-    rows, index, planned = [], placed.first_window, 0
+    rows, index, planned = [], placed.first_example, 0
     for clip in placed.clips:
         channel = recipe.channels if clip.channel is None else clip.channel
         prints = clip.content or None, clip.sketch or None

@@ -4,7 +4,7 @@
 
     plan       --warn_of_plan---> warnings
     metadata   --warn_of_data---> warnings of what few people want
-               --find_problems--> all of it, for a report
+               --metadata_problems--> all of it, for a report
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     _warn(chain(_of_recipe(metadata, recipe, rates), _of_values(metadata)))
 
 
-def find_problems(metadata: Metadata, rates: Iterable[int]) -> Iterator[Problem]:
+def metadata_problems(metadata: Metadata, rates: Iterable[int]) -> Iterator[Problem]:
     """Yields all that the metadata of a data set show.
 
     Parameters

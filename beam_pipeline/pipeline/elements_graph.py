@@ -24,8 +24,8 @@ from beam_pipeline.dataset.element_set import ElementSet, finish_elements, lay_o
 from beam_pipeline.dataset.work_folder import keeping_verdict
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.write.element_blocks import (
-    BlockEncoder,
     BlockResult,
+    SourceEncoder,
     StoredBlock,
     write_block,
 )
@@ -35,7 +35,7 @@ from beam_pipeline.write.process_settings import OneThread
 # fmt: off
 
 def build_elements_pipeline(
-    pipeline: beam.Pipeline, job: ElementSet, encoder: BlockEncoder,
+    pipeline: beam.Pipeline, job: ElementSet, encoder: SourceEncoder,
     blocks: Sequence[StoredBlock],
 ) -> beam.PCollection:
     """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
@@ -67,7 +67,7 @@ class WriteBlocks(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`write_block`: StoredBlock -> BlockResult."""
 
     job: ElementSet
-    encoder: BlockEncoder
+    encoder: SourceEncoder
 
     def setup(self) -> None:
         OneThread.begin()

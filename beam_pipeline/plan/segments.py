@@ -57,12 +57,12 @@ BucketKey = tuple[str, int]
 class PlacedClips(NamedTuple):
     """The clips of one bucket, in order.
 
-    ``first_window`` is the index of the first clip's first example in its split.
+    ``first_example`` is the index of the first clip's first example in its split.
     """
 
     split: str
     bucket: int
-    first_window: int
+    first_example: int
     clips: tuple[Clip, ...]
 
 
@@ -162,7 +162,7 @@ def cut_segments(
     placed: PlacedClips, layout: ShardLayout
 ) -> Iterator[tuple[Shard, Segment]]:
     """Cuts clips at the bounds of the shards, and drops examples beyond the total."""
-    index = until = placed.first_window
+    index = until = placed.first_example
     stop = index + sum(clip.examples for clip in placed.clips)
     runs = layout.runs(index, min(stop, layout.total))
     low = high = 0  # no shard yet

@@ -181,7 +181,7 @@ class PlanSummary:
         """Counts the clips of a bucket; ``plans`` are those of the recipe."""
         layout = self.layouts.get(placed.split)
         total = 0 if layout is None else layout.total
-        index = placed.first_window
+        index = placed.first_example
         for clip in placed.clips:
             if not clip.examples:
                 plan = plans.of(clip.sample_rate_hz, clip.frames)

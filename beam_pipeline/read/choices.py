@@ -126,7 +126,7 @@ class Stretch(NamedTuple):
     stop: int
 
 
-class Piece(NamedTuple):
+class ShardRange(NamedTuple):
     """Consecutive examples of one shard."""
 
     shard: ShardEntry
@@ -178,33 +178,37 @@ class SplitChoice(NamedTuple):
             return range(spans[0].start, spans[-1].stop)
         return np.concatenate([np.arange(s.start, s.stop) for s in spans])
 
-    def pieces(self, metadata: Metadata) -> list[Piece]:
+    def pieces(self, metadata: Metadata) -> list[ShardRange]:
         """Returns the pieces of shards that hold the examples, in order."""
         found = []
         for name, start, stop in self.stretches:
             shards = metadata.splits[name].shards
-            whole = [Piece(shard, 0, shard.examples) for shard in shards]
+            whole = [ShardRange(shard, 0, shard.examples) for shard in shards]
             found += _pieces_between(whole, start, stop)
         return found
 
 
-def _pieces_between(pieces: Iterable[Piece], start: int, stop: int) -> list[Piece]:
+def _pieces_between(
+    pieces: Iterable[ShardRange], start: int, stop: int
+) -> list[ShardRange]:
     """Returns the pieces of the examples ``start .. stop - 1`` of some pieces."""
     cut, first = [], 0
     for shard, begin, examples in pieces:
         skip = max(start - first, 0)
         take = min(stop - first, examples) - skip
         if take > 0:
-            cut.append(Piece(shard, begin + skip, take))
+            cut.append(ShardRange(shard, begin + skip, take))
         first += examples
     return cut
 
 
-def cut_pieces(pieces: Sequence[Piece], index: int, count: int) -> list[Piece]:
+def cut_pieces(
+    pieces: Sequence[ShardRange], index: int, count: int
+) -> list[ShardRange]:
     """Returns the pieces that the trainer ``index`` of ``count`` reads.
 
     >>> a, b = ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")
-    >>> cut = cut_pieces([Piece(a, 0, 4), Piece(b, 0, 2)], 1, 2)
+    >>> cut = cut_pieces([ShardRange(a, 0, 4), ShardRange(b, 0, 2)], 1, 2)
     >>> [(p.shard.file, p.skip, p.take) for p in cut]
     [('a', 3, 1), ('b', 0, 2)]
     """

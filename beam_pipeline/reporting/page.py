@@ -32,10 +32,10 @@ from beam_pipeline.read.table import examples_of, window_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.problems import (
-    find_problems,
     find_silence,
     name_unchecked,
     paths_to_hear,
+    report_problems,
 )
 from beam_pipeline.reporting.samples import (
     Sample,
@@ -167,7 +167,7 @@ def _make(
     values = {(each.split, each.number): each.values for each in samples}
     sounds = Sounds(data, values, inputs)
     measure(sounds, samples)
-    problems = find_problems(metadata, audited, table, silence, samples, rejects)
+    problems = report_problems(metadata, audited, table, silence, samples, rejects)
     order = in_order(samples, [s for problem in problems for s in problem.samples])
     shown: list[dict[str, Any]] = []
     ids: dict[Sample, int] = {}

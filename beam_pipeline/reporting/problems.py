@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.warn import LOOK, WRONG, Problem
-from beam_pipeline.dataset.warn import find_problems as problems_of_metadata
+from beam_pipeline.dataset.warn import LOOK, WRONG, Problem, metadata_problems
 from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.reporting.samples import Sample
 from beam_pipeline.text import counted
@@ -35,7 +34,7 @@ _NO_SAMPLES = (
 )
 
 
-def find_problems(
+def report_problems(
     metadata: Metadata,
     audited: Audit | None,
     table: Any,
@@ -64,7 +63,7 @@ def find_problems(
         *_leaks(audited, samples, silence.whole),
         *_silent(silence),
         *_clipped(samples),
-        *problems_of_metadata(metadata, rates),
+        *metadata_problems(metadata, rates),
         *_few_groups(table),
     ]
     return sorted(found, key=lambda problem: problem.level != WRONG)

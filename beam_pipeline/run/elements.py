@@ -23,8 +23,8 @@ from beam_pipeline.run.watching import Watch, reporter, watching
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
 from beam_pipeline.write.element_blocks import (
-    BlockEncoder,
     BlockResult,
+    SourceEncoder,
     StoredBlock,
     count_sources,
     write_block,
@@ -56,7 +56,7 @@ def check_run(
 
 def run_elements(
     job: ElementSet,
-    encoder: BlockEncoder,
+    encoder: SourceEncoder,
     blocks: Sequence[StoredBlock],
     run: RunOptions,
     progress: Callable[[int, int], Any] | bool | None,
@@ -114,7 +114,7 @@ def run_elements(
 
 def _run_here(
     job: ElementSet,
-    encoder: BlockEncoder,
+    encoder: SourceEncoder,
     blocks: Sequence[StoredBlock],
     workers: int | None,
     report: Callable[[Any], Callable[[], None] | None],
@@ -136,7 +136,7 @@ def _run_here(
 
 def _write_share(
     job: ElementSet,
-    encoder: BlockEncoder,
+    encoder: SourceEncoder,
     blocks: Sequence[StoredBlock],
     writers: int,
     writer: int,

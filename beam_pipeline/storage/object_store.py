@@ -275,7 +275,7 @@ def _explain(path: str, error: Exception, unsigned: bool) -> Exception:
 _pool = ThreadPoolExecutor(REQUESTS_AT_ONCE, "store")
 
 
-class Piece(NamedTuple):
+class Answer(NamedTuple):
     """Bytes of an object, its whole size, what identifies its content, and its time."""
 
     content: bytes
@@ -284,19 +284,19 @@ class Piece(NamedTuple):
     modified_ns: int
 
 
-def _begin(path: str, start: int, stop: int) -> Future[Piece]:
+def _begin(path: str, start: int, stop: int) -> Future[Answer]:
     """Sends a request for a range of bytes without waiting for its answer."""
     _split(path)  # after a fork, the pool has no threads
     return _pool.submit(_get, path, start, stop)
 
 
-def _awaited(request: Future[Piece]) -> Piece:
+def _awaited(request: Future[Answer]) -> Answer:
     """Returns the answer to a request. To wait for it is no work on a clip."""
     with Marks.waiting():
         return request.result()
 
 
-def _get(path: str, start: int, stop: int) -> Piece:
+def _get(path: str, start: int, stop: int) -> Answer:
     import obstore
 
     store, key = _split(path)
@@ -310,14 +310,14 @@ def _get(path: str, start: int, stop: int) -> Piece:
             if meta["size"] > 0:
                 raise
     e_tag = meta["e_tag"] or str(meta["last_modified"])
-    return Piece(content, meta["size"], e_tag, _time_ns(meta))
+    return Answer(content, meta["size"], e_tag, _time_ns(meta))
 
 
 def _time_ns(meta: Any) -> int:
     return int(meta["last_modified"].timestamp() * 1e9)
 
 
-def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]:
+def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[Answer]:
     """Yields the bytes of an object in some ranges (start, stop).
 
     Up to 32 requests are sent at once. Failed requests are repeated with growing
@@ -331,7 +331,7 @@ def read_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[Piece]
         If the store cannot be used; also in a process that was forked after the client
         had started.
     """
-    under_way: deque[Future[Piece]] = deque()
+    under_way: deque[Future[Answer]] = deque()
     try:
         for start, stop in ranges:
             under_way.append(_begin(path, start, stop))
@@ -370,10 +370,10 @@ class StoreReader(io.RawIOBase):
         self._block = b""
         self._block_start = 0
         self._step = FIRST_BYTES
-        self._ahead: tuple[int, Future[Piece]] | None = None
+        self._ahead: tuple[int, Future[Answer]] | None = None
 
     @functools.cached_property
-    def _head(self) -> Piece:
+    def _head(self) -> Answer:
         return _awaited(self._first)
 
     @property

@@ -218,7 +218,7 @@ def _log(
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Makes the examples of a block of rows; see :class:`.BlockEncoder`."""
+    """Makes the examples of a block of rows; see :class:`.SourceEncoder`."""
 
     example_class: type[Example]
     kwargs: Mapping[str, Any]

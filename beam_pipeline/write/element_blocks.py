@@ -2,7 +2,7 @@
 
 ::
 
-    StoredBlock -> BlockEncoder -> Encoded -> BlockWriter -> BlockResult
+    StoredBlock -> SourceEncoder -> Encoded -> BlockWriter -> BlockResult
                                                   \\
                                                    receipt: statistics, table, shapes
 
@@ -59,7 +59,7 @@ class Encoded(NamedTuple):
     skipped: Sequence[str] = ()
 
 
-class BlockEncoder(Protocol):
+class SourceEncoder(Protocol):
     """Makes examples of sources; workers have a copy each."""
 
     @property
@@ -320,7 +320,7 @@ def store_blocks(
 
 
 def write_block(
-    block: StoredBlock, encoder: BlockEncoder, sizes: ShardSizes, target: ElementOutput
+    block: StoredBlock, encoder: SourceEncoder, sizes: ShardSizes, target: ElementOutput
 ) -> BlockResult:
     """Writes the examples of one block."""
     sources = pickle.loads(read_place(block.place, target.drafts))

@@ -346,7 +346,7 @@ def _contents(group: _Group, compressed: bool) -> tuple[_Group, list[bytes]]:
 _BLOCK = 1 << 20
 
 
-class Piece(NamedTuple):
+class MemberRange(NamedTuple):
     """Records that follow each other in a file of members.
 
     ``members`` are those that hold them, as in :class:`.MemberFile`; the first begins
@@ -369,7 +369,7 @@ class JoinedShard(NamedTuple):
 
     shard: Shard
     file: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MemberRange, ...]
     whole: str = ""
 
 
@@ -399,14 +399,14 @@ def cut_shards(
         yield JoinedShard(shard, shard.name + sizes.suffix, pieces, whole)
 
 
-def _piece(file: MemberFile, start: int, stop: int) -> Piece:
+def _piece(file: MemberFile, start: int, stop: int) -> MemberRange:
     """Returns the records ``start .. stop - 1`` of a file."""
     ends = np.cumsum(file.members[:, 0])
     low = int(np.searchsorted(ends, start, "right"))
     high = int(np.searchsorted(ends, stop, "left")) + 1
     skip = start - int(ends[low] - file.members[low, 0])
     offset = int(file.members[:low, 2].sum())
-    return Piece(file.path, offset, file.members[low:high], skip, stop - start)
+    return MemberRange(file.path, offset, file.members[low:high], skip, stop - start)
 
 
 def _bounds(made: Sequence[MemberFile], sizes: ShardSizes) -> Sequence[int]:
@@ -461,7 +461,7 @@ def join_shard(
     return ShardInfo(shard, file, shard.examples, size, sha256, members=members.pack())
 
 
-def _copy(piece: Piece, writer: MemberWriter) -> Iterator[tuple[int, int]]:
+def _copy(piece: MemberRange, writer: MemberWriter) -> Iterator[tuple[int, int]]:
     """Writes the records of a piece; yields the bytes and the records of each member.
 
     A member of which only some records are taken is compressed again.
@@ -489,7 +489,7 @@ def _copy(piece: Piece, writer: MemberWriter) -> Iterator[tuple[int, int]]:
             yield writer.write_member(content), int(taken[low])
 
 
-def _read(reader: BinaryIO, size: int, piece: Piece) -> bytes:
+def _read(reader: BinaryIO, size: int, piece: MemberRange) -> bytes:
     content = reader.read(size)
     if len(content) < size:
         raise ValueError(f"{piece.path} ends before its member does")

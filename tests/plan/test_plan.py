@@ -215,7 +215,7 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
             assert [one for part in placed for one in part.clips] == wanted
             before = Counter()
             for part in placed:
-                assert part.first_window == before[part.split]
+                assert part.first_example == before[part.split]
                 before[part.split] += sum(one.examples for one in part.clips)
                 assert {bucket_of(one, recipe) for one in part.clips} == {part.bucket}
             assert before == buckets.examples

@@ -21,7 +21,7 @@ from beam_pipeline.examples.spec import (
     RAW,
     FeatureSpec,
 )
-from beam_pipeline.read.choices import Piece, cut_pieces
+from beam_pipeline.read.choices import ShardRange, cut_pieces
 from beam_pipeline.read.replay import replay
 from tests.raising import raises
 from tests.read.members import make
@@ -329,7 +329,7 @@ class TestTrainers:
 
     def test_open_no_file_of_another(self, numbered):
         shards = [ShardEntry(str(i), n, 0, "") for i, n in enumerate((5, 0, 1, 9, 8))]
-        whole = [Piece(shard, 0, shard.examples) for shard in shards]
+        whole = [ShardRange(shard, 0, shard.examples) for shard in shards]
         pieces = [cut_pieces(whole, index, 3) for index in range(3)]
         assert [[(p.shard.file, p.skip, p.take) for p in part] for part in pieces] == [
             [("0", 0, 5), ("2", 0, 1), ("3", 0, 1)],
