@@ -193,12 +193,7 @@ def _folder_path(name: str, folder: PathLike) -> str:
 
 def _check_apart(source: str, output: str) -> None:
     """Refuses an output that is the input, or is in it, or has it inside."""
-    both = [
-        os.path.realpath(path) if files.is_local(path) else path
-        for path in (source, output)
-    ]
-    a, b = (path.rstrip("/") + "/" for path in both)
-    if a.startswith(b) or b.startswith(a):
+    if files.is_inside(source, output) or files.is_inside(output, source):
         raise OutputError(
             f"The output {output} and the input {source} must be separate, but one is "
             "inside the other or they are the same. Give another output."

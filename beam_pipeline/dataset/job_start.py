@@ -422,7 +422,7 @@ def check_folders(output: str, work: str, inputs: Sequence[Input]) -> None:
     _check_can_be_folder(output, "`output`")
     sources = [("`input`", entry.location) for entry in inputs]
     for _, source in sources:
-        if _is_inside(output, source):
+        if files.is_inside(output, source):
             raise OutputError(
                 f"`output` {output} is inside `input` {source}. Give an `output` "
                 "outside the `input`."
@@ -430,7 +430,7 @@ def check_folders(output: str, work: str, inputs: Sequence[Input]) -> None:
     if work == files.join(output, WORK_FOLDER):
         return
     for what, other in (("`output`", output), *sources):
-        if _is_inside(work, other) or _is_inside(other, work):
+        if files.is_inside(work, other) or files.is_inside(other, work):
             raise OutputError(
                 f"`work_dir` {work} and {what} {other} must be separate, but one is "
                 "inside the other or they are the same. A complete run empties its "
@@ -442,15 +442,6 @@ def check_folders(output: str, work: str, inputs: Sequence[Input]) -> None:
             f"`work_dir` {work} holds files that do not belong to a run, for example "
             f"{foreign}. Give a new or empty folder."
         )
-
-
-def _is_inside(inner: str, outer: str) -> bool:
-    """Whether a path is another one, or below it, wherever links lead."""
-    inner, outer = (
-        os.path.realpath(path) if files.is_local(path) else path
-        for path in (inner, outer)
-    )
-    return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
 
 
 def _check_can_be_folder(output: str, what: str) -> None:

@@ -132,10 +132,7 @@ def _is_inside(inner: Input, outer: Input) -> bool:
     if outer.kind != FOLDER:
         return inner.location == outer.location
     below = inner.root if inner.kind == GLOB else inner.location
-    folder = outer.location
-    if files.is_local(below) and files.is_local(folder):
-        below, folder = os.path.realpath(below), os.path.realpath(folder)
-    return (below.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
+    return files.is_inside(below, outer.location)
 
 
 def locate(inputs: Sequence[Input], source: int, filepath: str) -> str:

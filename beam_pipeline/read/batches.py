@@ -32,10 +32,9 @@ from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
     check_shard,
     memory_bytes,
-    usable_cores,
 )
 from beam_pipeline.read.scales import choose_scales, normalise
-from beam_pipeline.write.process_settings import keep_freed_memory
+from beam_pipeline.write.process_settings import keep_freed_memory, usable_cores
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -16,7 +16,6 @@ split the order on disk, shard after shard.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -62,13 +61,6 @@ def memory_bytes(metadata: Metadata, specs: Iterable[FeatureSpec]) -> int:
     stored = sum(shard.bytes for split in splits for shard in split.shards)
     examples = sum(split.examples for split in splits)
     return max(size, _INFLATED * stored // max(examples, 1))
-
-
-def usable_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def check_shard(name: str, shard: Any) -> tuple[int, int]:

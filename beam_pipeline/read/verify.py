@@ -40,7 +40,6 @@ from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.choices import usable_cores
 from beam_pipeline.read.members import MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.recipe.sections import VALID_FRAMES
@@ -48,6 +47,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, claimed
 from beam_pipeline.storage.tfrecord import is_compressed, placed_records
 from beam_pipeline.text import parse_json
+from beam_pipeline.write.process_settings import usable_cores
 
 if TYPE_CHECKING:
     from beam_pipeline.inputs.in_memory import Source

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,6 +28,7 @@ from beam_pipeline.write.element_blocks import (
     count_sources,
     write_block,
 )
+from beam_pipeline.write.process_settings import usable_cores
 
 _NOTHING_KEPT = "No data set was written. Give the same call again."
 
@@ -121,7 +121,7 @@ def _run_here(
 ) -> None:
     """Runs the job in processes of this machine."""
     if workers is None:
-        workers = len(os.sched_getaffinity(0)) if can_fork() else 1
+        workers = usable_cores() if can_fork() else 1
     writers = max(1, min(workers, len(blocks)))
     work: Callable[[int], list[BlockResult]]
     work = partial(_write_share, job, encoder, blocks, writers)

@@ -23,7 +23,6 @@ deleted are missed.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -57,6 +56,7 @@ from beam_pipeline.run.workers import Workers, can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.storage.pages import Page, Pages, PageWriter
+from beam_pipeline.write.process_settings import usable_cores
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
@@ -193,12 +193,9 @@ def writers_for(summary: PlanSummary, workers: int | None) -> int:
     """
     shards = max((layout.shards for layout in summary.layouts.values()), default=1)
     if workers is None:
-        cores = (
-            len(os.sched_getaffinity(0))
-            if sys.platform == "linux"
-            else (os.cpu_count() or 1)
+        workers = min(
+            usable_cores(), 1 + int(totals_of(summary).seconds / SECONDS_PER_WRITER)
         )
-        workers = min(cores, 1 + int(totals_of(summary).seconds / SECONDS_PER_WRITER))
         if not can_start():
             workers = 1
     return max(1, min(workers, shards))

@@ -407,6 +407,14 @@ def size(path: str) -> int:
     return int(_remote(path).size(path))
 
 
+def is_inside(inner: str, outer: str) -> bool:
+    """Whether a path is another one, or below it, wherever links lead."""
+    inner, outer = (
+        os.path.realpath(path) if is_local(path) else path for path in (inner, outer)
+    )
+    return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
+
+
 def is_folder(path: str) -> bool:
     """Whether a path is a folder; for remote paths, whether files are below it."""
     if is_local(path):

@@ -13,7 +13,6 @@ from beam_pipeline.dataset.metadata import data_sets_of
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
-from beam_pipeline.read.choices import usable_cores
 from beam_pipeline.read.parse import PARSING_THREADS, Parsing, make_element_parser
 from beam_pipeline.read.streams import (
     MIXED_SHARDS,
@@ -21,6 +20,7 @@ from beam_pipeline.read.streams import (
     first_record,
     read_examples,
 )
+from beam_pipeline.write.process_settings import usable_cores
 
 _READ_AHEAD = 64
 

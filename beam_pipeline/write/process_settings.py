@@ -1,9 +1,10 @@
-"""What a process that computes sets: one thread for linear algebra, memory it keeps."""
+"""What a process that computes sets and has: threads, memory that it keeps, cores."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 from typing import Any
 
@@ -11,6 +12,13 @@ from typing import Any
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEPT_BYTES = 32 << 20
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def keep_freed_memory() -> None:
