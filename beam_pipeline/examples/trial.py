@@ -129,7 +129,7 @@ def run_on_windows(
     """
     Marks.step(name)
     try:
-        return run(*arrays)
+        results = run(*arrays)
     except (Exception, SystemExit) as error:
         Marks.leave_fork()
         where = f"the windows from frame {starts[0]} to {starts[-1]} together"
@@ -143,3 +143,6 @@ def run_on_windows(
         raise kind(
             filepath, f"{name} fails on {where}: {type(error).__name__}: {error}"
         ) from error
+    # A fork must not go on into the runner, whose locks other threads may hold there.
+    Marks.leave_fork()
+    return results
