@@ -24,34 +24,41 @@ ENVIRONMENT = {
 }
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@contextlib.contextmanager
+def refusing_port():
+    """A port that refuses connections, and that nobody else gets meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+# The server chooses its port itself: a port that is chosen here may be taken by then.
+# It ends with its input, so that it does not outlive the tests.
+_SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
 
 
 @contextlib.contextmanager
 def store_server():
     """A server of moto's in a process of its own; yields its port."""
-    port = free_port()
     # Proxy settings and keys of whoever runs the tests are not for this server.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            time.sleep(0.1)
-        else:
-            raise TimeoutError("the store's server did not start within 30 s")
-        yield port
-    finally:
-        process.kill()
-        process.wait()
+        text=True,
+    ) as process:
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
 
 
 def put(port, path, **headers):

@@ -14,7 +14,7 @@ from beam_pipeline import Metadata
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import EngineError, OptionError
 from beam_pipeline.run.preflight import check_addresses, check_engine
-from tests.loopback import free_port
+from tests.loopback import refusing_port
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
@@ -39,11 +39,10 @@ def test_a_job_server_that_is_not_there_is_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_corpus(tmp_path / "in", clips=1)
-    endpoint = f"localhost:{free_port()}"
-    assert (
-        record_on(tmp_path, "--runner=PortableRunner", f"--job_endpoint={endpoint}")
-        == 1
-    )
+    with refusing_port() as port:
+        endpoint = f"localhost:{port}"
+        flags = ("--runner=PortableRunner", f"--job_endpoint={endpoint}")
+        assert record_on(tmp_path, *flags) == 1
 
     err = capsys.readouterr().err
     assert f"--job_endpoint={endpoint}" in err

@@ -26,7 +26,7 @@ from beam_pipeline.marks import Marks, new_state
 from beam_pipeline.storage import claim, files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader
 from tests import loopback
-from tests.loopback import free_port, point_at
+from tests.loopback import point_at, refusing_port
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
@@ -229,13 +229,14 @@ def test_a_missing_bucket_is_an_error(bucket, tmp_path, capsys, scheme):
 
 @pytest.mark.runs
 def test_a_dead_store_is_named_with_the_cause(monkeypatch, capsys):
-    point_at(free_port(), monkeypatch)
     monkeypatch.setitem(object_store._RETRIES, "max_retries", 1)
     object_store._client.cache_clear()
-    for command in ("status", "verify", "show"):
-        assert main([command, "s3://bucket/records"]) == 1
-        (line,) = lines_of(capsys)
-        assert_names(line, os.strerror(errno.ECONNREFUSED), "s3://bucket/records")
+    with refusing_port() as port:
+        point_at(port, monkeypatch)
+        for command in ("status", "verify", "show"):
+            assert main([command, "s3://bucket/records"]) == 1
+            (line,) = lines_of(capsys)
+            assert_names(line, os.strerror(errno.ECONNREFUSED), "s3://bucket/records")
     object_store._client.cache_clear()
 
 

@@ -29,7 +29,7 @@ from beam_pipeline.pipeline import elements_graph
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
 from tests import loopback
-from tests.loopback import free_port
+from tests.loopback import refusing_port
 from tests.memory import forget_peak_memory, peak_memory_mib
 
 pytestmark = pytest.mark.runs
@@ -433,7 +433,8 @@ def test_outputs_in_an_object_store(scheme, where, bucket, tmp_path):
 def test_options_are_checked_before_anything_is_written(
     options, error, problem, tmp_path
 ):
-    flags = [a.replace("PORT", f"{free_port()}") for a in options.get("beam_args", [])]
-    with pytest.raises(error, match=problem):
-        record(tmp_path / "out", **{**options, "beam_args": flags})
+    with refusing_port() as port:
+        flags = [a.replace("PORT", str(port)) for a in options.get("beam_args", [])]
+        with pytest.raises(error, match=problem):
+            record(tmp_path / "out", **{**options, "beam_args": flags})
     assert not (tmp_path / "out").exists()
