@@ -64,7 +64,7 @@ def _counter(name: str) -> Any:
 @with_output_types(tuple[int, Any], listing=ListingSummary)
 @dataclass(eq=False)
 class ListSources(beam.DoFn):  # type: ignore[misc]
-    """Calls :meth:`Listing.blocks`: [Input] -> (key, [SourceRow]).
+    """Calls :meth:`.Listing.blocks`: [Input] -> (key, [SourceRow]).
 
     The key spreads the blocks over workers. Side output: ListingSummary.
     """

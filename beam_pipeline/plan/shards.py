@@ -52,7 +52,7 @@ def strip_examples(
     shard_examples : int
         About how many examples are in a shard.
     longest_walk : int
-        See :func:`longest_walk`.
+        See :func:`.longest_walk`.
     """
     of_window = 1 + copies_in(recipe.copies, split)
     windows = min(

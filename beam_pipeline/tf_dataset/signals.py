@@ -50,7 +50,7 @@ def signal_dataset(
     Parameters
     ----------
     df : pandas.DataFrame
-        A row for each file, as :func:`construct_metadata` returns it. Column
+        A row for each file, as :func:`.construct_metadata` returns it. Column
         ``filepath`` is needed, except with ``process_db_entry``. A column ``class``
         without ``target`` makes one: the index of the class in their sorted list.
         Numbers and
