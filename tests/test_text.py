@@ -9,6 +9,7 @@ from beam_pipeline.dataset.rejects import reject_line
 from beam_pipeline.dataset.work_folder import keeping_verdict, read_verdict
 from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
 from beam_pipeline.plan.clips import Reject
+from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.text import hidden, holds_credentials
 
 ADDRESSES = [
@@ -68,7 +69,7 @@ def test_files_of_a_run_hold_none(tmp_path):
     text = ADDRESSES[0]
     reject = Reject(0, "x.wav", "probe", "UnreadableAudio", f"cannot open {text}")
     assert b"SECRET" not in reject_line(reject)
-    with pytest.raises(StoreError), keeping_verdict(str(tmp_path)):
+    with pytest.raises(StoreError), keeping_verdict(str(tmp_path), UNCLAIMED):
         raise StoreError(text, "refuses access")
     assert b"SECRET" not in (tmp_path / "verdict.json").read_bytes()
     assert "***" in str(read_verdict(str(tmp_path)))

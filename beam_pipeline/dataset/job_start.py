@@ -400,10 +400,14 @@ def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
         claim.discard(recorded_metadata(output))
     if case is Case.REPLACE:
         stamp[_REPLACES] = found.data_set
-    if not files.create(files.join(work, JOB_FILE), to_text(stamp)):
+    job_file = files.join(work, JOB_FILE)
+    if not files.create(job_file, to_text(stamp)):
         raise OutputError(
             f"Another run has begun to use `work_dir` {work}. Give another one."
         )
+    if not claim.is_held():  # this run slept, and came too late
+        files.delete([job_file])
+        claim.check()
 
 
 # What is checked before

@@ -8,15 +8,17 @@
     plan.json        the number of examples and seconds, once the headers are read
     receipts/        one file for each finished shard
     plans/           the plan of a run on an engine, in pages
-    drafts/          unfinished shards, and files that become shards
-    phases/          elements that one phase on this machine stores for the next one
+    drafts/          unfinished shards *
+    phases/          elements that one phase on this machine stores for the next one *
     poison_clips/    one file for each clip that ended or stalled its process, twice
     verdict.json     the error that ended the job
     new/             finished shards, while a data set in the output stays as it is
     rejected.jsonl   the rejects of a run that leaves a data set as it is
     nothing-new.jsonl    the rejects of a run that had nothing to record
 
-A run deletes these files when the data set is complete, and no others.
+A run deletes these files when the data set is complete, and no others. What has a *
+belongs to one call alone. If output and work folder are local, it is in the folder of
+the claim instead: a run that wakes up late writes where the next one finds nothing.
 """
 
 from __future__ import annotations
@@ -116,15 +118,16 @@ def receipt_path(shard_name: str, work_folder: str, is_whole: bool = True) -> st
     return files.join(work_folder, folder, f"{shard_name.replace('/', '.')}.json")
 
 
-def new_draft(start: str, suffix: str, work_folder: str) -> str:
+def new_draft(start: str, suffix: str, work_folder: str, claim: Claim) -> str:
     """Returns a path for an unfinished shard of this process."""
     name = f"{start}{uuid.uuid4().hex}.{os.getpid()}{suffix}"
-    return files.draft_path(files.join(work_folder, DRAFTS), name)
+    return files.draft_path(files.join(claim.stage(work_folder), DRAFTS), name)
 
 
-def delete_drafts_of(process: int, work_folder: str) -> None:
+def delete_drafts_of(process: int, work_folder: str, claim: Claim) -> None:
     """Deletes the unfinished shards of a process that died."""
-    files.delete_drafts(files.join(work_folder, DRAFTS), f"*.{process}.*")
+    folder = files.join(claim.stage(work_folder), DRAFTS)
+    files.delete_drafts(folder, f"*.{process}.*")
 
 
 def delete_all_drafts(work_folder: str) -> None:
@@ -135,14 +138,14 @@ def delete_all_drafts(work_folder: str) -> None:
     files.delete_drafts(files.join(work_folder, DRAFTS), "*.tfrecord*")
 
 
-def write_totals(summary: PlanSummary, work_folder: str) -> None:
+def write_totals(summary: PlanSummary, work_folder: str, claim: Claim) -> None:
     """Writes ``plan.json``: the layout of each split, and its seconds of audio."""
     splits = {
         split: {**asdict(layout), "seconds": summary.seconds(split)}
         for split, layout in summary.layouts.items()
     }
     content = json.dumps({"splits": splits}, indent=2).encode()
-    files.write_bytes(files.join(work_folder, PLAN_FILE), content)
+    claim.write(files.join(work_folder, PLAN_FILE), content)
 
 
 def has_run(work_folder: str) -> bool:
@@ -176,7 +179,7 @@ def clear_work(work_folder: str, claim: Claim = UNCLAIMED) -> None:
 
 
 @contextmanager
-def keeping_verdict(work_folder: str) -> Iterator[None]:
+def keeping_verdict(work_folder: str, claim: Claim) -> Iterator[None]:
     """Writes an error that the block raises into the work folder, and raises it again.
 
     Runners pass on the text of an error at best. The submitter reads the verdict and
@@ -187,7 +190,7 @@ def keeping_verdict(work_folder: str) -> Iterator[None]:
     except AudioTFRecordsError as error:
         verdict = {"error": type(error).__name__, "args": error.args}
         content = hidden(json.dumps(verdict, default=str)).encode()
-        files.write_bytes(files.join(work_folder, VERDICT_FILE), content)
+        claim.write(files.join(work_folder, VERDICT_FILE), content)
         raise
 
 

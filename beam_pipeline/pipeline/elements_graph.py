@@ -76,24 +76,24 @@ class WriteBlocks(beam.DoFn):  # type: ignore[misc]
         OneThread.end()
 
     def process(self, block: StoredBlock) -> Iterator[BlockResult]:
-        with keeping_verdict(self.job.target.work):
+        with keeping_verdict(self.job.target.work, self.job.target.claim):
             yield write_block(block, self.encoder, self.job.sizes, self.job.target)
 
 
 def _lay_out(
     _: None, results: Iterable[BlockResult], job: ElementSet
 ) -> Iterator[JoinedShard]:
-    with keeping_verdict(job.target.work):
+    with keeping_verdict(job.target.work, job.target.claim):
         yield from lay_out(job, results)
 
 
 def _join(shard: JoinedShard, job: ElementSet) -> ShardInfo:
-    with keeping_verdict(job.target.work):
+    with keeping_verdict(job.target.work, job.target.claim):
         return join_shard(shard, job.target.output, job.target.drafts)
 
 
 def _finish(
     _: None, infos: Iterable[ShardInfo], results: Iterable[BlockResult], job: ElementSet
 ) -> str:
-    with keeping_verdict(job.target.work):
+    with keeping_verdict(job.target.work, job.target.claim):
         return finish_elements(job, infos, results)

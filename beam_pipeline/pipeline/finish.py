@@ -113,7 +113,7 @@ def finish_job(
     is_new = any(info.examples for info in shards) or not job.skip_recorded
     # Whether the output has another data set until the end, or always.
     stays = folder != output or not is_new
-    with keeping_verdict(work):
+    with keeping_verdict(work, claim):
         if not job.allow_unreadable:
             kept = "All other clips are written."
             check_readable(summary.listing, rejects, kept)
@@ -137,7 +137,8 @@ def finish_job(
         if has_started and (is_new or folder == output) and files.is_folder(folder):
             delete_stale(folder, current, claim)  # the shards of earlier plans
     if not is_new:
-        write_rejects(files.join(work, NOTHING_NEW), rejects)
+        write_rejects(files.join(claim.stage(work), NOTHING_NEW), rejects)
+        _publish((NOTHING_NEW,), work, claim)
         return ""
     stage = claim.stage(folder)
     write_rejects(files.join(stage, REJECTED), rejects)

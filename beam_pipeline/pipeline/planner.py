@@ -97,7 +97,7 @@ class ClipPages:
 
     def add(self, rows: Iterable[SourceRow]) -> Probed:
         """Adds a block of rows; returns its clips and its rejects."""
-        with keeping_verdict(self._job.work_folder):
+        with keeping_verdict(self._job.work_folder, self._job.claim):
             found = self._probe(list(rows))
         clips = [each for each in found if isinstance(each, Clip)]
         rejects = [each for each in found if isinstance(each, Reject)]
@@ -140,11 +140,11 @@ def make_plan(
 
     The order of the pages does not matter. If the folder has a plan, nothing is made.
     """
-    with keeping_verdict(job.work_folder):
+    with keeping_verdict(job.work_folder, job.claim):
         if not files.exists(files.join(folder, PLAN)):
             publish(_plan(sorted(pages), listing, job, folder), folder)
         summary = read_plan(folder).summary
-    write_totals(summary, job.work_folder)
+    write_totals(summary, job.work_folder, job.claim)
     return summary
 
 

@@ -157,10 +157,10 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         shard = block.slot.shard
         if self._draft is None:
             name = shard.name.replace("/", ".")
-            path = new_draft(f"{name}-", self.suffix, self.work_folder)
+            path = new_draft(f"{name}-", self.suffix, self.work_folder, self.claim)
             example_format = block.slot.example_format
             self._draft = ShardDraft(shard, example_format, path, self.runner)
-        with keeping_verdict(self.work_folder):
+        with keeping_verdict(self.work_folder, self.claim):
             self._draft.write(block)
         if self._draft.is_complete:
             info = self._draft.close(shard.name + self.suffix)
@@ -173,7 +173,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> None:
         if self._draft is not None:
-            with keeping_verdict(self.work_folder):
+            with keeping_verdict(self.work_folder, self.claim):
                 self._draft.check_complete()
 
     def teardown(self) -> None:

@@ -73,7 +73,7 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
 
     def process(self, _: Any) -> Iterator[Any]:
         listing = self.job.listing()
-        with keeping_verdict(self.job.work_folder):
+        with keeping_verdict(self.job.work_folder, self.job.claim):
             for number, block in enumerate(listing.blocks()):
                 yield number, Batch(block)
         summary = listing.summary()

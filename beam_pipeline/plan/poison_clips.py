@@ -25,6 +25,7 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Mark, Marked
 from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import Claim
 
 # The folder, in the work folder.
 POISON_CLIPS = "poison_clips"
@@ -106,10 +107,10 @@ class PoisonClips:
 NO_POISON_CLIPS = PoisonClips()
 
 
-def write_poison_clip(clip: PoisonClip, work_folder: str) -> None:
+def write_poison_clip(clip: PoisonClip, work_folder: str, claim: Claim) -> None:
     """Adds a poison clip to those of a run."""
     content = json.dumps(clip._asdict(), indent=2).encode()
-    files.write_bytes(_path_of(clip, work_folder), content)
+    claim.write(_path_of(clip, work_folder), content)
 
 
 def read_poison_clips(work_folder: str) -> PoisonClips:

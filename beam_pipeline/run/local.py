@@ -145,10 +145,10 @@ def phase_folder(job: Job) -> Iterator[str]:
         with temporary_folder() as folder:
             yield folder
         return
-    folder = files.join(job.work_folder, PHASES)
     # An interrupted run may have left files here. Finished shards are elsewhere.
-    job.claim.discard(folder, is_folder=True)
+    job.claim.discard(files.join(job.work_folder, PHASES), is_folder=True)
     delete_all_drafts(job.work_folder)  # the disk may be full
+    folder = files.join(job.claim.stage(job.work_folder), PHASES)
     files.make_folder(folder)
     try:
         yield folder

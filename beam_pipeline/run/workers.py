@@ -338,7 +338,7 @@ class ClipWatch:
         clock = self._clocks.pop(number, None)
         killed_at = clock.mark if clock is not None and clock.has_killed else None
         if (job := self._job) is not None:
-            delete_drafts_of(worker.pid, job.work_folder)
+            delete_drafts_of(worker.pid, job.work_folder, job.claim)
         self._exits += 1
         from_outside = killed_at is None and worker.exit_text() in FROM_OUTSIDE
         if job is None or from_outside or (mark is None and killed_at is None):
@@ -376,7 +376,7 @@ class ClipWatch:
             limit_s,
             changed_ns_of(path),
         )
-        write_poison_clip(clip, job.work_folder)
+        write_poison_clip(clip, job.work_folder, job.claim)
         self.found.append(clip)
 
 

@@ -342,8 +342,15 @@ def test_one_output_is_one_output_whatever_leads_there(
             record(sounds / "in", out, win_len=500, **options)
 
 
+# A moment of a run -> a part of the path that it writes then.
+MOMENTS = {
+    "page": "phases/pages", "plan": "plan.json", "draft": "drafts/",
+    "shard": "out/records-", "receipt": "receipts", "metadata": "metadata.json",
+}  # fmt: skip
+
+
 @pytest.mark.runs
-@pytest.mark.parametrize("moment", ["shard", "receipt", "metadata"])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
     sounds: Path, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,23 +358,24 @@ def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
     out, wanted = tmp_path / "out", tmp_path / "wanted"
     options: dict[str, Any] = {"win_len": 250, "overwrite": True, "workers": 1}
     record(sounds / "in", wanted, **options)
-    real = {"move": Claim.move, "write": Claim.write}
-    name = {"shard": ".tfrecord.gz", "receipt": "receipts", "metadata": "metadata.json"}
+    slept = []
 
-    def fall_asleep(how: str) -> Callable[..., None]:
-        def call(self: Claim, *args: Any) -> None:
-            if name[moment] in str(args):
-                monkeypatch.undo()
-                write_claim(out, self.number, token=self.token, **ELSEWHERE)
+    def falls_asleep(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if not slept and MOMENTS[moment] in "/".join(map(str, args)):
+                slept.append(moment)
+                (claim,) = (out / "_work/claims").glob("*-*")
+                number, _, token = claim.name.partition("-")
+                write_claim(out, int(number), token=token, **ELSEWHERE)
                 monkeypatch.setattr(claims, "WATCH_S", 0.1)
                 monkeypatch.setattr(claims, "_is_locked", lambda _: None)
                 record(sounds / "in", out, **options)
-            real[how](self, *args)
+            return real(*args)
 
         return call
 
-    for how in real:
-        monkeypatch.setattr(Claim, how, fall_asleep(how))
+    for owner, name in ((Claim, "move"), (Claim, "write"), (files, "draft_path")):
+        monkeypatch.setattr(owner, name, falls_asleep(getattr(owner, name)))
     monkeypatch.setattr("beam_pipeline.run.workers.can_fork", lambda: False)
     with raises(IncompleteRun, naming=[out, "again"]):
         record(sounds / "in", out, win_len=500, workers=1)

@@ -33,6 +33,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.run import watching
+from beam_pipeline.storage.claim import UNCLAIMED
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
@@ -71,7 +72,7 @@ def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
         "test": ShardLayout("test", 6, 1, None),
     }
     seconds_of = {"train": 5.0, "test": 1.5}.get
-    write_totals(SimpleNamespace(layouts=layouts, seconds=seconds_of), work)
+    write_totals(SimpleNamespace(layouts=layouts, seconds=seconds_of), work, UNCLAIMED)
     for k in done:
         path = Path(receipt_path(layouts["train"].shard(k).name, work))
         path.parent.mkdir(exist_ok=True)
@@ -94,7 +95,7 @@ def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
 def test_an_error_comes_back_as_it_was(tmp_path, error):
     work = claimed(tmp_path)
     assert read_verdict(work) is None
-    with pytest.raises(type(error)), keeping_verdict(work):
+    with pytest.raises(type(error)), keeping_verdict(work, UNCLAIMED):
         raise error
     found = read_verdict(work)
     assert type(found) is type(error)
@@ -244,11 +245,14 @@ def test_the_whole_job_is_one_pipeline_for_an_engine(tmp_path):
 
 def test_the_drafts_of_a_process_are_deleted(tmp_path):
     work, pid = str(tmp_path / "[work]"), os.getpid()
-    drafts = [new_draft("train.1-", suffix, work) for suffix in (".gz", ".tfrecord")]
+    drafts = [
+        new_draft("train.1-", suffix, work, UNCLAIMED)
+        for suffix in (".gz", ".tfrecord")
+    ]
     other = drafts[0].replace(f".{pid}.", f".{pid}1.")
     for path in (*drafts, other):
         Path(path).touch()
-    delete_drafts_of(pid, work)
+    delete_drafts_of(pid, work, UNCLAIMED)
     assert [os.path.exists(path) for path in (*drafts, other)] == [False, False, True]
 
 

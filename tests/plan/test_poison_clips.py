@@ -14,6 +14,7 @@ from beam_pipeline.plan.poison_clips import (
     read_poison_clips,
     write_poison_clip,
 )
+from beam_pipeline.storage.claim import UNCLAIMED
 from tests.sounds import write_sound
 
 Row = namedtuple("Row", "row source filepath")
@@ -64,7 +65,7 @@ def test_poison_clips_outlive_a_process_until_their_file_changes(tmp_path: Path)
             changed_ns=changed_ns, limit_s=limits.get(name, 0.0)
         )
         for _ in range(2):  # a second worker may find it, too
-            write_poison_clip(one, work)
+            write_poison_clip(one, work, UNCLAIMED)
     assert len(list((tmp_path / "work" / "poison_clips").iterdir())) == len(names)
     os.utime(tmp_path / "in" / "b.wav")
     drop_changed(work, inputs, limit_s=7.0)
