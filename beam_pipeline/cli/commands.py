@@ -287,7 +287,7 @@ class Plan(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Command):
-    """Rewrite TFRecords: other shards, splits or features.
+    """Rewrite TFRecords: other shards, splits, labels or features.
 
     Rewrites a folder of TFRecords as a data set: a data set of record, or any records
     of tf.train.Example or tf.train.SequenceExample, compressed with GZIP or not at all.
@@ -308,12 +308,20 @@ class Convert(Command):
         Dtypes of features; bytes with a numeric dtype become an array: data=float32.
     classes
         A longer list of classes, which begins with those of DIR.
+    labels
+        Table with new labels of clips: columns path, label; start_s, end_s or channel,
+        if clips are parts of files.
+    drop
+        Clips that are left out: a text with a path on each line; or a table with paths,
+        of which those count whose column drop is true, if there is one.
     splits
-        Share of each new split, train=.8,eval=.2; a hash assigns examples. Default: the
-        splits of DIR.
+        Share of each new split, train=.8,eval=.2, as record would choose them. Default:
+        the splits of DIR.
+    stratify
+        With `splits`: each class gets its share in each split, as for record.
     group_by
-        Examples with the same value go to one split. Default: filepath, if examples
-        have it, otherwise each example goes by its place.
+        With `splits`: columns a,b of the manifest; clips with equal values are in one
+        split. Default: as recorded. Of other TFRecords: a feature.
     multiple_of
         Number of shards becomes a multiple of this. Default: 1.
 
@@ -325,6 +333,8 @@ class Convert(Command):
           --num-shards 8
         audio-tfrecords convert old/ records/ --dtypes data=float32 \\
           --splits train=.8,eval=.2
+        audio-tfrecords convert records/ better/ --labels fixed.csv --drop bad.txt \\
+          --splits train=.8,eval=.2 --stratify --group-by speaker
     """
 
     usage = "DIR [DIR ...] OUT [OPTION ...] [-- ...]"
@@ -344,15 +354,21 @@ class Convert(Command):
     schema: str | None = option(None, Text(), "FILE")
     dtypes: Mapping[str, str] | None = option(None, Dtypes(), "NAME=DTYPE,...")
     classes: tuple[str, ...] | None = option(None, Names(), "NAMES")
+    labels: str | None = option(None, Text(), "FILE")
+    drop: str | None = option(None, Text(), "FILE")
     splits: Mapping[str, float] | None = option(None, Shares(), "SHARES")
-    group_by: str | None = option(None, Text(), "FEATURE")
+    stratify: bool = option(False, Flag())
+    group_by: str | None = option(None, Text(), "COLUMNS")
     multiple_of: int | None = option(None, WholeNumber(), "N")
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_metadata
 
         started = time.monotonic()
-        names = ("features", "schema", "dtypes", "classes", "splits", "group_by")
+        names = (
+            "features", "schema", "dtypes", "classes", "labels", "drop", "splits",
+            "stratify", "group_by",
+        )  # fmt: skip
         with _quiet(self.debug):
             metadata = beam_pipeline.convert(
                 self.input_dir,
@@ -364,9 +380,13 @@ class Convert(Command):
             )
         say(describe_metadata(metadata))
         assert metadata.elements is not None
-        if ignored := metadata.elements.options["ignored_files"]:
+        options = metadata.elements.options
+        if ignored := options["ignored_files"]:
             folders = " ".join(self.input_dir)
             say(f"{folders}: {ignored:,} files are not TFRecords and were ignored")
+        if self.labels is not None or self.drop is not None:
+            relabelled, dropped = options["relabelled_clips"], options["dropped_clips"]
+            say(f"{relabelled:,} clips have another label, {dropped:,} were left out")
         say(f"{self.output_dir}: complete, {time.monotonic() - started:.1f} s")
         return 0
 
@@ -469,7 +489,7 @@ class Show(Command):
         from beam_pipeline.inputs.in_memory import resolved
         from beam_pipeline.read.sounds import Sounds, save_wav, sound_name
 
-        recipe, split = records.metadata.recipe, records.split
+        recipe, split = records.metadata.recorded_with, records.split
         examples = {
             (split, number): example
             for number, example in zip(numbers, records, strict=True)
@@ -648,12 +668,12 @@ class Audit(Command):
         Print each finding as a line of JSON.
     write_manifest
         Write a manifest, .csv or .parquet, with one group for all clips that are alike;
-        record it with --group-by group. Needs `input`.
+        for convert --labels, or with `input` for record --group-by group.
     input
         With `write_manifest`: what the data set was recorded from, as for record.
     drop_doubles
         With `write_manifest`: keep only the first of clips with the same samples and
-        class.
+        class; without `input`, mark the others for convert --drop.
 
     Examples
     --------
@@ -681,9 +701,6 @@ class Audit(Command):
         else:
             say(found.describe())
         if self.write_manifest is not None:
-            if self.input is None:
-                what = "needs `input`: what the data set was recorded from"
-                raise OptionError("write_manifest", what)
             written = beam_pipeline.write_clean_manifest(
                 self.records,
                 self.write_manifest,

@@ -5,6 +5,7 @@ shards, other splits or fewer features. Read :mod:`.convert` first.
 
 ::
 
-    files, splits        features                       records
-    input_files    ->    input_folder, inference   ->   encoder   ->   run.elements
+    files, splits    features                     clips            records
+    input_files  ->  input_folder, inference  ->  corrections  ->  encoder
+                                                                     -> run.elements
 """

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from beam_pipeline.conversion.corrections import (
+    Corrections,
+    correct_clips,
+    label_entries,
+)
 from beam_pipeline.conversion.encoder import RecordEncoder
 from beam_pipeline.conversion.inference import settle_specs
 from beam_pipeline.conversion.input_files import make_blocks
@@ -26,7 +32,6 @@ from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
     has_tables,
-    join_tables,
     recipe_json,
 )
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
@@ -43,6 +48,7 @@ from beam_pipeline.recipe.fields import Shares, relative_shares
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
+from beam_pipeline.storage.parquet import write_parquet
 from beam_pipeline.write.element_blocks import keep_specs, store_blocks
 from beam_pipeline.write.member_files import ShardSizes
 
@@ -55,8 +61,11 @@ def convert(
     *,
     features: Sequence[str] | None = None,
     splits: str | Mapping[str, float] | None = None,
+    stratify: bool = False,
     group_by: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
+    labels: Any = None,
+    drop: Any = None,
     schema: PathLike | None = None,
     dtypes: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
@@ -88,13 +97,26 @@ def convert(
         The features that stay. Default: all.
     splits : str or mapping, optional
         The share of each new split, ``{"train": 0.8, "eval": 0.2}``. Default: the
-        splits of the input.
+        splits of the input. For a data set of audio files, they are the splits that
+        ``record`` would choose. Copies stay only in splits that have copies.
+    stratify : bool
+        With ``splits``: see ``record``; for data sets of audio files.
     group_by : str, optional
-        With ``splits``: a feature; examples with the same value go to one split.
-        Default: ``filepath`` if examples have it, so that no two splits have windows of
-        one file; otherwise each example goes by its place.
-    seed : int
-        With ``splits``: another seed gives other splits.
+        With ``splits``: what stays in one split. For a data set of audio files, columns
+        ``"a,b"`` of its manifest; default: the groups as recorded, or else each file.
+        Otherwise a feature; default: each example goes by its place.
+    seed : int, optional
+        With ``splits``: another seed gives other splits. Default: that of the recipe;
+        0 without one.
+    labels : path, data frame or list of dicts, optional
+        New labels of clips of a data set of audio files. A row has a clip's path as the
+        manifest has it, and its ``label`` or ``class``, or a ``group``. If it has
+        ``start_s`` and ``end_s``, or ``duration_s``, or ``channel``, it names this part
+        of the file; otherwise all clips of it. A label that is no class yet is added to
+        the classes in sorted order.
+    drop : path, data frame, list of dicts or of paths, optional
+        Clips that are left out: a text with a path on each line, or a table as for
+        ``labels``. If the table has a column ``drop``, only where it is true.
     schema : path, optional
         A schema of TensorFlow Metadata, as text, that describes the features. Default:
         ``schema.pbtxt`` in the input, if it exists.
@@ -134,9 +156,11 @@ def convert(
     shares = None
     if splits is not None:
         shares = relative_shares(Shares().value("splits", splits))
-    check_whole("seed", seed, least=None)
-    if shares is None and group_by is not None:
-        raise OptionError("group_by", "needs `splits`", group_by)
+    if seed is not None:
+        check_whole("seed", seed, least=None)
+    for name, value in (("group_by", group_by), ("stratify", stratify or None)):
+        if shares is None and value is not None:
+            raise OptionError(name, "needs `splits`", value)
     several = isinstance(input_dir, list | tuple) and len(input_dir) > 0
     given: Sequence[Any] = input_dir if several else [input_dir]  # type: ignore[assignment]
     sources = [_folder_path("input", each) for each in given]
@@ -146,16 +170,24 @@ def convert(
     run = check_run(beam_args, workers, overwrite)
     schema = None if schema is None else os.fspath(schema)
     folder = describe_input(sources, schema, dtypes or {})
-    metadata = folder.metadata
     if classes is not None:
-        metadata = with_classes(metadata, classes)
+        folder = replace(folder, metadata=with_classes(folder.metadata, classes))
+    asked = Corrections(
+        labels, drop, shares, group_by, stratify, seed, classes is not None
+    )
+    folder, tables, counts = _correct(folder, asked)
+    metadata = folder.metadata
     specs, structure = _choose(metadata, features)
-    group = None if shares is None else _choose_group(metadata, group_by)
+    # Of clips, the tables say the splits; of other examples, a hash of a feature.
+    hashed = None if WINDOWS in tables else shares
+    group = None if hashed is None else _choose_group(metadata, group_by)
     options = {
         "features": None if features is None else list(specs),
         "splits": shares,
-        "group_by": None if group is None else group.name,
+        "stratify": stratify,
+        "group_by": group_by if group is None else group.name,
         "seed": seed,
+        **counts,
         "schema": None if schema is None else os.path.basename(schema),
         "dtypes": dict(dtypes or {}),
         **of_shards.to_json(),
@@ -164,21 +196,25 @@ def convert(
     }
     elements = Elements("convert", options, structure)
     encoder = RecordEncoder(
-        tuple(specs.values()), features is None, _advice(folder), shares, group, seed
-    )
+        tuple(specs.values()), features is None, _advice(folder), hashed, group,
+        seed or 0, folder.splits, label_entries(folder, specs),
+    )  # fmt: skip
     with element_output(output, "convert", overwrite) as target:
         blocks = store_blocks(make_blocks(folder.files), target)
+        beside: Mapping[str, str] = {}
+        if hashed is None and folder.data_sets is not None:
+            beside = _beside(folder.data_sets, tables, target.drafts)
         job = ElementSet(
             target,
             encoder.specs,
             of_shards,
-            folder.splits if shares is None else tuple(shares),
+            folder.splits if hashed is None else tuple(hashed),
             elements,
             len(blocks),
             metadata.classes,
             keep_specs if folder.described_by else settle_specs,
             None if folder.data_sets is None else _measured(metadata),
-            _tables(folder.data_sets, target.drafts) if shares is None else {},
+            beside,
             folder.examples,
         )
         run_elements(job, encoder, blocks, run, progress, "convert")
@@ -252,13 +288,33 @@ def _measured(metadata: Metadata) -> frozenset[str]:
     )
 
 
-def _tables(data: DataSets | None, drafts: str) -> Mapping[str, str]:
-    """Returns the paths of the tables of data sets by their names; joins several."""
-    if data is None:
-        return {}
-    if len(data.folders) > 1:
-        whole = all(map(has_tables, data.folders))
-        return join_tables(data, drafts) if whole else {}
+def _correct(
+    folder: InputFolder, asked: Corrections
+) -> tuple[InputFolder, dict[str, Any], dict[str, int]]:
+    """Returns what :func:`correct_clips` does; of several data sets, always tables."""
+    data = folder.data_sets
+    has_clips = (
+        data is not None
+        and folder.metadata.recorded_with is not None
+        and all(map(has_tables, data.folders))
+    )
+    if has_clips and (asked.changes_clips or (data and len(data.folders) > 1)):
+        return correct_clips(folder, asked)
+    for name in () if has_clips else ("labels", "drop", "stratify"):
+        if value := getattr(asked, name):
+            problem = f"needs a data set of audio files, with its {MANIFEST}"
+            raise OptionError(name, problem, value)
+    return folder, {}, {}
+
+
+def _beside(
+    data: DataSets, tables: Mapping[str, Any], drafts: str
+) -> Mapping[str, str]:
+    """Returns the paths of the files beside the shards, by their names."""
+    for name, table in tables.items():
+        write_parquet(files.join(drafts, name), table.schema, [table])
+    if tables or len(data.folders) > 1:
+        return {name: files.join(drafts, name) for name in tables}
     lists = [f"{split}/{EXAMPLES_CSV}" for split in data.metadata.splits]
     paths = {n: files.join(data.folders[0], n) for n in (MANIFEST, WINDOWS, *lists)}
     return {name: path for name, path in paths.items() if files.exists(path)}

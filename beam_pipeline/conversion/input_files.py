@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
@@ -27,6 +30,21 @@ _NUMBERED = re.compile(r"(?P<name>.+)-[0-9]{5,}-of-[0-9]{5,}")
 _BESIDE = re.compile(r"\.(idx|index|json|pbtxt|txt|csv|md5|sha256|crc|tmp|lock)$")
 
 
+class RecordChanges(NamedTuple):
+    """What becomes of the records of a file.
+
+    Attributes
+    ----------
+    splits : numpy.ndarray of int16, shape (records,)
+        The number of each record's new split; -1: the record is left out.
+    labels : numpy.ndarray of int32, shape (records,)
+        The number of each record's new label; -1: the label stays.
+    """
+
+    splits: npt.NDArray[np.int16]
+    labels: npt.NDArray[np.int32]
+
+
 class InputFile(NamedTuple):
     """A file of records.
 
@@ -39,6 +57,8 @@ class InputFile(NamedTuple):
         Its length in bytes.
     examples, sha256 : int or None, str
         What its metadata say; None and empty if there are none.
+    changes : RecordChanges or None
+        None: all records stay as they are.
     """
 
     path: str
@@ -47,6 +67,14 @@ class InputFile(NamedTuple):
     size: int
     examples: int | None = None
     sha256: str = ""
+    changes: RecordChanges | None = None
+
+    @property
+    def taken(self) -> int:
+        """The number of records that are not left out, if it is known; 0 otherwise."""
+        if self.changes is None:
+            return self.examples or 0
+        return int(np.count_nonzero(self.changes.splits >= 0))
 
 
 def find_files(folder: str) -> tuple[list[InputFile], list[str]]:

@@ -37,6 +37,8 @@ class InputFolder:
         The number of files that hold no records.
     data_sets : DataSets or None
         The data sets, if this package wrote them.
+    labels : tuple of str
+        The new labels that the changes of files number.
     """
 
     files: tuple[InputFile, ...]
@@ -45,13 +47,14 @@ class InputFolder:
     splits: tuple[str, ...]
     ignored: int = 0
     data_sets: DataSets | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def examples(self) -> int | None:
-        """The number of examples in all files; None if it is not known."""
+        """The number of examples that are taken; None if it is not known."""
         if self.data_sets is None:
             return None
-        return sum(file.examples or 0 for file in self.files)
+        return sum(file.taken for file in self.files)
 
 
 def describe_input(
@@ -172,9 +175,16 @@ def with_classes(metadata: Metadata, classes: Sequence[str]) -> Metadata:
             )
     if problem:
         raise OptionError("classes", problem, list(names))
-    changed = Recipe(**recipe).replace(classes=list(names))
+    return with_recipe(metadata, Recipe(**recipe).replace(classes=list(names)), names)
+
+
+def with_recipe(
+    metadata: Metadata, recipe: Recipe, classes: tuple[str, ...]
+) -> Metadata:
+    """Returns metadata of a data set of audio files with another recipe and classes."""
     elements = metadata.elements
     if elements is None:
-        return replace(metadata, recipe=changed, classes=names)
-    options = {**elements.options, "recipe": changed.to_json()}
-    return replace(metadata, classes=names, elements=replace(elements, options=options))
+        return replace(metadata, recipe=recipe, classes=classes)
+    options = {**elements.options, "recipe": recipe.to_json()}
+    elements = replace(elements, options=options)
+    return replace(metadata, classes=classes, elements=elements)

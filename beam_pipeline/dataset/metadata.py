@@ -237,6 +237,17 @@ class Metadata:
         return self.clips - self.rejected - sum((self.left_out or {}).values())
 
     @property
+    def recorded_with(self) -> Recipe | None:
+        """The recipe that made the windows, also if the data set was converted since.
+
+        None if they are not of audio files.
+        """
+        if self.recipe is not None or self.elements is None:
+            return self.recipe
+        recipe = self.elements.options.get("recipe")
+        return Recipe(**recipe) if isinstance(recipe, Mapping) else None
+
+    @property
     def class_names(self) -> list[str]:
         """The classes as a list, under the name that Keras has for them."""
         return list(self.classes)

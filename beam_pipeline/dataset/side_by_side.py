@@ -22,14 +22,13 @@ import numpy as np
 from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.tables import CLIP
+from beam_pipeline.dataset.tables import CLIP, read_table, with_columns
 from beam_pipeline.errors import InputError, OptionError, shown
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import read_parquet, write_parquet
 
 # What decides the split of a group, in a recipe that decides splits by a hash.
 OF_SPLITS = ("splits", "folds", "group_by", "seed", "split_moves")
@@ -238,8 +237,8 @@ def _both(one: SplitEntry, other: SplitEntry) -> SplitEntry:
     )
 
 
-def join_tables(data: DataSets, output: str) -> dict[str, str]:
-    """Writes the tables of data sets as one; returns the path of each by its name.
+def join_tables(data: DataSets) -> dict[str, Any]:
+    """Returns the tables of data sets as one manifest and one table of windows.
 
     Clips and files are numbered on from one data set to the next.
     """
@@ -249,35 +248,30 @@ def join_tables(data: DataSets, output: str) -> dict[str, str]:
     first, windows_of = 0, Counter[str]()
     for folder in data.folders:
         manifest, windows = (
-            read_parquet(files.join(folder, name)) for name in (MANIFEST, WINDOWS)
+            read_table(folder, name, (), whole=True) for name in (MANIFEST, WINDOWS)
         )
         splits, counts = (manifest[name].to_pylist() for name in ("split", "windows"))
         begun = [windows_of[split] for split in splits]
         for split, count in zip(splits, counts, strict=True):
             windows_of[split] += count
-        manifest = _moved(manifest, "index", first)
-        manifest = _moved(manifest, "file", first)
-        manifest = _moved(manifest, "first_index", np.array(begun, np.int64))
+        moved = {
+            "index": first,
+            "file": first,
+            "first_index": np.array(begun, np.int64),
+        }
+        manifest = with_columns(
+            manifest,
+            {name: manifest[name].to_numpy() + by for name, by in moved.items()},
+        )
         if CLIP in windows.column_names:
-            windows = _moved(windows, CLIP, first)
+            windows = with_columns(windows, {CLIP: windows[CLIP].to_numpy() + first})
         first = int(manifest["index"].to_numpy().max(initial=first - 1)) + 1
         manifests.append(manifest)
         tables.append(windows)
-    written = {}
-    for name, some in ((MANIFEST, manifests), (WINDOWS, tables)):
-        joined = pa.concat_tables(some, promote_options="default").unify_dictionaries()
-        written[name] = files.join(output, name)
-        write_parquet(written[name], joined.schema, [joined])
-    return written
-
-
-def _moved(table: Any, name: str, by: Any) -> Any:
-    """Returns a table with a number added to a column."""
-    import pyarrow as pa
-
-    at = table.schema.get_field_index(name)
-    moved = pa.array(table[name].to_numpy() + by, table.schema.field(name).type)
-    return table.set_column(at, table.schema.field(name), moved)
+    return {
+        name: pa.concat_tables(some, promote_options="default").unify_dictionaries()
+        for name, some in ((MANIFEST, manifests), (WINDOWS, tables))
+    }
 
 
 def recipe_of(folder: str) -> Recipe:
@@ -311,13 +305,13 @@ def reused_recipe(metadata: Metadata) -> Recipe:
 
 
 def _recipe_in(metadata: Metadata) -> Recipe:
-    values = recipe_json(metadata)
-    if not values:
+    recipe = metadata.recorded_with
+    if recipe is None:
         raise InputError(
             "`recipe`: this data set was not recorded from audio files, so it has no "
             "recipe."
         )
-    return metadata.recipe or Recipe(**values)  # or it was converted
+    return recipe
 
 
 def given_recipe(

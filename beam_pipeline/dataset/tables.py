@@ -337,6 +337,17 @@ def clip_by_clip(windows: Any, clips: Integers) -> Integers:
     return np.lexsort((*columns, clips))
 
 
+def with_columns(table: Any, columns: Mapping[str, Any]) -> Any:
+    """Returns a table with other values in some of its columns, of the same types."""
+    import pyarrow as pa
+
+    for name, values in columns.items():
+        field = table.schema.field(name)
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, field, pa.array(values, field.type))
+    return table
+
+
 def read_table(
     folder: str, name: str, columns: Sequence[str], whole: bool = False
 ) -> Any:

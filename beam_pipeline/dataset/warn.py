@@ -80,6 +80,23 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
     )
 
 
+def warn_of_splits(counts: Mapping[str, Mapping[str, int]]) -> None:
+    """Warns of splits without clips, and of classes that a split lacks.
+
+    ``counts`` has the examples of each class, or of ``""``, by split.
+    """
+    filled = {split: some for split, some in counts.items() if any(some.values())}
+    labels = sorted({label for some in filled.values() for label in some} - {""})
+    _warn(
+        chain(
+            _empty(split for split in counts if split not in filled),
+            _lacking(
+                {s: {n: some.get(n, 0) for n in labels} for s, some in filled.items()}
+            ),
+        )
+    )
+
+
 def warn_of_data(folder: str, metadata: Metadata) -> None:
     """Warns of what :func:`warn_of_plan` does, and of what only the audio shows.
 

@@ -11,7 +11,7 @@ An example is a map of features on the wire, an entry for each::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 # The wire types: how long the value of a field is.
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -133,17 +133,44 @@ def keep_features(record: bytes, names: Collection[bytes]) -> bytes:
     ValueError
         If the record is no such message.
     """
-    kept: list[bytes] = []
+    return _rewritten(record, lambda name, entry: entry if name in names else b"")
+
+
+def replace_features(record: bytes, entries: Mapping[bytes, bytes]) -> bytes:
+    """Returns an example with other values of some features.
+
+    All other features keep their bytes. A feature that the example lacks is not added.
+
+    Parameters
+    ----------
+    record : bytes
+        See :func:`keep_features`.
+    entries : mapping
+        Names, as UTF-8, to entries as of :func:`.encoding.encode_entry`.
+
+    Raises
+    ------
+    ValueError
+        If the record is no such message.
+    """
+    return _rewritten(record, lambda name, entry: entries.get(name, entry))
+
+
+def _rewritten(record: bytes, rewrite: Callable[[bytes, bytes], bytes]) -> bytes:
+    """Returns an example with what a function gives for the name and entry of each."""
+    made: list[bytes] = []
     for field, value in read_fields(record):
         if field not in (_FEATURES, _FEATURE_LISTS):
             continue
         entries = []
         for number, found in read_fields(message(value)):
-            if number == _ENTRY and entry_parts(entry := message(found))[0] in names:
-                entries += [b"\x0a", varint(len(entry)), bytes(entry)]
+            if number == _ENTRY:
+                entry = message(found)
+                whole = b"".join((b"\x0a", varint(len(entry)), entry))
+                entries.append(rewrite(entry_parts(entry)[0], whole))
         body = b"".join(entries)
-        kept += [bytes((field << 3 | 2,)), varint(len(body)), body]
-    return b"".join(kept)
+        made += [bytes((field << 3 | 2,)), varint(len(body)), body]
+    return b"".join(made)
 
 
 def is_sequence_example(record: bytes) -> bool:

@@ -22,7 +22,12 @@ import numpy as np
 
 from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
 from beam_pipeline.dataset.output_folder import MANIFEST
-from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
+from beam_pipeline.dataset.side_by_side import (
+    DataSets,
+    Folders,
+    has_tables,
+    open_data_sets,
+)
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.columns import FINGERPRINT_FIELDS
@@ -469,21 +474,22 @@ def read_clips(
     import pyarrow.compute as pc
 
     data = open_data_sets(records)
-    if any(metadata.recipe is None for metadata in data.each):
-        raise InputError(
-            f"{data.name} was not recorded from audio files, so it has no clips to "
-            "audit."
-        )
+    for folder in data.folders:
+        if not has_tables(folder):
+            raise InputError(
+                f"{folder} has no {MANIFEST}, so an audit does not know its clips. It "
+                "was not recorded from audio files, or the file was deleted."
+            )
     tables = []
     for folder, metadata in zip(data.folders, data.each, strict=True):
-        recipe = metadata.recipe
+        recipe = metadata.recorded_with
         prints = FINGERPRINT_FIELDS if recipe and recipe.fingerprint else ()
         every = whole or group_by is not None
         table = read_table(folder, MANIFEST, [*_NEEDED, *prints], every)
         tables.append(table.filter(pc.field("windows") > 0))
     table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
     if group_by is not None:
-        table = _replaced(table, "group", _joined_texts(table, comma_list(group_by)))
+        table = _replaced(table, "group", joined_texts(table, comma_list(group_by)))
     if len(tables) > 1:
         keys = (table[name].cast(pa.string()) for name in _OF_FILE)
         same = codes_of(pc.binary_join_element_wise(*keys, "/"))[1]
@@ -501,7 +507,7 @@ def _replaced(table: Any, name: str, column: Any) -> Any:
     return table.set_column(table.column_names.index(name), name, column)
 
 
-def _joined_texts(table: Any, names: Sequence[str]) -> Any:
+def joined_texts(table: Any, names: Sequence[str]) -> Any:
     """The values of some columns as one text; null where one is missing.
 
     Values are spelled as the groups of a data set are, so ``1.0`` equals ``1``.

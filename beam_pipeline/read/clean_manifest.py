@@ -6,6 +6,7 @@
     clips with the same samples and class --drop_doubles--> the first of them
 
 A data set does not know where its inputs are. The caller names them, as for ``record``.
+Without them, the manifest is for ``convert``, which decodes nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Written(NamedTuple):
 def write_clean_manifest(
     records: Folders,
     manifest: str | os.PathLike[str],
-    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     *,
     group_by: str | None = None,
     drop_doubles: bool = False,
@@ -93,8 +94,10 @@ def write_clean_manifest(
     manifest : path
         A new file: ``.csv`` or ``.parquet``. Paths of files below its folder are
         relative to it, all others are absolute.
-    input : path or sequence of paths
-        What the data set was recorded from, as for ``record``.
+    input : path or sequence of paths, optional
+        What the data set was recorded from, as for ``record``. Default: the manifest is
+        for ``labels`` and ``drop`` of :func:`.convert`. Its paths are those of the data
+        set, and doubles are not left out, but marked in a column ``drop``.
     group_by : str, optional
         See :func:`.audit.audit`.
     drop_doubles : bool
@@ -134,10 +137,12 @@ def write_clean_manifest(
             keep = ~np.isin(numbers[AUDIO], clear)
             keep[order[firsts]] = True
     components = components_of(list(numbers.values()))
-    assert data.metadata.recipe is not None
-    roots = input_roots(input, table)
-    made = _clean_table(table, components, target, roots, data.metadata.recipe)
-    _write(made.filter(keep), target)
+    recipe = data.metadata.recorded_with
+    assert recipe is not None
+    roots = None if input is None else input_roots(input, table)
+    made = _clean_table(table, components, target, roots, recipe)
+    for_convert = made.append_column("drop", [~keep])
+    _write(for_convert if roots is None else made.filter(keep), target)
     kept = int(keep.sum())
     return Written(kept, len(np.unique(components[keep])), len(keep) - kept, mixed)
 
@@ -146,19 +151,21 @@ def _clean_table(
     table: Any,
     components: Integers,
     target: str,
-    roots: Sequence[str],
+    roots: Sequence[str] | None,
     recipe: Recipe,
 ) -> Any:
     import pyarrow as pa
 
-    below = target.rpartition("/")[0].rstrip("/") + "/"
-    paths = [
-        files.join(roots[number], path).removeprefix(below)
-        for number, path in zip(
-            table["input"].to_pylist(), table["path"].to_pylist(), strict=True
-        )
-    ]
+    paths, inputs = (table[name].to_pylist() for name in ("path", "input"))
+    if roots is not None:
+        below = target.rpartition("/")[0].rstrip("/") + "/"
+        paths = [
+            files.join(roots[number], path).removeprefix(below)
+            for number, path in zip(inputs, paths, strict=True)
+        ]
     made: dict[str, Any] = {"path": pa.array(paths, pa.string())}
+    if roots is None and any(inputs):
+        made["input"] = table["input"]
     made["group"] = _group_names(table, components)
     if table["class"].null_count < len(table):
         made["class"] = table["class"]

@@ -135,7 +135,7 @@ class Example(dict[str, Any]):
         metadata: Metadata | None = getattr(self, "_metadata", None)
         if metadata is None:
             return view_example(self, {})
-        return view_example(self, metadata.features, metadata.recipe)
+        return view_example(self, metadata.features, metadata.recorded_with)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Example, (dict(self),)

@@ -211,7 +211,9 @@ def plot_examples(
         names = component_names(metadata.features, metadata.elements.structure)
     shown = [{n: example[n] for n in names if n in example} for example in examples]
     try:
-        figure, left_out = draw_examples(shown, metadata.features, metadata.recipe)
+        figure, left_out = draw_examples(
+            shown, metadata.features, metadata.recorded_with
+        )
     except ImportError as error:
         raise InputError(
             "--plot needs matplotlib. Install it: pip install 'audio-tfrecords[plot]'"

@@ -130,7 +130,8 @@ class Sounds:
 
     def _stored(self, example: Mapping[str, Any]) -> Sound | None:
         metadata = self._data.metadata
-        found = signals_of(example, metadata.features, metadata.recipe).values()
+        recipe = metadata.recorded_with
+        found = signals_of(example, metadata.features, recipe).values()
         return next((s for s in found if s.samples.dtype.name in _IN_WAV), None)
 
     def _data_set_of(self, split: str, number: int) -> int:
@@ -147,8 +148,8 @@ class Sounds:
             folder, metadata = self._data.folders[place], self._data.each[place]
             if metadata.recipe is None:
                 raise InputError(
-                    f"{folder} has no feature of samples, and was not recorded from "
-                    "audio files, so there is nothing to listen to."
+                    f"{folder} has no feature of samples, and was converted or not "
+                    "recorded from audio files, so there is nothing to listen to."
                 )
             if not self._inputs:
                 raise OptionError(

@@ -190,7 +190,7 @@ def _table_of_split(
         "sample_rate_hz": of_clip("sample_rate_hz"),
         "channel": of_clip("channel"),
     }
-    recipe = metadata.recipe
+    recipe = metadata.recorded_with
     has_hashes = recipe is not None and recipe.hash_files
     if sources:
         columns.update(source_columns(start, frames, hz, of_clip, has_hashes))

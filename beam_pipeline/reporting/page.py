@@ -19,7 +19,12 @@ import numpy as np
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.rejects import read_rejects
-from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
+from beam_pipeline.dataset.side_by_side import (
+    DataSets,
+    Folders,
+    has_tables,
+    open_data_sets,
+)
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.in_memory import Source, resolved
@@ -33,7 +38,7 @@ from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.problems import (
     find_silence,
-    name_unchecked,
+    name_checks,
     paths_to_hear,
     report_problems,
 )
@@ -156,9 +161,9 @@ def _make(
     inputs: Sequence[Input],
 ) -> bytes:
     metadata = data.metadata
-    of_audio = metadata.recipe is not None
+    of_audio = all(map(has_tables, data.folders))
     audited = audit(data.folders) if of_audio else None
-    rejects = _rejects(data) if of_audio else []
+    rejects = _rejects(data) if metadata.recipe is not None else []
     table = examples_of(window_table(data.folders))
     clips = max(clips, sum(len({*numbers}) for numbers in examples.values()))
     silence = find_silence(table)
@@ -168,6 +173,7 @@ def _make(
     sounds = Sounds(data, values, inputs)
     measure(sounds, samples)
     problems = report_problems(metadata, audited, table, silence, samples, rejects)
+    looked_for, unchecked = name_checks(metadata, audited, table, samples)
     order = in_order(samples, [s for problem in problems for s in problem.samples])
     shown: list[dict[str, Any]] = []
     ids: dict[Sample, int] = {}
@@ -181,7 +187,8 @@ def _make(
         **_describe_data_set(metadata),
         "audio": _audio(data) if of_audio else {},
         "rejects": rejects,
-        "unchecked": name_unchecked(audited, samples),
+        "looked_for": looked_for,
+        "unchecked": unchecked,
         "problems": [
             {
                 **problem._asdict(),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.warn import LOOK, WRONG, Problem, metadata_problems
 from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.reporting.samples import Sample
@@ -28,10 +29,8 @@ _HEARD = 6
 _CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
 _FEW_GROUPS = 3
 
-_NO_SAMPLES = (
-    "clipping: not looked for, because the examples hold no samples; `report --input` "
-    "decodes them again"
-)
+_NO_SAMPLES = "the examples hold no samples"
+_AGAIN = "; `report --input` decodes them again"
 
 
 def report_problems(
@@ -69,14 +68,48 @@ def report_problems(
     return sorted(found, key=lambda problem: problem.level != WRONG)
 
 
-def name_unchecked(audited: Audit | None, samples: Sequence[Sample]) -> list[str]:
-    """Returns what was not looked for, because it was not recorded."""
-    if audited is None:
-        return []
-    counts = audited.summary()
-    found = [f"{KINDS[kind]}: {counts[KINDS[kind]]}" for kind in audited.not_compared]
-    is_measured = any(np.isfinite(sample.clipped) for sample in samples)
-    return found if is_measured else [*found, _NO_SAMPLES]
+def name_checks(
+    metadata: Metadata,
+    audited: Audit | None,
+    table: Any,
+    samples: Sequence[Sample],
+) -> tuple[list[str], list[str]]:
+    """Returns what was looked for, and what was not, with the reason."""
+    no_clips = f"the data set has no {MANIFEST}"
+    of_recipe = "it was converted" if audited else no_clips
+    measured = [np.isfinite(sample.clipped) for sample in samples]
+    has_levels = "level_db" in table.column_names and table[
+        "level_db"
+    ].null_count < len(table["level_db"])
+    has_statistics = any(
+        entry.statistics.get("features") for entry in metadata.splits.values()
+    )
+    # What: whether it was looked for, and otherwise why not.
+    checks = {
+        "leaks": (audited is not None, no_clips),
+        "silent audio": (has_levels, "the levels of windows were not recorded"),
+        "clipped audio": (
+            any(measured),
+            _NO_SAMPLES + ("" if metadata.recipe is None else _AGAIN),
+        ),
+        "constant and non-finite features": (has_statistics, "there are no statistics"),
+        "rejects, classes that a split lacks, other shares than asked for": (
+            metadata.recipe is not None,
+            of_recipe,
+        ),
+    }
+    unchecked = [
+        f"{what}: not looked for, because {why}"
+        for what, (is_checked, why) in checks.items()
+        if not is_checked
+    ]
+    if audited is not None:
+        counts, parts = audited.summary(), (audited.not_compared, audited.incomplete)
+        of_audit = [
+            KINDS[kind] for kind in KINDS if any(kind in part for part in parts)
+        ]
+        unchecked = [f"{title}: {counts[title]}" for title in of_audit] + unchecked
+    return [what for what, (is_checked, _) in checks.items() if is_checked], unchecked
 
 
 def paths_to_hear(

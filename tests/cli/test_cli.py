@@ -298,7 +298,7 @@ def test_convert_prints_what_it_did(
 ) -> None:
     new = tmp_path / "new"
     flags = (
-        "--features signal,target --num-shards 3 --splits a=.5,b=.5 --group-by target "
+        "--features signal,target --num-shards 3 --splits a=.5,b=.5 --group-by path "
         "--seed 1 --workers 1"
     )
     command = ["convert", folder, new, *flags.split()]

@@ -156,7 +156,7 @@ def test_what_was_not_looked_for(mess: Path, tmp_path: Path) -> None:
     assert group.endswith("--group-by")
     assert audio.endswith("--fingerprint")
     assert similar.endswith("--fingerprint")
-    assert clipping.startswith("clipping: not looked for")
+    assert clipping.startswith("clipped audio: not looked for")
     for sample in blind["samples"]:
         assert sample["sound"] is None
         grey = base64.b64decode(sample["picture"]["grey"])

@@ -1,0 +1,400 @@
+"""Labels, clips that go and splits of a finished data set, changed without decoding."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline import (
+    Metadata,
+    audit,
+    convert,
+    open_records,
+    record,
+    report,
+    verify,
+)
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.read.clean_manifest import write_clean_manifest
+from beam_pipeline.storage.tfrecord import read_any_records
+from tests.data_sets import examples_in
+from tests.raising import raises
+from tests.sounds import write_corpus, write_sound
+
+pytestmark = [
+    pytest.mark.runs,
+    pytest.mark.filterwarnings(
+        "ignore:split .* has no:beam_pipeline.errors.DataSetWarning"
+    ),
+]
+
+CLASSES = ("cat", "dog", "owl")
+OPTIONS: Any = {
+    "win_len": 500, "label_from": "class", "fingerprint": True, "workers": 1,
+    "features": {"power": "mel(n_fft=64,hop=64,n_mels=8)"},
+}  # fmt: skip
+CLIPS = [(f"{c}/{c}_{i}.wav", c, f"s{i % 4}") for c in CLASSES for i in range(5)]
+FIXED = {"cat/cat_1.wav": "bat", "dog/dog_2.wav": "owl", "owl/owl_0.wav": "owl"}
+RIGHT = [(path, FIXED.get(path, label), who) for path, label, who in CLIPS]
+AGAIN: Any = {"splits": "train=.6,test=.4", "stratify": True, "group_by": "speaker"}
+
+
+def write_table(path: Path, *rows: Sequence[Any]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corrections") / "sounds"
+    write_corpus(folder, CLASSES, clips=5, frames=1000)
+    shutil.copy(folder / "cat/cat_0.wav", folder / "owl/owl_4.wav")
+    return folder
+
+
+def recorded_from(sounds: Path, rows: Sequence[Any], out: Path, **options: Any) -> Path:
+    name = f"{out.name}.csv"
+    table = write_table(sounds / name, ("path", "class", "speaker"), *rows)
+    record(table, out, **{**OPTIONS, **options})
+    return out
+
+
+@pytest.fixture(scope="module")
+def wrong(sounds: Path) -> Path:
+    return recorded_from(sounds, CLIPS, sounds.parent / "wrong")
+
+
+@pytest.fixture(scope="module")
+def labels(sounds: Path) -> Path:
+    return write_table(sounds.parent / "fixed.csv", ("path", "label"), *FIXED.items())
+
+
+def records_in(folder: Path) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for name, entry in Metadata.load(folder).splits.items():
+        for shard in entry.shards:
+            with (folder / shard.file).open("rb") as file:
+                found.setdefault(name, []).extend(read_any_records(file))
+    return found
+
+
+def assert_as_recorded(made: Path, wanted: Path) -> None:
+    one, other = Metadata.load(made), Metadata.load(wanted)
+    assert records_in(made) == records_in(wanted)
+    assert one.classes == other.classes
+    for name in ("manifest.parquet", "windows.parquet"):
+        assert pq.read_table(made / name).equals(pq.read_table(wanted / name))
+    for split, entry in other.splits.items():
+        ours = one.splits[split].statistics["features"]["power"]
+        theirs = entry.statistics["features"]["power"]
+        assert ours["mean"] == pytest.approx(theirs["mean"], rel=1e-12)
+    changed = one.recorded_with
+    assert changed is not None
+    assert changed.split_moves == (other.recipe.split_moves if other.recipe else None)
+    assert verify(made, deep=True) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({"labels": True, **AGAIN}, RIGHT),
+        ({"splits": "train=.6,test=.4"}, CLIPS),
+        ({"labels": True, "drop": ["owl/owl_4.wav"]}, RIGHT[:-1]),
+        ({"drop": [CLIPS[k][0] for k in (14, 13)], **AGAIN}, CLIPS[:-2]),
+    ],
+    ids=["all", "splits", "labels-drop", "drop-splits"],
+)
+def test_corrected_is_as_if_recorded_so(
+    sounds: Path, wrong: Path, labels: Path, tmp_path: Path, options: Any, rows: Any
+) -> None:
+    """Bytes, order and tables are those of a run with the right labels and splits."""
+    options = {**options, **({"labels": labels} if "labels" in options else {})}
+    convert(wrong, tmp_path / "made", **options)
+    names = ("splits", "stratify", "group_by")
+    asked = {name: options[name] for name in names if name in options}
+    recorded_from(sounds, rows, tmp_path / "wanted", **asked)
+    assert_as_recorded(tmp_path / "made", tmp_path / "wanted")
+
+
+@settings(
+    max_examples=10, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    labels=st.dictionaries(
+        st.sampled_from([path for path, *_ in CLIPS]),
+        st.sampled_from(["ant", "cat", "owl", "zebra"]), min_size=1,
+    ),
+    drop=st.sets(st.sampled_from([path for path, *_ in CLIPS]), max_size=9),
+    splits=st.sampled_from([None, "a=1,b=1", "b=.2,a=.3,c=.5"]),
+)  # fmt: skip
+def test_each_example_follows_its_clip(
+    wrong: Path, tmp_path: Path, labels: Any, drop: set[str], splits: Any
+) -> None:
+    """All examples, one by one: who goes, who stays, with which class."""
+    made = tmp_path / "made"
+    shutil.rmtree(made, ignore_errors=True)
+    metadata = convert(
+        wrong, made, splits=splits, drop=sorted(drop), workers=1,
+        labels=[{"path": path, "label": label} for path, label in labels.items()],
+    )  # fmt: skip
+    used = {label for path, label in labels.items() if path not in drop}
+    assert metadata.classes == tuple(sorted({*CLASSES} | used))
+    key = lambda e: (e["filepath"], int(e["win_start_idx"]))  # noqa: E731
+    found = {key(e): e for e in examples_in(made)}
+    wanted = {key(e): e for e in examples_in(wrong) if e["filepath"] not in drop}
+    assert {*found} == {*wanted}
+    for place, example in wanted.items():
+        label = labels.get(place[0], example["class"])
+        assert found[place]["class"] == label
+        assert metadata.classes[found[place]["target"]] == label
+        assert np.array_equal(found[place]["power"], example["power"])
+    tables = [
+        open_records(made, split).table().to_pylist() for split in metadata.splits
+    ]
+    for split, rows in zip(metadata.splits, tables, strict=True):
+        names = open_records(made, split).read(range(len(rows)))
+        assert names["filepath"].tolist() == [row["path"] for row in rows]
+        assert names["class"].tolist() == [row["class"] for row in rows]
+    groups = [{row["path"] for row in rows} for rows in tables]
+    assert sum(map(len, groups)) == len(set().union(*groups))
+
+
+def test_a_corrected_data_set_is_a_data_set(
+    sounds: Path, wrong: Path, labels: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """What reads data sets reads it: audit, report, show, clean manifest, convert."""
+    made = tmp_path / "made"
+    (tmp_path / "bad.txt").write_text("dog/dog_1.wav\n\ndog/dog_0.wav\n")
+    command = ["convert", str(wrong), str(made), "--labels", str(labels)]
+    command += ["--drop", str(tmp_path / "bad.txt"), "--splits", "train=.5,test=.5"]
+    assert main([*command, "--stratify", "--group-by", "speaker"]) == 0
+    assert "2 clips have another label, 2 were left out" in capsys.readouterr().out
+    found = audit(made)
+    assert found.clips == 13
+    assert (found.count("audio"), found.count("audio", mixed=True)) == (1, 1)
+    assert found.not_compared == {}
+    page = Path(report(made, tmp_path / "page.html")).read_text()
+    assert "Same audio" in page
+    assert main(["show", str(made), "-n", "1"]) == 0
+    again = convert(made, tmp_path / "again", drop=["owl/owl_4.wav"])
+    assert audit(tmp_path / "again").count("audio") == 0
+    assert again.classes == ("bat", "cat", "dog", "owl")
+    # New sounds get the splits and the classes of the corrected data set.
+    write_sound(sounds / "new.wav", 1000, seed=77)
+    more = write_table(
+        sounds / "more.csv", ("path", "class", "speaker"), ("new.wav", "bat", "s1")
+    )
+    record(more, tmp_path / "more", recipe=made, workers=1)
+    both = Metadata.load(tmp_path / "more")
+    assert both.classes == again.classes
+    (split,) = (name for name, entry in both.splits.items() if entry.examples)
+    assert "s1" in open_records(made, split).table()["speaker"].to_pylist()
+
+
+def test_doubles_that_an_audit_finds_go(wrong: Path, tmp_path: Path) -> None:
+    """The clean manifest is the table of `labels`, for its groups, and of `drop`."""
+    clean = tmp_path / "clean.csv"
+    fixed = convert(
+        wrong, tmp_path / "one", labels=[{"path": "owl/owl_4.wav", "class": "cat"}]
+    )
+    assert fixed.elements is not None
+    assert (
+        main(
+            [
+                "audit",
+                str(tmp_path / "one"),
+                "--write-manifest",
+                str(clean),
+                "--drop-doubles",
+            ]
+        )
+        == 0
+    )
+    rows = list(csv.DictReader(clean.read_text().splitlines()))
+    assert [row["path"] for row in rows if row["drop"] == "true"] == ["owl/owl_4.wav"]
+    options = {"labels": clean, "drop": clean, "splits": "train=.5,test=.5"}
+    convert(tmp_path / "one", tmp_path / "two", **options)
+    assert audit(tmp_path / "two").count("audio") == 0
+    assert audit(tmp_path / "two").clips == 14
+    # Without `drop`, both copies are in one split, under every seed.
+    assert write_clean_manifest(wrong, tmp_path / "c.parquet").dropped == 0
+    for seed in range(4):
+        out = tmp_path / f"seed{seed}"
+        convert(
+            wrong,
+            out,
+            splits="train=.5,test=.5",
+            seed=seed,
+            labels=tmp_path / "c.parquet",
+        )
+        assert audit(out).leaks == 0
+
+
+def test_copies_stay_where_splits_have_copies(sounds: Path, tmp_path: Path) -> None:
+    table = write_table(sounds / "few.csv", ("path", "class", "speaker"), *CLIPS[:8])
+    options = {**OPTIONS, "augment": "noise()", "copies": 1}
+    record(table, tmp_path / "all", **options)
+    metadata = convert(tmp_path / "all", tmp_path / "made", splits="train=.5,test=.5")
+    copies = {
+        split: open_records(tmp_path / "made", split).table()["copy"].to_pylist()
+        for split in metadata.splits
+    }
+    assert {*copies["train"]} == {0, 1}
+    assert {*copies["test"]} == {0}
+    assert verify(tmp_path / "made", deep=True) == []
+
+
+def test_parts_of_files_and_several_classes(sounds: Path, tmp_path: Path) -> None:
+    """Clips are named by their seconds; `labels` has a 1 for each new class."""
+    write_sound(sounds / "long.wav", 4000, seed=5)
+    parts = [
+        ("long.wav", k / 8, 0.125, "cat;dog" if k % 2 else "dog") for k in range(4)
+    ]
+    head = ("path", "start_s", "duration_s", "class")
+    table = write_table(sounds / "parts.csv", head, *parts)
+    options = {**OPTIONS, "label_separator": ";", "order": "mixed"}
+    record(table, tmp_path / "in", **options)
+    fixed = write_table(
+        tmp_path / "fixed.csv", ("path", "start_s", "end_s", "label"),
+        ("long.wav", 0.2501, 0.375, "ant;dog"),
+    )  # fmt: skip
+    drop = write_table(tmp_path / "drop.csv", ("path", "start_s"), ("long.wav", 0.125))
+    made = convert(tmp_path / "in", tmp_path / "out", labels=fixed, drop=drop)
+    assert made.classes == ("ant", "cat", "dog")
+    assert made.features["labels"].shape == (3,)
+    records = open_records(tmp_path / "out")
+    starts = (np.array(records.table()["start_s"]) // 0.125).tolist()
+    found = dict(zip(starts, records.read(slice(None))["labels"].tolist(), strict=True))
+    assert found == {0: [0, 0, 1], 2: [1, 0, 1], 3: [0, 1, 1]}
+    assert len(records) == 6
+
+
+def test_several_data_sets_and_inputs(sounds: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        recorded_from(sounds, CLIPS[:6] if name == "a" else CLIPS[4:9], tmp_path / name)
+    sets = [tmp_path / "a", tmp_path / "b"]
+    wrong = [
+        {"path": "dog/dog_0.wav", "label": "cat"},
+        {"path": "cat/cat_4.wav", "label": "dog"},
+    ]
+    metadata = convert(sets, tmp_path / "both", labels=wrong, splits="train=.5,test=.5")
+    rows = [
+        (e["filepath"], e["class"], metadata.classes[e["target"]])
+        for e in examples_in(tmp_path / "both")
+    ]
+    assert len(rows) == len([*examples_in(sets[0]), *examples_in(sets[1])])
+    for path, label, target in rows:
+        assert (
+            label
+            == target
+            == {e["path"]: e["label"] for e in wrong}.get(path, path[:3])
+        )
+    # The same name below two inputs: the number of the input tells them apart.
+    for name in "xy":
+        write_sound(tmp_path / name / "owl" / "1.wav", 1000, seed=ord(name))
+    record([tmp_path / "x", tmp_path / "y"], tmp_path / "xy", win_len=500, workers=1)
+    made = convert(
+        tmp_path / "xy",
+        tmp_path / "z",
+        labels=[{"path": "owl/1.wav", "input": 1, "label": "tit"}],
+    )
+    table = open_records(tmp_path / "z").table().to_pylist()
+    assert {(row["input"], row["class"]) for row in table} == {(0, "owl"), (1, "tit")}
+    assert made.classes == ("owl", "tit")
+
+
+@pytest.mark.parametrize(
+    ("rows", "facts"),
+    [
+        ([("cat/cat_9.wav", "owl")], ["line 2", "cat/cat_9.wav"]),
+        (
+            [("cat/cat_1.wav", "owl"), ("cat/cat_1.wav", "dog")],
+            ["line 3", "line 2", "owl", "dog"],
+        ),
+        ([("cat/cat_1.wav", "owl"), ("cat/cat_2.wav", "")], ["line 3", "label"]),
+    ],
+)  # fmt: skip
+def test_a_line_that_cannot_be_used_is_named(
+    wrong: Path, tmp_path: Path, rows: Any, facts: list[str]
+) -> None:
+    table = write_table(tmp_path / "fixed.csv", ("path", "label"), *rows)
+    with raises(InputError, naming=[table, *facts]):
+        convert(wrong, tmp_path / "out", labels=table)
+    memory = [{"path": path, "label": label} for path, label in rows]
+    with raises(InputError, naming=["`labels`", f"row {len(rows)}"]):
+        convert(wrong, tmp_path / "out", labels=memory)
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_that_do_not_fit_are_refused(wrong: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    row = {"path": "cat/cat_1.wav", "label": "bat"}
+    for options, name, facts in (
+        ({"labels": [{"path": "cat/cat_1.wav", "klass": "a"}]}, "labels", ["klass"]),
+        ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
+        ({"labels": [row], "classes": CLASSES}, "labels", ["bat", "classes"]),
+        ({"drop": [path for path, *_ in CLIPS]}, "drop", ["all clips"]),
+        ({"stratify": True}, "stratify", ["splits"]),
+        ({"splits": "a=1", "group_by": "who"}, "group_by", ["who", "speaker"]),
+    ):
+        with raises(OptionError, name, naming=facts):
+            convert(wrong, out, **options)
+    (tmp_path / "list.txt").write_text("cat/cat_1.wav\nnone.wav\n")
+    with raises(InputError, naming=["list.txt", "line 2", "none.wav"]):
+        convert(wrong, out, drop=tmp_path / "list.txt")
+    bare = tmp_path / "bare"
+    shutil.copytree(wrong, bare)
+    (bare / "manifest.parquet").unlink()
+    with raises(OptionError, "drop", naming="manifest.parquet"):
+        convert(bare, out, drop=["cat/cat_1.wav"])
+    assert not out.exists()
+    longer = convert(wrong, out, labels=[row], classes=[*CLASSES, "bat"])
+    assert longer.classes == (*CLASSES, "bat")
+
+
+def test_splits_without_a_class_are_named(wrong: Path, tmp_path: Path) -> None:
+    few = [path for path, label, _ in CLIPS if label == "owl"][1:]
+    with pytest.warns(DataSetWarning, match="has no example of owl"):
+        convert(wrong, tmp_path / "out", drop=few, splits="train=.5,test=.5")
+
+
+def test_a_report_says_what_it_did_not_look_for(wrong: Path, tmp_path: Path) -> None:
+    """FINDINGS were silent where a conversion had left out what they need."""
+
+    def contents(folder: Path) -> dict[str, Any]:
+        text = Path(report(folder, tmp_path / "page.html", clips=1)).read_text()
+        data = text.partition('id="data">')[2]
+        found: dict[str, Any] = json.loads(data.partition("</script>")[0])
+        return found
+
+    convert(wrong, tmp_path / "some", features=["power", "target"])
+    shown = contents(tmp_path / "some")
+    assert [p["title"] for p in shown["problems"]][:1] == [
+        "Same audio within one split"
+    ]
+    assert "leaks" in shown["looked_for"]
+    assert any(text.startswith("rejects") for text in shown["unchecked"])
+    for name in ("manifest.parquet", "windows.parquet"):
+        (tmp_path / "some" / name).unlink()
+    bare = contents(tmp_path / "some")
+    assert bare["looked_for"] == ["constant and non-finite features"]
+    assert [t.partition(":")[0] for t in bare["unchecked"]][:2] == [
+        "leaks",
+        "silent audio",
+    ]
+    with raises(InputError, naming="manifest.parquet"):
+        audit(tmp_path / "some")
