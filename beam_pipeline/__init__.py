@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         write_clean_manifest as write_clean_manifest,
     )
     from beam_pipeline.read.mix import mix as mix
+    from beam_pipeline.read.open_audio import open_audio as open_audio
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
@@ -51,6 +52,7 @@ _MODULES = {
     "convert": "conversion.convert",
     "encode_example": "elements.record_examples",
     "mix": "read.mix",
+    "open_audio": "read.open_audio",
     "open_records": "read.records",
     "read_records": "elements.record_files",
     "record": "api",

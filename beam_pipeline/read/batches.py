@@ -129,9 +129,7 @@ class Share:
     ):
         self._records, self._shuffle, self._seed = records, shuffle, seed
         metadata = records.metadata
-        self._scales = choose_scales(
-            metadata, records.features, normalize, records.statistics
-        )
+        self._scales = choose_scales(records.features, normalize, records.statistics)
         index, count = shard or (0, 1)
         total = len(records)
         self.first = index * total // count

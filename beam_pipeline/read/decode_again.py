@@ -33,7 +33,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -155,7 +154,7 @@ class DecodeAgain:
             If it cannot be made, the recipe leaves it out, or the inputs have another
             clip than the manifest.
         """
-        with _one_thread():
+        with OneThread.held():
             block = self._block(self._clip(row), row)
             featured = _checked(apply_transforms(block))
             encoded = self._encoder.encode(featured)
@@ -175,7 +174,7 @@ class DecodeAgain:
         ValueError
             As :meth:`example`.
         """
-        with _one_thread():
+        with OneThread.held():
             clip = self._clip(row)
             return self._block(clip, row).windows[-1], clip.sample_rate_hz
 
@@ -262,15 +261,6 @@ class DecodeAgain:
         splits = np.unique(recorded.manifest["split"]).tolist()
         totals = {split: int(recorded.is_in(split).sum()) for split in splits}
         return lay_out(totals, example_format, recipe)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    OneThread.begin()
-    try:
-        yield
-    finally:
-        OneThread.end()
 
 
 def _checked(block: _Block) -> _Block:

@@ -39,7 +39,7 @@ from beam_pipeline.read.choices import (
     choose_splits,
 )
 from beam_pipeline.read.members import MemberReader, check_shards
-from beam_pipeline.read.scales import choose_statistics
+from beam_pipeline.read.scales import Statistics, choose_statistics
 from beam_pipeline.read.table import (
     Given,
     Source,
@@ -48,6 +48,7 @@ from beam_pipeline.read.table import (
     numbers_of_clip,
     read_window_table,
 )
+from beam_pipeline.storage.files import PathLike
 
 if TYPE_CHECKING:
     import pyarrow
@@ -69,7 +70,7 @@ def open_records(
     folder: Folders,
     split: Split | None = None,
     features: Sequence[str] | None = None,
-    statistics: Split | None = None,
+    statistics: Split | PathLike | None = None,
 ) -> Records:
     """Opens a data set for reading any of its examples, without TensorFlow.
 
@@ -88,8 +89,9 @@ def open_records(
         Required if the data set has several: as for :func:`.replay`.
     features : sequence of str, optional
         The features to read. Default: all.
-    statistics : str or list of str, optional
-        The splits whose statistics ``normalize`` uses; see :func:`.replay`.
+    statistics : str, list of str or path, optional
+        The splits, or the other data set, whose statistics ``normalize`` uses; see
+        :func:`.replay`.
 
     Returns
     -------
@@ -219,15 +221,15 @@ class Records(Sequence[Example]):
     num_classes : int
     split : str, with ``+`` between several
     folder : str
-    statistics : tuple of str
+    statistics : Statistics
     """
 
     def __init__(
-        self, source: SplitSource, numbers: range | Integers, statistics: Sequence[str]
+        self, source: SplitSource, numbers: range | Integers, statistics: Statistics
     ):
         self._source = source
         self._numbers = numbers
-        self.statistics = tuple(statistics)
+        self.statistics = statistics
         self.features: Mapping[str, FeatureSpec] = source.features
         self.metadata = source.metadata
         self.classes = source.metadata.classes
@@ -591,7 +593,7 @@ class Records(Sequence[Example]):
     def __reduce__(self) -> tuple[Any, ...]:
         source = self._source
         opened = (source.data.folders, source.split, source.chosen, source.data.hashes)
-        return _reopened, (*opened, self._numbers, self.statistics)
+        return _reopened, (*opened, self._numbers, self.statistics.given)
 
 
 def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
@@ -604,7 +606,7 @@ def _reopened(
     features: Sequence[str] | None,
     hashes: tuple[str, ...],
     numbers: range | Integers,
-    statistics: tuple[str, ...],
+    statistics: Split | PathLike | None,
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
     source = SplitSource(folders, split, features)
@@ -614,7 +616,8 @@ def _reopened(
                 f"{folder} is not the data set that was opened: {METADATA} has "
                 "changed. Open it again."
             )
-    return Records(source, numbers, statistics)
+    scaled_by = choose_statistics(source.metadata, source.splits, statistics)
+    return Records(source, numbers, scaled_by)
 
 
 class SplitSource:

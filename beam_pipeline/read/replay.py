@@ -47,6 +47,7 @@ from beam_pipeline.read.parse import (
 from beam_pipeline.read.scales import Scale, choose_scales, choose_statistics
 from beam_pipeline.read.streams import FilePart, read_examples
 from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.tfrecord import is_compressed
 
 _STAT_THREADS = 32
@@ -66,7 +67,7 @@ def replay(
     shard: tuple[int, int] | None = None,
     deterministic: bool = True,
     normalize: bool | Sequence[str] = False,
-    statistics: Split | None = None,
+    statistics: Split | PathLike | None = None,
     encoded: Sequence[str] = (),
     missing: Mapping[str, Any] | None = None,
 ) -> tf.data.Dataset:
@@ -127,10 +128,11 @@ def replay(
         with the ``statistics`` of these splits; bin by bin if the metadata have bins.
         Names: only these features. Constant values become 0. Complex and integer
         features stay as they are; naming one raises an error.
-    statistics : str or list of str, optional
+    statistics : str, list of str or path, optional
         The splits whose mean and standard deviation ``normalize`` uses: merged if
         there are several. Default: ``train``; of folds, and without splits, those
-        of ``split``. So ``split="fold1", statistics="!fold1"`` is for evaluation.
+        of ``split``. So ``split="fold1", statistics="!fold1"`` is for evaluation. A
+        folder is another data set, whose training split counts.
     encoded : sequence of str
         Features that stay as they are stored, for example the bytes of a JPEG.
     missing : mapping, optional
@@ -177,7 +179,7 @@ def replay(
         choice = choose_splits(metadata, split)
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
         scaled_by = choose_statistics(metadata, choice.splits, statistics)
-        scales = choose_scales(metadata, parsing.specs, normalize, scaled_by)
+        scales = choose_scales(parsing.specs, normalize, scaled_by)
         share = (0, 1) if shard is None else check_shard("shard", shard)
         pieces = cut_pieces(choice.pieces(metadata), *share)
         check_files(folder, [piece.shard for piece in pieces])

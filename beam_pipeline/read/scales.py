@@ -6,18 +6,23 @@ splits follow from their counts, means and M2, as if they had been recorded as o
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.side_by_side import open_data_sets
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import Split, check_name, choose_splits
+from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
 from beam_pipeline.write.statistics import mean_and_deviation
 
 # Splits of which any may be for training.
@@ -32,14 +37,41 @@ class Scale(NamedTuple):
     factor: np.ndarray
 
 
+class Statistics(NamedTuple):
+    """Whose mean and deviation scale features.
+
+    Attributes
+    ----------
+    metadata : Metadata
+        Of the data set that was measured.
+    splits : tuple of str
+        Those whose statistics count; none if it is not clear which.
+    given : str, path or list of str, optional
+        What the user named.
+    is_own : bool
+        Whether the data set is the one that is read.
+    """
+
+    metadata: Metadata
+    splits: tuple[str, ...]
+    given: Split | PathLike | None = None
+    is_own: bool = True
+
+    @classmethod
+    def of_other(cls, metadata: Metadata, given: Split | PathLike) -> Statistics:
+        """Returns those of another data set: of ``train``, or of its only split."""
+        chosen = choose_statistics(metadata, tuple(metadata.splits))
+        return chosen._replace(given=given, is_own=False)
+
+
 def choose_statistics(
-    metadata: Metadata, splits: Sequence[str], given: Split | None = None
-) -> tuple[str, ...]:
+    metadata: Metadata, splits: Sequence[str], given: Split | PathLike | None = None
+) -> Statistics:
     """Returns the splits whose statistics scale the features of some splits.
 
-    They are those that are ``given``; or ``train``; or the splits that are read, if
-    they are folds, or the only one without a name. Otherwise there are none: a test
-    split is not taken for ``train``.
+    They are those that are ``given``, or those of the data set that is given; or
+    ``train``; or the splits that are read, if they are folds, or the only one without a
+    name. Otherwise there are none: a test split is not taken for ``train``.
 
     Raises
     ------
@@ -48,15 +80,25 @@ def choose_statistics(
     """
     if given is None:
         if "train" in metadata.splits:
-            return ("train",)
+            return Statistics(metadata, ("train",))
         are_alike = all(map(_WITHOUT_ROLE.fullmatch, metadata.splits))
-        return tuple(splits) if are_alike else ()
+        return Statistics(metadata, tuple(splits) if are_alike else ())
+    if isinstance(given, os.PathLike) or _is_folder(given, metadata):
+        data = open_data_sets(os.fspath(given))
+        return Statistics.of_other(data.metadata, given)
     choice = choose_splits(metadata, given, "statistics")
     if not choice.is_whole(metadata):
         raise OptionError(
             "statistics", f"are those of whole splits, like {choice.text}", given
         )
-    return choice.splits
+    return Statistics(metadata, choice.splits, given)
+
+
+def _is_folder(given: Split, metadata: Metadata) -> TypeGuard[str]:
+    """Whether a data set is named, and not splits of the one that is read."""
+    if not isinstance(given, str) or given in metadata.splits:
+        return False
+    return "/" in given or files.exists(files.join(given, METADATA))
 
 
 def _warn_of_own_statistics(metadata: Metadata, splits: Sequence[str]) -> None:
@@ -69,21 +111,19 @@ def _warn_of_own_statistics(metadata: Metadata, splits: Sequence[str]) -> None:
     warnings.warn(
         f"normalize: the mean and the deviation are those of split "
         f"{' + '.join(splits)} of this data set itself, with {clips} clips. A model "
-        "that was trained on another data set needs those of its training split.",
+        "that was trained on another data set needs those of its training split: give "
+        "that folder as `statistics`.",
         DataSetWarning,
         stacklevel=4,
     )
 
 
 def choose_scales(
-    metadata: Metadata,
     specs: Mapping[str, FeatureSpec],
     normalize: bool | Sequence[str],
-    splits: Sequence[str],
+    statistics: Statistics,
 ) -> dict[str, Scale]:
     """Returns for each feature to normalise what to subtract, and the factor after.
-
-    ``splits`` are those of :func:`choose_statistics`.
 
     Raises
     ------
@@ -97,11 +137,12 @@ def choose_scales(
         raise OptionError("normalize", need, normalize)
     if normalize is False:
         return {}
+    metadata, splits = statistics.metadata, statistics.splits
     if not splits:
         raise InputError(
             "normalize: the data set has no split named train. Its splits are "
             f"{', '.join(metadata.splits)}. Name in `statistics` the splits whose mean "
-            "and deviation to use."
+            "and deviation to use, or another data set."
         )
     entries = [metadata.splits[n] for n in splits if metadata.splits[n].examples]
     if not entries:
@@ -110,7 +151,8 @@ def choose_scales(
             "mean. Leave out `normalize`, or record a data set with examples in this "
             "split."
         )
-    _warn_of_own_statistics(metadata, splits)
+    if statistics.is_own:
+        _warn_of_own_statistics(metadata, splits)
     several = [entry.statistics.get("features", {}) for entry in entries]
     measured = {
         name
@@ -128,6 +170,13 @@ def choose_scales(
             raise InputError(
                 f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
                 "only floating-point features of transforms can be normalised."
+            )
+        other = metadata.features.get(feature)
+        if other is None or other.shape != specs[feature].shape:
+            raise InputError(
+                f"normalize: feature {feature} has the shape {specs[feature].shape}, "
+                f"but {None if other is None else other.shape} in the data set that "
+                "`statistics` names."
             )
         mean, std = mean_and_deviation([of_split[feature] for of_split in several])
         # A constant differs from its mean by no more than rounding.

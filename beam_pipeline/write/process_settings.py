@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 # From glibc's malloc.h. The mmap threshold is 32 MiB at most.
@@ -54,6 +55,16 @@ class OneThread:
             if cls._steps == 0:
                 cls._limits = threadpool_limits(1)
             cls._steps += 1
+
+    @classmethod
+    @contextlib.contextmanager
+    def held(cls) -> Iterator[None]:
+        """Sets the limit while the block runs."""
+        cls.begin()
+        try:
+            yield
+        finally:
+            cls.end()
 
     @classmethod
     def end(cls) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.read.scales import choose_statistics
 
 
 class FakeRecords:
@@ -31,7 +32,7 @@ class FakeRecords:
             features=self.features, splits={"train": entry}, classes=(), recipe=None
         )
         self.classes = ()
-        self.folder, self.statistics = name, ("train",)
+        self.folder, self.statistics = name, choose_statistics(self.metadata, ())
         self.width = width
         self.reads = []
         self.threads = set()

@@ -1,0 +1,456 @@
+"""The windows of new recordings, with the features that a data set has.
+
+::
+
+    files, samples --list, probe--> clips --decode, cut, transform, encode--> examples
+                                                    as in write.blocks         in memory
+
+The functions are those that wrote the data set, under its recipe. Features are encoded
+and decoded, too, because an encoding may round: a model gets what it would have got
+from a data set. One block of windows is in memory, however long a recording is.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.output_folder import MANIFEST
+from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
+from beam_pipeline.dataset.tables import read_table
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.examples.record_parser import (
+    BatchMaker,
+    ExampleMaker,
+    RecordParser,
+)
+from beam_pipeline.examples.structure import needed_features
+from beam_pipeline.inputs.in_memory import Source, resolved
+from beam_pipeline.inputs.listing import Listing
+from beam_pipeline.parameters import check_whole
+from beam_pipeline.plan.clips import Clip, Reject, window_frames
+from beam_pipeline.plan.prober import Prober
+from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, locate_examples
+from beam_pipeline.plan.shards import Shard
+from beam_pipeline.read.choices import check_name
+from beam_pipeline.read.records import Example
+from beam_pipeline.read.scales import Statistics, choose_scales, normalise
+from beam_pipeline.read.show import Sound
+from beam_pipeline.read.sounds import save_wav
+from beam_pipeline.recipe.fields import options_of
+from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import (
+    AT_GRID,
+    Augmentation,
+    Columns,
+    Events,
+    Labels,
+    Shards,
+    Splits,
+)
+from beam_pipeline.storage.files import temporary_folder
+from beam_pipeline.write.blocks import (
+    BlockEncoder,
+    apply_transforms,
+    cut_windows,
+    decode_audio,
+    select_and_augment,
+)
+from beam_pipeline.write.process_settings import OneThread
+
+# What a batch holds beside its features.
+OF_WINDOWS = ("path", "start_s", "end_s")
+
+# Sections of a recipe that say nothing of the features of a window.
+_OF_TRAINING = (Labels, Events, Columns, Splits, Augmentation, Shards)
+# Options of the other ones that choose windows for training.
+_CHOOSING = (
+    "keep", "max_windows", "random_starts", "min_seconds", "max_seconds",
+    "fingerprint", "hash_files", "whole_clips",
+)  # fmt: skip
+# Options that may differ from those of the data set.
+CHANGEABLE = (
+    "hop", "hop_seconds", "tail", "short_clips", "keep", "windows_at", "decoder",
+    "allow_truncated", "allow_nonfinite", "path_column", "column_names", "delimiter",
+)  # fmt: skip
+
+
+def open_audio(
+    source: Source | npt.NDArray[Any],
+    like: Folders,
+    features: Sequence[str] | None = None,
+    *,
+    sample_rate: int | None = None,
+    **options: Any,
+) -> AudioWindows:
+    """Opens recordings as if they were a data set, without writing any.
+
+    ::
+
+        night = open_audio("night.wav", like="records/")
+        for batch in night.batches(64, normalize=True):
+            scores = model.predict(batch["log_mel"])
+
+    Every window of the recordings has the features that :func:`.record` would have
+    stored with the recipe of a data set, bit for bit. Labels, events, splits and copies
+    are left out. So is what chooses windows for training: ``keep``, ``max_windows``,
+    ``random_starts``, limits of the length, and windows at events, which become those
+    of the grid. Recordings of other sample rates are resampled to that of the data set.
+
+    Parameters
+    ----------
+    source : path, table, sequence of them, or numpy.ndarray
+        Recordings, as the ``input`` of :func:`.record`. Or samples, of shape
+        ``(frames,)`` or ``(channels, frames)``: floats with a full scale of 1, int16 or
+        int32. They are copied to a temporary file.
+    like : path or sequence of paths
+        The data set, or several that belong together.
+    features : sequence of str, optional
+        Only these are computed. Default: all.
+    sample_rate : int, optional
+        That of samples in an array, in hertz.
+    **options
+        Options of :func:`.record` that differ from those of the data set:
+        ``hop_seconds=0.1`` gives windows that overlap more, ``tail="pad"`` one more
+        window at the end, and ``keep`` leaves out windows. Others are ``hop``,
+        ``short_clips``, ``windows_at``, ``decoder``, ``allow_truncated``,
+        ``allow_nonfinite``, and those that read a table.
+
+    Returns
+    -------
+    AudioWindows
+
+    Raises
+    ------
+    InputError
+        If there is no such recording or data set, or the data set was not recorded from
+        audio files.
+    OptionError
+        If an option cannot be changed, or has a wrong value.
+    """
+    data = open_data_sets(like)
+    if data.metadata.recipe is None:
+        raise InputError(
+            f"{data.name} was not recorded from audio files, so it has no recipe for "
+            "recordings. Give as `like` a data set that `record` wrote."
+        )
+    for name in options:
+        if name not in CHANGEABLE:
+            need = f"cannot be changed here; {', '.join(CHANGEABLE)} can"
+            raise OptionError(name, need, options[name])
+    opened = _Opened(data, features, options)
+    if isinstance(source, np.ndarray):
+        source = _written(source, sample_rate, opened.closing)
+    elif sample_rate is not None:
+        need = "is for samples in an array; recordings have their own"
+        raise OptionError("sample_rate", need, sample_rate)
+    opened.read_headers(source)
+    return AudioWindows(opened, range(int(opened.ends[-1])))
+
+
+def _written(samples: npt.NDArray[Any], rate: int | None, closing: ExitStack) -> str:
+    """Writes samples to a file, which is deleted when the stack is closed."""
+    rate = check_whole("sample_rate", rate)
+    if samples.ndim not in (1, 2) or samples.dtype.name not in (
+        *("float32", "float64", "int16", "int32"),
+    ):
+        raise OptionError(
+            "source",
+            "must have the shape (frames,) or (channels, frames), and be float32, "
+            "float64, int16 or int32",
+            f"{samples.dtype} {samples.shape}",
+        )
+    path = os.path.join(closing.enter_context(temporary_folder()), "samples.wav")
+    save_wav(Sound(samples, rate), path)
+    return path
+
+
+def recipe_like(metadata: Metadata, options: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe for new recordings: that of a data set, without its labels."""
+    recipe = metadata.recipe
+    assert recipe is not None
+    of_training = [each for section in _OF_TRAINING for each in options_of(section)]
+    named = [each for each in of_training if each.name != "seed"]
+    changes = {each.name: each.default for each in named}
+    known = {each.name: each.default for each in options_of(Recipe)}
+    changes |= {name: known[name] for name in _CHOOSING}
+    changes |= {"label_from": "none", "columns": []}
+    if recipe.windows_are_at_events:
+        changes["windows_at"] = AT_GRID
+    for one, other in (("hop", "hop_seconds"), ("hop_seconds", "hop")):
+        if one in options:
+            changes[other] = None
+    return recipe.replace(**{**changes, **options})
+
+
+class _Window(NamedTuple):
+    """An example, serialised, and where its window is."""
+
+    record: bytes
+    path: str
+    start_s: float
+    end_s: float
+
+
+class _Opened:
+    """Recordings that a sequence and its views share.
+
+    Attributes
+    ----------
+    clips : list of Clip
+    ends : numpy.ndarray of int64
+        The number of windows of each clip and all before it.
+    rejects : list of Reject
+    """
+
+    def __init__(
+        self,
+        data: DataSets,
+        features: Sequence[str] | None,
+        options: Mapping[str, Any],
+    ):
+        self.closing = ExitStack()  # deletes temporary files
+        weakref.finalize(self, self.closing.close)
+        self.data, self.metadata = data, data.metadata
+        recipe = recipe_like(data.metadata, options)
+        rates, channels = self._corpus(recipe)
+        if recipe.sample_rate is None and len(rates) == 1:
+            recipe = recipe.replace(sample_rate=next(iter(rates)))
+        self.recipe = self._with_features(recipe, features)
+        corpus = Corpus((), rates, channels)
+        self.format = ExampleFormat.of(corpus, self.recipe)
+        specs = self.format.features.specs
+        names = list(specs) if features is None else list(features)
+        wanted = needed_features(names, specs, None)
+        shapes = {spec.shape_in for spec in wanted.values()}
+        self.features = {n: s for n, s in wanted.items() if n not in shapes}
+        for name in OF_WINDOWS:
+            if name in self.features:
+                raise InputError(
+                    f"Feature {name} of {data.name} has the name of a column of "
+                    "open_audio. Choose other `features`."
+                )
+        self.parser = RecordParser(specs, wanted)
+        self.maker = ExampleMaker(self.parser, self.features)
+        self.clips: list[Clip] = []
+        self.rejects: list[Reject] = []
+
+    def _corpus(self, recipe: Recipe) -> tuple[Counter[int], Counter[int]]:
+        """Returns how many clips of the data set have each rate, and each channels."""
+        if recipe.sample_rate is not None and recipe.channels != "keep":
+            return Counter({recipe.sample_rate: 1}), Counter({1: 1})
+        columns = ["sample_rate_hz", "channels", "windows"]
+        table = read_table(self.data.folders[0], MANIFEST, columns)
+        recorded = table["windows"].to_numpy() > 0
+        rates, channels = (
+            Counter(table[name].to_numpy()[recorded].tolist()) for name in columns[:2]
+        )
+        return rates, channels
+
+    def _with_features(self, recipe: Recipe, names: Sequence[str] | None) -> Recipe:
+        """Returns the recipe with the transforms of some features alone."""
+        if names is None:
+            return recipe
+        for name in names:
+            check_name("feature", name, self.metadata.features)
+        kept = {n: text for n, text in recipe.features.items() if n in names}
+        encodings = {n: text for n, text in recipe.encodings.items() if n in kept}
+        return recipe.replace(features=kept, encodings=encodings) if kept else recipe
+
+    def read_headers(self, source: Source) -> None:
+        """Lists the recordings, and reads their headers."""
+        self.inputs = self.closing.enter_context(resolved(source, self.recipe))
+        prober = Prober(self.inputs, self.recipe)
+        for row in Listing(self.inputs, self.recipe).rows():
+            probed = prober.probe(row)
+            if isinstance(probed, Reject):
+                self.reject(probed)
+                continue
+            self._check_channels(probed)
+            self.clips.append(probed)
+        self.ends = np.cumsum([0, *(clip.examples for clip in self.clips)])
+
+    def _check_channels(self, clip: Clip) -> None:
+        wanted = self.format.channels
+        if wanted is not None and clip.channels != wanted:
+            raise InputError(
+                f"{clip.filepath} has {clip.channels} channels, but the recordings of "
+                f"{self.data.name} have {wanted}."
+            )
+
+    def reject(self, reject: Reject) -> None:
+        """Notes and warns that a recording, or a part of it, is left out."""
+        self.rejects.append(reject)
+        what = "is left out" if reject.shard is None else "is read in part"
+        warnings.warn(
+            f"{reject.filepath} {what}: {reject.reason}", DataSetWarning, stacklevel=3
+        )
+
+    def segments(self, span: range) -> Iterator[Segment]:
+        """Yields the segments that hold some windows.
+
+        Where a clip is resampled, they begin with the clip: the last bits depend on
+        where resampling begins.
+        """
+        first = int(np.searchsorted(self.ends, span.start, "right")) - 1
+        for number in range(max(first, 0), len(self.clips)):
+            clip, before = self.clips[number], int(self.ends[number])
+            if before >= span.stop:
+                return
+            begin = max(span.start - before, 0)
+            if clip.native_rate_hz != clip.sample_rate_hz:
+                begin = 0
+            count = min(span.stop - before, clip.examples) - begin
+            if count > 0:
+                yield Segment(clip, begin, count, before + begin)
+
+    def windows(self, span: range) -> Iterator[_Window]:
+        """Yields some windows in order; what cannot be decoded becomes a reject."""
+        segments: Any = self.segments(span)
+        shard = Shard("this reading", "", 0, len(span))
+        work = ShardWork(ShardTask(shard, segments), self.format)
+        encoder = BlockEncoder()
+        for frames in decode_audio(work, self.inputs, self.recipe):
+            with OneThread.held():
+                treated = select_and_augment(cut_windows(frames))
+                block = encoder.encode(apply_transforms(treated))
+            if block.reject is not None:
+                self.reject(block.reject)
+                continue
+            clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
+            rows, kept = block.rows, np.flatnonzero(block.rows.kept)
+            starts = clip.start + rows.starts[kept]
+            ends = (starts + rows.frames[kept]) / rate
+            numbers = block.slot.position + kept
+            at = zip(numbers, block.records, starts / rate, ends, strict=True)
+            for number, record, start_s, end_s in at:
+                if number >= span.start:
+                    yield _Window(record, clip.filepath, float(start_s), float(end_s))
+
+
+class AudioWindows(Sequence[Example]):
+    """A sequence of the windows of recordings, which are decoded when asked for.
+
+    ``audio[i]`` is a dict, as that of :class:`.Records`; ``audio[2:9]`` is a view. Each
+    call decodes again, and where a recording is resampled, from its beginning; so read
+    many windows by :meth:`batches`, or by iterating.
+
+    Attributes
+    ----------
+    features : mapping
+        Name to :class:`.FeatureSpec`, for each feature of a window.
+    metadata : Metadata
+        That of the data set.
+    classes : tuple of str
+    rejects : list of Reject
+        The recordings that cannot be used, and, once they have been read, the parts
+        that cannot be decoded. A DataSetWarning names each of them, and the windows of
+        the others are there.
+    """
+
+    def __init__(self, opened: _Opened, span: range):
+        self._opened, self._span = opened, span
+        self.features = opened.features
+        self.metadata, self.classes = opened.metadata, opened.metadata.classes
+        self.rejects = opened.rejects
+
+    def __len__(self) -> int:
+        return len(self._span)
+
+    def __repr__(self) -> str:
+        opened = self._opened
+        return (
+            f"<AudioWindows: {len(self)} windows of {len(opened.clips)} recordings, "
+            f"like {opened.data.name}: {', '.join(self.features)}>"
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            span = self._span[key]
+            if span.step != 1:
+                need = "must have a step of 1: windows are decoded in their order"
+                raise OptionError("slice", need, key)
+            return AudioWindows(self._opened, span)
+        number = self._span[key]  # raises IndexError
+        for example in AudioWindows(self._opened, range(number, number + 1)):
+            return example
+        raise InputError(f"Window {key}: {self.rejects[-1].reason}")
+
+    def __iter__(self) -> Iterator[Example]:
+        opened = self._opened
+        new = partial(Example.of, opened.metadata)
+        for window in opened.windows(self._span):
+            stored = opened.parser.stored(window.record, 0, len(window.record))
+            yield opened.maker.make(stored, new)
+
+    def table(self) -> Any:
+        """Returns where each window is, without decoding.
+
+        Returns
+        -------
+        pyarrow.Table
+            With the columns ``path``, relative to the input, ``start_s`` and ``end_s``;
+            zeros after the end of a recording do not count. With ``keep``, it also has
+            the windows that are left out.
+        """
+        import pyarrow as pa
+
+        paths, starts, ends = [], [np.zeros(0)], [np.zeros(0)]
+        for segment in self._opened.segments(self._span):
+            clip, rate = segment.clip, segment.clip.sample_rate_hz
+            begin = max(self._span.start - segment.position, 0)
+            start = locate_examples(segment, self._opened.recipe)[0][begin:]
+            frames = window_frames(clip, self._opened.recipe)
+            paths += [clip.filepath] * len(start)
+            starts.append((clip.start + start) / rate)
+            ends.append((clip.start + np.minimum(start + frames, clip.frames)) / rate)
+        columns = (pa.array(paths, pa.string()), *map(np.concatenate, (starts, ends)))
+        return pa.table(dict(zip(OF_WINDOWS, columns, strict=True)))
+
+    def batches(
+        self, batch_size: int = 256, *, normalize: bool | Sequence[str] = False
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the windows in order, as batches.
+
+        Parameters
+        ----------
+        batch_size : int
+            The last batch may be smaller.
+        normalize : bool or sequence of str
+            Whether to subtract the mean of floating-point features, and divide them by
+            their deviation, or of which: those of the training split of the data set.
+
+        Yields
+        ------
+        dict
+            For each feature, an array of shape ``(n, *shape)``, see
+            :meth:`.Records.read`; and ``path``, an object array of texts, ``start_s``
+            and ``end_s``, float64 arrays of seconds in the recording.
+        """
+        check_whole("batch_size", batch_size)
+        opened = self._opened
+        statistics = Statistics.of_other(opened.metadata, opened.data.name)
+        scales = choose_scales(self.features, normalize, statistics)
+        windows = opened.windows(self._span)
+        while some := list(islice(windows, batch_size)):
+            made = BatchMaker(opened.parser, self.features, len(some))
+            for place, window in enumerate(some):
+                record = window.record
+                made.put(place, opened.parser.stored(record, 0, len(record)))
+            batch = normalise(made.finish(), scales)
+            batch["path"] = np.array([window.path for window in some], object)
+            batch["start_s"] = np.array([window.start_s for window in some])
+            batch["end_s"] = np.array([window.end_s for window in some])
+            yield batch
