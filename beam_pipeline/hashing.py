@@ -47,8 +47,12 @@ def bytes_sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def hash64(key: int, k: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def hash64(
+    key: int | npt.NDArray[np.uint64], k: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
     """Returns the outputs with the numbers ``k`` of SplitMix64 with the seed ``key``.
+
+    There may be a seed for each of ``k``.
 
     References
     ----------

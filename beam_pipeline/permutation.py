@@ -14,6 +14,9 @@ Hoang, Morris, Rogaway: An enciphering scheme based on a card shuffle, CRYPTO 20
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -68,7 +71,7 @@ class Permutation:
         if not 0 <= n < 1 << 62:
             raise ValueError(f"a permutation needs 0 <= n < 2**62; got {n}")
         self.n = n
-        rounds = 40 + 4 * max(n - 1, 0).bit_length()
+        rounds = _rounds(n)
         key = text_key(str(seed), f"{name} {epoch}")
         drawn = hash64(key, np.arange(2 * rounds)).reshape(rounds, 2)
         # Each round: K, and what makes its bits.
@@ -112,12 +115,77 @@ class Permutation:
         return found
 
 
+def _rounds(n: int) -> int:
+    return 40 + 4 * max(n - 1, 0).bit_length()
+
+
+class BalancedDraws:
+    """Draws of examples that take each class equally often, without an end.
+
+    ::
+
+        draws      0 1 2 | 3 4 5 | 6 7 8 | ...     with three classes
+        class      b a c | a c b | a b c | ...     each of them once in a round
+        example    class a gives all its examples, then all in another order, ...
+
+    An epoch is as many draws as there are examples, and the next one goes on with the
+    draw after. All is computed from the number of the draw. Memory is two numbers for
+    each run of examples of one class.
+
+    Parameters
+    ----------
+    classes : numpy.ndarray of int64, shape (n,)
+        The class of each example.
+    seed : int
+    """
+
+    def __init__(self, classes: Integers, seed: int):
+        starts = np.flatnonzero(np.diff(classes, prepend=-1))
+        lengths = np.diff(np.append(starts, len(classes)))
+        # One class after the other: where its runs start, and how many end before.
+        order = np.argsort(classes[starts], kind="stable")
+        self._starts, self._ends = starts[order], np.cumsum(lengths[order])
+        self._sizes = np.unique(classes, return_counts=True)[1]
+        self._keys = [text_key(str(seed), name) for name in ("rounds", "passes")]
+
+    def at(self, epoch: int, positions: Integers) -> Integers:
+        """Returns the numbers of the examples at some positions of an epoch."""
+        of_rounds, of_passes = self._keys
+        drawn = epoch * int(self._sizes.sum()) + positions
+        number = len(self._sizes)
+        which = _in_passes(np.full_like(drawn, number), number, of_rounds, drawn)
+        keys = hash64(of_passes, which)
+        place = _in_passes(
+            self._sizes[which], int(self._sizes.max()), keys, drawn // number
+        )
+        place += (np.cumsum(self._sizes) - self._sizes)[which]
+        run = np.searchsorted(self._ends, place, "right")
+        return np.asarray(self._starts[run] + place - np.append(0, self._ends)[run])
+
+
+def _in_passes(n: Integers, most: int, keys: Any, drawn: Integers) -> Integers:
+    """Returns draw ``i`` of sequences that give all of 0..n[i]-1, then all again.
+
+    Each pass has its own order, a swap-or-not shuffle as that of :class:`Permutation`.
+    ``keys`` tell sequences apart, and ``most`` is the largest ``n`` of all of them.
+    """
+    passes, numbers = np.divmod(drawn, n)
+    keys, size = hash64(keys, passes), n.astype(np.uint64)
+    for r in range(_rounds(most)):
+        k, bits = (hash64(keys, np.array([2 * r + part])) for part in range(2))
+        _shuffle(numbers.view(np.uint64), size, [(k % size, bits)])
+    return numbers
+
+
 def _shuffle(
     x: npt.NDArray[np.uint64],
-    n: np.uint64,
-    rounds: list[tuple[np.uint64, np.uint64]],
+    n: Any,
+    rounds: Sequence[tuple[Any, Any]],
 ) -> None:
-    """Replaces each number by the one that it becomes in all rounds."""
+    """Replaces each number by the one that it becomes in all rounds.
+
+    ``n`` and the rounds' numbers are of ``uint64``: single ones, or one for each of x.
+    """
     partner, larger, spare = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     decision = larger.view(np.int64)
     for k, bits in rounds:

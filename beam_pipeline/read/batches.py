@@ -27,7 +27,7 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import hash64
 from beam_pipeline.parameters import Number, check_flag, check_whole
-from beam_pipeline.permutation import Integers, Permutation
+from beam_pipeline.permutation import BalancedDraws, Integers, Permutation
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
     check_shard,
@@ -46,7 +46,9 @@ PLANNED = 8192
 # What mixup makes weights of classes of.
 TARGETS = ("target", "labels")
 
-Shuffle = Literal["global"] | bool
+Shuffle = Literal["global", "balanced"] | bool
+# From positions of an epoch to numbers of examples.
+Order = Callable[[Integers], Integers]
 Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
@@ -104,7 +106,7 @@ class Share:
     Parameters
     ----------
     records : Records
-    shuffle : "global" or False
+    shuffle : "global", "balanced" or False
     seed : int
     shard : (int, int), optional
     normalize : bool or sequence of str
@@ -128,6 +130,9 @@ class Share:
         normalize: bool | Sequence[str],
     ):
         self._records, self._shuffle, self._seed = records, shuffle, seed
+        self._draws = None
+        if shuffle == "balanced":
+            self._draws = BalancedDraws(records.class_numbers(), seed)
         metadata = records.metadata
         self._scales = choose_scales(records.features, normalize, records.statistics)
         index, count = shard or (0, 1)
@@ -142,11 +147,12 @@ class Share:
         records = self._records
         return {"examples": len(records), "fingerprint": records.fingerprint}
 
-    def order(self, epoch: int) -> Permutation | None:
+    def order(self, epoch: int) -> Order | None:
         """Returns the order of an epoch; None: that on disk."""
-        total, seed = len(self._records), self._seed
+        if self._draws is not None:
+            return functools.partial(self._draws.at, epoch)
         if self._shuffle == "global":
-            return Permutation(total, seed, epoch)
+            return Permutation(len(self._records), self._seed, epoch).at
         return None
 
     def read(self, indices: Integers) -> Batch:
@@ -167,7 +173,7 @@ class Reading:
     def __init__(self, share: Share, submit: Submit, threads: int):
         self._share, self._submit, self._threads = share, submit, threads
         self._epoch = -1
-        self._order: Permutation | None = None
+        self._order: Order | None = None
         self._planned, self._planned_at = np.zeros(0, np.int64), 0
 
     def rows(self, epoch: int, position: int, count: int) -> Rows:
@@ -194,7 +200,7 @@ class Reading:
             end = self._share.first + self._share.examples
             stop = min(first + max(PLANNED, count), end)
             positions = np.arange(first, stop)
-            self._planned = self._order.at(positions) if self._order else positions
+            self._planned = self._order(positions) if self._order else positions
             self._planned_at, start = first, 0
         return self._planned[start : start + count]
 
@@ -231,9 +237,10 @@ class BatchIteration(ABC):
     ):
         self._batch_size = check_whole("batch_size", batch_size)
         self._drop_remainder = check_flag("drop_remainder", drop_remainder)
-        if not isinstance(shuffle, bool) and shuffle != "global":
-            raise OptionError("shuffle", "must be True, False or 'global'", shuffle)
-        self._shuffle: Shuffle = "global" if shuffle else False
+        if not isinstance(shuffle, bool) and shuffle not in ("global", "balanced"):
+            orders = "must be True, False, 'global' or 'balanced'"
+            raise OptionError("shuffle", orders, shuffle)
+        self._shuffle: Shuffle = "global" if shuffle is True else shuffle
         self._seed = check_whole("seed", seed, None)
         self._shard = None if shard is None else check_shard("shard", shard)
         cores = usable_cores()
@@ -528,9 +535,11 @@ class Batches(BatchIteration):
     ----------
     records : Records
     batch_size : int
-    shuffle : bool or "global"
+    shuffle : bool, "global" or "balanced"
         True or ``"global"``: every order of all examples is equally likely. False: the
-        order on disk.
+        order on disk. ``"balanced"``: each class is drawn equally often, see
+        :class:`.BalancedDraws`; an epoch has as many draws as there are examples, so
+        some come several times, and others in a later epoch.
     seed : int
         Seed of the shuffled order, which is the same on every machine.
     epoch : int

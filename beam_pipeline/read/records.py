@@ -387,6 +387,56 @@ class Records(Sequence[Example]):
         met = rows_where(examples_of(self.table()), condition)
         return self._view(self.numbers[met])
 
+    def class_numbers(self) -> Integers:
+        """Returns the number in ``classes`` of each example's class.
+
+        It is from the table of windows; no shard is read.
+
+        Raises
+        ------
+        InputError
+            If there is no table, or an example has no class or several.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = examples_of(self.table())
+        if "class" not in table.column_names:
+            raise InputError(
+                f"{self.folder} has no table of windows, so the classes of its "
+                "examples are not known without reading them."
+            )
+        names = pa.array(self.classes, pa.string())
+        found = pc.index_in(table["class"].cast(pa.string()), names)
+        if found.null_count:
+            label = table["class"].filter(found.is_null())[0].as_py()
+            raise InputError(
+                f"{self.folder}: balancing needs one class for each example, but there "
+                f"is one with the label {label!r}, and the classes are "
+                f"{', '.join(self.classes) or 'none'}."
+            )
+        return np.asarray(found.to_numpy(), np.int64)
+
+    def class_weights(self) -> dict[int, float]:
+        """Returns the weight of each class in a loss, so that all count the same.
+
+        ::
+
+            model.fit(data, class_weight=records.class_weights())
+
+        The weight is ``n / (k * count)`` with ``count`` of these ``n`` examples in the
+        class, and ``k`` classes that have examples, as "balanced" in scikit-learn. A
+        class without examples has the weight 0.
+
+        Raises
+        ------
+        InputError
+            See :meth:`class_numbers`.
+        """
+        counts: Integers = np.bincount(self.class_numbers(), minlength=self.num_classes)
+        of_each = len(self) / (np.count_nonzero(counts) or 1)
+        return {k: of_each / int(n) if n else 0.0 for k, n in enumerate(counts)}
+
     def of_clip(self, path: str) -> Records:
         """Returns the examples of a file, by its path relative to the input.
 

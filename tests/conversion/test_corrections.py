@@ -373,7 +373,7 @@ def test_splits_without_a_class_are_named(wrong: Path, tmp_path: Path) -> None:
 
 
 def test_a_report_says_what_it_did_not_look_for(wrong: Path, tmp_path: Path) -> None:
-    """FINDINGS were silent where a conversion had left out what they need."""
+    """What a conversion left out is named, and not passed over in silence."""
 
     def contents(folder: Path) -> dict[str, Any]:
         text = Path(report(folder, tmp_path / "page.html", clips=1)).read_text()
