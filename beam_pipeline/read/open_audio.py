@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.examples.augmentation import changes_copies
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
@@ -40,7 +41,7 @@ from beam_pipeline.examples.structure import needed_features
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.plan.clips import Clip, Reject, window_frames
+from beam_pipeline.plan.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
@@ -61,6 +62,8 @@ from beam_pipeline.recipe.sections import (
     Splits,
 )
 from beam_pipeline.storage.files import temporary_folder
+from beam_pipeline.transforms.base import steps_of
+from beam_pipeline.transforms.steps import parse_transform
 from beam_pipeline.write.blocks import (
     BlockEncoder,
     apply_transforms,
@@ -80,6 +83,8 @@ _CHOOSING = (
     "keep", "max_windows", "random_starts", "min_seconds", "max_seconds",
     "fingerprint", "hash_files", "whole_clips",
 )  # fmt: skip
+# A split whose windows have no copies.
+_SPLIT = "new"
 # Options that may differ from those of the data set.
 CHANGEABLE = (
     "hop", "hop_seconds", "tail", "short_clips", "keep", "windows_at", "decoder",
@@ -187,6 +192,9 @@ def recipe_like(metadata: Metadata, options: Mapping[str, Any]) -> Recipe:
     known = {each.name: each.default for each in options_of(Recipe)}
     changes |= {name: known[name] for name in _CHOOSING}
     changes |= {"label_from": "none", "columns": []}
+    # A step of a feature that changes copies alone is refused without copies.
+    texts = map(parse_transform, recipe.features.values())
+    changes["copies"] = int(any(map(changes_copies, chain(*map(steps_of, texts)))))
     if recipe.windows_are_at_events:
         changes["windows_at"] = AT_GRID
     for one, other in (("hop", "hop_seconds"), ("hop_seconds", "hop")):
@@ -279,7 +287,7 @@ class _Opened:
                 self.reject(probed)
                 continue
             self._check_channels(probed)
-            self.clips.append(probed)
+            self.clips.append(with_split(probed, _SPLIT, self.recipe.copies))
         self.ends = np.cumsum([0, *(clip.examples for clip in self.clips)])
 
     def _check_channels(self, clip: Clip) -> None:
@@ -319,7 +327,7 @@ class _Opened:
     def windows(self, span: range) -> Iterator[_Window]:
         """Yields some windows in order; what cannot be decoded becomes a reject."""
         segments: Any = self.segments(span)
-        shard = Shard("this reading", "", 0, len(span))
+        shard = Shard("this reading", _SPLIT, 0, len(span))
         work = ShardWork(ShardTask(shard, segments), self.format)
         encoder = BlockEncoder()
         for frames in decode_audio(work, self.inputs, self.recipe):
@@ -386,7 +394,8 @@ class AudioWindows(Sequence[Example]):
         number = self._span[key]  # raises IndexError
         for example in AudioWindows(self._opened, range(number, number + 1)):
             return example
-        raise InputError(f"Window {key}: {self.rejects[-1].reason}")
+        lost = self.rejects[-1]
+        raise InputError(f"Window {key}, of {lost.filepath}: {lost.reason}")
 
     def __iter__(self) -> Iterator[Example]:
         opened = self._opened

@@ -159,6 +159,11 @@ def choose_scales(
         for name in set(several[0]).intersection(*several)
         if name in specs and specs[name].dtype in _FLOATS
     }
+    if not measured and not statistics.is_own:
+        raise InputError(
+            "normalize: the data set that `statistics` names has none of the features "
+            f"{', '.join(specs)}."
+        )
     if normalize is True:
         chosen = [name for name in specs if name in measured]
     else:
@@ -171,14 +176,12 @@ def choose_scales(
                 f"normalize: feature {feature} has the dtype {specs[feature].dtype}; "
                 "only floating-point features of transforms can be normalised."
             )
-        other = metadata.features.get(feature)
-        if other is None or other.shape != specs[feature].shape:
+        mean, std = mean_and_deviation([of_split[feature] for of_split in several])
+        if mean.shape and specs[feature].shape[-1:] != mean.shape:
             raise InputError(
                 f"normalize: feature {feature} has the shape {specs[feature].shape}, "
-                f"but {None if other is None else other.shape} in the data set that "
-                "`statistics` names."
+                f"but the statistics are those of {mean.size} bins."
             )
-        mean, std = mean_and_deviation([of_split[feature] for of_split in several])
         # A constant differs from its mean by no more than rounding.
         constant = std <= 1e-7 * np.abs(mean)
         factor = np.where(constant, 0.0, 1 / np.where(constant, 1.0, std))
