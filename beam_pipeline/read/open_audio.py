@@ -76,6 +76,9 @@ from beam_pipeline.write.process_settings import OneThread
 # What a batch holds beside its features.
 OF_WINDOWS = ("path", "start_s", "end_s")
 
+# Iterating makes so many windows at once.
+AHEAD = 16
+
 # Sections of a recipe that say nothing of the features of a window.
 _OF_TRAINING = (Labels, Events, Columns, Splits, Augmentation, Shards)
 # Options of the other ones that choose windows for training.
@@ -324,16 +327,28 @@ class _Opened:
             if count > 0:
                 yield Segment(clip, begin, count, before + begin)
 
-    def windows(self, span: range) -> Iterator[_Window]:
-        """Yields some windows in order; what cannot be decoded becomes a reject."""
+    def windows(self, span: range, count: int) -> Iterator[list[_Window]]:
+        """Yields windows in order, so many at once.
+
+        Each time, libraries are held to one thread, and get all of them back after.
+        """
+        windows = self._each(span)
+        while True:
+            with OneThread.held():
+                some = list(islice(windows, count))
+            if not some:
+                return
+            yield some
+
+    def _each(self, span: range) -> Iterator[_Window]:
+        """Yields windows in order; what cannot be decoded becomes a reject."""
         segments: Any = self.segments(span)
         shard = Shard("this reading", _SPLIT, 0, len(span))
         work = ShardWork(ShardTask(shard, segments), self.format)
         encoder = BlockEncoder()
         for frames in decode_audio(work, self.inputs, self.recipe):
-            with OneThread.held():
-                treated = select_and_augment(cut_windows(frames))
-                block = encoder.encode(apply_transforms(treated))
+            treated = select_and_augment(cut_windows(frames))
+            block = encoder.encode(apply_transforms(treated))
             if block.reject is not None:
                 self.reject(block.reject)
                 continue
@@ -400,9 +415,10 @@ class AudioWindows(Sequence[Example]):
     def __iter__(self) -> Iterator[Example]:
         opened = self._opened
         new = partial(Example.of, opened.metadata)
-        for window in opened.windows(self._span):
-            stored = opened.parser.stored(window.record, 0, len(window.record))
-            yield opened.maker.make(stored, new)
+        for some in opened.windows(self._span, AHEAD):
+            for window in some:
+                stored = opened.parser.stored(window.record, 0, len(window.record))
+                yield opened.maker.make(stored, new)
 
     def table(self) -> Any:
         """Returns where each window is, without decoding.
@@ -452,8 +468,7 @@ class AudioWindows(Sequence[Example]):
         opened = self._opened
         statistics = Statistics.of_other(opened.metadata, opened.data.name)
         scales = choose_scales(self.features, normalize, statistics)
-        windows = opened.windows(self._span)
-        while some := list(islice(windows, batch_size)):
+        for some in opened.windows(self._span, batch_size):
             made = BatchMaker(opened.parser, self.features, len(some))
             for place, window in enumerate(some):
                 record = window.record

@@ -177,9 +177,10 @@ def choose_scales(
                 "only floating-point features of transforms can be normalised."
             )
         mean, std = mean_and_deviation([of_split[feature] for of_split in several])
-        if mean.shape and specs[feature].shape[-1:] != mean.shape:
+        shape = specs[feature].shape or ()
+        if mean.shape and shape[-1:] != mean.shape:
             raise InputError(
-                f"normalize: feature {feature} has the shape {specs[feature].shape}, "
+                f"normalize: feature {feature} has the shape {shape}, "
                 f"but the statistics are those of {mean.size} bins."
             )
         # A constant differs from its mean by no more than rounding.
