@@ -307,7 +307,8 @@ class Convert(Command):
     dtypes
         Dtypes of features; bytes with a numeric dtype become an array: data=float32.
     classes
-        A longer list of classes, which begins with those of DIR.
+        List of classes, in its order, with those of all clips. Default: those of DIR,
+        and those of `labels`, sorted.
     labels
         Table with new labels of clips: columns path, label; start_s, end_s or channel,
         if clips are parts of files.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from beam_pipeline.conversion.corrections import (
@@ -15,11 +14,7 @@ from beam_pipeline.conversion.corrections import (
 from beam_pipeline.conversion.encoder import RecordEncoder
 from beam_pipeline.conversion.inference import settle_specs
 from beam_pipeline.conversion.input_files import make_blocks
-from beam_pipeline.conversion.input_folder import (
-    InputFolder,
-    describe_input,
-    with_classes,
-)
+from beam_pipeline.conversion.input_folder import InputFolder, describe_input
 from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import (
@@ -123,8 +118,9 @@ def convert(
     dtypes : mapping, optional
         Feature to dtype. Bytes with a numeric dtype become an array of rank 1.
     classes : sequence of str, optional
-        A longer list of classes, which begins with those of the data set; so targets
-        stay. New data sets with all of them can then be read beside this one.
+        The list of classes of the new data set of audio files, in its order; the
+        targets of examples change with it. It may have more classes than clips have, so
+        that new data sets can be read beside this one.
     overwrite : bool
         Replaces a data set in ``output_dir``.
     workers : int, optional
@@ -170,11 +166,7 @@ def convert(
     run = check_run(beam_args, workers, overwrite)
     schema = None if schema is None else os.fspath(schema)
     folder = describe_input(sources, schema, dtypes or {})
-    if classes is not None:
-        folder = replace(folder, metadata=with_classes(folder.metadata, classes))
-    asked = Corrections(
-        labels, drop, shares, group_by, stratify, seed, classes is not None
-    )
+    asked = Corrections(labels, drop, shares, group_by, stratify, seed, classes)
     folder, tables, counts = _correct(folder, asked)
     metadata = folder.metadata
     specs, structure = _choose(metadata, features)
@@ -292,18 +284,15 @@ def _correct(
     folder: InputFolder, asked: Corrections
 ) -> tuple[InputFolder, dict[str, Any], dict[str, int]]:
     """Returns what :func:`correct_clips` does; of several data sets, always tables."""
-    data = folder.data_sets
-    has_clips = (
-        data is not None
-        and folder.metadata.recorded_with is not None
-        and all(map(has_tables, data.folders))
-    )
-    if has_clips and (asked.changes_clips or (data and len(data.folders) > 1)):
-        return correct_clips(folder, asked)
-    for name in () if has_clips else ("labels", "drop", "stratify"):
-        if value := getattr(asked, name):
-            problem = f"needs a data set of audio files, with its {MANIFEST}"
-            raise OptionError(name, problem, value)
+    folders = () if folder.data_sets is None else folder.data_sets.folders
+    options = ("labels", "drop", "classes")
+    given = [name for name in options if getattr(asked, name) is not None]
+    if folders and folder.metadata.recorded_with and all(map(has_tables, folders)):
+        if given or asked.shares is not None or len(folders) > 1:
+            return correct_clips(folder, asked)
+    elif given or asked.stratify:
+        problem = f"needs a data set of audio files, with its {MANIFEST}"
+        raise OptionError(given[0] if given else "stratify", problem)
     return folder, {}, {}
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,16 +44,14 @@ from beam_pipeline.inputs.tables import (
     read_rows,
     write_rows,
 )
-from beam_pipeline.parameters import comma_list
+from beam_pipeline.parameters import Flag, comma_list
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in
 from beam_pipeline.plan.splits import assign_splits, choose_moves, tally_groups
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
 from beam_pipeline.recipe.recipe import Recipe
 
-LABEL_NAMES = ("label", "class")
-# What a column `drop` may hold.
-_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+_COLUMNS = ("class", "split", "group")
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,7 @@ class Corrections:
     group_by: str | None = None
     stratify: bool = False
     seed: int | None = None
-    # Whether the list of classes is given, so that labels cannot add to it.
-    keep_classes: bool = False
-
-    @property
-    def changes_clips(self) -> bool:
-        """Whether anything is asked for."""
-        return any(x is not None for x in (self.labels, self.drop, self.shares))
+    classes: Sequence[str] | None = None
 
 
 def correct_clips(
@@ -97,84 +89,89 @@ def correct_clips(
     OptionError
         If an option cannot be used with this data set.
     """
-    data, recipe = folder.data_sets, folder.metadata.recorded_with
+    data = folder.data_sets
     assert data is not None
-    assert recipe is not None
-    tables = join_tables(data)
-    manifest, windows = tables[MANIFEST], tables[WINDOWS]
+    manifest, windows = join_tables(data).values()
     try:
         clips = clips_of(windows, manifest)
     except ValueError as error:
         raise InputError(f"{data.name}: {error}. Restore both files.") from error
+    old = {name: np.array(manifest[name].to_pylist(), object) for name in _COLUMNS}
+    new, stays = _asked_for(manifest, old, asked)
+    metadata = _with_classes(folder.metadata, new["class"][stays], asked)
+    has_new_classes = metadata.classes != folder.metadata.classes
+    is_relabelled = stays & (new["class"] != old["class"])
+    is_rewritten = stays & (is_relabelled | has_new_classes)
+    labels = tuple(sorted({*new["class"][is_rewritten]} - {None}))
+    label_of = np.where(is_rewritten, _numbers(new["class"], labels), -1)
+
+    splits, holds = folder.splits, stays[clips]
+    if asked.shares is not None:
+        splits, is_copy = tuple(asked.shares), windows["copy"].to_numpy() > 0
+        planned = np.bincount(clips[~is_copy], minlength=len(manifest)) * stays
+        recipe = _split_again(manifest, new, planned, metadata, asked)
+        metadata = with_recipe(metadata, recipe, metadata.classes)
+        has_copies = np.array([copies_in(1, split) > 0 for split in new["split"]])
+        holds &= has_copies[clips] | ~is_copy
+    split_of = np.where(holds, _numbers(new["split"], splits)[clips], -1)
+
+    # The rows of windows in the order in which the files hold their examples.
+    before = _numbers(old["split"], folder.splits)
+    order = np.argsort(before[clips], kind="stable")
+    stored = order[windows["left_out"].is_null().to_numpy()[order]]
+    changes = RecordChanges(split_of[stored], label_of[clips[stored]])
+    # `record` has the tables in the order of the names of splits.
+    place = _numbers(new["split"], sorted(splits))
+    order = order[holds[order]]
+    order = order[np.argsort(place[clips[order]], kind="stable")]
+    rows = np.lexsort((before, place))
+    rows = rows[stays[rows]]
+    counts = np.bincount(clips[order], minlength=len(manifest))[rows]
+    first = np.cumsum(counts) - counts
+    first -= first[np.searchsorted(place[rows], place[rows])]
+    made = {name: values[rows] for name, values in new.items()}
+    made |= {"first_index": first, "windows": counts}
+    corrected = replace(
+        folder, files=_with_changes(folder.files, changes), metadata=metadata,
+        splits=splits, labels=labels,
+    )  # fmt: skip
+    return (
+        corrected,
+        {
+            MANIFEST: with_columns(manifest.take(rows), made),
+            WINDOWS: windows.take(order),
+        },
+        {
+            "relabelled_clips": int(is_relabelled.sum()),
+            "dropped_clips": int((~stays).sum()),
+        },
+    )
+
+
+def _asked_for(
+    manifest: Any, old: Mapping[str, Any], asked: Corrections
+) -> tuple[dict[str, Any], Any]:
+    """Returns the classes, splits and groups of clips, and which clips stay."""
     names = ClipNames(manifest)
-    stays = np.ones(len(manifest), np.bool_)
+    new, stays = {n: old[n].copy() for n in _COLUMNS}, np.ones(len(manifest), np.bool_)
     if asked.drop is not None:
         for _, row, rows in names.of("drop", asked.drop):
             stays[rows] &= not row.get("drop", True)
         if not stays.any():
             raise OptionError("drop", "names all clips, so none would stay")
-    before = manifest["class"].to_pylist()
-    labels, groups = [*before], manifest["group"].to_pylist()
     if asked.labels is not None:
         for clip, (label, group) in read_labels(asked.labels, names).items():
-            labels[clip], groups[clip] = label or labels[clip], group or groups[clip]
-    known = folder.metadata.classes
-    classes = _classes(labels, stays, folder.metadata, recipe, asked)
-    metadata = folder.metadata
-    if classes != known:
-        recipe = recipe.replace(classes=list(classes))
-        specs = dict(metadata.features)
-        if recipe.label_separator is not None and "labels" in specs:
-            specs["labels"] = replace(specs["labels"], shape=(len(classes),))
-        metadata = replace(metadata, features=specs)
-    relabelled = np.array([a != b for a, b in zip(labels, before, strict=True)])
-    rewritten = (relabelled | (classes != known)) & stays
-    texts = sorted({labels[k] or "" for k in np.flatnonzero(rewritten)} - {""})
-    label_of = np.where(rewritten, _numbers(labels, texts), -1)
-
-    old_splits = manifest["split"].to_pylist()
-    old_split_of = _numbers(old_splits, folder.splits)
-    splits, split_names = old_splits, folder.splits
-    copies, holds = windows["copy"].to_numpy(), stays[clips]
-    if asked.shares is not None:
-        split_names = tuple(asked.shares)
-        if asked.group_by is not None:
-            groups = _groups_by(manifest, groups, asked.group_by)
-        planned = np.bincount(clips[copies == 0], minlength=len(manifest)) * stays
-        recipe, splits = _split_again(manifest, labels, groups, planned, recipe, asked)
-        has_copies = np.array([copies_in(1, split) > 0 for split in splits])
-        holds &= has_copies[clips] | (copies == 0)
-    split_of = _numbers(splits, split_names)
-    split_of_row = np.where(holds, split_of[clips], -1)
-
-    # The rows of windows in the order in which the files hold their examples.
-    order = np.argsort(old_split_of[clips], kind="stable")
-    stored = order[windows["left_out"].is_null().to_numpy()[order]]
-    changes = RecordChanges(
-        split_of_row[stored].astype(np.int16), label_of[clips[stored]].astype(np.int32)
-    )
-    order = order[holds[order]]
-    by_name = _numbers(splits, sorted(split_names))  # as `record` orders its tables
-    order = order[np.argsort(by_name[clips[order]], kind="stable")]
-    in_order: Integers = np.lexsort((old_split_of, by_name))
-    made = _manifest(
-        manifest,
-        {"class": labels, "split": splits, "group": groups},
-        in_order[stays[in_order]],
-        np.bincount(clips[order], minlength=len(manifest)),
-    )
-    corrected = replace(
-        folder,
-        files=_with_changes(folder, changes),
-        metadata=with_recipe(metadata, recipe, classes),
-        splits=split_names,
-        labels=tuple(texts),
-    )
-    counts = {
-        "relabelled_clips": int((relabelled & stays).sum()),
-        "dropped_clips": int((~stays).sum()),
-    }
-    return corrected, {MANIFEST: made, WINDOWS: windows.take(order)}, counts
+            new["class"][clip] = label or old["class"][clip]
+            new["group"][clip] = group or old["group"][clip]
+    if asked.group_by is not None:
+        manifest = with_columns(manifest, {"group": new["group"]})
+        groups = joined_texts(manifest, comma_list(asked.group_by))
+        if groups.null_count:
+            path = manifest.filter(groups.is_null())["path"][0].as_py()
+            problem = f"needs a value for each clip, also {path}"
+            raise OptionError("group_by", problem, asked.group_by)
+        new["group"][:] = groups.to_pylist()
+    return new, stays
 
 
 def label_entries(
@@ -223,18 +220,22 @@ class ClipNames:
         ----------
         option : str
             The name of the option, for errors.
-        given : path, table in memory, or sequence of paths of clips
+        given : path, table in memory, or list of paths of clips
             A path whose suffix is not that of a table has a clip's path on each line.
         """
         in_memory = not isinstance(given, str | os.PathLike)
         if isinstance(given, list | tuple) and not is_rows(given):
             given = [{"path": path} for path in given]
-        if isinstance(given, list) and not given:
-            return
+            if not given:
+                return
         with tempfile.TemporaryDirectory() as folder:
-            table = _open(write_rows(given, folder) if in_memory else str(given))
+            location = write_rows(given, folder) if in_memory else os.fspath(given)
+            if is_manifest(location):
+                table = open_table(location)
+            else:
+                table = Table(location, ("path",), "\x1f", has_header=False)
             part = PartColumns.of(table.names, None, table.location)
-            path = next((n for n in PATH_NAMES if n in table.names), None)
+            path = next((name for name in PATH_NAMES if name in table.names), None)
             if path is None:
                 problem = f"needs a column with paths: {', '.join(PATH_NAMES)}"
                 raise OptionError(option, problem, list(table.names))
@@ -243,51 +244,38 @@ class ClipNames:
                 where = f"`{option}`, row {number}" if in_memory else where
                 try:
                     rows = self._named(str(row[path]), part.read(row), row)
-                    flag = {"drop": _flag(row["drop"])} if "drop" in row else {}
+                    if "drop" in row:
+                        drop = Flag().parse(str(row["drop"]))
+                        row = {**row, "drop": Flag().value("drop", drop)}
                 except ValueError as error:
                     raise InputError(f"{where} {error}.") from error
-                yield where, {**row, **flag}, rows
+                yield where, row, rows
 
     def _named(
         self, path: str, part: tuple[float, float | None, int | None], row: Row
     ) -> list[int]:
         """Returns the rows of the clips; ValueError if there are none."""
         start_s, duration_s, channel = part
-        rows = self._rows.get(path, [])
-        if row.get("input") not in (None, ""):
-            rows = [k for k in rows if str(self._inputs[k]) == str(row["input"])]
-        if channel is not None:
-            rows = [k for k in rows if self._channels[k] == channel]
-        if start_s or duration_s is not None:
-            near = np.abs(self._starts[rows] - start_s) <= SECONDS_ROUNDED
-            if duration_s is not None:
-                ends = np.abs(self._ends[rows] - start_s - duration_s)
-                near &= ends <= SECONDS_ROUNDED
-            rows = [k for k, is_near in zip(rows, near, strict=True) if is_near]
+        end_s = None if duration_s is None else start_s + duration_s
+        source = None if is_missing(row.get("input")) else int(row["input"])
+
+        def fits(k: int) -> bool:
+            wanted = (source, self._inputs[k]), (channel, self._channels[k])
+            is_there = end_s is None or abs(self._ends[k] - end_s) <= SECONDS_ROUNDED
+            if start_s or end_s is not None:
+                is_there &= abs(self._starts[k] - start_s) <= SECONDS_ROUNDED
+            return is_there and all(a is None or a == b for a, b in wanted)
+
+        known = self._rows.get(path, [])
+        rows = [k for k in known if fits(k)]
         if not rows:
-            problem = f"names {path!r}, but the data set has no such clip"
-            if path in self._rows:
-                k = self._rows[path][0]
-                which = f"{self._starts[k]:g} to {self._ends[k]:g} s"
-                raise ValueError(f"{problem}; a clip of this file has {which}")
-            known = next(iter(self._rows), "")
+            other, k = next(((p, r[0]) for p, r in self._rows.items()), ("", 0))
+            other, k = (path, known[0]) if known else (other, k)
             raise ValueError(
-                f"{problem}; paths are relative to the input, as {known!r}"
+                f"names {path!r}, but the data set has no such clip; it has, for "
+                f"example, {other!r} from {self._starts[k]:g} to {self._ends[k]:g} s"
             )
         return rows
-
-
-def _open(location: str) -> Table:
-    if is_manifest(location):
-        return open_table(location)
-    return Table(location, ("path",), "\x1f", has_header=False)
-
-
-def _flag(value: Any) -> bool:
-    text = str(value).strip().lower()
-    if text not in _FLAGS:
-        raise ValueError(f"has {value!r} in the column drop, but needs true or false")
-    return _FLAGS[text]
 
 
 def read_labels(given: Any, names: ClipNames) -> dict[int, tuple[str, str]]:
@@ -295,145 +283,126 @@ def read_labels(given: Any, names: ClipNames) -> dict[int, tuple[str, str]]:
 
     Either may be empty: the clip keeps its own.
     """
-    found: dict[int, tuple[str, str]] = {}
-    places: dict[int, str] = {}
+    found: dict[int, tuple[tuple[str, str], str]] = {}
     for where, row, rows in names.of("labels", given):
-        column = next((name for name in LABEL_NAMES if name in row), None)
+        column = next((name for name in ("label", "class") if name in row), None)
         if column is None and "group" not in row:
-            problem = f"needs a column {' or '.join(LABEL_NAMES)}"
-            raise OptionError("labels", problem, list(row))
-        value = None if column is None else row[column]
+            raise OptionError("labels", "needs a column label or class", list(row))
+        value = row.get(column or "")
         label = "" if is_missing(value) else str(value).strip()
         here = label, group_name(row.get("group"))
         if not any(here):
             raise InputError(f"{where} has no label in the column {column}.")
         for clip in rows:
-            before = found.setdefault(clip, here)
+            before, place = found.setdefault(clip, (here, where))
             if before != here:
                 one, other = (
-                    " in group ".join(filter(None, e)) for e in (before, here)
+                    " of group ".join(filter(None, e)) for e in (before, here)
                 )
                 raise InputError(
-                    f"{where} gives {other} to a clip that has {one} by "
-                    f"{places[clip]}. Leave out one of them."
+                    f"{where} gives {other} to a clip that is {one} by {place}. Leave "
+                    "out one of them."
                 )
-            places.setdefault(clip, where)
-    return found
+    return {clip: given for clip, (given, _) in found.items()}
 
 
-def _classes(
-    labels: Sequence[str | None],
-    stays: Any,
-    metadata: Metadata,
-    recipe: Recipe,
-    asked: Corrections,
-) -> tuple[str, ...]:
-    """Returns the classes of the new data set; the new ones in sorted order."""
-    known = metadata.classes
-    if asked.labels is None:
-        return known
-    used = {label for label, s in zip(labels, stays, strict=True) if s and label}
+def _with_classes(
+    metadata: Metadata, labels: Iterable[str | None], asked: Corrections
+) -> Metadata:
+    """Returns metadata with the classes of the new data set, and a recipe with them.
+
+    Parameters
+    ----------
+    labels : iterable of str or None
+        Those of all clips. Where no list of classes is given, new ones are added.
+    """
+    known, recipe = metadata.classes, metadata.recorded_with
+    assert recipe is not None
+    used = {label for label in labels if label}
     if recipe.label_separator is not None:
         used = {p for label in used for p in label_parts(label, recipe.label_separator)}
-    new = sorted(used - {*known})
-    problem = ""
-    if new and asked.keep_classes:
-        problem = f"gives the label {new[0]}, which `classes` does not have"
-    elif new and (recipe.events is not None or not known):
-        problem = "needs a data set in which each clip has a class"
-    if problem:
-        raise OptionError("labels", problem, new[0])
-    is_sorted = list(known) == sorted(known)
-    return tuple(sorted({*known, *new}) if is_sorted else [*known, *new])
-
-
-def _groups_by(manifest: Any, groups: Sequence[str | None], names: str) -> list[str]:
-    """Returns the values of columns of the manifest; ``group`` as it is now."""
-    manifest = with_columns(manifest, {"group": groups})
-    joined = joined_texts(manifest, comma_list(names))
-    if joined.null_count:
-        path = manifest.filter(joined.is_null())["path"][0].as_py()
-        raise OptionError(
-            "group_by", f"needs a value for each clip, also {path}", names
-        )
-    found: list[str] = joined.to_pylist()
-    return found
+    classes = known if asked.classes is None else tuple(asked.classes)
+    lacking = sorted(used - {*classes})
+    if asked.classes is not None and (lacking or len({*classes}) < len(classes)):
+        problem = f"must have each class once, also {', '.join(lacking or used)}"
+        raise OptionError("classes", problem, list(classes))
+    classes += tuple(lacking)
+    if asked.classes is None and [*known] == sorted(known):
+        classes = tuple(sorted(classes))
+    if classes == known:
+        return metadata
+    if recipe.events is not None or not known:
+        option = "labels" if asked.classes is None else "classes"
+        raise OptionError(option, "needs a data set in which each clip has a class")
+    specs = dict(metadata.features)
+    if recipe.label_separator is not None and "labels" in specs:
+        specs["labels"] = replace(specs["labels"], shape=(len(classes),))
+    recipe = recipe.replace(classes=list(classes))
+    return with_recipe(replace(metadata, features=specs), recipe, classes)
 
 
 def _split_again(
     manifest: Any,
-    labels: Sequence[str | None],
-    groups: Sequence[str | None],
+    columns: Mapping[str, Any],
     planned: Integers,
-    recipe: Recipe,
+    metadata: Metadata,
     asked: Corrections,
-) -> tuple[Recipe, list[str]]:
-    """Returns the recipe with the new splits, and the split of each clip.
+) -> Recipe:
+    """Puts the splits that ``record`` chooses into ``columns``; returns its recipe.
 
-    They are those that ``record`` would choose. ``planned`` has the windows of each
-    clip, without copies; clips with none do not count.
+    ``planned`` has the windows of each clip, without copies; clips with none do not
+    count.
     """
-    columns = recipe.group_by if asked.group_by is None else comma_list(asked.group_by)
+    recipe = metadata.recorded_with
+    assert recipe is not None
+    names = recipe.group_by if asked.group_by is None else comma_list(asked.group_by)
     recipe = recipe.replace(
         splits=dict(asked.shares or {}), folds=None, split_column=None,
-        group_by=columns, stratify=asked.stratify, split_moves=None,
+        group_by=names, stratify=asked.stratify, split_moves=None,
         seed=recipe.seed if asked.seed is None else asked.seed,
     )  # fmt: skip
     # Without a group, a file is one; its clips have the number of the first of them.
-    first = dict(
-        zip(manifest["index"].to_pylist(), manifest["path"].to_pylist(), strict=True)
+    paths, numbers, own = (
+        manifest[name].to_pylist() for name in ("path", "file", "index")
     )
-    rows = zip(*(manifest[n].to_pylist() for n in ("path", "file")), strict=True)
+    path_of = dict(zip(own, paths, strict=True))
     clips = [
         Clip(
-            k, 0, path, labels[k], "", 0, 0, 0, "", "", 0, 0, int(planned[k]),
-            group=groups[k] or first.get(file, path),
+            k, 0, path, label, "", 0, 0, 0, "", "", 0, 0, int(planned[k]),
+            group=group or path_of.get(file, path),
         )
-        for k, (path, file) in enumerate(rows)
+        for k, (path, file, label, group) in enumerate(
+            zip(paths, numbers, columns["class"], columns["group"], strict=True)
+        )
     ]  # fmt: skip
     moves = choose_moves(tally_groups([clips], recipe), recipe)
-    splits = [clip.split for clip in assign_splits(clips, moves, recipe)]
     counts = {split: Counter[str]() for split in asked.shares or ()}
-    for clip, split in zip(clips, splits, strict=True):
-        counts[split][clip.label or ""] += clip.examples
+    for clip in assign_splits(clips, moves, recipe):
+        columns["split"][clip.row] = clip.split
+        counts[clip.split][clip.label or ""] += clip.examples
     warn_of_splits(counts)
-    return recipe.replace(split_moves=moves or {}), splits
+    return recipe.replace(split_moves=moves or {})
 
 
-def _numbers(values: Sequence[str | None], names: Sequence[str]) -> Integers:
+def _numbers(values: Iterable[str | None], names: Sequence[str]) -> Integers:
     """Returns the place of each value among some names; -1 if it is not there."""
     places = {name: number for number, name in enumerate(names)}
     return np.array([places.get(value or "", -1) for value in values], np.int64)
 
 
-def _with_changes(folder: InputFolder, changes: RecordChanges) -> tuple[InputFile, ...]:
+def _with_changes(
+    sources: Sequence[InputFile], changes: RecordChanges
+) -> tuple[InputFile, ...]:
     """Returns the files with what becomes of each of their records."""
-    ends = np.cumsum([file.examples or 0 for file in folder.files])
-    if len(changes.splits) != ends[-1:].sum():
+    ends = np.cumsum([0, *(file.examples or 0 for file in sources)])
+    if len(changes.splits) != ends[-1]:
         raise InputError(
             f"{WINDOWS} has {len(changes.splits)} examples, but {METADATA} has "
-            f"{ends[-1:].sum()}. Restore it, or record the data set again."
+            f"{ends[-1]}. Restore it, or record the data set again."
         )
-    parts = (np.split(column, ends[:-1]) for column in changes)
     return tuple(
-        file._replace(changes=RecordChanges(*of_file))
-        for file, *of_file in zip(folder.files, *parts, strict=True)
+        file._replace(
+            changes=RecordChanges(*(column[first:stop] for column in changes))
+        )
+        for file, first, stop in zip(sources, ends[:-1], ends[1:], strict=True)
     )
-
-
-def _manifest(
-    manifest: Any, columns: Mapping[str, Sequence[Any]], rows: Integers, windows: Any
-) -> Any:
-    """Returns some rows of the manifest, with other columns, and counted anew.
-
-    ``windows`` has the number of windows of each clip of the whole manifest.
-    """
-    counts = windows[rows]
-    first = np.cumsum(counts) - counts
-    splits = np.array(columns["split"], object)[rows]
-    for split in {*splits}:
-        here = np.flatnonzero(splits == split)
-        first[here] -= first[here[0]]
-    made = {name: np.array(each, object)[rows] for name, each in columns.items()}
-    counted = {"first_index": first, "windows": counts}
-    return with_columns(manifest.take(rows), {**made, **counted})

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 
@@ -35,14 +35,14 @@ class RecordChanges(NamedTuple):
 
     Attributes
     ----------
-    splits : numpy.ndarray of int16, shape (records,)
+    splits : numpy.ndarray of int64, shape (records,)
         The number of each record's new split; -1: the record is left out.
-    labels : numpy.ndarray of int32, shape (records,)
+    labels : numpy.ndarray of int64, shape (records,)
         The number of each record's new label; -1: the label stays.
     """
 
-    splits: npt.NDArray[np.int16]
-    labels: npt.NDArray[np.int32]
+    splits: Integers
+    labels: Integers
 
 
 class InputFile(NamedTuple):

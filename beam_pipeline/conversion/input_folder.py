@@ -10,7 +10,7 @@ from beam_pipeline.conversion.input_files import InputFile, find_files, shards_o
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA, SCHEMA
 from beam_pipeline.dataset.schema import parse_schema
-from beam_pipeline.dataset.side_by_side import DataSets, open_data_sets, recipe_json
+from beam_pipeline.dataset.side_by_side import DataSets, open_data_sets
 from beam_pipeline.dataset.work_folder import has_run
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.original_records import find_original
@@ -147,35 +147,6 @@ def _other_files(
         tuple(dict.fromkeys(file.split for file in records)),
         sum(files.join(folder, name) != path for name in ignored),
     )
-
-
-def with_classes(metadata: Metadata, classes: Sequence[str]) -> Metadata:
-    """Returns metadata with more classes, so that targets stay as they are.
-
-    Raises
-    ------
-    OptionError
-        If the list does not begin with the classes of the data set, or if examples have
-        a number for each class.
-    """
-    names, known = tuple(classes), metadata.classes
-    recipe, problem = recipe_json(metadata), ""
-    if names[: len(known)] != known or len({*names}) < len(names):
-        problem = (
-            "must begin with those of the data set, in their order: "
-            f"{', '.join(known) or 'none'}"
-        )
-    elif not recipe or not known:
-        problem = "needs a data set of `record` with classes"
-    for option in ("label_separator", "events"):
-        if recipe.get(option):
-            problem = (
-                f"cannot be changed: with `{option}`, each example has a number for "
-                "each class; record the data set again"
-            )
-    if problem:
-        raise OptionError("classes", problem, list(names))
-    return with_recipe(metadata, Recipe(**recipe).replace(classes=list(names)), names)
 
 
 def with_recipe(

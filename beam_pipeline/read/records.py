@@ -435,7 +435,7 @@ class Records(Sequence[Example]):
         """
         counts: Integers = np.bincount(self.class_numbers(), minlength=self.num_classes)
         of_each = len(self) / (np.count_nonzero(counts) or 1)
-        return {k: of_each / int(n) if n else 0.0 for k, n in enumerate(counts)}
+        return {k: float(of_each / n) if n else 0.0 for k, n in enumerate(counts)}
 
     def of_clip(self, path: str) -> Records:
         """Returns the examples of a file, by its path relative to the input.

@@ -346,7 +346,7 @@ def test_options_that_do_not_fit_are_refused(wrong: Path, tmp_path: Path) -> Non
     for options, name, facts in (
         ({"labels": [{"path": "cat/cat_1.wav", "klass": "a"}]}, "labels", ["klass"]),
         ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
-        ({"labels": [row], "classes": CLASSES}, "labels", ["bat", "classes"]),
+        ({"labels": [row], "classes": CLASSES}, "classes", ["bat"]),
         ({"drop": [path for path, *_ in CLIPS]}, "drop", ["all clips"]),
         ({"stratify": True}, "stratify", ["splits"]),
         ({"splits": "a=1", "group_by": "who"}, "group_by", ["who", "speaker"]),

@@ -251,5 +251,8 @@ def test_a_longer_list_of_classes(root: Path, tmp_path: Path) -> None:
     assert {(e["class"], int(e["target"])) for e in records} <= {
         ("owl", 0), ("tit", 1), ("bat", 2)
     }  # fmt: skip
-    for wrong in ("tit,owl,bat", "owl", "owl,tit,tit"):
+    assert main(["convert", old, str(tmp_path / "y"), "--classes", "bat,tit,owl"]) == 0
+    other = open_records(tmp_path / "y", split)
+    assert {(e["class"], int(e["target"])) for e in other} <= {("owl", 2), ("tit", 1)}
+    for wrong in ("bat,owl", "owl", "owl,tit,tit"):
         assert main(["convert", sets[0], str(tmp_path / "x"), "--classes", wrong]) == 2
