@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -242,6 +243,78 @@ def test_doubles_that_an_audit_finds_go(wrong: Path, tmp_path: Path) -> None:
             labels=tmp_path / "c.parquet",
         )
         assert audit(out).leaks == 0
+
+
+def assert_tables_fit(folder: Path) -> dict[str, set[str]]:
+    """Each row of the tables is its example's; returns the files of each split."""
+    found = {}
+    for split in Metadata.load(folder).splits:
+        records = open_records(folder, split)
+        table = records[:].table() if records.is_whole else records.table()
+        kept = [row for row in table.to_pylist() if row["left_out"] is None]
+        examples = records.read(slice(None))
+        assert examples["filepath"].tolist() == [row["path"] for row in kept]
+        rates = examples["fs"] * np.array([row["start_s"] for row in kept])
+        assert examples["win_start_idx"].tolist() == rates.round().astype(int).tolist()
+        found[split] = {row["path"] for row in kept}
+    return found
+
+
+def test_one_correction_after_the_other(sounds: Path, tmp_path: Path) -> None:
+    """Windows that were left out, splits in any order, another seed."""
+    write_sound(sounds / "quiet.wav", 1000, seed=3)
+    samples, rate = soundfile.read(sounds / "quiet.wav")
+    soundfile.write(sounds / "quiet.wav", np.r_[samples, 0 * samples], rate)
+    rows = [("quiet.wav", "owl", "s9"), *CLIPS[:9]]
+    options = {"keep": "energy(above_db=-60)", "splits": "train=.5,eval=.3,test=.2"}
+    one = recorded_from(sounds, rows, tmp_path / "one", **options)
+    assert_tables_fit(one)
+    convert(one, tmp_path / "two", splits="z=.5,a=.5", drop=["dog/dog_3.wav"])
+    two = assert_tables_fit(tmp_path / "two")
+    convert(tmp_path / "two", tmp_path / "three", splits="b=.6,a=.4", seed=7)
+    three = assert_tables_fit(tmp_path / "three")
+    assert set().union(*two.values()) == set().union(*three.values())
+    kept = [row for row in rows if row[0] != "dog/dog_3.wav"]
+    again = {**options, "splits": "b=.6,a=.4", "seed": 7}
+    wanted = recorded_from(sounds, kept, tmp_path / "wanted", **again)
+    assert assert_tables_fit(wanted) == three
+
+
+def test_records_that_do_not_fit_are_named(wrong: Path, tmp_path: Path) -> None:
+    """By their numbers in the file, whatever is left out before them."""
+    bad = tmp_path / "bad"
+    shutil.copytree(wrong, bad)
+    values = json.loads((bad / "metadata.json").read_bytes())
+    values["features"]["power"]["shape"] = [9, 8]
+    (bad / "metadata.json").write_text(json.dumps(values))
+    first = open_records(wrong).table().to_pylist()
+    drop = [first[0]["path"]]
+    number = next(k for k, row in enumerate(first) if row["path"] not in drop)
+    with raises(InputError, naming=[f"record {number}:", "power"]):
+        convert(bad, tmp_path / "out", drop=drop)
+
+
+def test_other_targets_stay_and_a_file_is_in_one_split(
+    sounds: Path, tmp_path: Path
+) -> None:
+    """A target from a column is no class; a file may have two names."""
+    write_sound(sounds / "far" / "long.wav", 4000, seed=6)
+    head = ("path", "start_s", "duration_s", "class", "depth")
+    names = ("far/long.wav", "./far/long.wav")
+    parts = [(names[k % 2], k / 16, 1 / 16, "owl", k) for k in range(8)]
+    table = write_table(sounds / "far.csv", head, *parts)
+    options = {**OPTIONS, "target_columns": ["depth"]}
+    record(table, tmp_path / "in", **options)
+    labels = [{"path": name, "label": "tit"} for name in names]
+    for seed in range(3):
+        out = tmp_path / str(seed)
+        made = convert(
+            tmp_path / "in", out, labels=labels, splits="a=.5,b=.5", seed=seed
+        )
+        (split,) = (name for name, entry in made.splits.items() if entry.examples)
+        found = open_records(out, split).read(slice(None))
+        assert {*found["class"].tolist()} == {"tit"}
+        assert {*found["target"].tolist()} == {*range(8)}
 
 
 def test_copies_stay_where_splits_have_copies(sounds: Path, tmp_path: Path) -> None:
