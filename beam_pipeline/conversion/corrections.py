@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -210,8 +211,9 @@ class ClipNames:
         self._channels = manifest["channel"].to_pylist()
         self._inputs = manifest["input"].to_pylist()
         self._rows: dict[str, list[int]] = {}
-        for row, path in enumerate(manifest["path"].to_pylist()):
-            self._rows.setdefault(path, []).append(row)
+        paths = manifest["path"].to_pylist()
+        for row in np.argsort(self._starts, kind="stable").tolist():
+            self._rows.setdefault(paths[row], []).append(row)
 
     def of(self, option: str, given: Any) -> Iterator[tuple[str, Row, list[int]]]:
         """Yields where each row of a table is, its values, and the clips it names.
@@ -259,15 +261,20 @@ class ClipNames:
         end_s = None if duration_s is None else start_s + duration_s
         source = None if is_missing(row.get("input")) else int(row["input"])
 
-        def fits(k: int) -> bool:
-            wanted = (source, self._inputs[k]), (channel, self._channels[k])
-            is_there = end_s is None or abs(self._ends[k] - end_s) <= SECONDS_ROUNDED
-            if start_s or end_s is not None:
-                is_there &= abs(self._starts[k] - start_s) <= SECONDS_ROUNDED
-            return is_there and all(a is None or a == b for a, b in wanted)
-
-        known = self._rows.get(path, [])
-        rows = [k for k in known if fits(k)]
+        known = rows = self._rows.get(path, [])
+        if start_s or end_s is not None:
+            start_of = self._starts.__getitem__
+            first = bisect_left(rows, start_s - SECONDS_ROUNDED, key=start_of)
+            rows = rows[
+                first : bisect_right(rows, start_s + SECONDS_ROUNDED, key=start_of)
+            ]
+        rows = [
+            k
+            for k in rows
+            if source in (None, self._inputs[k])
+            and channel in (None, self._channels[k])
+            and (end_s is None or abs(self._ends[k] - end_s) <= SECONDS_ROUNDED)
+        ]
         if not rows:
             other, k = next(((p, r[0]) for p, r in self._rows.items()), ("", 0))
             other, k = (path, known[0]) if known else (other, k)
