@@ -51,6 +51,7 @@ from beam_pipeline.plan.clips import Clip, copies_in
 from beam_pipeline.plan.splits import assign_splits, choose_moves, tally_groups
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
 
 _COLUMNS = ("class", "split", "group")
 
@@ -232,6 +233,9 @@ class ClipNames:
                 return
         with tempfile.TemporaryDirectory() as folder:
             location = write_rows(given, folder) if in_memory else os.fspath(given)
+            location = files.absolute(location)
+            if not files.exists(location) or files.is_folder(location):
+                raise OptionError(option, "must be a file that exists", given)
             if is_manifest(location):
                 table = open_table(location)
             else:

@@ -421,6 +421,8 @@ def test_options_that_do_not_fit_are_refused(wrong: Path, tmp_path: Path) -> Non
         ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
         ({"labels": [row], "classes": CLASSES}, "classes", ["bat"]),
         ({"drop": [path for path, *_ in CLIPS]}, "drop", ["all clips"]),
+        ({"labels": tmp_path / "none.csv"}, "labels", ["none.csv"]),
+        ({"drop": str(tmp_path)}, "drop", [tmp_path]),
         ({"stratify": True}, "stratify", ["splits"]),
         ({"splits": "a=1", "group_by": "who"}, "group_by", ["who", "speaker"]),
     ):
