@@ -136,7 +136,8 @@ def too_short_or_long(frames: int, plan: WindowPlan) -> str | None:
     """
     if plan.most is not None and frames > plan.most:
         return TOO_LONG
-    skipped = plan.length if plan.short_clips == "skip" else 0
+    skips = plan.short_clips in (None, "skip") and not plan.pads()
+    skipped = plan.length if skips else 0
     return TOO_SHORT if frames < max(plan.least, skipped) else None
 
 
