@@ -182,8 +182,9 @@ class Metadata:
     listing_sha256 : str
         A hash of what the inputs say of each clip, see :class:`.ListingSummary`.
     left_out : mapping or None
-        How many clips are left out, by the reason, see
-        :func:`beam_pipeline.plan.clips.why_left_out`. None if there are none.
+        How many clips are left out, by
+        :func:`beam_pipeline.plan.clips.reasons_to_leave_out`. None if the recipe
+        leaves out none.
     """
 
     recipe: Recipe | None

@@ -21,14 +21,10 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning
-from beam_pipeline.examples.windows import TOO_SHORT
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 
 WRONG, LOOK = "wrong", "look"
-
-# Splits whose scores tell how good a model is.
-EVALUATION = ("test", "eval", "valid", "validation", "val", "dev")
 
 _NAMED = 5  # classes, or sample rates
 
@@ -65,25 +61,20 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
     example_format = summary.example_format
     if example_format is None:
         return
-    clips, counts = (
-        {
-            split: {
-                label: sum(n for key, n in some.items() if key.split == split)
-                for label, some in split_by_class(example_format, counted).items()
-            }
-            for split in summary.layouts
+    by_class = split_by_class(example_format, summary.by_class()[1])
+    counts = {
+        split: {
+            label: sum(n for key, n in some.items() if key.split == split)
+            for label, some in by_class.items()
         }
-        for counted in summary.by_class()
-    )
+        for split in summary.layouts
+    }
     examples = {split: summary.kept(split)[0] for split in summary.layouts}
     _warn(
         chain(
             _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
-            _single(clips),
-            _numbers(example_format.classes, recipe),
             _few(examples, recipe),
-            _short(summary.left_out, recipe),
             _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
         )
     )
@@ -115,16 +106,13 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     """
     recipe = metadata.recipe
     assert recipe is not None
-    columns = ["sample_rate_hz", "windows", "class", "split"]
-    clips = read_table(folder, MANIFEST, columns)
-    clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
-    rates = clips["sample_rate_hz"].unique().to_pylist()
-    per_class: dict[str, dict[str, int]] = defaultdict(dict)
-    counted = clips.group_by(["split", "class"]).aggregate([([], "count_all")])
-    for row in counted.to_pylist():
-        per_class[row["split"]][row["class"] or ""] = row["count_all"]
-    found = (_of_recipe(metadata, recipe, rates), _single(per_class))
-    _warn(chain(*found, _of_values(metadata)))
+    rates: set[int] = set()
+    if not recipe.sample_rate:
+        columns = ["sample_rate_hz", "windows"]
+        clips = read_table(folder, MANIFEST, columns)
+        clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
+        rates.update(clips["sample_rate_hz"].unique().to_pylist())
+    _warn(chain(_of_recipe(metadata, recipe, rates), _of_values(metadata)))
 
 
 def metadata_problems(metadata: Metadata, rates: Iterable[int]) -> Iterator[Problem]:
@@ -161,8 +149,6 @@ def _of_recipe(
             )
     yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
     yield from _few({name: s.examples for name, s in filled.items()}, recipe)
-    yield from _numbers(metadata.classes, recipe)
-    yield from _short(metadata.left_out or {}, recipe)
     yield from _mixed_rates(rates, recipe)
 
 
@@ -221,52 +207,12 @@ def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
             yield Problem(LOOK, f"split {split} has no example of {_named(lacks)}", "")
 
 
-def _single(clips: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
-    """Yields the classes of which a split for evaluation has one recording."""
-    for split, per_class in clips.items():
-        single = sorted(label for label, n in per_class.items() if label and n == 1)
-        if single and split in EVALUATION:
-            yield Problem(
-                LOOK,
-                f"split {split} has a single recording of {_named(single)}",
-                "A score on it says little of other recordings",
-            )
-
-
-def _numbers(classes: Sequence[str], recipe: Recipe) -> Iterator[Problem]:
-    """Yields that the classes are numbers with a fraction."""
-    try:
-        numbers = [float(label) for label in classes]
-    except ValueError:
-        return
-    if any(not number.is_integer() for number in numbers):
-        yield Problem(
-            LOOK,
-            f"the {len(classes)} classes of `label_from` {recipe.label_from} are "
-            f"numbers ({_named(classes)})",
-            f"To predict numbers, give `target_columns` {recipe.label_from}, and "
-            "`label_from` none",
-        )
-
-
 def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:
     asked = recipe.num_elems
     for split, n in examples.items():
         if asked is not None and n < asked:
             text = f"`num_elems` asks for {asked:,}"
             yield Problem(LOOK, f"split {split} has {n:,} examples", text)
-
-
-def _short(left_out: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:
-    """Yields that clips are too short, unless the recipe says what becomes of them."""
-    count = left_out.get(TOO_SHORT, 0)
-    if count and recipe.short_clips is None and recipe.min_seconds is None:
-        yield Problem(
-            LOOK,
-            f"{count:,} clip{' is' if count == 1 else 's are'} shorter than a window, "
-            f"and left out: in {MANIFEST}, they have 0 windows",
-            "`short_clips` can pad or reject them",
-        )
 
 
 def _mixed_rates(rates: Iterable[int], recipe: Recipe) -> Iterator[Problem]:

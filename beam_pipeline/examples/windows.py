@@ -136,8 +136,7 @@ def too_short_or_long(frames: int, plan: WindowPlan) -> str | None:
     """
     if plan.most is not None and frames > plan.most:
         return TOO_LONG
-    skips = plan.short_clips in (None, "skip") and not plan.pads()
-    skipped = plan.length if skips else 0
+    skipped = plan.length if plan.short_clips == "skip" else 0
     return TOO_SHORT if frames < max(plan.least, skipped) else None
 
 

@@ -103,8 +103,7 @@ class Layout:
                 raise RecipeError(
                     "path_column",
                     f"must name the column that holds the paths; {where} has {has}, "
-                    f"but none of the usual ones ({', '.join(PATH_NAMES)}). If its "
-                    "first line is no header, name all columns with `column_names`",
+                    f"but none of the usual ones ({', '.join(PATH_NAMES)})",
                     None,
                 )
             part = PartColumns.of(names, path, where)

@@ -20,13 +20,15 @@ import numpy as np
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.windows import (
     NO_EVENT,
+    TOO_LONG,
+    TOO_SHORT,
     PlacedWindows,
     WindowPlan,
     too_short_or_long,
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.sections import Windows
+from beam_pipeline.recipe.sections import AT_GRID, Windows
 
 
 class Clip(NamedTuple):
@@ -166,6 +168,13 @@ def example_numbers(first: int, count: int, copies: int) -> tuple[Integers, Inte
 
 # A placement found no passage in it.
 NO_SOUND = "no_sound"
+
+
+def reasons_to_leave_out(windows: Windows) -> tuple[str, ...]:
+    """Returns why a recipe may leave out clips; empty if it leaves out none."""
+    lengths = (TOO_SHORT, TOO_LONG) if windows.leaves_out_by_length() else ()
+    at_grid = windows.windows_at == AT_GRID
+    return lengths if at_grid else (*lengths, _nothing_at(windows))
 
 
 def why_left_out(frames: int, plan: WindowPlan, windows: Windows) -> str:

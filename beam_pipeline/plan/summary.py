@@ -156,7 +156,7 @@ class PlanSummary:
         and copies do not count.
     left_out : Counter
         How many clips are left out, by
-        :func:`beam_pipeline.plan.clips.why_left_out`.
+        :func:`beam_pipeline.plan.clips.reasons_to_leave_out`.
     """
 
     listing: ListingSummary
