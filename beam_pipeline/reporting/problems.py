@@ -29,9 +29,6 @@ _HEARD = 6
 _CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
 _FEW_GROUPS = 3
 
-_NO_SAMPLES = "the examples hold no samples"
-_AGAIN = "; `report --input` decodes them again"
-
 
 def report_problems(
     metadata: Metadata,
@@ -75,41 +72,38 @@ def name_checks(
     samples: Sequence[Sample],
 ) -> tuple[list[str], list[str]]:
     """Returns what was looked for, and what was not, with the reason."""
-    no_clips = f"the data set has no {MANIFEST}"
-    of_recipe = "it was converted" if audited else no_clips
-    measured = [np.isfinite(sample.clipped) for sample in samples]
-    has_levels = "level_db" in table.column_names and table[
-        "level_db"
-    ].null_count < len(table["level_db"])
+    counts, compared, unsure = dict[str, str](), list[str](), list[str]()
+    if audited is not None:
+        counts = audited.summary()
+        compared = [KINDS[kind] for kind in KINDS if kind not in audited.not_compared]
+        unsure = [KINDS[k] for k in (*audited.not_compared, *audited.incomplete)]
+    no_table = f"the data set has no {MANIFEST}"
+    no_samples, no_recipe = "the examples hold no samples", ""
+    if metadata.recipe is not None:
+        no_samples += "; `report --input` decodes them again"
+    else:
+        no_recipe = no_table if audited is None else "it was converted"
+    has_levels = False
+    if "level_db" in table.column_names:
+        has_levels = table["level_db"].null_count < len(table)
     has_statistics = any(
         entry.statistics.get("features") for entry in metadata.splits.values()
     )
-    # What: whether it was looked for, and otherwise why not.
-    checks = {
-        "leaks": (audited is not None, no_clips),
-        "silent audio": (has_levels, "the levels of windows were not recorded"),
-        "clipped audio": (
-            any(measured),
-            _NO_SAMPLES + ("" if metadata.recipe is None else _AGAIN),
-        ),
-        "constant and non-finite features": (has_statistics, "there are no statistics"),
-        "rejects, classes that a split lacks, other shares than asked for": (
-            metadata.recipe is not None,
-            of_recipe,
-        ),
-    }
+    # What is looked for, whether it was, and why not.
+    checks = (
+        (f"leaks: {', '.join(compared)}", bool(compared), no_table),
+        ("silent audio", has_levels, "the levels of windows are not known"),
+        ("clipped audio", any(np.isfinite(s.clipped) for s in samples), no_samples),
+        ("constant and non-finite features", has_statistics, "there are no statistics"),
+        ("rejects, classes that a split lacks", not no_recipe, no_recipe),
+    )
+    looked_for = [what for what, is_done, _ in checks if is_done]
     unchecked = [
-        f"{what}: not looked for, because {why}"
-        for what, (is_checked, why) in checks.items()
-        if not is_checked
+        f"{what.rstrip(': ')}: not looked for, because {why}"
+        for what, is_done, why in checks
+        if not is_done
     ]
-    if audited is not None:
-        counts, parts = audited.summary(), (audited.not_compared, audited.incomplete)
-        of_audit = [
-            KINDS[kind] for kind in KINDS if any(kind in part for part in parts)
-        ]
-        unchecked = [f"{title}: {counts[title]}" for title in of_audit] + unchecked
-    return [what for what, (is_checked, _) in checks.items() if is_checked], unchecked
+    return looked_for, [f"{title}: {counts[title]}" for title in unsure] + unchecked
 
 
 def paths_to_hear(
