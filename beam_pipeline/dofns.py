@@ -34,8 +34,8 @@ from beam_pipeline.errors import (
     OptionError,
     TransformError,
     Unreadable,
-    is_of_machine,
 )
+from beam_pipeline.examples.trial import run_on_windows
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.parameters import check_choice, check_text, check_whole
@@ -44,7 +44,7 @@ from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms import base
-from beam_pipeline.transforms.steps import parse_transform
+from beam_pipeline.transforms.steps import given_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES, read_windows
 from beam_pipeline.write.process_settings import OneThread
 
@@ -345,14 +345,7 @@ class Transform(Step):
         on_error: str = "raise",
     ):
         super().__init__(on_error)
-        if isinstance(transform, str):
-            self._name = transform
-            self._transform = parse_transform(transform)
-        elif callable(transform) and not isinstance(transform, type):
-            self._name = getattr(transform, "__name__", type(transform).__name__)
-            self._transform = transform
-        else:
-            raise OptionError("transform", "must be text or a callable", transform)
+        self._transform, self._name = given_transform(transform)
         check_text("key", key)
         if into is not None:
             check_text("into", into)
@@ -430,37 +423,31 @@ class Transform(Step):
     def _results(self, block: Sequence[_Pending], rate: int) -> list[Any]:
         """A row or an error for each element; if all fail together, one by one."""
         try:
-            return list(self._apply([pending.array for pending in block], rate))
-        except (Exception, SystemExit) as error:  # a transform may raise anything
-            if is_of_machine(error):
-                raise
+            return list(self._apply(block, rate))
+        except TransformError as error:
             if len(block) == 1:
-                return [self._error(block[0], error)]
+                return [error]
             return [result for one in block for result in self._results([one], rate)]
 
-    def _apply(
-        self, windows: Sequence[npt.NDArray[Any]], rate: int
-    ) -> npt.NDArray[Any]:
-        block = np.stack(windows)
-        block.flags.writeable = False
-        rows = np.asarray(base.apply_transform(self._transform, block, rate))
-        if rows.shape[:1] != (len(block),):
-            raise ValueError(
-                f"returned shape {rows.shape} for windows of shape {block.shape}, but "
-                "it must return one row for each window"
-            )
-        return rows
+    def _apply(self, block: Sequence[_Pending], rate: int) -> npt.NDArray[Any]:
+        def run(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            rows = np.asarray(base.apply_transform(self._transform, windows, rate))
+            if rows.shape[:1] != (len(windows),):
+                raise ValueError(
+                    f"returned shape {rows.shape} for windows of shape "
+                    f"{windows.shape}, but it must return one row for each window"
+                )
+            return rows
 
-    def _error(self, pending: _Pending, error: BaseException) -> TransformError:
-        element = pending.element
-        path, at = f"an array of shape {pending.array.shape}", "it"
-        if isinstance(element, Mapping):
-            path = str(element.get("filepath", "a window without filepath"))
-            at = f"the window at frame {element.get('win_start_idx', '?')}"
-        reason = f"{self._name} fails on {at}: {type(error).__name__}: {error}"
-        made = TransformError(path, reason)
-        made.__cause__ = error
-        return made
+        elements = [
+            pending.element if isinstance(pending.element, Mapping) else {}
+            for pending in block
+        ]
+        windows = np.stack([pending.array for pending in block])
+        windows.flags.writeable = False
+        starts = np.array([each.get("win_start_idx", 0) for each in elements])
+        path = elements[0].get("filepath", f"an array of shape {windows.shape[1:]}")
+        return run_on_windows(run, (windows,), self._name, starts, str(path))
 
     def _merged(self, element: Any, result: Any, rate: int) -> Any:
         if not isinstance(element, Mapping):

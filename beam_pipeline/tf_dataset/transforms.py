@@ -22,7 +22,7 @@ from beam_pipeline.transforms.base import (
     rate_after,
     steps_of,
 )
-from beam_pipeline.transforms.steps import parse_transform
+from beam_pipeline.transforms.steps import given_transform
 
 # Where the rate, or the length, is known only when a signal arrives, a transform is
 # tried at each of these. Axes of the same size at all of them do not depend on it.
@@ -97,21 +97,10 @@ def as_tf(
     >>> function(tf.constant([3.0, 3, 3, 3, 0, 0, 0, 0])).numpy()
     array([3., 0.], dtype=float32)
     """
-    text = transform if isinstance(transform, str) else _name_of(transform)
-    step = parse_transform(transform) if isinstance(transform, str) else transform
-    if isinstance(step, type) or not callable(step):
-        raise OptionError(
-            "transform", "must be an expression or a transform, such as LogMel()", step
-        )
+    step, text = given_transform(transform)
     if sample_rate is not None:
         sample_rate = check_whole("sample_rate", sample_rate)
     return in_graph(_Mapped(step, text, key, into or key, sample_rate, batched).run)
-
-
-def _name_of(transform: Any) -> str:
-    if getattr(type(transform), "__repr__", None) in (None, object.__repr__):
-        return type(transform).__name__
-    return getattr(transform, "__name__", None) or repr(transform)
 
 
 @dataclass(frozen=True)

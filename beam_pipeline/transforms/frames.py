@@ -272,7 +272,7 @@ def framed(
         before = _padding(flat, range(start, min(stop, 0)), pad_mode)
         after = _padding(flat, range(max(start, flat.shape[1]), stop), pad_mode)
         part = np.concatenate([before, part, after], axis=1)
-    return np.lib.stride_tricks.sliding_window_view(part, length, axis=-1)[:, ::hop]
+    return frames_of(part, length, hop)
 
 
 def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:

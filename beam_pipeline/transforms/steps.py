@@ -27,7 +27,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from beam_pipeline import transforms as catalogue
-from beam_pipeline.errors import RecipeError, did_you_mean
+from beam_pipeline.errors import OptionError, RecipeError, did_you_mean
 from beam_pipeline.transforms import own_code
 from beam_pipeline.transforms.base import (
     Identity,
@@ -203,6 +203,27 @@ def parse_transform(expression: str, dtype: str = "float32") -> Transform:
     if isinstance(steps[-1], Identity) and not says_dtype:
         steps = (*steps[:-1], Identity(dtype))
     return chain_of(steps)
+
+
+def given_transform(given: Transform | str) -> tuple[Transform, str]:
+    """Returns the transform that a caller gives, and its text or its name.
+
+    Unlike in a recipe, it may be any callable, such as a lambda.
+
+    Raises
+    ------
+    OptionError
+        If it is neither an expression nor a transform.
+    """
+    if isinstance(given, str):
+        return parse_transform(given), given
+    if isinstance(given, type) or not callable(given):
+        raise OptionError(
+            "transform", "must be an expression or a transform, such as LogMel()", given
+        )
+    if type(given).__repr__ is object.__repr__:
+        return given, type(given).__name__
+    return given, getattr(given, "__name__", None) or repr(given)
 
 
 def check_order(steps: Sequence[Transform], expression: str) -> None:
