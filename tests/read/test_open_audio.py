@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
+import tracemalloc
 import warnings
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -247,6 +251,38 @@ def test_statistics_of_another_data_set(
         open_records(new, features=["mel"], statistics=tmp_path / "signals").batches(
             9, normalize=True
         )
+
+
+def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:
+    day = 24 * 3600 * 250
+    with wave.open(str(tmp_path / "day.wav"), "wb") as file:
+        file.setparams((1, 2, 250, 0, "NONE", ""))
+        for _ in range(24):
+            file.writeframesraw(bytes(day // 12))
+    write_noise(tmp_path / "in/x.wav", 150_000, rate=250)
+    record(tmp_path / "in", tmp_path / "out", win_seconds=300.0,
+           features={"signal": "identity()"})  # fmt: skip
+    audio = open_audio(tmp_path / "day.wav", tmp_path / "out")
+    tracemalloc.start()
+    try:
+        count = sum(len(batch["signal"]) for batch in audio.batches(4, normalize=True))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == len(audio) == 24 * 12
+    assert peak < day * 4 / 5  # a fifth of all samples as float32
+
+
+def test_neither_tensorflow_nor_beam_is_imported(sounds: Path, like: Path) -> None:
+    code = (
+        "import sys; from beam_pipeline import open_audio\n"
+        f"list(open_audio({str(sounds)!r}, {str(like)!r}).batches(9, normalize=True))\n"
+        "print(*{'tensorflow', 'apache_beam'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, check=True
+    )
+    assert done.stdout.strip() == b""
 
 
 def test_what_is_refused(sounds: Path, like: Path, tmp_path: Path) -> None:
