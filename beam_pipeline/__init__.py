@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from beam_pipeline.read.mix import mix as mix
     from beam_pipeline.read.open_audio import open_audio as open_audio
+    from beam_pipeline.read.predict import predict as predict
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
@@ -54,6 +55,7 @@ _MODULES = {
     "mix": "read.mix",
     "open_audio": "read.open_audio",
     "open_records": "read.records",
+    "predict": "read.predict",
     "read_records": "elements.record_files",
     "record": "api",
     "record_dataset": "elements.record_dataset",

@@ -61,14 +61,14 @@ HOMES = {
     "[storage.parquet] [inputs.tables] [inputs.column_values] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
-    "[cli.reports] [read.table] [read.window_summary] "
+    "[cli.reports] [read.table] [read.window_summary] [read.predict] "
     "[reporting.page] [reporting.problems]",
     "isal": "storage.gzip_members",
     "matplotlib": "[read.show]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.array_bytes]",
-    "torch": "read.torch",
+    "torch": "read.torch [read.predict]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms [read.batches] [read.similarity]",
 }

@@ -31,6 +31,7 @@ from beam_pipeline.parameters import (
     Bytes,
     Flag,
     Names,
+    Number,
     Text,
     ValueType,
     WholeNumber,
@@ -794,6 +795,95 @@ def parse_examples(texts: Sequence[str]) -> dict[str, list[int]]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Predict(Command):
+    """Score new recordings with a trained model.
+
+    Scores recordings with a model that was trained on a data set: makes the same
+    features of the same windows, gives them to the model, and joins windows of a class
+    into detections. A recording that cannot be read is named, and the others are
+    scored.
+
+    Attributes
+    ----------
+    model
+        A file of Keras (.keras) or PyTorch (.pt2, .pt), or a function of your own,
+        module:function, which takes an array of features and returns an array of
+        scores, windows by classes.
+    like
+        The data set that the model was trained on; its recipe makes the features.
+    input
+        Recordings, as for record; may be repeated.
+    output
+        The table of detections, .csv or .parquet: path, start_s, end_s, class, score.
+    feature
+        The feature that the model gets. Default: the only one.
+    normalize
+        Normalise the feature by the statistics of the training split, as
+        replay(normalize=True) does.
+    threshold
+        A window is of a class if the score is this, or above it.
+    max_gap_seconds
+        Windows of a class become one detection if they overlap, touch, or have a gap of
+        at most so many seconds.
+    each_window
+        Write a row for each window and class instead of detections.
+    raven
+        Also write Raven's selection tables into this folder, one for each recording.
+    max_rejected
+        Largest number or percentage of recordings that may be rejected: 5 or 1%.
+    batch_size
+        So many windows go to the model at once.
+
+    Examples
+    --------
+    ::
+
+        audio-tfrecords predict --model classifier.keras --like records/ \\
+          --input night/ --output detections.csv
+        audio-tfrecords predict --model my_model:score --like records/ \\
+          --input night/ --output scores.parquet --each-window --threshold 0
+    """
+
+    usage = "--model MODEL --like DIR --input PATH --output FILE [OPTION ...]"
+
+    model: str = option("", Text(), "MODEL", required=True)
+    like: list[str] = option((), ValueType(), "DIR", repeats=True, required=True)
+    input: list[str] = option((), ValueType(), "PATH", repeats=True, required=True)
+    output: str = option("", Text(), "FILE", required=True)
+    feature: str | None = option(None, Text(), "NAME")
+    normalize: bool = option(False, Flag())
+    threshold: float = option(0.5, Number(), "SCORE")
+    max_gap_seconds: float = option(0.0, Number(0), "SECONDS")
+    each_window: bool = option(False, Flag())
+    raven: str | None = option(None, Text(), "DIR")
+    max_rejected: str = option("0", ValueType(), "N|P%")
+    batch_size: int = option(64, WholeNumber(), "N")
+
+    def run(self) -> int:
+        from beam_pipeline.read.predict import Scoring, write_tables
+        from beam_pipeline.recipe.options import allowed_rejects
+
+        search_here()
+        names = (
+            "feature", "normalize", "threshold", "max_gap_seconds", "each_window",
+            "batch_size",
+        )  # fmt: skip
+        given = {name: getattr(self, name) for name in names}
+        scoring = Scoring(self.model, self.input, self.like, **given)
+        allowed_rejects(self.max_rejected, 0)
+        found = write_tables(scoring, self.output, self.raven)
+        clips, counts = scoring.recordings, sorted(found.items())
+        words = "".join(f"\n  {label}: {count:,}" for label, count in counts)
+        row = "window" if self.each_window else "detection"
+        say(
+            f"{self.output}: {counted(found.total(), row)} in "
+            f"{counted(clips, 'recording')}{words}"
+        )
+        scoring.check_rejects(self.max_rejected)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Transforms(Command):
     """List transforms: parameters, result and cost.
 
@@ -879,8 +969,8 @@ class Status(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    Record, Plan, Convert, Show, ListWindows, Verify, Audit, Report, Transforms,
-    Status,
+    Record, Plan, Convert, Show, ListWindows, Verify, Audit, Report, Predict,
+    Transforms, Status,
 )  # fmt: skip
 
 

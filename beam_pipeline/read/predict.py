@@ -1,0 +1,509 @@
+"""Scores new recordings with a model that was trained on a data set.
+
+::
+
+    recordings -> features, as `record` would store them   open_audio
+               -> scores (windows, classes)                the model
+               -> windows of a class with enough score     windows_above
+               -> detections: such windows, joined         join_windows
+               -> rows of a table                          CSV, Parquet, Raven
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_pipeline.dataset.rejects import count_clips
+from beam_pipeline.dataset.side_by_side import Folders
+from beam_pipeline.errors import (
+    InputError,
+    OptionError,
+    TooManyRejected,
+)
+from beam_pipeline.inputs.in_memory import Source
+from beam_pipeline.parameters import Number, check_flag, check_whole
+from beam_pipeline.read.open_audio import open_audio
+from beam_pipeline.recipe.options import allowed_rejects
+from beam_pipeline.recipe.sections import DEFAULT_FEATURE
+from beam_pipeline.storage import files
+from beam_pipeline.text import counted
+from beam_pipeline.transforms.own_code import import_own
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# Takes the features of n windows; returns an array of scores, (n, classes).
+Model = Callable[[Any], Any]
+
+# The feature with the sample rate of a window.
+_RATE = "fs"
+
+# Times are quotients of whole numbers of frames: so close to each other, they are one.
+_ROUNDING_S = 1e-6
+
+
+def predict(
+    model: str | Model, input: Source, like: Folders, **options: Any
+) -> pyarrow.Table:
+    """Scores recordings with a model; returns a row for each detection.
+
+    ::
+
+        table = predict("classifier.keras", "night/", like="records/")
+
+    Parameters
+    ----------
+    model, input, like, **options
+        See :class:`Scoring`.
+
+    Returns
+    -------
+    pyarrow.Table
+        ============== ======= =====================================================
+        path           text    of the recording, relative to its input
+        start_s, end_s float64 seconds from the start of the recording
+        class          text
+        score          float32 the largest score of the windows in the detection
+        ============== ======= =====================================================
+
+    Warns
+    -----
+    DataSetWarning
+        For each recording that cannot be scored, or not to its end, with the reason.
+
+    Raises
+    ------
+    InputError, OptionError
+        See :class:`Scoring`.
+    """
+    import pyarrow as pa
+
+    scoring = Scoring(model, input, like, **options)
+    tables = [recording.rows for recording in scoring]
+    return pa.concat_tables([table_schema().empty_table(), *tables])
+
+
+def table_schema() -> pyarrow.Schema:
+    """Returns the columns of :func:`predict`."""
+    import pyarrow as pa
+
+    seconds = pa.float64()
+    columns = {"path": pa.string(), "start_s": seconds, "end_s": seconds}
+    return pa.schema({**columns, "class": pa.string(), "score": pa.float32()})
+
+
+class ScoredRecording(NamedTuple):
+    """A recording: its path, the sample rate of its windows in hertz, and its rows.
+
+    The rows are those of :func:`predict`.
+    """
+
+    path: str
+    sample_rate_hz: int
+    rows: pyarrow.Table
+
+
+class Scoring:
+    """Scores recordings one after the other, each time it is iterated over.
+
+    An iteration gives a :class:`ScoredRecording` for each recording that has a window.
+    Memory holds some windows, and the rows of one recording.
+
+    Parameters
+    ----------
+    model : str or callable
+        See :func:`load_model`; or a function. It gets the features of n windows, an
+        array of shape ``(n, *shape)``, and returns scores, of shape ``(n, classes)``.
+    input : path or sequence of paths
+        The recordings, as for ``record``.
+    like : path or sequence of paths
+        The data set that the model was trained on.
+    feature : str, optional
+        The feature that the model gets. Default: the only one.
+    normalize : bool
+        Whether to scale it by the statistics of the training split, as
+        ``replay(normalize=True)``.
+    threshold : float
+        A window is of a class if the score is this, or above it. Scores are what the
+        model gives: probabilities only if its last step is a sigmoid or a softmax.
+    max_gap_seconds : float
+        Windows of a class become one detection if they overlap, touch, or have a gap of
+        at most so many seconds.
+    each_window : bool
+        Whether each window and class of enough score is a row of its own.
+    batch_size : int
+        So many windows go to the model at once.
+
+    Attributes
+    ----------
+    classes : tuple of str
+    recordings : int
+        How many the latest iteration has scored.
+    rejects : list of Reject
+        Why recordings could not be scored, or not to their end.
+
+    Raises
+    ------
+    InputError
+        If the data set has no classes. While it is iterated over: if the model fails,
+        or gives scores of another shape than ``(n, classes)``, NaN or infinity.
+    OptionError
+        If an option has a wrong value.
+    """
+
+    def __init__(
+        self,
+        model: str | Model,
+        input: Source,
+        like: Folders,
+        *,
+        feature: str | None = None,
+        normalize: bool = False,
+        threshold: float = 0.5,
+        max_gap_seconds: float = 0.0,
+        each_window: bool = False,
+        batch_size: int = 64,
+    ):
+        self._threshold = Number().value("threshold", threshold)
+        self._max_gap_s = Number(0).value("max_gap_seconds", max_gap_seconds)
+        self._each_window = check_flag("each_window", each_window)
+        self._batch_size = check_whole("batch_size", batch_size)
+        self._normalize = check_flag("normalize", normalize)
+        chosen = None if feature is None else [feature, _RATE]
+        self._audio = audio = open_audio(input, like, chosen)
+        if feature is None:
+            recipe = audio.metadata.recipe
+            names = list(recipe.features if recipe else ()) or [DEFAULT_FEATURE]
+            if len(names) > 1:
+                problem = f"is needed: the data set has {', '.join(names)}"
+                raise OptionError("feature", problem)
+            (feature,) = names
+        self._feature = feature
+        self.classes = audio.classes
+        if not self.classes:
+            raise InputError(
+                f"{like} has no classes, so it does not say what a model's scores are "
+                "of. Give the data set that the model was trained on as `like`."
+            )
+        self._model = load_model(model) if isinstance(model, str) else model
+        self.rejects, self.recordings = audio.rejects, 0
+
+    def __iter__(self) -> Iterator[ScoredRecording]:
+        self.recordings = 0
+        for (path, rate), parts in groupby(self._scored(), key=itemgetter(0)):
+            self.recordings += 1
+            found = Detections.all_of([windows for _, windows in parts])
+            if not self._each_window:
+                found = join_windows(found, self._max_gap_s)
+            yield ScoredRecording(path, rate, self._rows(path, found))
+
+    def _scored(self) -> Iterator[tuple[tuple[str, int], Detections]]:
+        """Yields path and rate of a recording, and windows of it with enough score."""
+        given = {"normalize": [self._feature] if self._normalize else False}
+        for batch in self._audio.batches(self._batch_size, **given):
+            paths, scores = batch["path"], self._scores(batch)
+            changes = np.flatnonzero(paths[1:] != paths[:-1]) + 1
+            for first, stop in pairwise([0, *changes.tolist(), len(paths)]):
+                some = slice(first, stop)
+                start_s, end_s = batch["start_s"][some], batch["end_s"][some]
+                found = windows_above(start_s, end_s, scores[some], self._threshold)
+                yield (paths[first], int(batch[_RATE][first])), found
+
+    def _scores(self, batch: Mapping[str, Any]) -> npt.NDArray[Any]:
+        """Returns the model's scores of some windows, checked."""
+        values = batch[self._feature]
+        first = f"{batch['path'][0]} at {batch['start_s'][0]:g} s"
+        try:
+            scores = np.asarray(self._model(values))
+        except Exception as error:  # a model may raise anything
+            raise InputError(
+                f"The model fails on {first}, where it gets the feature "
+                f"{self._feature}, {values.dtype} of shape {values.shape}: "
+                f"{type(error).__name__}: {error}. If it was trained on another "
+                "feature or data set, change `feature` or `like`. A .pt2 file needs a "
+                "number of windows that is dynamic, torch.export.Dim."
+            ) from error
+        wanted = len(values), len(self.classes)
+        if scores.shape != wanted:
+            raise InputError(
+                f"The model gives scores of shape {scores.shape} for {first}, but they "
+                f"must be {wanted}: for each window, a score for each of the classes "
+                f"of `like`: {', '.join(self.classes)}."
+            )
+        is_bad = ~np.isfinite(scores).all(axis=1)
+        if is_bad.any():
+            at = int(np.argmax(is_bad))
+            raise InputError(
+                f"The model gives NaN or infinity for {batch['path'][at]} at "
+                f"{batch['start_s'][at]:g} s. Check that it was trained with the same "
+                "`normalize`, and what it gives for the training data."
+            )
+        return scores
+
+    def check_rejects(self, max_rejected: str = "0") -> None:
+        """Raises TooManyRejected if more recordings were rejected than allowed.
+
+        ``max_rejected`` is a number, or a percentage of all recordings.
+        """
+        rejected = count_clips(self.rejects)
+        whole = count_clips(each for each in self.rejects if each.shard is None)
+        total = self.recordings + whole
+        if rejected > allowed_rejects(max_rejected, total):
+            raise TooManyRejected(
+                f"{rejected} of {counted(total, 'recording')} could not be scored, or "
+                f"not to the end, but `max_rejected` is {max_rejected}. The warnings "
+                "say why. All others are scored. To accept this, give the same command "
+                f"again with `max_rejected` {rejected}."
+            )
+
+    def _rows(self, path: str, found: Detections) -> pyarrow.Table:
+        import pyarrow as pa
+
+        names = pa.array(self.classes, pa.string()).take(pa.array(found.target))
+        paths = pa.repeat(path, len(names))
+        columns = [paths, found.start_s, found.end_s, names, found.score]
+        return pa.table(columns, schema=table_schema())
+
+
+class Detections(NamedTuple):
+    """Stretches of a recording in which a class has enough score.
+
+    Attributes
+    ----------
+    start_s, end_s : numpy.ndarray, shape (n,), float64
+        Seconds from the start of the file.
+    target : numpy.ndarray, shape (n,), int64
+        The number of the class.
+    score : numpy.ndarray, shape (n,), float32
+        The largest score of the windows in the stretch.
+    """
+
+    start_s: npt.NDArray[np.float64]
+    end_s: npt.NDArray[np.float64]
+    target: npt.NDArray[np.int64]
+    score: npt.NDArray[np.float32]
+
+    @classmethod
+    def all_of(cls, several: Sequence[Detections]) -> Detections:
+        """Returns all of them, one after the other."""
+        return cls._make(map(np.concatenate, zip(*several, strict=True)))
+
+    def at(self, rows: npt.NDArray[np.int64]) -> Detections:
+        """Returns some of them."""
+        return Detections._make(values[rows] for values in self)
+
+
+def windows_above(
+    start_s: npt.NDArray[np.float64],
+    end_s: npt.NDArray[np.float64],
+    scores: npt.NDArray[Any],
+    threshold: float,
+) -> Detections:
+    """Returns each window and class whose score is the threshold, or above it.
+
+    Parameters
+    ----------
+    start_s, end_s : numpy.ndarray, shape (n,)
+    scores : numpy.ndarray, shape (n, classes)
+    threshold : float
+    """
+    window, target = np.nonzero(scores >= threshold)
+    found = scores[window, target].astype(np.float32)
+    return Detections(start_s[window], end_s[window], target, found)
+
+
+def join_windows(windows: Detections, max_gap_s: float) -> Detections:
+    """Joins windows of a class that overlap, touch, or have a short gap between them.
+
+    Parameters
+    ----------
+    windows : Detections
+        Of one recording, of one length; the last may be cut off by the file's end.
+    max_gap_s : float
+        The longest gap in seconds.
+
+    Returns
+    -------
+    Detections
+        In the order of their starts; of equal ones, in that of the classes.
+    """
+    by_class = windows.at(np.lexsort((windows.start_s, windows.target)))
+    start_s, end_s, target, score = by_class
+    if not len(score):
+        return windows
+    is_first = np.ones(len(score), bool)
+    is_first[1:] = (np.diff(target) != 0) | (
+        start_s[1:] - end_s[:-1] > max_gap_s + _ROUNDING_S
+    )
+    first = np.flatnonzero(is_first)
+    last = np.append(first[1:], len(score)) - 1
+    joined = Detections(
+        start_s[first], end_s[last], target[first], np.maximum.reduceat(score, first)
+    )
+    return joined.at(np.lexsort((joined.target, joined.start_s)))
+
+
+def load_model(model: str) -> Model:
+    """Loads a model, which takes an array of features and returns scores.
+
+    Parameters
+    ----------
+    model : str
+        A local file: ``.keras`` of Keras, ``.pt2`` of ``torch.export.save``, ``.pt`` of
+        TorchScript; or a function of one's own, ``module:function``.
+
+    Raises
+    ------
+    OptionError
+        If it is none of these, or has no such function.
+    InputError
+        If the file does not exist or cannot be loaded, or its framework is not
+        installed.
+    """
+    suffix = os.path.splitext(model)[1].lower()
+    if suffix in _LOADERS:
+        if not os.path.isfile(model):
+            raise InputError(f"{model}: there is no such file. Check `model`.")
+        load, package = _LOADERS[suffix]
+        try:
+            return load(model)
+        except ModuleNotFoundError as error:
+            if error.name != package:
+                raise
+            raise InputError(
+                f"{model} needs {package}, which is not installed: pip install "
+                f"{package}"
+            ) from error
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            raise InputError(
+                f"{model} cannot be loaded: {error}. A .keras file is one of "
+                "`model.save`, a .pt2 file one of `torch.export.save`, and a .pt file "
+                "one of `torch.jit.save`. For a model of any other kind, give a "
+                "function that calls it, module:function."
+            ) from error
+    module, colon, name = model.partition(":")
+    if not (colon and module and name):
+        raise OptionError(
+            "model",
+            f"must be a file {', '.join(_LOADERS)}, or a function as module:function",
+            model,
+        )
+    try:
+        function: Model = attrgetter(name)(import_own(module))
+    except (ImportError, AttributeError) as error:
+        raise OptionError("model", f"cannot be imported: {error}", model) from error
+    return function
+
+
+def _keras_model(path: str) -> Model:
+    import keras
+
+    predicted: Model = keras.saving.load_model(path, compile=False).predict_on_batch
+    return predicted
+
+
+def _exported_model(path: str) -> Model:
+    import torch
+
+    return _on_tensors(torch.export.load(path).module())
+
+
+def _torch_script(path: str) -> Model:
+    import torch
+
+    return _on_tensors(torch.jit.load(path, map_location="cpu").eval())
+
+
+def _on_tensors(module: Any) -> Model:
+    """Returns a model that takes and returns arrays, of one that takes tensors."""
+    import torch
+
+    def predicted(values: Any) -> Any:
+        with torch.inference_mode():
+            return module(torch.from_numpy(values)).numpy()
+
+    return predicted
+
+
+# The suffix of a file -> what loads it, and the package that it needs.
+_LOADERS: dict[str, tuple[Callable[[str], Model], str]] = {
+    ".keras": (_keras_model, "keras"),
+    ".pt2": (_exported_model, "torch"),
+    ".pt": (_torch_script, "torch"),
+}
+
+
+def write_tables(
+    scored: Iterable[ScoredRecording], output: str, raven: str | None = None
+) -> Counter[str]:
+    """Writes the rows of recordings as they come; returns how many each class has.
+
+    Parameters
+    ----------
+    scored : iterable of ScoredRecording
+        Such as a :class:`Scoring`.
+    output : str
+        A file, ``.csv`` or ``.parquet``, which is there when it is whole.
+    raven : str, optional
+        A folder for Raven's selection tables, see :func:`write_selections`.
+
+    Raises
+    ------
+    OptionError
+        If the output has another suffix, or two recordings have one selection table.
+    """
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    writers = {
+        ".csv": pyarrow.csv.CSVWriter,
+        ".parquet": pyarrow.parquet.ParquetWriter,
+    }
+    suffix = os.path.splitext(output)[1].lower()
+    if suffix not in writers:
+        raise OptionError("output", f"must end in {' or '.join(writers)}", output)
+    classes, selections = Counter[str](), set[str]()
+    with files.replacing(output) as file, writers[suffix](file, table_schema()) as out:
+        for recording in scored:
+            out.write_table(recording.rows)
+            classes.update(recording.rows.column("class").to_pylist())
+            if raven is None:
+                continue
+            name = f"{os.path.splitext(recording.path)[0]}.selections.txt"
+            if name in selections:
+                problem = f"needs recordings of different names, but two give {name}"
+                raise OptionError("raven", problem)
+            selections.add(name)
+            write_selections(files.join(raven, name), recording)
+    return classes
+
+
+# Columns of Raven's selection tables. The reader is `inputs.event_files`.
+_RAVEN = (
+    "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)",
+    "High Freq (Hz)", "Begin File", "Annotation", "Score",
+)  # fmt: skip
+
+
+def write_selections(target: str, recording: ScoredRecording) -> None:
+    """Writes Raven's selection table of a recording; it is a header if it has no rows.
+
+    Selections reach up to half the sample rate: the band that the model has heard.
+    """
+    lines = ["\t".join(_RAVEN)]
+    high_hz = recording.sample_rate_hz / 2
+    file = recording.path.rpartition("/")[2]
+    for number, row in enumerate(recording.rows.to_pylist(), 1):
+        lines.append(
+            f"{number}\tSpectrogram 1\t1\t{row['start_s']:.6f}\t{row['end_s']:.6f}\t0\t"
+            f"{high_hz:g}\t{file}\t{row['class']}\t{row['score']:.6g}"
+        )
+    files.write_bytes(target, ("\n".join(lines) + "\n").encode())

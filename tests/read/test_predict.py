@@ -1,0 +1,233 @@
+"""New recordings, scored by models, become tables of detections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline import open_records, record
+from beam_pipeline.cli.main import main
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.read.predict import (
+    join_windows,
+    load_model,
+    predict,
+    windows_above,
+)
+from tests.memory import forget_peak_memory, peak_memory_mib
+from tests.sounds import RATE, write_corpus, write_sound
+
+# Detections
+
+
+def by_hand(starts, length, scores, threshold, gap):
+    """Joins windows one by one; times are whole frames."""
+    found = []
+    for target in range(scores.shape[1]):
+        held: list[list[float]] = []  # first frame, end, best score
+        for start, score in zip(starts, scores[:, target].tolist(), strict=True):
+            if score < threshold:
+                continue
+            if held and start - held[-1][1] <= gap:
+                held[-1][1:] = [start + length, max(score, held[-1][2])]
+            else:
+                held.append([start, start + length, score])
+        found += [(start, target, end, best) for start, end, best in held]
+    return sorted(found)
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=12, unique=True).map(sorted),
+    st.integers(1, 9),
+    st.integers(0, 9),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([7, 8000, 44100]),
+)
+def test_windows_are_joined_as_by_hand(starts, length, gap, classes, seed, rate):
+    scores = np.random.default_rng(seed).integers(0, 4, (len(starts), classes)) / 4
+    frames = np.array(starts, float)
+    windows = windows_above(frames / rate, (frames + length) / rate, scores, 0.5)
+    assert len(windows.score) == (scores >= 0.5).sum()
+    joined = join_windows(windows, gap / rate)
+    found = [values.tolist() for values in joined]
+    expected = by_hand(starts, length, scores, 0.5, gap)
+    assert [*zip(*found, strict=True)] == [
+        (start / rate, end / rate, target, best)
+        for start, target, end, best in expected
+    ]
+
+
+# Recordings
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A data set, `records`, of three classes, and recordings with sounds in silence.
+
+    `night/a.wav` has a loud sound from 1 to 2 s and one from 4 to 4.5 s.
+    """
+    folder = tmp_path_factory.mktemp("predict")
+    write_corpus(folder / "sounds", clips=1, frames=RATE)
+    record(folder / "sounds", folder / "records", win_len=RATE // 2, workers=1)
+    write_night(folder / "night" / "a.wav", 6)
+    write_night(folder / "night" / "hill" / "b.wav", 3)
+    (folder / "night" / "bad.wav").write_bytes(b"RIFF, but nothing else")
+    (folder / "my_model.py").write_text(MODEL)
+    return folder
+
+
+def write_night(path: Path, seconds: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    night = np.zeros(round(seconds * RATE))
+    for first, last in ((1, 2), (4, 4.5)):
+        night[round(first * RATE) : round(last * RATE)] = 0.5
+    soundfile.write(path, night, RATE)
+
+
+MODEL = """
+import numpy as np
+
+
+def loud(signals):
+    peak = np.abs(signals).max(axis=1)
+    return np.stack([0 * peak, peak, 0.1 + 0 * peak], axis=1)
+"""
+
+
+def loud(signals):
+    """The peak is the score of `dog`."""
+    peak = np.abs(signals).max(axis=1)
+    return np.stack([0 * peak, peak, 0.1 + 0 * peak], axis=1)
+
+
+EVENTS = [("a.wav", 1.0, 2.0), ("a.wav", 4.0, 4.5), ("hill/b.wav", 1.0, 2.0)]
+
+
+def test_detections(folder):
+    with pytest.warns(DataSetWarning, match="bad.wav is left out: "):
+        table = predict(loud, folder / "night", like=folder / "records", threshold=0.4)
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    assert rows == [(*event, "dog", 0.5) for event in EVENTS]
+
+
+def test_each_window_has_the_scores_of_the_model(folder):
+    options = {"each_window": True, "threshold": 0.0, "batch_size": 5}
+    night = folder / "night" / "a.wav"
+    table = predict(loud, night, like=folder / "records", **options)
+    assert len(table) == 3 * 12
+    record(night, folder / "again", win_len=RATE // 2, workers=1)
+    signals = open_records(folder / "again").read(slice(None))["signal"]
+    scores = table.column("score").to_numpy().reshape(12, 3)
+    np.testing.assert_array_equal(scores, loud(signals))
+    assert table.column("class").to_pylist() == ["cat", "dog", "owl"] * 12
+    starts = table.column("start_s").to_pylist()
+    assert starts == np.repeat(np.arange(12) / 2, 3).tolist()
+
+
+def test_a_gap_that_is_short_is_closed(folder):
+    given = {"like": folder / "records", "threshold": 0.4, "max_gap_seconds": 2.0}
+    (row,) = predict(loud, folder / "night" / "a.wav", **given).to_pylist()
+    assert (row["start_s"], row["end_s"]) == (1.0, 4.5)
+
+
+COMMAND = (
+    "predict", "--model", "my_model:loud", "--like", "records", "--input", "night",
+    "--threshold", "0.4",
+)  # fmt: skip
+
+
+def test_on_the_command_line(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    command = [*COMMAND, "--raven", "tables", "--output"]
+    assert main([*command, "found.csv"]) == 3
+    said = capsys.readouterr()
+    assert said.out == "found.csv: 3 detections in 2 recordings\n  dog: 3\n"
+    assert "1 of 3 recordings could not be scored" in said.err
+    assert "--max-rejected is 0" in said.err
+    assert "bad.wav is left out: " in said.err
+    assert main([*command, "found.parquet", "--max-rejected", "1"]) == 0
+    lines = Path("found.csv").read_text().splitlines()
+    assert lines[0] == '"path","start_s","end_s","class","score"'
+    assert len(lines) == 4
+    rows = pyarrow.parquet.read_table("found.parquet").to_pylist()
+    assert [(r["path"], r["start_s"], r["end_s"]) for r in rows] == EVENTS
+
+
+@pytest.mark.parametrize(
+    "events", ["found.csv", "tables/{folder}/{stem}.selections.txt"]
+)
+def test_detections_are_events_again(folder, monkeypatch, events):
+    monkeypatch.chdir(folder)
+    (folder / "night" / "bad.wav").unlink(missing_ok=True)
+    write_night(folder / "night" / "quiet.wav", 0.9)
+    given = {"like": "records", "threshold": 0.4}
+    command = (
+        "predict --model my_model:loud --like records --input night --threshold 0.4"
+    )
+    places = "--output found.csv --raven night/tables"
+    assert main([*command.split(), *places.split()]) == 0
+    record("night", "again", win_len=RATE // 2, events=events, classes=["dog"],
+           overwrite=True, workers=1)  # fmt: skip
+    for example in open_records("again"):
+        is_loud = np.abs(example["signal"]).max() > 0.4
+        assert example["labels"].tolist() == [is_loud]
+    assert len(predict(loud, "night", **given)) == 3
+
+
+# Models
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        ("c.keras", InputError, "c.keras: there is no such file"),
+        ("b.txt", OptionError, r"must be a file \.keras, \.pt2, \.pt, or a function"),
+        (":f", OptionError, "module:function"),
+        ("no_such_module:f", OptionError, "No module named 'no_such_module'"),
+        ("tests.sounds:no_such", OptionError, "has no attribute 'no_such'"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded(tmp_path, monkeypatch, model, error, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.txt").touch()
+    with pytest.raises(error, match=words):
+        load_model(model)
+
+
+def not_a_number(signals):
+    scores = np.zeros((len(signals), 3))
+    scores[1, 2] = np.nan
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lambda x: x[:, :2], r"shape \(\d+, 2\) for a.wav at 0 s.*cat, dog, owl"),
+        (lambda x: x[0, :3], r"shape \(3,\)"),
+        (not_a_number, "NaN or infinity for a.wav at 0.5 s"),
+        (lambda x: x @ x, "fails on a.wav at 0 s.*signal, float32 of shape"),
+    ],
+)
+def test_scores_that_cannot_be_right(folder, model, words):
+    with pytest.raises(InputError, match=words):
+        predict(model, folder / "night" / "a.wav", like=folder / "records")
+
+
+def test_memory_does_not_grow_with_the_length_of_a_recording(folder, tmp_path):
+    peaks = []
+    for minutes in (1, 1, 10):
+        night = tmp_path / f"{minutes}.wav"
+        write_sound(night, 60 * RATE * minutes)
+        forget_peak_memory()
+        before = peak_memory_mib()
+        predict(loud, night, like=folder / "records")
+        peaks.append(peak_memory_mib() - before)
+    assert peaks[2] < peaks[1] + 10  # the samples alone take 19 MB
