@@ -46,6 +46,7 @@ SAMPLE_BYTES = {
     "ALAW": 1,
 }
 UNKNOWN_FRAMES = 1 << 62
+_UNKNOWN_FORMAT = 1  # libsndfile's error
 DecodingError: type[Exception] = soundfile.LibsndfileError
 SEEK_GAP = 1 << 14  # frames; shorter gaps are decoded and dropped
 
@@ -376,6 +377,8 @@ class Decoder(ForwardDecoder):
             return result
         if isinstance(failure, soundfile.LibsndfileError):
             text = failure.error_string
+            if failure.code == _UNKNOWN_FORMAT:
+                text = "no decoder knows its format; convert it, for example to FLAC"
         elif isinstance(failure, soundfile.SoundFileError):
             text = str(failure)
         elif isinstance(failure, OSError):

@@ -48,6 +48,7 @@ DEMUXERS = {
     "wavpack": "wv",
     "tta": "tta",
     "caf": "caf",
+    "voc": "voc",
 }
 # Formats of old computers that libsndfile opens, but of which it does not tell a whole
 # file from a cut one, or reads noise; by its names.
@@ -60,6 +61,8 @@ _MAGIC = (
     (0, b"#!AMR-WB\n", "amr"),
     (0, b"wvpk", "wavpack"),
     (0, b"TTA1", "tta"),
+    # libsndfile reads the headers of a file's later blocks as sound.
+    (0, b"Creative Voice File\x1a", "voc"),
     (4, b"ftyp", "mp4"),
     (4, b"moov", "mp4"),  # QuickTime files may begin with any of these
     (4, b"mdat", "mp4"),
@@ -73,7 +76,9 @@ _COMMON_MAGIC = {
 }
 _OGG_PAGE = 27  # bytes of a header, before the lengths of its parts
 _FLAC_BITS = (8, 16, 24)  # that libsndfile decodes
-_ALAC_NOISE = (2, 4)  # numbers of 20 and 32 bits, which libsndfile may read as noise
+# Numbers of 16 and 24 bits. libsndfile may read those of 20 and 32 bits as noise, and
+# refuses files that do not declare the bits.
+_ALAC_BITS = (1, 3)
 
 
 def is_audio_name(name: str) -> bool:
@@ -113,9 +118,9 @@ def find_foreign(file: BinaryIO) -> str | None:
     ::
 
         a container that libsndfile does not know     mp4, matroska, asf ...
-        FLAC in Ogg                                   ogg
+        FLAC and Speex in Ogg                         ogg
         FLAC of other than 8, 16 and 24 bits          flac
-            Apple Lossless of 20 or 32 bits in CAF        caf
+    Apple Lossless in CAF, not of 16 or 24 bits   caf
 
     Parameters
     ----------
@@ -138,13 +143,13 @@ def find_foreign(file: BinaryIO) -> str | None:
         return "adts"
     if head[:4] == b"OggS":
         packet = head[_OGG_PAGE + head[_OGG_PAGE - 1] :]
-        return "ogg" if packet[:5] == b"\x7fFLAC" else None
+        return "ogg" if packet.startswith((b"\x7fFLAC", b"Speex   ")) else None
     if head[:4] == b"fLaC":
         header = read_flac_header(file)
         return "flac" if header is not None and header.bits not in _FLAC_BITS else None
     if head[:4] == b"caff":
-        is_noise = head[28:32] == b"alac" and head[35] in _ALAC_NOISE
-        return "caf" if is_noise else None
+        is_other = head[28:32] == b"alac" and head[35] not in _ALAC_BITS
+        return "caf" if is_other else None
     return None
 
 

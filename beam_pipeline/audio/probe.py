@@ -57,6 +57,9 @@ _FRAMES_PER_BYTE = 1 << 16
 # Frames; precision with which the end of a cut file is found. MP3 frames have once or
 # twice as many.
 _CUT_BLOCK = {"MP3": 576, "FLAC": 1 << 12}
+# Bytes and frames. libsndfile decodes the byte that fills up an odd number of bytes as
+# one block more, of noise.
+_GSM_BLOCK = (65, 320)
 _LONGEST_FLAC_BLOCK = (1 << 16) - 1  # frames
 
 
@@ -290,10 +293,14 @@ def _probe_opened(
             with Decoder(file, name) as decoder:
                 info = replace(info, frames=_count_frames(decoder, finite=floats))
     sample_bytes = SAMPLE_BYTES.get(info.subtype)
-    if data is None or sample_bytes is None:
+    if data is not None and (info.format, info.subtype) == ("WAV", "GSM610"):
+        block_bytes, block_frames = _GSM_BLOCK
+    elif data is not None and sample_bytes is not None:
+        block_bytes, block_frames = sample_bytes * info.channels, 1
+    else:
         return info
     # libsndfile reads some files beyond the end of their samples.
-    most = data.declared // (sample_bytes * info.channels)
+    most = data.declared // block_bytes * block_frames
     return replace(info, frames=min(info.frames, most))
 
 

@@ -55,10 +55,13 @@ KINDS = {
     "adts.aac": ("adts", "aac", "fltp", 1, {}),
     "wavpack.wv": ("wv", "wavpack", "s16p", 1, {}),
     "tta.tta": ("tta", "tta", "s16", 1, {}),
+    "pcm16.voc": ("voc", "pcm_s16le", "s16", 2, {}),
+    "alac.caf": ("caf", "alac", "s16p", 2, {}),
 }
 CONTAINERS = {
     "m4a": "mp4", "mov": "mp4", "webm": "matroska", "mka": "matroska", "wma": "asf",
-    "aac": "adts", "wv": "wavpack", "tta": "tta", "amr": "amr",
+    "aac": "adts", "wv": "wavpack", "tta": "tta", "amr": "amr", "voc": "voc",
+    "caf": "caf",
 }  # fmt: skip
 LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1"}
 

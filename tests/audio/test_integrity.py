@@ -294,3 +294,12 @@ def test_a_program_that_writes_the_bytes_of_a_sample_for_those_of_a_frame():
     for second, frame in ((32_000, 2), (99, 3), (0, 0)):  # others agree on no size
         struct.pack_into("<IH", data, at + 8, second, frame)
         np.testing.assert_array_equal(read(data), wanted)
+
+
+@pytest.mark.parametrize("blocks", [25, 26])
+def test_a_byte_that_fills_up_gsm_is_no_sound(blocks, tmp_path):
+    path = tmp_path / "gsm.wav"
+    soundfile.write(path, np.zeros(320 * blocks), 8000, "GSM610")
+    info = probe_audio(str(path), name="gsm.wav")
+    assert info.frames == 320 * blocks
+    assert len(soundfile.read(path)[0]) == 320 * (blocks + blocks % 2)
