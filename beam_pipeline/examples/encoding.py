@@ -242,7 +242,7 @@ def example_bytes(features: FeatureSet) -> int:
         sizes = features.typical.get(spec.name, typical)
         if spec.is_text:
             columns[spec.name] = np.full((1, *sizes), "x" * _TYPICAL, object)
-        elif spec.name in features.transforms or spec.shape:
+        elif spec.name in features.made or spec.shape:
             columns[spec.name] = np.zeros((1, *sizes), spec.dtype)
         else:
             columns[spec.name] = 1 << 20

@@ -8,6 +8,10 @@ runs on silence of two lengths, and the sizes that differ are None in the spec::
     signal     (65536,)    and (165539,)      ->  (None,)
     log_mel    (253, 64)   and (643, 64)      ->  (None, 64)
     lufs       ()          and ()             ->  ()
+
+A transform that returns a dict gives several features::
+
+    pitch: {"f0": ..., "voiced": ...}         ->  pitch/f0, pitch/voiced
 """
 
 from __future__ import annotations
@@ -46,7 +50,13 @@ from beam_pipeline.examples.trial import (
 from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import DEFAULT_FEATURE, VALID_FRAMES, Features
+from beam_pipeline.recipe.sections import (
+    DEFAULT_FEATURE,
+    EVENT_MASK,
+    IDENTIFIER,
+    VALID_FRAMES,
+    Features,
+)
 from beam_pipeline.transforms.base import (
     Identity,
     Transform,
@@ -72,8 +82,12 @@ class FeatureSet:
 
     Attributes
     ----------
-    transforms, specs : mapping
-        By feature name; ``specs`` also has the features that no transform makes.
+    transforms : mapping
+        By the names that the recipe gives them.
+    specs : mapping
+        By feature name, also of the features that no transform makes.
+    made : mapping
+        For each feature that a transform makes, the name of the transform.
     extra : tuple of str
         The names of the extra columns.
     separator : str or None
@@ -88,6 +102,7 @@ class FeatureSet:
 
     transforms: Mapping[str, Transform]
     specs: Mapping[str, FeatureSpec] = field(default_factory=dict)
+    made: Mapping[str, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
     separator: str | None = None
     events: EventRule | None = None
@@ -132,24 +147,24 @@ class FeatureSet:
         transforms = resolve_transforms(recipe, recipe.dtype)
         check_copies(transforms, recipe)
 
-        def specs_for(frames: int) -> list[FeatureSpec]:
+        def specs_for(name: str, frames: int) -> list[FeatureSpec]:
             shape = (frames,) if channels is None else (channels, frames)
-            texts = recipe.features
-            return [
-                check_transform(
-                    name, texts.get(name, ""), transform, shape, sample_rate_hz
-                )
-                for name, transform in transforms.items()
-            ]
+            text = recipe.features.get(name, "")
+            return check_transform(name, text, transforms[name], shape, sample_rate_hz)
 
-        specs, typical = specs_for(win_len), {}
-        if recipe.windows_are_clips:
-            typical = {spec.name: spec.sizes for spec in specs}
-            specs = list(map(of_any_length, specs, specs_for(win_len + MORE_FRAMES)))
-        specs = [
-            with_encoding(spec, recipe, transforms[spec.name], sample_rate_hz)
-            for spec in specs
-        ]
+        specs: list[FeatureSpec] = []
+        made, typical = {}, {}
+        for name, transform in transforms.items():
+            of_one = specs_for(name, win_len)
+            made.update({spec.name: name for spec in of_one})
+            if recipe.windows_are_clips:
+                typical.update({spec.name: spec.sizes for spec in of_one})
+                of_one = of_any_length(of_one, specs_for(name, win_len + MORE_FRAMES))
+            specs += [
+                with_encoding(spec, recipe, transform, sample_rate_hz)
+                for spec in of_one
+            ]
+        check_features_exist(recipe, made)
         rule = None
         if recipe.events is not None:
             rule = EventRule.of(recipe, classes, {spec.name: spec for spec in specs})
@@ -180,6 +195,7 @@ class FeatureSet:
         return cls(
             transforms,
             named,
+            made,
             tuple(n for n, _ in extra),
             recipe.label_separator,
             rule,
@@ -249,15 +265,17 @@ class FeatureSet:
             If a transform raises, or returns another type or shape than its spec has.
             Names the feature and the start of the window.
         """
-        values, clipped = {}, {}
+        values: dict[str, npt.NDArray[Any]] = {}
+        clipped = {}
         rows = np.arange(len(windows))
         for name in self.transforms:
             run = partial(self._apply, name, sample_rate_hz, origins)
-            values[name], count = run_on_windows(
+            arrays, count = run_on_windows(
                 run, (windows, rows), f"feature {name}", starts, filepath
             )
+            values.update(arrays)
             if count:
-                clipped[name] = count
+                clipped.update(dict.fromkeys(arrays, count))
         return values, clipped
 
     def _apply(
@@ -267,23 +285,35 @@ class FeatureSet:
         origins: Origins | None,
         windows: FloatArray,
         rows: Integers,
-    ) -> tuple[npt.NDArray[Any], int]:
-        spec, transform = self.specs[name], self.transforms[name]
+    ) -> tuple[dict[str, npt.NDArray[Any]], int]:
+        transform = self.transforms[name]
         if origins is not None:
             transform = origins.place(transform, name, rows)
         returned, clipped = apply_counting(transform, windows, sample_rate_hz)
-        values = _native(returned)
+        arrays = by_feature(name, returned)
+        expected = [feature for feature, of in self.made.items() if of == name]
+        if list(arrays) != expected:
+            raise ValueError(
+                f"returned the features {', '.join(arrays)}, but it must return "
+                f"{', '.join(expected)}, as for silent windows"
+            )
+        for feature, values in arrays.items():
+            self._check_values(feature, values, len(windows))
+        return arrays, clipped
+
+    def _check_values(self, name: str, values: npt.NDArray[Any], count: int) -> None:
+        spec = self.specs[name]
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
-        is_row = values.shape[:1] == (len(windows),)
+        is_row = values.shape[:1] == (count,)
         if not (is_row and fits_shape(values.shape[1:], spec) and same_type):
-            expected = (len(windows), *(spec.shape or ()))
+            expected = (count, *(spec.shape or ()))
+            which = f" for {name}" if name not in self.transforms else ""
             raise ValueError(
-                f"returned {values.dtype} {values.shape}, but it must return "
+                f"returned {values.dtype} {values.shape}{which}, but it must return "
                 f"{spec.dtype} {expected}, the same type and shape as for silent "
                 "windows"
             )
-        return values, clipped
 
 
 def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:
@@ -303,13 +333,13 @@ def check_transform(
     transform: Transform,
     shape: tuple[int, ...],
     sample_rate_hz: int | None,
-) -> FeatureSpec:
-    """Returns the spec of a feature, from its transform's result on silent windows.
+) -> list[FeatureSpec]:
+    """Returns the specs of a transform's features, from its result on silent windows.
 
     Parameters
     ----------
     name : str
-        The feature's name.
+        The name that the recipe gives the transform.
     description : str
         The expression of the transform.
     shape : tuple of int
@@ -321,45 +351,94 @@ def check_transform(
         If the transform raises, or returns values that cannot be stored.
     """
     with naming_feature(name):
-        values = _try_on_silence(transform, description, shape, sample_rate_hz)
-        axes = _axes_of(transform, values.shape[1:], sample_rate_hz, shape[-1])
-        dtype, of_one = dtype_name(values), values.shape[1:]
-        return FeatureSpec(
-            name,
-            dtype,
-            of_one,
-            encoding_for(dtype, of_one),
-            description or "the window's samples",
-            axes,
+        specs = []
+        arrays = _try_on_silence(name, transform, description, shape, sample_rate_hz)
+        for feature, values in arrays.items():
+            _check_rows(values, (2, *shape))
+            axes = _axes_of(transform, values.shape[1:], sample_rate_hz, shape[-1])
+            dtype, of_one = dtype_name(values), values.shape[1:]
+            text = description or "the window's samples"
+            encoding = encoding_for(dtype, of_one)
+            specs.append(FeatureSpec(feature, dtype, of_one, encoding, text, axes))
+        return specs
+
+
+def by_feature(name: str, returned: Any) -> dict[str, npt.NDArray[Any]]:
+    """Returns what a transform returned, by feature name.
+
+    One array is the feature ``name``; a dict of arrays has the features ``name/key``.
+
+    Raises
+    ------
+    RecipeError
+        If a dict is empty, or a key is no identifier.
+    """
+    if not isinstance(returned, Mapping):
+        return {name: _native(returned)}
+    keys = list(returned)
+    if not keys or not all(
+        isinstance(k, str) and IDENTIFIER.fullmatch(k) for k in keys
+    ):
+        raise RecipeError(
+            TRANSFORM.field,
+            "must return a dict whose keys are identifiers, like f0, because they "
+            "become the names of features",
+            keys,
         )
+    return {f"{name}/{key}": _native(returned[key]) for key in sorted(keys)}
+
+
+def check_features_exist(recipe: Recipe, made: Mapping[str, str]) -> None:
+    """Raises RecipeError if the recipe names a feature that no transform makes."""
+    masks = [t for t in recipe.event_targets if t.startswith(EVENT_MASK)]
+    for option, names in (("encodings", recipe.encodings), ("event_targets", masks)):
+        for name in names:
+            if name.removeprefix(EVENT_MASK) not in made:
+                raise RecipeError(
+                    option,
+                    "names a feature that no transform makes; the features are "
+                    f"{', '.join(made)}",
+                    name,
+                )
 
 
 def _try_on_silence(
+    name: str,
     transform: Transform,
     description: str,
     shape: tuple[int, ...],
     sample_rate_hz: int | None,
-) -> npt.NDArray[Any]:
+) -> dict[str, npt.NDArray[Any]]:
     rate = sample_rate_hz or 0
     if needs_sample_rate(transform):
         rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
     silence = silent_windows(shape)
-    values: npt.NDArray[Any] = silence
+    arrays: dict[str, npt.NDArray[Any]] = {name: silence}
     for step, rate_hz in each_step(transform, rate):
+        if name not in arrays:
+            raise RecipeError(
+                TRANSFORM.field,
+                "has a step that returns a dict, so it must end with this step",
+                description,
+            )
         with trying(step, TRANSFORM, silence, description):
-            values = np.asarray(apply_transform(step, values, rate_hz))
+            arrays = by_feature(name, apply_transform(step, arrays[name], rate_hz))
+    return arrays
+
+
+def _check_rows(values: npt.NDArray[Any], windows: tuple[int, ...]) -> None:
+    """Raises RecipeError if two windows did not give two rows with values."""
     if values.shape[:1] != (2,):
         raise RecipeError(
             TRANSFORM.field,
             "must return one row for each window, so shape (2, ...) for windows of "
-            f"shape {silence.shape}",
+            f"shape {windows}",
             values.shape,
         )
     if values.size == 0:
         raise RecipeError(
             TRANSFORM.field, "must return at least one value", values.shape
         )
-    return _native(values)
 
 
 def _native(returned: Any) -> npt.NDArray[Any]:
@@ -427,14 +506,28 @@ MORE_FRAMES = 100_003
 _Axis = Mapping[str, Any]
 
 
-def of_any_length(short: FeatureSpec, long: FeatureSpec) -> FeatureSpec:
-    """Returns the spec of a feature of clips of any length, from two lengths.
+def of_any_length(
+    short: Sequence[FeatureSpec], long: Sequence[FeatureSpec]
+) -> list[FeatureSpec]:
+    """Returns the specs of a transform's features for clips of any length, from two.
 
     Raises
     ------
     RecipeError
-        If the type or the number of axes depends on the length.
+        If the features, a type or a number of axes depend on the length.
     """
+    names, others = ([spec.name for spec in specs] for specs in (short, long))
+    if names != others:
+        raise RecipeError(
+            TRANSFORM.field,
+            f"returns {', '.join(names)} for a short clip, but {', '.join(others)} for "
+            "a long one; the features must be the same for all clips",
+            names[0],
+        )
+    return list(map(_of_any_length, short, long))
+
+
+def _of_any_length(short: FeatureSpec, long: FeatureSpec) -> FeatureSpec:
     assert short.shape is not None
     assert long.shape is not None
     if short.dtype != long.dtype or len(short.shape) != len(long.shape):

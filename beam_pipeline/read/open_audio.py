@@ -60,6 +60,7 @@ from beam_pipeline.recipe.sections import (
     Labels,
     Shards,
     Splits,
+    transform_of,
 )
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.transforms.base import steps_of
@@ -276,8 +277,11 @@ class _Opened:
             return recipe
         for name in names:
             check_name("feature", name, self.metadata.features)
-        kept = {n: text for n, text in recipe.features.items() if n in names}
-        encodings = {n: text for n, text in recipe.encodings.items() if n in kept}
+        asked = set(map(transform_of, names))
+        kept = {n: text for n, text in recipe.features.items() if n in asked}
+        encodings = {
+            n: text for n, text in recipe.encodings.items() if transform_of(n) in kept
+        }
         return recipe.replace(features=kept, encodings=encodings) if kept else recipe
 
     def read_headers(self, source: Source) -> None:

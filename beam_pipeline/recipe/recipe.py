@@ -32,6 +32,7 @@ from beam_pipeline.recipe.sections import (
     Shards,
     Splits,
     Windows,
+    transform_of,
 )
 
 # In the order of the JSON.
@@ -134,7 +135,8 @@ class Recipe(
             )
         for target in self.event_targets:
             feature = target.removeprefix(EVENT_MASK)
-            if target not in EVENT_TARGETS and feature not in self.features:
+            is_known = transform_of(feature) in self.features
+            if target not in EVENT_TARGETS and not is_known:
                 raise RecipeError(
                     "event_targets",
                     f"must be {', '.join(EVENT_TARGETS)}, or {EVENT_MASK}FEATURE with "

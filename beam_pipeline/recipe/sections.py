@@ -72,11 +72,18 @@ CLIP_FEATURES = (
 # The entry of an example that `mark_padding` adds.
 VALID_FRAMES = "valid_frames"
 RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # How an example can hold a feature; beam_pipeline.examples.spec explains them.
 ENCODINGS = (
     "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
     "float16", "bfloat16", "int8", "flac",
 )  # fmt: skip
+
+
+def transform_of(feature: str) -> str:
+    """Returns the name of the transform that makes a feature: pitch of pitch/f0."""
+    return feature.partition("/")[0]
+
 
 _SECONDS = Number(is_positive=True, unit="seconds")
 
@@ -544,8 +551,9 @@ class Features(Declared):
     ----------
     features
         A feature of each window: log_mel='log_mel(n_mels=64)'; a chain:
-        x='peak_gain()|log_mel()'; your own: x='package.module.name'; may be repeated.
-        Default: signal='identity()'.
+        x='peak_gain()|log_mel()'; your own: x='package.module.name', which may return a
+        dict of arrays, and then gives the features x/KEY; may be repeated. Default:
+        signal='identity()'.
     encodings
         How examples hold a feature: log_mel=png, for a feature that ends in as_image();
         may be repeated. Default: by the type and the shape of the feature.
@@ -568,7 +576,7 @@ class Features(Declared):
                     f"must not use a reserved name ({', '.join(RESERVED_NAMES)})",
                     name,
                 )
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            if not IDENTIFIER.fullmatch(name):
                 raise RecipeError(
                     "features", "names must be identifiers, like log_mel", name
                 )
@@ -581,7 +589,7 @@ class Features(Declared):
                     "fixed",
                     name,
                 )
-            if name not in known:
+            if transform_of(name) not in known:
                 close = did_you_mean(name, known)
                 hint = f"; did you mean {close}?" if close else ""
                 raise RecipeError(

@@ -187,11 +187,17 @@ class _Mapped:
         for length, rate in trials:
             window = (*channels, length)
             try:
-                specs.append(
-                    check_transform(self.into, self.text, self.transform, window, rate)
+                made = check_transform(
+                    self.into, self.text, self.transform, window, rate
                 )
             except RecipeError as error:
                 failures.append(error)
+                continue
+            if len(made) > 1:
+                raise OptionError(
+                    "transform", "must return one array, not a dict", self.text
+                )
+            specs += made
         if not specs:
             raise failures[0]
         if len({(spec.dtype, len(spec.sizes)) for spec in specs}) > 1:

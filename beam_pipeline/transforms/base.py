@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
@@ -80,7 +80,8 @@ class Transform(Protocol):
     """``transform(windows)`` or ``transform(windows, sample_rate_hz=rate)``.
 
     ``windows`` is float32 of shape (n, frames) or (n, channels, frames). The result has
-    shape (n, ...); all windows have the same dtype and shape. A transform receives the
+    shape (n, ...); all windows have the same dtype and shape. The last step of a chain
+    may return a dict of such arrays, for several features. A transform receives the
     sample rate if it has a parameter ``sample_rate_hz``. Recipes can name functions and
     frozen dataclasses.
 
@@ -93,7 +94,7 @@ class Transform(Protocol):
     the type and the shape stay.
     """
 
-    def __call__(self, windows: Any, /, *args: Any, **kwargs: Any) -> Array: ...
+    def __call__(self, windows: Any, /, *args: Any, **kwargs: Any) -> Any: ...
 
 
 def needs_sample_rate(transform: Transform) -> bool:
@@ -167,7 +168,7 @@ def apply_counting(
     return features, clipped
 
 
-def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
+def per_window(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a transform from a function, or a method, that takes a single window.
 
     ::
@@ -177,8 +178,8 @@ def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
             return np.abs(window).max() / np.sqrt(np.mean(window**2))
 
     The function may also take ``sample_rate_hz``. Its results are stacked, so they must
-    have the same shape for all windows. A numpy transform that takes many windows in
-    one call is faster.
+    have the same shape for all windows; so are the values of a dict. A numpy transform
+    that takes many windows in one call is faster.
 
     Examples
     --------
@@ -187,9 +188,12 @@ def per_window(function: Callable[..., Any]) -> Callable[..., Array]:
     """
 
     @functools.wraps(function)
-    def transform(*args: Any, **kwargs: Any) -> Array:
+    def transform(*args: Any, **kwargs: Any) -> Any:
         *bound, windows = args
-        return np.stack([function(*bound, window, **kwargs) for window in windows])
+        rows = [function(*bound, window, **kwargs) for window in windows]
+        if rows and isinstance(rows[0], Mapping):
+            return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+        return np.stack(rows)
 
     return transform
 

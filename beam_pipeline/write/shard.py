@@ -326,7 +326,7 @@ class Observations:
     def of(cls, example_format: ExampleFormat) -> Observations:
         """Returns empty observations of the features of a format."""
         features = example_format.features
-        specs = [features.specs[name] for name in features.transforms]
+        specs = [features.specs[name] for name in features.made]
         return cls(DataStatistics.of(specs))
 
     def add(self, block: FeatureBlock) -> None:

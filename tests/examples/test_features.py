@@ -227,15 +227,15 @@ def test_columns_that_do_not_fit_their_spec(wanted, facts):
     ("uint64", (), RAW)])  # fmt: skip
 def test_encoding_by_dtype_and_shape(dtype, shape, encoding):
     made = np.zeros((2, *shape), dtype)
-    spec = check_transform("x", "text", lambda windows: made, (9,), RATE)
+    (spec,) = check_transform("x", "text", lambda windows: made, (9,), RATE)
     assert spec == FeatureSpec("x", dtype, shape, encoding, "text")
 
 
 @pytest.mark.parametrize("call", ["rms()", "spectral_flatness()", "stft(n_fft=64)"])
 def test_without_a_common_rate_there_are_no_axes(call):
     transform = parse_transform(call)
-    spec = check_transform("x", call, transform, (4000,), RATE)
-    same = check_transform("x", call, transform, (4000,), None)
+    (spec,) = check_transform("x", call, transform, (4000,), RATE)
+    (same,) = check_transform("x", call, transform, (4000,), None)
     assert len(spec.axes) > 0
     assert same == replace(spec, axes=())
 
@@ -243,7 +243,7 @@ def test_without_a_common_rate_there_are_no_axes(call):
 @pytest.mark.parametrize("dtype", ["<U3", "S3"])
 def test_one_text_for_each_window_is_a_string(dtype):
     texts = np.array(["abc", "d"], dtype)
-    spec = check_transform("x", "", lambda windows: texts, (9,), RATE)
+    (spec,) = check_transform("x", "", lambda windows: texts, (9,), RATE)
     assert (spec.dtype, spec.shape, spec.encoding) == ("string", (), BYTES_LIST)
     records = ExampleEncoder([spec]).encode(2, {"x": texts})
     assert decode_examples(records, {"x": spec}) == [{"x": "abc"}, {"x": "d"}]
@@ -431,9 +431,9 @@ def test_values_in_another_byte_order_are_stored(dtype, order):
         made = (100 * windows[:, :3]).astype("i1").astype(order + dtype)
         return made[:, 0] if dtype == "U3" else made
 
-    spec = check_transform("x", "", swapped, (100,), RATE)
+    (spec,) = check_transform("x", "", swapped, (100,), RATE)
     windows = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
-    features = FeatureSet({"x": swapped}, {"x": spec})
+    features = FeatureSet({"x": swapped}, {"x": spec}, {"x": "x"})
     values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))[0]["x"]
     assert spec.dtype == ("string" if dtype == "U3" else np.dtype(dtype).name)
     assert values.dtype.isnative
@@ -455,7 +455,7 @@ def test_axes_that_do_not_fit_are_left_out():
 
     log_mel = LogMel(n_fft=64, hop=32, n_mels=6)
     for step, axes in ((np.abs, 2), (halve, 0), (lambda x: x.max((1, 2)), 0)):
-        spec = check_transform("x", "", Chain((log_mel, step)), (256,), RATE)
+        (spec,) = check_transform("x", "", Chain((log_mel, step)), (256,), RATE)
         assert len(spec.axes) == axes
 
 
@@ -506,8 +506,8 @@ def noise(count=3, frames=100):
 
 
 def one_feature(transform, frames=100):
-    spec = check_transform("mine", "", transform, (frames,), RATE)
-    return FeatureSet({"mine": transform}, {"mine": spec})
+    (spec,) = check_transform("mine", "", transform, (frames,), RATE)
+    return FeatureSet({"mine": transform}, {"mine": spec}, {"mine": "mine"})
 
 
 @pytest.mark.parametrize(
