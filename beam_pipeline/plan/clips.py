@@ -140,7 +140,7 @@ def with_split(clip: Clip, split: str, copies: int) -> Clip:
     return clip._replace(split=split, examples=windows * (1 + copies_in(copies, split)))
 
 
-def check_copies(copies: int, splits: Iterable[str]) -> None:
+def check_split_of_copies(copies: int, splits: Iterable[str]) -> None:
     """Raises RecipeError if the recipe asks for copies and no split has them."""
     names = list(splits)
     if copies and names and not any(copies_in(copies, n) for n in names):

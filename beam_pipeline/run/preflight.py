@@ -27,7 +27,7 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.clips import Clip, check_copies
+from beam_pipeline.plan.clips import Clip, check_split_of_copies
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import LABEL_SOURCES
@@ -219,7 +219,7 @@ def check_transforms(
     check_label_column(recipe, inputs)
     shares = recipe.hashed_shares()
     named = [entry.split for entry in inputs if entry.split]
-    check_copies(recipe.copies, shares or named)
+    check_split_of_copies(recipe.copies, shares or named)
     first = list(islice(Listing(inputs, recipe).rows(), FIRST_ROWS))
     # These would read whole clips.
     recipe = recipe.replace(fingerprint=False, hash_files=False)
