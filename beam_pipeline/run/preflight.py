@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies
 
 from beam_pipeline.errors import (
     EngineError,
@@ -40,13 +41,18 @@ ANSWER_S = 10.0
 # A recipe is tried on one of so many rows.
 FIRST_ROWS = 20
 
-_ADDRESS = re.compile(r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\d+)/?")
+_ADDRESS = re.compile(
+    r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\d+)/?"
+    r"|https://([^/,:\[\]]+)/?"
+)
+_OF_GOOGLE = "dataflow_endpoint"  # Google's libraries go through a proxy
 
 # Runner -> the options with an address of its engine, and the folder in launch/ with
 # scripts that start it.
 _ENGINES = {
     "FlinkRunner": (("flink_master",), "flink"),
     "SparkRunner": (("spark_master_url", "spark_rest_url"), "spark"),
+    "DataflowRunner": (("dataflow_endpoint",), "dataflow"),
 }
 _HAVE_JOB_SERVER = (
     "PortableRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "KafkaStreamsRunner",
@@ -188,16 +194,18 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
     names, folder = _ENGINES.get(runner, ((), "flink"))
     for name in ("job_endpoint", *names):
         found = _ADDRESS.fullmatch(str(values.get(name) or ""))
-        if found is None:
+        if found is None or (name == _OF_GOOGLE and "https" in getproxies()):
             continue
-        address = found[1].strip("[]"), int(found[2])
+        remedy = f"Start the engine, as launch/{folder}/start.sh does on this machine, "
+        if name == _OF_GOOGLE:
+            remedy = "Check whether this machine reaches the internet, or "
+        address = (found[1] or found[3]).strip("[]"), int(found[2] or 443)
         try:
             socket.create_connection(address, ANSWER_S).close()
         except (OSError, OverflowError) as error:
             raise EngineError(
-                f"Nothing answers at --{name}={values[name]} ({error}). Start the "
-                f"engine, as launch/{folder}/start.sh does on this machine, or check "
-                "host and port. Nothing was written."
+                f"Nothing answers at --{name}={values[name]} ({error}). {remedy}"
+                "check host and port. Nothing was written."
             ) from error
 
 
@@ -248,12 +256,17 @@ def check_transforms(
 
 
 def _first_clip(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
-    """Returns the first clip that a decoder opens."""
+    """Returns the first clip that has a window; or the first that a decoder opens."""
     from beam_pipeline.plan.prober import Prober
 
     prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))
-    probed = map(prober.probe, rows)
-    return next((clip for clip in probed if isinstance(clip, Clip)), None)
+    opened = None
+    for clip in map(prober.probe, rows):
+        if isinstance(clip, Clip):
+            opened = opened or clip
+            if clip.examples:
+                return clip
+    return opened
 
 
 def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:

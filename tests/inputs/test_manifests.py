@@ -265,6 +265,13 @@ def test_columns_that_are_not_there(corpus, options, field, value, facts):
         plan(str(path), win_len=100, **{"label_from": "none", **options})
 
 
+def test_a_table_without_a_header_is_told_of_the_option(corpus):
+    path = corpus / "m.csv"
+    path.write_text("a/1.wav,1.5\n")
+    with raises(RecipeError, "path_column", naming=["a/1.wav", "--column-names"]):
+        plan(str(path), win_len=100, label_from="none")
+
+
 def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
     for name, offset in (("m.csv", 0.0), ("n.csv", 0.01)):
         write_csv(corpus / name, [{"path": "a/1.wav", "offset_s": offset}])
