@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.request import getproxies
 
 from beam_pipeline.errors import (
     EngineError,
@@ -41,18 +40,13 @@ ANSWER_S = 10.0
 # A recipe is tried on one of so many rows.
 FIRST_ROWS = 20
 
-_ADDRESS = re.compile(
-    r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\d+)/?"
-    r"|https://([^/,:\[\]]+)/?"
-)
-_OF_GOOGLE = "dataflow_endpoint"  # Google's libraries go through a proxy
+_ADDRESS = re.compile(r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\d+)/?")
 
 # Runner -> the options with an address of its engine, and the folder in launch/ with
 # scripts that start it.
 _ENGINES = {
     "FlinkRunner": (("flink_master",), "flink"),
     "SparkRunner": (("spark_master_url", "spark_rest_url"), "spark"),
-    "DataflowRunner": (("dataflow_endpoint",), "dataflow"),
 }
 _HAVE_JOB_SERVER = (
     "PortableRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "KafkaStreamsRunner",
@@ -194,18 +188,16 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
     names, folder = _ENGINES.get(runner, ((), "flink"))
     for name in ("job_endpoint", *names):
         found = _ADDRESS.fullmatch(str(values.get(name) or ""))
-        if found is None or (name == _OF_GOOGLE and "https" in getproxies()):
+        if found is None:
             continue
-        remedy = f"Start the engine, as launch/{folder}/start.sh does on this machine, "
-        if name == _OF_GOOGLE:
-            remedy = "Check whether this machine reaches the internet, or "
-        address = (found[1] or found[3]).strip("[]"), int(found[2] or 443)
+        address = found[1].strip("[]"), int(found[2])
         try:
             socket.create_connection(address, ANSWER_S).close()
         except (OSError, OverflowError) as error:
             raise EngineError(
-                f"Nothing answers at --{name}={values[name]} ({error}). {remedy}"
-                "check host and port. Nothing was written."
+                f"Nothing answers at --{name}={values[name]} ({error}). Start the "
+                f"engine, as launch/{folder}/start.sh does on this machine, or check "
+                "host and port. Nothing was written."
             ) from error
 
 

@@ -436,7 +436,9 @@ def test_segments_beyond_their_file(tmp_path, offset, duration, facts):
     write_sound(tmp_path / "x.wav", RATE)
     rows = [{"path": "x.wav", "offset_s": offset, "duration_s": duration}]
     path = write_csv(tmp_path / "m.csv", rows)
-    summary, (reject,) = plan(str(path), win_len=100, label_from="none")
+    summary, (reject,) = plan(
+        str(path), win_len=100, short_clips="reject", label_from="none"
+    )
     assert summary.example_format is None
     assert_names(reject.reason, *facts, "row 2")
 

@@ -143,17 +143,6 @@ def test_an_engine_that_is_not_there_is_told_at_once(
         check_engine([f"--runner={runner}", f"--{name}={url}"])
 
 
-def test_dataflow_that_cannot_be_reached_is_told_at_once(monkeypatch) -> None:
-    monkeypatch.delenv("HTTPS_PROXY", raising=False)
-    monkeypatch.delenv("https_proxy", raising=False)
-    url = "https://no-such-host.invalid"
-    options = ["--runner=DataflowRunner", f"--dataflow_endpoint={url}"]
-    with raises(EngineError, naming=[f"--dataflow_endpoint={url}", "internet"]):
-        check_engine(options)
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")  # it may reach the host
-    check_addresses("DataflowRunner", {"dataflow_endpoint": url})
-
-
 @pytest.mark.parametrize(
     "master",
     ["[local]", "[auto]", "local", "local[4]", "auto", "yarn", "host", None,
