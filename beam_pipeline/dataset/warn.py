@@ -23,6 +23,7 @@ from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import LABEL_SOURCES
 
 WRONG, LOOK = "wrong", "look"
 
@@ -74,6 +75,7 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
         chain(
             _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
+            _numbers(example_format.classes, recipe),
             _few(examples, recipe),
             _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
         )
@@ -148,6 +150,7 @@ def _of_recipe(
                 reason if split.left_out else "Its clips were rejected",
             )
     yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
+    yield from _numbers(metadata.classes, recipe)
     yield from _few({name: s.examples for name, s in filled.items()}, recipe)
     yield from _mixed_rates(rates, recipe)
 
@@ -205,6 +208,23 @@ def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
         lacks = [label for label, n in per_class.items() if n == 0]
         if lacks:
             yield Problem(LOOK, f"split {split} has no example of {_named(lacks)}", "")
+
+
+def _numbers(classes: Sequence[str], recipe: Recipe) -> Iterator[Problem]:
+    """Yields classes of a column of numbers that are not all whole."""
+    if recipe.label_from in LABEL_SOURCES or recipe.events is not None:
+        return
+    try:
+        values = list(map(float, classes))
+    except ValueError:
+        return
+    if not all(value.is_integer() for value in values):
+        yield Problem(
+            LOOK,
+            f"the classes are {len(values):,} numbers ({_named(classes)})",
+            f"For numbers as targets, give `target_columns` {recipe.label_from} and "
+            "`label_from` none",
+        )
 
 
 def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:

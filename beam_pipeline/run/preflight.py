@@ -248,12 +248,17 @@ def check_transforms(
 
 
 def _first_clip(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
-    """Returns the first clip that a decoder opens."""
+    """Returns the first clip that has a window; or the first that a decoder opens."""
     from beam_pipeline.plan.prober import Prober
 
     prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))
-    probed = map(prober.probe, rows)
-    return next((clip for clip in probed if isinstance(clip, Clip)), None)
+    opened = None
+    for clip in map(prober.probe, rows):
+        if isinstance(clip, Clip):
+            opened = opened or clip
+            if clip.examples:
+                return clip
+    return opened
 
 
 def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
