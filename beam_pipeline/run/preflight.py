@@ -164,7 +164,8 @@ def _refuse_unknown(unknown: Sequence[str], *, is_judged: bool) -> None:
             value_may_follow = False
             continue
         value_may_follow = not equals
-        hint = _did_you_mean(name, _parser()._option_string_actions)
+        known = re.findall(r"--[\w-]+", _parser().format_help())
+        hint = _did_you_mean(name, known)
         if is_judged or not is_option:
             raise _wrong(f"the runner does not know this option{hint}", name)
         _LOG.warning("Beam has no option %s%s; the job server may know it.", name, hint)
