@@ -100,7 +100,7 @@ class _ClipStep(Step):
 
     def setup(self) -> None:
         super().setup()
-        self._prober = Prober(self._inputs, self._recipe)
+        self._prober = Prober(self._inputs, self._recipe, short_clips="reject")
 
     def teardown(self) -> None:
         del self._prober  # it has caches, which cannot be pickled

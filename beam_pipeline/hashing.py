@@ -66,3 +66,13 @@ def hash64(
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+def unit_floats(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Returns 64-bit hashes as numbers in [0, 1).
+
+    ``u = floor(word / 2**11) / 2**53``: a float64 holds the upper 53 bits exactly.
+    """
+    import numpy as np
+
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -20,7 +20,7 @@ from beam_pipeline.audio.decoder import (
     ForwardDecoder,
     check_finite,
 )
-from beam_pipeline.audio.formats import COMMON, DEMUXERS, EXTRA, is_installed
+from beam_pipeline.audio.formats import COMMON, DEMUXERS, LIBRARY, is_installed
 from beam_pipeline.audio.integrity import inspect
 from beam_pipeline.errors import (
     ClipError,
@@ -81,7 +81,7 @@ class AvDecoder(ForwardDecoder):
             raise UnreadableAudio(
                 name,
                 f"not readable as audio without PyAV, which decodes {container} files "
-                f"of this kind; `pip install '{EXTRA}'` adds it",
+                f"of this kind; `pip install {LIBRARY}` adds it",
             )
         if probed is not None and not probed.format:
             inspect(file, name)

@@ -23,7 +23,6 @@ SOUNDFILE, PYAV = "soundfile", "pyav"
 DECODERS = (SOUNDFILE, PYAV)
 
 LIBRARY = "av"
-EXTRA = "audio-tfrecords[formats]"
 
 # Suffixes that libsndfile may decode, and suffixes of other audio formats: files in
 # those become rejects with a reason, instead of being ignored.

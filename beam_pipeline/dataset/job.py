@@ -6,7 +6,6 @@ continues it, because a data set must not mix two recipes or two versions.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import uuid
@@ -201,11 +200,8 @@ def code_of(recipe: Recipe) -> dict[str, str]:
 
     A run continues only if they are equal: a data set must not mix two versions.
     """
-    code = {}
-    for name, source in sources_of_code(recipe).items():
-        with open(source, "rb") as file:
-            code[name] = hashlib.sha256(file.read()).hexdigest()
-    return code
+    sources = sources_of_code(recipe)
+    return {name: files.hash_of(source)[1] for name, source in sources.items()}
 
 
 def sources_of_code(recipe: Recipe) -> dict[str, str]:

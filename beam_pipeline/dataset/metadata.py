@@ -183,8 +183,7 @@ class Metadata:
         A hash of what the inputs say of each clip, see :class:`.ListingSummary`.
     left_out : mapping or None
         How many clips are left out, by
-        :func:`beam_pipeline.plan.clips.reasons_to_leave_out`. None if the recipe
-        leaves out none.
+        :func:`beam_pipeline.plan.clips.why_left_out`. None if none is.
     """
 
     recipe: Recipe | None

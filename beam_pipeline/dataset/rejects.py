@@ -94,8 +94,9 @@ def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> Non
     if summary.listing.clips and not rejects and summary.example_format is None:
         raise InputError(
             f"All {summary.listing.clips} clips are left out: "
-            f"{left_out_words(summary.left_out)}. Change `min_seconds`, "
-            "`max_seconds`, `short_clips`, `windows_at`, or its `events`."
+            f"{left_out_words(summary.left_out)}. Use a shorter "
+            "window, or change `min_seconds`, `max_seconds`, `short_clips`, "
+            "`windows_at`, or its `events`."
         )
     lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())

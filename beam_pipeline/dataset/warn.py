@@ -23,8 +23,12 @@ from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.plan.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import LABEL_SOURCES
 
 WRONG, LOOK = "wrong", "look"
+
+# Splits whose scores tell how good a model is.
+EVALUATION = ("test", "eval", "valid", "validation", "val", "dev")
 
 _NAMED = 5  # classes, or sample rates
 
@@ -61,19 +65,23 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
     example_format = summary.example_format
     if example_format is None:
         return
-    by_class = split_by_class(example_format, summary.by_class()[1])
-    counts = {
-        split: {
-            label: sum(n for key, n in some.items() if key.split == split)
-            for label, some in by_class.items()
+    clips, counts = (
+        {
+            split: {
+                label: sum(n for key, n in some.items() if key.split == split)
+                for label, some in split_by_class(example_format, counted).items()
+            }
+            for split in summary.layouts
         }
-        for split in summary.layouts
-    }
+        for counted in summary.by_class()
+    )
     examples = {split: summary.kept(split)[0] for split in summary.layouts}
     _warn(
         chain(
             _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
+            _single(clips),
+            _numbers(example_format.classes, recipe),
             _few(examples, recipe),
             _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
         )
@@ -106,13 +114,16 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     """
     recipe = metadata.recipe
     assert recipe is not None
-    rates: set[int] = set()
-    if not recipe.sample_rate:
-        columns = ["sample_rate_hz", "windows"]
-        clips = read_table(folder, MANIFEST, columns)
-        clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
-        rates.update(clips["sample_rate_hz"].unique().to_pylist())
-    _warn(chain(_of_recipe(metadata, recipe, rates), _of_values(metadata)))
+    columns = ["sample_rate_hz", "windows", "class", "split"]
+    clips = read_table(folder, MANIFEST, columns)
+    clips = clips.filter(np.greater(clips["windows"].to_numpy(), 0))
+    rates = clips["sample_rate_hz"].unique().to_pylist()
+    per_class: dict[str, dict[str, int]] = defaultdict(dict)
+    counted = clips.group_by(["split", "class"]).aggregate([([], "count_all")])
+    for row in counted.to_pylist():
+        per_class[row["split"]][row["class"] or ""] = row["count_all"]
+    found = (_of_recipe(metadata, recipe, rates), _single(per_class))
+    _warn(chain(*found, _of_values(metadata)))
 
 
 def metadata_problems(metadata: Metadata, rates: Iterable[int]) -> Iterator[Problem]:
@@ -148,6 +159,7 @@ def _of_recipe(
                 reason if split.left_out else "Its clips were rejected",
             )
     yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
+    yield from _numbers(metadata.classes, recipe)
     yield from _few({name: s.examples for name, s in filled.items()}, recipe)
     yield from _mixed_rates(rates, recipe)
 
@@ -205,6 +217,35 @@ def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
         lacks = [label for label, n in per_class.items() if n == 0]
         if lacks:
             yield Problem(LOOK, f"split {split} has no example of {_named(lacks)}", "")
+
+
+def _single(clips: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
+    """Yields the classes of which a split for evaluation has one recording."""
+    for split, per_class in clips.items():
+        single = sorted(label for label, n in per_class.items() if label and n == 1)
+        if single and split in EVALUATION:
+            yield Problem(
+                LOOK,
+                f"split {split} has a single recording of {_named(single)}",
+                "A score on it says little of other recordings",
+            )
+
+
+def _numbers(classes: Sequence[str], recipe: Recipe) -> Iterator[Problem]:
+    """Yields classes of a column of numbers that are not all whole."""
+    if recipe.label_from in LABEL_SOURCES or recipe.events is not None:
+        return
+    try:
+        values = list(map(float, classes))
+    except ValueError:
+        return
+    if not all(value.is_integer() for value in values):
+        yield Problem(
+            LOOK,
+            f"the classes are {len(values):,} numbers ({_named(classes)})",
+            f"For numbers as targets, give `target_columns` {recipe.label_from} and "
+            "`label_from` none",
+        )
 
 
 def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:

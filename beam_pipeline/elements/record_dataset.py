@@ -192,7 +192,7 @@ def _describe(
         if names is None:
             return Node("tuple", tuple(range(len(found))), below)
         return Node("namedtuple", tuple(names), below, type(found).__name__)
-    if found is None or type(found).__name__ == "NoneTensorSpec":
+    if found is None or found == tf.type_spec_from_value(None):
         return Leaf("none")
     name = feature_name(path, specs, getattr(found, "ragged_rank", 0))
     if isinstance(found, tf.TensorSpec):

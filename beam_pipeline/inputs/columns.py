@@ -19,7 +19,7 @@ from beam_pipeline.inputs.column_values import (
     optional_whole,
 )
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.inputs.tables import Row
+from beam_pipeline.inputs.tables import CSV_SUFFIXES, Row
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import LABEL_SOURCES, RESERVED_NAMES, VALID_FRAMES
 
@@ -95,15 +95,17 @@ class Layout:
             return tuple(wanted)
 
         path, part = None, PartColumns()
-        if is_table:
+        if entry.table is not None:
             usual = [name for name in PATH_NAMES if name in names][:1]
             given = [recipe.path_column] if recipe.path_column else usual
             path = next(iter(check("path_column", given)), None)
             if path is None:
+                is_text = entry.table.suffix in CSV_SUFFIXES and entry.table.has_header
+                first = "; if its first line is a clip, give `column_names`" * is_text
                 raise RecipeError(
                     "path_column",
                     f"must name the column that holds the paths; {where} has {has}, "
-                    f"but none of the usual ones ({', '.join(PATH_NAMES)})",
+                    f"but none of the usual ones ({', '.join(PATH_NAMES)}){first}",
                     None,
                 )
             part = PartColumns.of(names, path, where)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.hashing import hash64, text_key
+from beam_pipeline.hashing import hash64, text_key, unit_floats
 from beam_pipeline.recipe.fields import moved_key
 from beam_pipeline.recipe.sections import Splits
 
@@ -52,9 +52,7 @@ def group_key(seed: int, group: str) -> int:
 
 def places_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Returns where in [0, 1) the hash puts some groups."""
-    hashed = hash64(0, keys.view(np.int64))
-    # The upper 53 bits, which a float64 holds exactly.
-    return np.asarray(hashed >> np.uint64(11), np.float64) * 2.0**-53
+    return unit_floats(hash64(0, keys.view(np.int64)))
 
 
 class Splitter:

@@ -63,7 +63,7 @@ from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
-from beam_pipeline.plan.clips import Reject, reasons_to_leave_out
+from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
@@ -285,7 +285,6 @@ def assemble_metadata(
         # So no group changes its split in a data set beside this one.
         recipe = recipe.replace(split_moves=summary.moves or {})
     clips = recorded_clips(summary, rejects)
-    reasons = reasons_to_leave_out(recipe)
     return Metadata(
         recipe,
         example_format.features.specs,
@@ -307,7 +306,7 @@ def assemble_metadata(
             recipe.encodings.values(), ffmpeg=not DEMUXERS.keys().isdisjoint(formats)
         ),
         listing_sha256=summary.listing.sha256,
-        left_out={why: summary.left_out[why] for why in reasons} or None,
+        left_out=dict(sorted(summary.left_out.items())) or None,
     )
 
 

@@ -20,15 +20,13 @@ import numpy as np
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.windows import (
     NO_EVENT,
-    TOO_LONG,
-    TOO_SHORT,
     PlacedWindows,
     WindowPlan,
     too_short_or_long,
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.sections import AT_GRID, Windows
+from beam_pipeline.recipe.sections import Windows
 
 
 class Clip(NamedTuple):
@@ -140,7 +138,7 @@ def with_split(clip: Clip, split: str, copies: int) -> Clip:
     return clip._replace(split=split, examples=windows * (1 + copies_in(copies, split)))
 
 
-def check_copies(copies: int, splits: Iterable[str]) -> None:
+def check_split_of_copies(copies: int, splits: Iterable[str]) -> None:
     """Raises RecipeError if the recipe asks for copies and no split has them."""
     names = list(splits)
     if copies and names and not any(copies_in(copies, n) for n in names):
@@ -170,21 +168,10 @@ def example_numbers(first: int, count: int, copies: int) -> tuple[Integers, Inte
 NO_SOUND = "no_sound"
 
 
-def reasons_to_leave_out(windows: Windows) -> tuple[str, ...]:
-    """Returns why a recipe may leave out clips; empty if it leaves out none."""
-    lengths = (TOO_SHORT, TOO_LONG) if windows.leaves_out_by_length() else ()
-    at_grid = windows.windows_at == AT_GRID
-    return lengths if at_grid else (*lengths, _nothing_at(windows))
-
-
 def why_left_out(frames: int, plan: WindowPlan, windows: Windows) -> str:
     """Returns why a clip of ``frames`` frames without a window is left out.
 
     ``plan`` is that of the recipe's ``windows`` in the clip.
     """
-    return too_short_or_long(frames, plan) or _nothing_at(windows)
-
-
-def _nothing_at(windows: Windows) -> str:
-    """Returns the reason of a clip with nothing that windows could be placed at."""
-    return NO_SOUND if windows.placement else NO_EVENT
+    nothing = NO_SOUND if windows.placement else NO_EVENT
+    return too_short_or_long(frames, plan) or nothing

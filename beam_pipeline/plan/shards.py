@@ -26,7 +26,7 @@ from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.permutation import Permutation
-from beam_pipeline.plan.clips import check_copies, copies_in
+from beam_pipeline.plan.clips import check_split_of_copies, copies_in
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import GZIP, Windows
 
@@ -247,7 +247,7 @@ def lay_out(
     size, walk = 1, 0  # without a clip that is not left out, all totals are 0
     if example_format is not None:
         size, walk = example_bytes(example_format.features), example_format.longest_walk
-        check_copies(recipe.copies, totals)
+        check_split_of_copies(recipe.copies, totals)
     return {
         split: ShardLayout.of(split, total, size, recipe, walk)
         for split, total in sorted(totals.items())

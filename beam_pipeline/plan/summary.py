@@ -156,7 +156,7 @@ class PlanSummary:
         and copies do not count.
     left_out : Counter
         How many clips are left out, by
-        :func:`beam_pipeline.plan.clips.reasons_to_leave_out`.
+        :func:`beam_pipeline.plan.clips.why_left_out`.
     """
 
     listing: ListingSummary
@@ -252,7 +252,7 @@ class PlanSummary:
 
 
 def left_out_words(left_out: Mapping[str, int]) -> str:
-    """Returns why clips are left out, in words: ``"3 too short, 0 without sound"``."""
+    """Returns why clips are left out, in words: ``"3 too short, 1 without sound"``."""
     return ", ".join(
         f"{n:,} {why.replace('no_', 'without ').replace('_', ' ')}"
         for why, n in sorted(left_out.items(), reverse=True)

@@ -25,12 +25,12 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.hashing import hash64
+from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.permutation import BalancedDraws, Integers, Permutation
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
-    check_shard,
+    check_share,
     memory_bytes,
 )
 from beam_pipeline.read.scales import choose_scales, normalise
@@ -242,7 +242,7 @@ class BatchIteration(ABC):
             raise OptionError("shuffle", orders, shuffle)
         self._shuffle: Shuffle = "global" if shuffle is True else shuffle
         self._seed = check_whole("seed", seed, None)
-        self._shard = None if shard is None else check_shard("shard", shard)
+        self._shard = None if shard is None else check_share("shard", shard)
         cores = usable_cores()
         self._threads = cores if threads is None else check_whole("threads", threads, 0)
         self._iteration = 0
@@ -508,8 +508,7 @@ def draw_pairs(
         key = word
     words = hash64(key, np.arange(2 * size))
     partners = np.argsort(words[:size], kind="stable")
-    uniform = (words[size:] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return betaincinv(alpha, alpha, uniform), partners
+    return betaincinv(alpha, alpha, unit_floats(words[size:])), partners
 
 
 def _is_float(values: Any) -> bool:

@@ -63,7 +63,7 @@ def memory_bytes(metadata: Metadata, specs: Iterable[FeatureSpec]) -> int:
     return max(size, _INFLATED * stored // max(examples, 1))
 
 
-def check_shard(name: str, shard: Any) -> tuple[int, int]:
+def check_share(name: str, shard: Any) -> tuple[int, int]:
     """Returns ``(index, count)`` of a share; refuses anything else."""
     try:
         index, count = (check_whole(name, number, 0) for number in shard)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.side_by_side import check_classes, check_features
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.hashing import hash64, text_key
+from beam_pipeline.hashing import hash64, text_key, unit_floats
 from beam_pipeline.parameters import check_choice, check_whole, is_real
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
@@ -106,8 +106,7 @@ class Draws:
         """
         key = text_key(str(self._seed), f"draws of epoch {epoch}")
         numbers = (np.arange(drawn, drawn + count)) * self._count + self._index
-        # The upper 53 bits, as a float without rounding.
-        values = (hash64(key, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        values = unit_floats(hash64(key, numbers))
         if self.ends == "repeat":
             return self._sources(values, self.weights)
         found, left = [], self.lengths - taken

@@ -287,7 +287,7 @@ class _Opened:
     def read_headers(self, source: Source) -> None:
         """Lists the recordings, and reads their headers."""
         self.inputs = self.closing.enter_context(resolved(source, self.recipe))
-        prober = Prober(self.inputs, self.recipe)
+        prober = Prober(self.inputs, self.recipe, short_clips="reject")
         for row in Listing(self.inputs, self.recipe).rows():
             probed = prober.probe(row)
             if isinstance(probed, Reject):

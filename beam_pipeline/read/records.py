@@ -49,6 +49,7 @@ from beam_pipeline.read.table import (
     read_window_table,
 )
 from beam_pipeline.storage.files import PathLike
+from beam_pipeline.text import html_line, html_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -262,6 +263,19 @@ class Records(Sequence[Example]):
             f"<Records: {count} examples of split {self.split} in {self.folder}: "
             f"{', '.join(self.features)}; fingerprint {self.fingerprint[:12]}>"
         )
+
+    def _repr_html_(self) -> str:
+        from beam_pipeline.dataset.metadata import view_features
+
+        parts = [html_line(repr(self)[1:-1]), view_features(self.features)]
+        splits = self.metadata.splits
+        counts = {n: splits[n].examples_per_class for n in self._source.splits}
+        if self.classes and self.is_whole:
+            rows = [
+                (name, *(of[name] for of in counts.values())) for name in self.classes
+            ]
+            parts.append(html_table(("class", *counts), rows))
+        return "".join(parts)
 
     @overload
     def __getitem__(self, key: int) -> Example: ...
@@ -550,8 +564,7 @@ class Records(Sequence[Example]):
             if error.name != "torch":
                 raise
             raise InputError(
-                "PyTorch is not installed. Install it: "
-                "pip install 'audio-tfrecords[torch]'"
+                "PyTorch is not installed. Install it: pip install torch"
             ) from error
         return TorchBatches(self, batch_size, rank, options)
 

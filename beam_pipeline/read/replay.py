@@ -23,7 +23,7 @@ from beam_pipeline.examples.spec import TENSOR, FeatureSpec
 from beam_pipeline.parameters import check_flag, check_whole
 from beam_pipeline.read.choices import (
     Split,
-    check_shard,
+    check_share,
     choose_splits,
     cut_pieces,
     memory_bytes,
@@ -180,7 +180,7 @@ def replay(
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
         scaled_by = choose_statistics(metadata, choice.splits, statistics)
         scales = choose_scales(parsing.specs, normalize, scaled_by)
-        share = (0, 1) if shard is None else check_shard("shard", shard)
+        share = (0, 1) if shard is None else check_share("shard", shard)
         pieces = cut_pieces(choice.pieces(metadata), *share)
         check_files(folder, [piece.shard for piece in pieces])
         parts = [

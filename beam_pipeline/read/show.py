@@ -216,7 +216,7 @@ def plot_examples(
         )
     except ImportError as error:
         raise InputError(
-            "--plot needs matplotlib. Install it: pip install 'audio-tfrecords[plot]'"
+            "--plot needs matplotlib. Install it: pip install matplotlib"
         ) from error
     if figure is None:
         raise InputError("These examples have no signal, spectrum or image to draw.")

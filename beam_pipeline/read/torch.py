@@ -13,7 +13,7 @@ import torch.utils.data
 from beam_pipeline.errors import OptionError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.batches import state_value
-from beam_pipeline.read.choices import check_shard
+from beam_pipeline.read.choices import check_share
 from beam_pipeline.write.process_settings import usable_cores
 
 MOST_WORKERS = 256
@@ -40,7 +40,7 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._options = dict(options)
         epoch = check_whole("epoch", self._options.pop("epoch", 0), 0)
         self._records, self._batch_size = records, batch_size
-        self._rank = find_rank() if rank is None else check_shard("rank", rank)
+        self._rank = find_rank() if rank is None else check_share("rank", rank)
         # The next epoch of each worker; in memory that the workers share.
         self._next = torch.full((MOST_WORKERS,), epoch).share_memory_()
         self._batches(0, 1, epoch)  # checks the arguments
@@ -154,7 +154,7 @@ def find_rank() -> tuple[int, int]:
     if given == ["", ""]:
         return 0, 1
     try:
-        return check_shard("rank", [int(text) for text in given])
+        return check_share("rank", [int(text) for text in given])
     except ValueError as error:
         raise OptionError(
             "rank",

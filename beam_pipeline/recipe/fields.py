@@ -25,6 +25,7 @@ from beam_pipeline.parameters import (
 )
 
 _KEY_BYTES = 6
+_SHARES_ROUNDED = 0.0101  # .33 three times
 _GROUPS = re.compile("([A-Za-z0-9_-]{8})+")
 
 
@@ -151,8 +152,8 @@ def check_one_of(given: Mapping[str, Any], needed: str | None = None) -> None:
 class Shares(ValueType):
     """Names with shares: ``train=.8,test=.2``, or a mapping; a field holds a dict.
 
-    Shares are relative, see :func:`relative_shares`: ``train=8,test=2`` means the same.
-    So .7, .2 and .1, whose sum in binary is not 1, are valid, too.
+    Shares of which one is 1 or more are relative: ``train=8,test=2`` means the same.
+    Fractions must add up to 1, within 1 %, so that .33 three times are valid.
     """
 
     def value(self, name: str, given: Any) -> dict[str, float]:
@@ -171,6 +172,14 @@ class Shares(ValueType):
             if split in shares:
                 raise RecipeError(name, f"names the split {split} twice", text)
             shares[split] = share
+        total = math.fsum(shares.values())
+        if max(shares.values()) < 1 and abs(total - 1) > _SHARES_ROUNDED:
+            raise RecipeError(
+                name,
+                f"has shares that add up to {total:.4g}, but they must add up to 1; or "
+                "give ratios of whole numbers, like train=8,test=2",
+                text,
+            )
         return shares
 
     def json(self, held: Any) -> Any:

@@ -427,9 +427,9 @@ class Windows(Declared):
     max_seconds
         Leave out clips that are longer, and count them. Default: no limit.
     short_clips
-        What becomes of clips that are shorter than a window: reject them, skip them
-        (leave them out, and count them), or pad them with zeros to one window. Default:
-        reject, with tail pad: pad.
+        What becomes of clips that are shorter than a window: skip them (leave them out,
+        and count them), reject them, or pad them with zeros to one window. Default:
+        skip, with tail pad: pad.
     windows_at
         Where windows are: on a grid, every hop; one around the middle of each of the
         clip's events; one from the onset of each event; one around each of the loudest
@@ -501,11 +501,6 @@ class Windows(Declared):
         """
         is_placed = self.windows_at != AT_GRID and not self.windows_are_at_events
         return self.windows_at if is_placed else None
-
-    def leaves_out_by_length(self) -> bool:
-        """Whether clips are left out because of their length."""
-        limits = (self.min_seconds, self.max_seconds)
-        return limits != (None, None) or self.short_clips == "skip"
 
     def _check_unused(self, names: Iterable[str], why: str) -> None:
         """Refuses options that decide where windows are, if something else does."""

@@ -27,7 +27,7 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.clips import Clip, check_copies
+from beam_pipeline.plan.clips import Clip, check_split_of_copies
 from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import LABEL_SOURCES
@@ -164,7 +164,8 @@ def _refuse_unknown(unknown: Sequence[str], *, is_judged: bool) -> None:
             value_may_follow = False
             continue
         value_may_follow = not equals
-        hint = _did_you_mean(name, _parser()._option_string_actions)
+        known = re.findall(r"--[\w-]+", _parser().format_help())
+        hint = _did_you_mean(name, known)
         if is_judged or not is_option:
             raise _wrong(f"the runner does not know this option{hint}", name)
         _LOG.warning("Beam has no option %s%s; the job server may know it.", name, hint)
@@ -219,7 +220,7 @@ def check_transforms(
     check_label_column(recipe, inputs)
     shares = recipe.hashed_shares()
     named = [entry.split for entry in inputs if entry.split]
-    check_copies(recipe.copies, shares or named)
+    check_split_of_copies(recipe.copies, shares or named)
     first = list(islice(Listing(inputs, recipe).rows(), FIRST_ROWS))
     # These would read whole clips.
     recipe = recipe.replace(fingerprint=False, hash_files=False)
@@ -248,12 +249,17 @@ def check_transforms(
 
 
 def _first_clip(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
-    """Returns the first clip that a decoder opens."""
+    """Returns the first clip that has a window; or the first that a decoder opens."""
     from beam_pipeline.plan.prober import Prober
 
     prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))
-    probed = map(prober.probe, rows)
-    return next((clip for clip in probed if isinstance(clip, Clip)), None)
+    opened = None
+    for clip in map(prober.probe, rows):
+        if isinstance(clip, Clip):
+            opened = opened or clip
+            if clip.examples:
+                return clip
+    return opened
 
 
 def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:

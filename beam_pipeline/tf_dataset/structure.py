@@ -51,11 +51,7 @@ def shapes(element: Any) -> Any:
     >>> shapes({"signal": np.zeros((3, 2)), "target": 1})
     {'signal': (3, 2), 'target': ()}
     """
-    if isinstance(element, Mapping):
-        return {name: shapes(value) for name, value in element.items()}
-    if isinstance(element, list | tuple):
-        return type(element)(shapes(value) for value in element)
-    return tuple(np.shape(element))
+    return tf.nest.map_structure(lambda value: tuple(np.shape(value)), element)
 
 
 def info(

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.hashing import hash64
+from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import (
     Choice,
     Flag,
@@ -88,7 +88,7 @@ class Augmentation(Protocol):
 def uniforms(keys: Keys) -> DoubleArray:
     """Random numbers in [0, 1), one for each key.
 
-    ``u = floor(hash64(0, key) / 2**11) / 2**53``
+    ``u = unit_floats(hash64(0, key))``; see :func:`beam_pipeline.hashing.unit_floats`.
 
     Parameters
     ----------
@@ -99,8 +99,7 @@ def uniforms(keys: Keys) -> DoubleArray:
     >>> uniforms(np.array([1, 2], np.uint64)).round(3).tolist()
     [0.432, 0.026]
     """
-    words = hash64(0, keys.view(np.int64)) >> np.uint64(11)
-    return words.astype(np.float64) * 2.0**-53
+    return unit_floats(hash64(0, keys.view(np.int64)))
 
 
 def draw(keys: Keys, number: int) -> DoubleArray:

@@ -124,7 +124,7 @@ def test_a_type_of_samples_that_pyav_does_not_convert_is_a_reject():
 def test_a_missing_library_does_not_choose(made, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     for decoders in (PYAV, EITHER):
-        with raises(UnreadableAudio, naming="audio-tfrecords[formats]"):
+        with raises(UnreadableAudio, naming="pip install av"):
             probe(made["wav"], decoders)
 
 

@@ -98,7 +98,7 @@ def test_errors_are_one_paragraph_with_their_status(
 ) -> None:
     """Advice is spelled as flags, and each file is named."""
     places = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
-    places += ["--win-len", 500]
+    places += ["--win-len", 500, "--short-clips", "reject"]
     assert_names(said(capsys, 2, "record", *places), tmp_path / "in")
     write_corpus(tmp_path / "in")
     write_sound(tmp_path / "in" / "cat" / "short.wav", 499)

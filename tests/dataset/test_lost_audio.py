@@ -83,6 +83,7 @@ def lines_of(folder: Path) -> dict[str, dict[str, Any]]:
 def test_rejects_tell_their_seconds(corpus: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     flags = ["--win-len", "500", "--hop", "250", "--max-rejected", "9"]
+    flags += ["--short-clips", "reject"]
     assert main(["record", "--input", str(corpus), "--output", str(out), *flags]) == 0
     said = capsys.readouterr().out
     lines = lines_of(out)

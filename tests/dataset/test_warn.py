@@ -1,5 +1,6 @@
 """Warnings about data sets that are as asked for, but probably not as meant."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning
-from tests.raising import names
+from tests.raising import assert_names, names
 
 
 def write_clips(folder: Path, rates=(8000, 8000, 8000)) -> Path:
@@ -149,3 +150,20 @@ def test_samples_beyond_full_scale_that_are_kept(tmp_path):
     stored = np.array([e["signal"] for e in open_records(tmp_path / "out")])
     assert statistics["windows"]["samples_beyond"] == np.sum(np.abs(stored) > 1) > 0
     assert "clipped" not in statistics["features"]["signal"]
+
+
+@pytest.mark.parametrize(("values", "warns"), [("0.5 1.5", True), ("1 2", False)])
+@pytest.mark.parametrize("call", [plan, record])
+def test_classes_that_are_values(tmp_path, call, values, warns):
+    write_clips(tmp_path / "in", (8000, 8000))
+    rows = (f"class{k}/{k}.wav,{value}" for k, value in enumerate(values.split()))
+    table = tmp_path / "in/table.csv"
+    table.write_text("\n".join(["path,arousal", *rows]))
+    output = [tmp_path / "out"] * (call is record)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataSetWarning)
+        call(table, *output, win_len=10, label_from="arousal")
+    said = [str(w.message) for w in caught if w.category is DataSetWarning]
+    assert len(said) == warns
+    for message in said:
+        assert_names(message, "2", "0.5, 1.5", "`target_columns` arousal")

@@ -227,8 +227,10 @@ def test_images(tmp_path, shape, encoding):
 
 def test_features_of_a_structure_by_name(tmp_path):
     ragged = tf.ragged.constant([[1], []])
-    ds = tf.data.Dataset.from_tensors(({"x": 1.5, "r": ragged}, 7))
+    ds = tf.data.Dataset.from_tensors(({"x": 1.5, "r": ragged, "no": None}, 7))
     folder = record_dataset(ds, tmp_path / "out")
+    ((whole, _),) = replay(folder)
+    assert whole["no"] is None
     (element,) = replay(folder, features=["0/r"])
     assert list(element) == ["0/r"]
     assert element["0/r"].to_list() == [[1], []]

@@ -265,6 +265,13 @@ def test_columns_that_are_not_there(corpus, options, field, value, facts):
         plan(str(path), win_len=100, **{"label_from": "none", **options})
 
 
+def test_a_table_without_a_header_is_told_of_the_option(corpus):
+    path = corpus / "m.csv"
+    path.write_text("a/1.wav,1.5\n")
+    with raises(RecipeError, "path_column", naming=["a/1.wav", "--column-names"]):
+        plan(str(path), win_len=100, label_from="none")
+
+
 def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
     for name, offset in (("m.csv", 0.0), ("n.csv", 0.01)):
         write_csv(corpus / name, [{"path": "a/1.wav", "offset_s": offset}])
@@ -429,7 +436,9 @@ def test_segments_beyond_their_file(tmp_path, offset, duration, facts):
     write_sound(tmp_path / "x.wav", RATE)
     rows = [{"path": "x.wav", "offset_s": offset, "duration_s": duration}]
     path = write_csv(tmp_path / "m.csv", rows)
-    summary, (reject,) = plan(str(path), win_len=100, label_from="none")
+    summary, (reject,) = plan(
+        str(path), win_len=100, short_clips="reject", label_from="none"
+    )
     assert summary.example_format is None
     assert_names(reject.reason, *facts, "row 2")
 

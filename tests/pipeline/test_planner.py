@@ -136,7 +136,8 @@ KINDS = {
 @pytest.mark.parametrize("kind", ["splits", "stratified", "mixed", "columns"])
 def test_an_engine_makes_the_same_plan(tmp_path, kind):
     options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
-    recipe = Recipe(**{"win_len": 100, "elements_per_file": 4, **options})
+    chosen = {"win_len": 100, "elements_per_file": 4, "short_clips": "reject"}
+    recipe = Recipe(**{**chosen, **options})
     rows = [*rows_of(LENGTHS), {"path": "short.wav", "frames": 9, "kind": "k0",
                                 "who": 1, "sample_rate_hz": 8000}]  # fmt: skip
     with resolved(write_table(tmp_path, rows), recipe) as inputs:

@@ -110,7 +110,7 @@ def test_probing_gives_clips_and_rejects(tmp_path):
     names = ["good", "short", "fits", "truncated", "text", "empty", "link", "folder"]
     rows = [SourceRow(i, 0, f"{name}.wav", "a") for i, name in enumerate(names)]
     rows.append(SourceRow(8, 0, "good.wav", None, "has no class"))
-    recipe = Recipe(win_len=100)
+    recipe = Recipe(win_len=100, short_clips="reject")
     clips = [
         Clip(row, 0, name, "a", "records", frames, RATE, channels, "WAV", "PCM_16",
              RATE, frames, frames // 100, (tmp_path / name).stat().st_mtime_ns)

@@ -30,6 +30,7 @@ def whole(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(sounds), str(folder), win_len=WIN_LEN, elements_per_file=12, num_elems=40,
         splits="train=.5,test=.5", copies=1, augment="random_gain()",
         keep="energy(above_db=-10.9)", max_rejected=1, member_bytes=8000,
+        short_clips="reject",
         features={"signal": "identity()", "mel": "log_mel(n_fft=256,n_mels=8)"},
     )  # fmt: skip
     metadata = Metadata.load(folder)

@@ -217,6 +217,9 @@ def test_a_refused_value_is_shown_as_it_was_given():
     # Not as a recipe holds it: tuples, and shares of 1.
     expect_error("classes", "x,y,x", win_len=1, classes=["x", "y", "x"])
     expect_error("splits", "a=1,a=3", ["a"], win_len=1, splits="a=1,a=3")
+    for typo in ("train=.8,test=.3", "train=.8,test=.1", "a=.5"):
+        expect_error("splits", typo, ["1"], win_len=1, splits=typo)
+    assert Recipe(win_len=1, splits="a=.33,b=.33,c=.33").splits["a"] == 0.33
     several = {"splits": "a=1,b=3", "folds": 2}
     expect_error("splits and folds", several, win_len=1, **several)
     for name, value in (("event_targets", "class"), ("event_column", "Species")):

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.recipe_file import read_recipe
 from tests.raising import assert_names, raises
-from tests.sounds import write_sound
 
 
 def read(folder: Path, text: str) -> dict:
@@ -145,15 +143,3 @@ def test_names_in_a_list_are_text(tmp_path: Path) -> None:
         "hop": 10,
         "features": {"on": "rms()"},
     }
-
-
-def test_an_error_in_a_file_ends_the_command_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_sound(tmp_path / "in" / "a" / "x.wav", 500)
-    path = tmp_path / "r.yaml"
-    path.write_text("features: log_mel()\n")
-    arguments = f"plan --input {tmp_path}/in --win-len 500 --recipe {path}".split()
-    assert main(arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"audio-tfrecords: {path}: features: ")

@@ -89,11 +89,40 @@ def test_clips_outside_of_the_limits_are_left_out_and_counted(sounds, tmp_path, 
 @pytest.mark.parametrize("command", ["plan", "record"])
 def test_the_command_counts_them_and_ends_well(command, sounds, tmp_path, capsys):
     output = ["--output", str(tmp_path / "out")] if command == "record" else []
-    flags = ["--win-seconds", "1", "--short-clips", "skip", "--max-seconds", "2"]
+    flags = ["--win-seconds", "1", "--max-seconds", "2"]
     status = main([command, "--input", str(sounds), *output, *flags])
     said = capsys.readouterr()
     assert status == 0, said.err
     assert "7 clips, 0 rejected, 3 too short, 2 too long;" in said.out
+
+
+def test_a_bad_file_beside_short_ones_is_still_a_reject(tmp_path, capsys):
+    write_sound(tmp_path / "in/a/good.wav", 8000)
+    write_sound(tmp_path / "in/a/short.wav", 100)
+    (tmp_path / "in/a/bad.wav").write_bytes(b"no sound")
+    flags = ["--input", f"{tmp_path}/in", "--output", f"{tmp_path}/out"]
+    assert main(["record", *flags, "--win-len", "4000"]) == 3
+    said = capsys.readouterr().err
+    assert "rejected 1 of 3 clips" in said
+    assert "bad.wav" in said
+    assert main(["record", *flags, "--win-len", "4000", "--max-rejected", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "3 clips, 1 rejected (1 of unknown length), 1 too short;" in said
+    page = open_records(tmp_path / "out")._repr_html_()
+    assert "<td>a</td><td>2</td>" in page  # of the class a
+    listed = pq.read_table(tmp_path / "out/manifest.parquet").to_pydict()
+    assert dict(zip(listed["path"], listed["windows"], strict=True)) == {
+        "a/good.wav": 2, "a/short.wav": 0,
+    }  # fmt: skip
+
+
+def test_the_first_clip_that_is_tried_has_a_window(tmp_path):
+    """A short one of a low rate does not refuse a band that all others have."""
+    write_sound(tmp_path / "in/a/0.wav", 100, rate=4000)
+    write_sound(tmp_path / "in/a/1.wav", 16000, rate=16000)
+    features = {"mel": "log_mel(f_max=8000)"}
+    found, rejects = plan(tmp_path / "in", win_len=4000, features=features)
+    assert (found.left_out, len(rejects)) == ({"too_short": 1}, 0)
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])
@@ -120,7 +149,7 @@ def test_short_clips_can_be_rejected_where_tails_are_padded(sounds):
 
 def test_a_clip_below_the_least_length_is_no_reject(sounds):
     """It is shorter than a window, too: leaving it out was asked for."""
-    found, rejects = plan(sounds, win_len=8000, min_seconds=0.25)
+    found, rejects = plan(sounds, win_len=8000, min_seconds=0.25, short_clips="reject")
     assert [r.filepath for r in rejects] == ["cat/half.wav", "dog/less.wav"]
     assert found.left_out == {"too_short": 1}
 

@@ -143,7 +143,7 @@ def test_parts_of_a_file_share_its_events(sounds, tmp_path):
 def test_short_clips_follow_their_own_rule(tmp_path):
     write_sound(tmp_path / "in/a/short.wav", 400)
     (tmp_path / "in/a/short.txt").write_text("0.01\t0.02\towl\n")
-    _, rejects = plan(tmp_path / "in", **OPTIONS)
+    _, rejects = plan(tmp_path / "in", short_clips="reject", **OPTIONS)
     assert [reject.error for reject in rejects] == ["ShortClip"]
     record(tmp_path / "in", tmp_path / "out", short_clips="pad", **OPTIONS)
     (example,) = open_records(tmp_path / "out")

@@ -334,10 +334,11 @@ BAD_FILES: dict[str, tuple[str, list]] = {
 
 def test_bad_files_are_named_with_the_reason(out: Path, tmp_path: Path) -> None:
     folder = bad_folder(tmp_path, *BAD_FILES)
+    options = {"win_len": 1000, "short_clips": "reject"}
     with raises(TooManyRejected, naming=["7", "8", "a/empty.wav"]):
-        record(folder, out, win_len=1000)
+        record(folder, out, **options)
     assert not (out / "metadata.json").exists()
-    metadata = record(folder, out, win_len=1000, max_rejected="90%")
+    metadata = record(folder, out, max_rejected="90%", **options)
     lines = rejects_in(out)
     for line, (content, (error, facts)) in zip(lines, BAD_FILES.items(), strict=True):
         assert line["path"].startswith(f"a/{content}.")

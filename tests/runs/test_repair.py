@@ -27,6 +27,7 @@ pytestmark = pytest.mark.runs
 
 OPTIONS: dict[str, Any] = {
     "win_len": 500, "elements_per_file": 12, "max_rejected": 2,
+    "short_clips": "reject",
     "splits": "train=.5,test=.5", "stratify": True, "keep": "energy(above_db=-10.9)",
     "features": {"x": "tests.sounds.fail_on_loud"},
 }  # fmt: skip

@@ -164,13 +164,20 @@ def test_files_keep_to_their_size_and_their_order(tmp_path):
     factory.generate_and_save_tfrecords_files_for_examples_dict(
         tmp_path, {"train": items(60)}, examples_tfrecord_file_max_size_in_bytes=3e3
     )
-    paths = factory.get_tfrecord_filepaths(tmp_path / "train")
+    folder = tmp_path / "train"
+    paths = factory.get_tfrecord_filepaths(folder)
     assert len(paths) > 1
     assert [os.path.basename(path) for path in paths] == [
         f"train-{k:05d}-of-{len(paths):05d}.tfrecord.gz" for k in range(len(paths))
     ]
     assert max(map(os.path.getsize, paths)) <= 3000
-    assert numbers_in(tmp_path / "train") == list(range(60))
+    assert numbers_in(folder) == list(range(60))
+    assert numbers_in(folder, dataset_fetching_num_threads=3) == list(range(60))
+    shuffled = {"dataset_num_shuffled_tfrecord_files": 4}
+    found = numbers_in(folder, **shuffled)
+    assert sorted(found) == list(range(60)) != found
+    assert numbers_in(folder, **shuffled) == found
+    assert numbers_in(folder, seed=1, **shuffled) != found
 
 
 def test_progress_and_the_number_of_ignored_examples(tmp_path, caplog):
@@ -254,19 +261,6 @@ def test_static_shapes(tmp_path):
     assert [spec.dtype.name for spec in dataset.element_spec] == [
         "int32", "float32", "string", "float64", "complex64", "uint64", "string",
     ]  # fmt: skip
-
-
-def test_shuffled_files(tmp_path):
-    factory.generate_and_save_tfrecords_files_for_examples_dict(
-        tmp_path, {"train": items(60)}, examples_tfrecord_file_max_size_in_bytes=3e3
-    )
-    folder = tmp_path / "train"
-    options = {"dataset_num_shuffled_tfrecord_files": 4}
-    found = numbers_in(folder, **options)
-    assert sorted(found) == list(range(60)) != found
-    assert numbers_in(folder, **options) == found
-    assert numbers_in(folder, seed=1, **options) != found
-    assert numbers_in(folder, dataset_fetching_num_threads=3) == list(range(60))
 
 
 def test_what_cannot_be_read(tmp_path):

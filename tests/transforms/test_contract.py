@@ -170,6 +170,8 @@ def test_an_augmentation(call, shape, monkeypatch):
         # The sample itself may be cut off.
         cut = call.startswith(("time_shift", "speed")) and np.isfinite(found[1]).all()
         assert cut or not np.isfinite(found[1]).all()
+    with raises(RecipeError, "feature", "int64"):
+        copies_of(call, windows.astype(int), keys)
     text = format_steps(call, AUGMENTATION)
     assert parse_steps(text, AUGMENTATION) == parse_steps(call, AUGMENTATION)
     assert format_steps(text, AUGMENTATION) == text
@@ -190,6 +192,8 @@ def test_a_selection(call, monkeypatch):
     assert not kept[3]
     for k in range(60):
         assert step.keep(windows[k : k + 1].copy(), RATE) == kept[k]
+    with raises(RecipeError, "feature", "int64"):
+        step.keep(windows.astype(int), RATE)
     text = format_steps(call, SELECTION)
     assert parse_steps(text, SELECTION) == (step,)
     assert format_steps(text, SELECTION) == text

@@ -1,6 +1,5 @@
 """The constant-Q transform and chroma: the formula in float64, tones, and librosa."""
 
-import functools
 import math
 
 import librosa
@@ -8,10 +7,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.cqt import Chroma, Cqt
-from tests.raising import raises
 from tests.transform_checks import noise
 
 RATE = 16000
@@ -175,26 +171,3 @@ def test_chroma_folds_as_librosa_does(bins_per_octave, f_min):
     np.testing.assert_allclose(
         normed, sums / sums.max(axis=-1, keepdims=True), rtol=2e-6
     )
-
-
-# Errors
-
-
-@pytest.mark.parametrize(
-    ("transform", "rate", "value", "facts"),
-    [
-        (Cqt(), 8000, 32.703, ["84", "3951.04"]),
-        (Cqt(bins_per_octave=1, n_bins=4096), RATE, 32.703, "4096"),
-        (Chroma(), 8000, 32.703, ()),
-        (Cqt(f_min=0.1, n_bins=12, hop=1), 48000, 0.1, ()),
-        (Cqt(f_min=1e-300, n_bins=1), 48000, 1e-300, ()),
-    ],
-)
-def test_wrong_for_the_rate(transform, rate, value, facts):
-    windows = np.zeros((1, 4000), np.float32)
-    for call in (
-        functools.partial(apply_transform, transform, windows, rate),
-        functools.partial(transform.axes, rate, 4000),
-    ):
-        with raises(RecipeError, "f_min", value, naming=facts):
-            call()

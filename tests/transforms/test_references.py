@@ -248,14 +248,6 @@ def test_kaldi_at_other_rates(rate, snip_edges):
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
 
 
-def test_stft_is_tensorflow_s():
-    tf = pytest.importorskip("tensorflow")
-    windows = noise(3, 4000)
-    theirs = tf.signal.stft(windows, 400, 160, fft_length=400).numpy()
-    ours = apply_transform(parse_transform("stft(n_fft=400,hop=160)"), windows, RATE)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=5e-7 * np.abs(theirs).max())
-
-
 @pytest.mark.parametrize("n_mels", [1, 40])
 @pytest.mark.parametrize("htk", [False, True])
 def test_banks_are_librosa_s(htk, n_mels):

@@ -147,6 +147,11 @@ linear_prediction(frame=400,hop=160)       399 16000   frame 400 399
 ar_spectrum()                              16 16000    order 16 17
 yin()                                      4000 2000   f_max 2093.0 1000
 pyin()                                     4000 2000   f_max 2093.0 1000
+cqt()                                      4000 8000   f_min 32.703 84 3951.04
+cqt(bins_per_octave=1,n_bins=4096)         4000 16000  f_min 32.703 4096
+cqt(f_min=0.1,n_bins=12,hop=1)             4000 48000  f_min 0.1
+cqt(f_min=1e-300,n_bins=1)                 4000 48000  f_min 1e-300
+chroma()                                   4000 8000   f_min 32.703
 log_mel()|delta()                          2600 16000  width 9 7
 resample(rate_hz=1000000000)               9 16000     rate_hz 1000000000 62500/1
 resample(rate_hz=7999)                     9 8000      rate_hz 7999 7999/8000
@@ -170,7 +175,8 @@ def test_windows_that_do_not_suit(row):
         with raises(RecipeError, field, eval(value), naming=facts):
             shape = (windows, int(frames))
             apply_transform(transform, np.zeros(shape, np.float32), int(rate))
-    if field in ("n_fft", "frame", "order", "bands", "pad_mode", "frame_length_s"):
+    of_axes = ("n_fft", "frame", "order", "bands", "pad_mode", "frame_length_s")
+    if field in of_axes or call.startswith(("cqt", "chroma")):
         with raises(RecipeError, field, eval(value), naming=facts):
             steps_of(transform)[-1].axes(int(rate), int(frames))
 
