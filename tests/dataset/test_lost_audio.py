@@ -125,5 +125,7 @@ def test_a_part_of_a_file_counts_alone(tmp_path: Path) -> None:
         {"path": "x.wav", "offset_s": 0.0, "duration_s": 1},
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    _, rejects = plan(tmp_path / "m.jsonl", win_len=500, label_from="none")
+    _, rejects = plan(
+        tmp_path / "m.jsonl", win_len=500, label_from="none", short_clips="reject"
+    )
     assert [reject.seconds for reject in rejects] == [0.01, 0.75, 0.25, None]

@@ -338,7 +338,7 @@ def test_a_plan_that_was_deleted_is_named(job):
 def test_a_plan_without_clips(tmp_path, kind):
     source = write_table(tmp_path, rows_of([9, 9]))
     options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
-    recipe = Recipe(win_len=100, **options)
+    recipe = Recipe(win_len=100, short_clips="reject", **options)
     with resolved(source, recipe) as inputs:
         jobs = [a_job(tmp_path / name, inputs, recipe) for name in ("here", "beam")]
         (Path(jobs[1].work_folder)).mkdir(parents=True)

@@ -468,9 +468,9 @@ def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
         f"--output={out}", "--win-len=400", "--keep=energy(above_db=-60)",
     ]  # fmt: skip
     assert main.main(arguments) == 0
-    said = capsys.readouterr().err
+    first, _ = capsys.readouterr().err.splitlines()
     wanted = "split train has no example at all. --keep left out 5 windows"
-    assert said == f"audio-tfrecords: warning: {wanted}\n"
+    assert first == f"audio-tfrecords: warning: {wanted}"
     assert len(list(replay(str(out), split="test"))) == 5
     for normalize in (True, "signal"):
         with raises(InputError, naming=["normalize", "train"]):

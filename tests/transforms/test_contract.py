@@ -92,8 +92,9 @@ def test_a_transform(call, monkeypatch):
         ):
             np.testing.assert_array_equal(of_thread, features)
     small_blocks(monkeypatch)
-    # Products of other shapes round in another way.
-    most = 2e-6 if call.startswith(("chroma", "cqt")) else 0
+    # Products of other shapes round in another way, on some processors.
+    has_products = call.startswith(("chroma", "cqt", "mfcc"))
+    most = 2e-6 * max(1, np.abs(features).max()) if has_products else 0
     np.testing.assert_allclose(features_of(windows), features, rtol=0, atol=most)
 
 
@@ -193,7 +194,7 @@ def test_a_selection(call, monkeypatch):
     for k in range(60):
         assert step.keep(windows[k : k + 1].copy(), RATE) == kept[k]
     with raises(RecipeError, "feature", "int64"):
-        step.keep(windows.astype(int), RATE)
+        step.keep(np.ones((1, 4000), int), RATE)
     text = format_steps(call, SELECTION)
     assert parse_steps(text, SELECTION) == (step,)
     assert format_steps(text, SELECTION) == text

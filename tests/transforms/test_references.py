@@ -158,6 +158,8 @@ CASES = [
     *((f"stft(n_fft=512,hop=130,kind={kind!r})",
        part(stft, kind=kind, center=False), 1e-4 if kind == "db" else 1e-6)
       for kind in ("complex", "magnitude", "power", "db")),
+    ("stft(n_fft=400,hop=160)", lambda x: frames_last(
+        librosa.stft(x, n_fft=400, hop_length=160, center=False)), 1e-6),
     *((f"stft(n_fft=512,hop=130,window={window!r},win_length=400)",
        part(stft, kind="complex", window=window, center=False, win_length=400), 1e-6)
       for window in ("hamming", "blackman", "rectangular")),
