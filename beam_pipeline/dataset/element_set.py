@@ -201,7 +201,10 @@ def finish_elements(
             )
             for split, of_split in shards.items()
         },
-        writer=writer_versions(spec.encoding for spec in specs.values()),
+        writer=writer_versions(
+            (spec.encoding for spec in specs.values()),
+            compression=job.sizes.compression,
+        ),
         elements=elements,
     )
     job.target.claim.check()

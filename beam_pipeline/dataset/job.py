@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -25,6 +26,7 @@ from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import GZIP, NO_COMPRESSION
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.transforms.own_code import MAIN
@@ -94,7 +96,11 @@ def job_stamp(job: Job) -> dict[str, Any]:
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in job.inputs],
         # Which clips need ffmpeg is not known yet.
-        "writer": writer_versions(recipe.encodings.values(), ffmpeg=is_installed()),
+        "writer": writer_versions(
+            recipe.encodings.values(),
+            compression=recipe.compression,
+            ffmpeg=is_installed(),
+        ),
         "code": code_of(recipe),
         "skip_recorded": {
             folder: bytes_sha256(files.read_bytes(files.join(folder, METADATA)))
@@ -148,7 +154,7 @@ def _value(json: Any) -> str:
 
 
 def writer_versions(
-    encodings: Iterable[str] = (), *, ffmpeg: bool = False
+    encodings: Iterable[str] = (), *, compression: str = GZIP, ffmpeg: bool = False
 ) -> dict[str, str]:
     """Returns the versions of this package and of libraries that decide bytes.
 
@@ -156,6 +162,8 @@ def writer_versions(
     ----------
     encodings : iterable of str
         Encodings of features. Pillow is among the libraries only if one is an image.
+    compression : str
+        That of the recipe; zlib is among the libraries if it is a level.
     ffmpeg : bool
         Whether PyAV and ffmpeg are among them, because they decode a clip.
     """
@@ -163,6 +171,8 @@ def writer_versions(
     versions = {"name": DISTRIBUTION}
     for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
         versions["version" if name == DISTRIBUTION else name] = _version(name)
+    if compression not in (GZIP, NO_COMPRESSION):
+        versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION
     if ffmpeg:
         versions.update(library_versions())
     return versions
@@ -177,6 +187,7 @@ def version_differences(
     """
     here = writer_versions(
         recipe.encodings.values(),
+        compression=recipe.compression,
         ffmpeg=LIBRARY in recorded,
     )
     for name in sorted({*recorded, *here}):

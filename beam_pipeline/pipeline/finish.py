@@ -303,7 +303,9 @@ def assemble_metadata(
         count_clips(rejects),
         summary.listing.ignored,
         writer_versions(
-            recipe.encodings.values(), ffmpeg=not DEMUXERS.keys().isdisjoint(formats)
+            recipe.encodings.values(),
+            compression=recipe.compression,
+            ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
         ),
         listing_sha256=summary.listing.sha256,
         left_out=dict(sorted(summary.left_out.items())) or None,

@@ -97,7 +97,8 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
     )                                               # EncodedBlock; Reject
     written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
         job.shards_folder(), file_name_suffix=suffix_for(job.recipe.compression),
-        work_folder=job.work_folder, claim=job.claim,
+        compression=job.recipe.compression, work_folder=job.work_folder,
+        claim=job.claim,
     )                                               # ShardInfo
     return Written(checked[FINISHED], written, encoded[REJECTS])
 

@@ -23,6 +23,7 @@ from beam_pipeline.dataset.work_folder import (
 )
 from beam_pipeline.errors import EngineError
 from beam_pipeline.plan.shards import Shard, ShardInfo
+from beam_pipeline.recipe.sections import GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.storage.gzip_members import MemberWriter
@@ -85,6 +86,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
     file_path_prefix, coder, file_name_suffix, num_shards, shard_name_template, \
 compression_type, triggering_frequency
         As in ``beam.io.WriteToTFRecord``.
+    compression : str
+        Of shards, see :func:`.compress_member`.
     work_folder : str, optional
         A folder for unfinished files. If given, the elements are EncodedBlocks.
     claim : Claim, optional
@@ -101,6 +104,7 @@ compression_type, triggering_frequency
         compression_type: str = CompressionTypes.AUTO,
         triggering_frequency: int | None = None,
         *,
+        compression: str = GZIP,
         work_folder: str | None = None,
         claim: Claim = UNCLAIMED,
     ):
@@ -114,6 +118,7 @@ compression_type, triggering_frequency
             compression_type,
             triggering_frequency,
         )
+        self._compression = compression
         self._work_folder = work_folder
         self._claim = claim
         self._prefix = file_path_prefix
@@ -126,7 +131,12 @@ compression_type, triggering_frequency
         if runner == REFUSED_RUNNER:
             raise EngineError(f"{runner} cannot write shards: {WHY_REFUSED}.")
         write = _WriteShards(
-            self._prefix, self._suffix, self._work_folder, runner, self._claim
+            self._prefix,
+            self._suffix,
+            self._compression,
+            self._work_folder,
+            runner,
+            self._claim,
         )
         return pcoll | "WriteShards" >> beam.ParDo(write)
 
@@ -143,6 +153,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     prefix: str
     suffix: str
+    compression: str
     work_folder: str
     runner: str
     claim: Claim
@@ -159,7 +170,9 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             name = shard.name.replace("/", ".")
             path = new_draft(f"{name}-", self.suffix, self.work_folder, self.claim)
             example_format = block.slot.example_format
-            self._draft = ShardDraft(shard, example_format, path, self.runner)
+            self._draft = ShardDraft(
+                shard, example_format, path, self.compression, self.runner
+            )
         with keeping_verdict(self.work_folder, self.claim):
             self._draft.write(block)
         if self._draft.is_complete:

@@ -28,7 +28,7 @@ from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.plan.clips import check_split_of_copies, copies_in
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import GZIP, Windows
+from beam_pipeline.recipe.sections import NO_COMPRESSION, Windows
 
 # A strip is so many windows without overlap: seconds of audio for each seek. If a
 # shard has less than so many of these strips, they are shorter.
@@ -166,7 +166,7 @@ class ShardLayout:
         """
         total = min(examples, recipe.num_elems or examples)
         per_member = 1
-        if recipe.compression == GZIP:
+        if recipe.compression != NO_COMPRESSION:
             per_member = max(1, (recipe.member_bytes or MEMBER_BYTES) // example_bytes)
         per_shard = None
         if recipe.num_shards is not None:

@@ -68,7 +68,7 @@ class RecordKeywords(TypedDict, total=False):
     shard_bytes: int | str | None
     num_shards: int | None
     member_bytes: int | str | None
-    compression: Literal["gzip", "none"]
+    compression: Literal["gzip", "gzip:1", "gzip:2", "gzip:3", "gzip:4", "gzip:5", "gzip:6", "gzip:7", "gzip:8", "gzip:9", "none"]
     num_elems: int | None
     order: Literal["shuffled", "listed", "mixed"]
     seed: int

@@ -61,7 +61,8 @@ _OF_THE_GRID = ("hop", "hop_seconds", "tail", *_OF_CLIPS)
 MAX_RATE_HZ = 100_000_000
 DTYPES = ("float32", "int16")
 ORDERS = (SHUFFLED, LISTED, MIXED) = ("shuffled", "listed", "mixed")
-COMPRESSIONS = GZIP, NO_COMPRESSION = ("gzip", "none")
+GZIP, NO_COMPRESSION = "gzip", "none"
+COMPRESSIONS = (GZIP, *(f"{GZIP}:{level}" for level in range(1, 10)), NO_COMPRESSION)
 
 # The only feature of a recipe that names none.
 DEFAULT_FEATURE = "signal"
@@ -613,7 +614,8 @@ class Shards(Declared):
         Bytes before GZIP that can be read on their own, at least one example; more
         compress better, fewer are read faster at random. Default: 16KiB.
     compression
-        Of the shards: gzip, or none, which is read several times as fast.
+        Of the shards: gzip, which is fast; gzip:1 to gzip:9, by zlib at that level; or
+        none, which is read several times as fast.
     num_elems
         Number of examples, in each split. Default: all.
     order
@@ -627,7 +629,7 @@ class Shards(Declared):
     shard_bytes: int | None = option(None, Bytes(), "BYTES")
     num_shards: int | None = option(None, WholeNumber(), "N")
     member_bytes: int | None = option(None, Bytes(), "BYTES")
-    compression: str = option(GZIP, Choice(COMPRESSIONS))
+    compression: str = option(GZIP, Choice(COMPRESSIONS), "gzip|gzip:LEVEL|none")
     num_elems: int | None = option(None, WholeNumber(), "N")
     order: str = option(SHUFFLED, Choice(ORDERS))
     seed: int = option(0, WholeNumber(least=None), "N")

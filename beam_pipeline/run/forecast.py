@@ -42,7 +42,7 @@ from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage.gzip_members import compress_member
-from beam_pipeline.storage.tfrecord import is_compressed, suffix_for
+from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.text import html_line, html_table
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.process_settings import OneThread
@@ -176,7 +176,8 @@ def _measure(
     clips.
     """
     poison_clips = read_poison_clips(job.work_folder)
-    path = os.path.join(folder, "sample" + suffix_for(job.recipe.compression))
+    compression = job.recipe.compression
+    path = os.path.join(folder, "sample" + suffix_for(compression))
     shard, segments = work.task
     starts = [segment.position for segment in segments]
     taken = np.zeros((len(segments), 3))
@@ -185,13 +186,13 @@ def _measure(
         # What a process needs once, such as tables of a filter.
         first = _one_shard(segments[:1], work)
         deque(encode_shard(first, job.inputs, job.recipe, poison_clips), maxlen=0)
-        draft = ShardDraft(shard, work.example_format, path)
+        draft = ShardDraft(shard, work.example_format, path, compression)
         began = time.perf_counter()
         for block in encode_shard(work, job.inputs, job.recipe, poison_clips):
             draft.write(block)
             seconds = time.perf_counter() - began
             content = b"".join(block.records)
-            size = len(compress_member(content) if is_compressed(path) else content)
+            size = len(compress_member(content, compression))
             row = bisect.bisect(starts, block.slot.position) - 1
             taken[row] += len(block.records), size, seconds
             began = time.perf_counter()

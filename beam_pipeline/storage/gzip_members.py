@@ -1,4 +1,4 @@
-"""GZIP streams and their members, by ISA-L; columns of integers as compressed text.
+"""GZIP streams and their members; columns of integers as compressed text.
 
 Members that follow each other in a file are one stream to every reader of GZIP.
 """
@@ -116,13 +116,13 @@ class MemberWriter:
     ----------
     file : binary file
         Closed with the writer.
-    compressed : bool
-        Whether members are GZIP, or written as they are.
+    compression : str
+        See :func:`compress_member`.
     """
 
-    def __init__(self, file: BinaryIO, compressed: bool = True):
+    def __init__(self, file: BinaryIO, compression: str = "gzip"):
         self._file = file
-        self._compressed = compressed
+        self._compression = compression
         self._waiting = bytearray()
         self._sha256 = hashlib.sha256()
         self.bytes_written = 0
@@ -133,7 +133,7 @@ class MemberWriter:
 
     def write_member(self, data: bytes | bytearray) -> int:
         """Writes a member; returns its bytes in the file."""
-        content = compress_member(data) if self._compressed else bytes(data)
+        content = compress_member(data, self._compression)
         self._file.write(content)
         self._sha256.update(content)
         self.bytes_written += len(content)
@@ -156,13 +156,38 @@ class MemberWriter:
     def close(self) -> None:
         """Ends the last member and closes ``file``."""
         # A file without any bytes would not be GZIP.
-        if self._waiting or (self._compressed and not self.bytes_written):
+        if self._waiting or not self.bytes_written:
             self._end_member()
         self._file.close()
 
 
-def compress_member(data: bytes | bytearray | memoryview) -> bytes:
+def compress_member(
+    data: bytes | bytearray | memoryview, compression: str = "gzip"
+) -> bytes:
     """Returns ``data`` as one whole GZIP member, whose bytes depend only on it.
+
+    Parameters
+    ----------
+    compression : str
+        ``gzip``: by ISA-L. ``gzip:1`` to ``gzip:9``: by zlib at that level; the bytes
+        also depend on its version. ``none``: the data as they are.
+    """
+    content = memoryview(data)
+    name, _, level = compression.partition(":")
+    if name == "none":
+        return bytes(content)
+    deflated = _deflate(content, int(level)) if level else _deflate_fast(content)
+    trailer = struct.pack("<II", isal_zlib.crc32(content), len(content) & 0xFFFFFFFF)
+    return b"".join((_HEADER, *deflated, trailer))
+
+
+def _deflate(content: memoryview, level: int) -> tuple[bytes, ...]:
+    deflate = zlib.compressobj(level, zlib.DEFLATED, _DEFLATE_WBITS, _MEMORY_LEVEL)
+    return deflate.compress(content), deflate.flush()
+
+
+def _deflate_fast(content: memoryview) -> tuple[bytes, ...]:
+    """Returns the content as ISA-L compresses it.
 
     The first bytes are stored as they are, and ISA-L compresses the others with these
     as its dictionary. Otherwise the same content would have other bytes at some
@@ -171,7 +196,6 @@ def compress_member(data: bytes | bytearray | memoryview) -> bytes:
     ``.write_first_byte`` in ``igzip_icf_body_h1_gr_bt.asm`` hashes a register that
     still holds it.
     """
-    content = memoryview(data)
     head = bytes(content[:_STORED])
     deflate = isal_zlib.compressobj(
         GZIP_LEVEL,
@@ -182,9 +206,7 @@ def compress_member(data: bytes | bytearray | memoryview) -> bytes:
         head,
     )
     stored = struct.pack("<BHH", 0, len(head), len(head) ^ 0xFFFF)  # not the last block
-    rest = deflate.compress(content[_STORED:]) + deflate.flush()
-    trailer = struct.pack("<II", isal_zlib.crc32(content), len(content) & 0xFFFFFFFF)
-    return b"".join((_HEADER, stored, head, rest, trailer))
+    return stored, head, deflate.compress(content[_STORED:]), deflate.flush()
 
 
 def inflate_by_member(

@@ -46,8 +46,8 @@ if google_crc32c.implementation != "c":
 
 
 def suffix_for(compression: str) -> str:
-    """Returns the end of the name of a shard, for ``gzip`` or ``none``."""
-    return {"gzip": SUFFIX, "none": PLAIN_SUFFIX}[compression]
+    """Returns the end of the name of a shard; see :func:`.compress_member`."""
+    return PLAIN_SUFFIX if compression == "none" else SUFFIX
 
 
 def is_compressed(file: str) -> bool:

@@ -39,7 +39,7 @@ from beam_pipeline.plan.shards import (
     ShardInfo,
 )
 from beam_pipeline.recipe.fields import check_one_of
-from beam_pipeline.recipe.sections import COMPRESSIONS, GZIP
+from beam_pipeline.recipe.sections import COMPRESSIONS, GZIP, NO_COMPRESSION
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import (
     Integers,
@@ -51,7 +51,6 @@ from beam_pipeline.storage.gzip_members import (
 from beam_pipeline.storage.tfrecord import (
     FRAME_BYTES,
     frame_parts,
-    is_compressed,
     record_bounds,
     suffix_for,
 )
@@ -86,7 +85,7 @@ class ShardSizes(Declared):
         The bytes of a GZIP member before GZIP, unless a single example has more.
         Default: 16 KiB.
     compression : str
-        ``gzip`` or ``none``.
+        ``gzip``, ``gzip:1`` to ``gzip:9``, or ``none``.
     """
 
     elements_per_file: int | None = parameter(None, WholeNumber())
@@ -123,7 +122,7 @@ class ShardSizes(Declared):
     @property
     def member_limit(self) -> int:
         """The bytes of a member before GZIP; 0: each example is one."""
-        if self.compression != GZIP:
+        if self.compression == NO_COMPRESSION:
             return 0
         asked = self.member_bytes or MEMBER_BYTES
         return min(asked, self.limit // _MEMBERS_PER_SHARD)
@@ -214,7 +213,7 @@ class MemberFileWriter:
         pool: Executor | None = None,
     ):
         self._folder = folder
-        self._suffix, self._compressed = sizes.suffix, sizes.compression == GZIP
+        self._suffix, self._compression = sizes.suffix, sizes.compression
         self._member_limit = sizes.member_limit
         self._limit = sizes.limit if sizes.is_by_bytes else 0
         # After the last given number, the file takes everything.
@@ -283,7 +282,7 @@ class MemberFileWriter:
         """Has the members that wait compressed, and writes those that are."""
         if not self._group:
             return
-        work = partial(_contents, self._group, self._compressed)
+        work = partial(_contents, self._group, self._compression)
         self._group, self._group_bytes = [], 0
         if self._pool is None:
             self._compressing.append(work)
@@ -297,7 +296,7 @@ class MemberFileWriter:
         if self._file is None and self._compressing:
             name = f"{uuid.uuid4().hex}{self._suffix}"
             self._path = files.draft_path(self._folder, name)
-            self._file = MemberWriter(open(self._path, "wb"), False)  # noqa: SIM115
+            self._file = MemberWriter(open(self._path, "wb"), NO_COMPRESSION)  # noqa: SIM115
         while len(self._compressing) > ahead:
             group, contents = self._compressing.popleft()()
             assert self._file is not None
@@ -337,10 +336,9 @@ class MemberFileWriter:
             self._file = None
 
 
-def _contents(group: _Group, compressed: bool) -> tuple[_Group, list[bytes]]:
+def _contents(group: _Group, compression: str) -> tuple[_Group, list[bytes]]:
     """Returns some members, and the bytes of each in its file."""
-    members = [member for member, _ in group]
-    return group, list(map(compress_member, members)) if compressed else members
+    return group, [compress_member(member, compression) for member, _ in group]
 
 
 _BLOCK = 1 << 20
@@ -363,12 +361,14 @@ class MemberRange(NamedTuple):
 class JoinedShard(NamedTuple):
     """A shard and the pieces that make it.
 
-    ``file`` is its name. ``whole`` is the SHA-256 of the only file that makes it; empty
-    if there are several, or only some members of one.
+    ``file`` is its name, ``compression`` that of its members. ``whole`` is the SHA-256
+    of the only file that makes it; empty if there are several, or only some members of
+    one.
     """
 
     shard: Shard
     file: str
+    compression: str
     pieces: tuple[MemberRange, ...]
     whole: str = ""
 
@@ -396,7 +396,8 @@ def cut_shards(
         is_whole = len(pieces) == 1 and pieces[0].records == made[low].records
         shard = Shard(shard_name(split, k, shards), split, k, stop - start)
         whole = made[low].sha256 if is_whole else ""
-        yield JoinedShard(shard, shard.name + sizes.suffix, pieces, whole)
+        file, compression = shard.name + sizes.suffix, sizes.compression
+        yield JoinedShard(shard, file, compression, pieces, whole)
 
 
 def _piece(file: MemberFile, start: int, stop: int) -> MemberRange:
@@ -441,7 +442,7 @@ def join_shard(
         Whether a local file that is the whole shard is moved instead of copied. A
         runner may write a shard twice, so the files must then stay.
     """
-    shard, file, pieces, sha256 = joined
+    shard, file, compression, pieces, sha256 = joined
     if may_move and sha256 and files.is_local(pieces[0].path):
         draft, table = pieces[0].path, pieces[0].members
         members = Members(table[:, 2], table[:, 0])
@@ -450,18 +451,22 @@ def join_shard(
         name = f"{uuid.uuid4().hex}-{file.rpartition('/')[2]}"
         draft = files.draft_path(folder, name)
         with files.writing(draft):
-            writer = MemberWriter(open(draft, "wb"), False)  # noqa: SIM115
-        members = Members.of(pair for piece in pieces for pair in _copy(piece, writer))
-        if not pieces and is_compressed(file):
+            writer = MemberWriter(open(draft, "wb"), NO_COMPRESSION)  # noqa: SIM115
+        members = Members.of(
+            pair for piece in pieces for pair in _copy(piece, compression, writer)
+        )
+        if not pieces:
             # A file without any bytes would not be GZIP.
-            writer.write_member(compress_member(b""))
+            writer.write_member(compress_member(b"", compression))
         writer.close()
         size, sha256 = writer.bytes_written, writer.sha256()
     files.move(draft, files.join(output, file))
     return ShardInfo(shard, file, shard.examples, size, sha256, members=members.pack())
 
 
-def _copy(piece: MemberRange, writer: MemberWriter) -> Iterator[tuple[int, int]]:
+def _copy(
+    piece: MemberRange, compression: str, writer: MemberWriter
+) -> Iterator[tuple[int, int]]:
     """Writes the records of a piece; yields the bytes and the records of each member.
 
     A member of which only some records are taken is compressed again.
@@ -485,7 +490,7 @@ def _copy(piece: MemberRange, writer: MemberWriter) -> Iterator[tuple[int, int]]
             member = inflate_member(_read(reader, size, piece))
             bounds, first = record_bounds(member), 0 if low else piece.skip
             stop = first + int(taken[low])
-            content = compress_member(member[bounds[first] : bounds[stop]])
+            content = compress_member(member[bounds[first] : bounds[stop]], compression)
             yield writer.write_member(content), int(taken[low])
 
 

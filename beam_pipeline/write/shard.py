@@ -36,6 +36,7 @@ from beam_pipeline.plan.segments import ShardWork
 from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.sections import GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.gzip_members import (
     Integers,
@@ -43,7 +44,7 @@ from beam_pipeline.storage.gzip_members import (
     MemberWriter,
     pack_columns,
 )
-from beam_pipeline.storage.tfrecord import frame_parts, frame_record, is_compressed
+from beam_pipeline.storage.tfrecord import frame_parts, frame_record
 from beam_pipeline.write.blocks import (
     BlockEncoder,
     EncodedBlock,
@@ -104,7 +105,8 @@ class ShardDraft:
     example_format : ExampleFormat
         That of its examples, which are observed.
     path : str
-        Its suffix says whether the file is compressed.
+    compression : str
+        That of the recipe.
     runner : str
         Who gives the blocks, for messages.
     """
@@ -114,6 +116,7 @@ class ShardDraft:
         shard: Shard,
         example_format: ExampleFormat,
         path: str,
+        compression: str = GZIP,
         runner: str = "the caller",
     ):
         self.shard = shard
@@ -121,7 +124,7 @@ class ShardDraft:
         with files.writing(path):
             self._writer = MemberWriter(
                 open(path, "wb"),  # noqa: SIM115
-                is_compressed(path),
+                compression,
             )
         self._planned = None
         if shard.mix_seed is not None:

@@ -38,6 +38,7 @@ def sounds(tmp_path_factory):
 
 OPTIONS = [
     {"compression": "none"},
+    {"compression": "gzip:6"},
     {"member_bytes": 5000, "keep": "energy(above_db=-10.8)"},
     {"member_bytes": 1 << 20, "splits": "train=.5,test=.5"},
 ]

@@ -30,8 +30,9 @@ def audio(size):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("content", [audio, bytes])
-def test_any_content_comes_back(size, content):
-    member = compress_member(content(size))
+@pytest.mark.parametrize("compression", ["gzip", "gzip:1", "gzip:9"])
+def test_any_content_comes_back(size, content, compression):
+    member = compress_member(content(size), compression)
     assert gzip.decompress(member) == content(size)
     assert zlib.decompress(member, 31) == content(size)
     assert inflate_member(member, size) == content(size)
@@ -63,3 +64,13 @@ def test_the_bytes_do_not_depend_on_where_the_compressor_is():
         seen.add(compress_member(content))
         places.append(np.empty(65536, np.uint8))  # the next one is behind it
     assert len(seen) == 1
+
+
+def test_a_level_is_that_of_zlib():
+    content = audio(50_000)
+    for level in range(1, 10):
+        member = compress_member(content, f"gzip:{level}")
+        deflate = zlib.compressobj(level, zlib.DEFLATED, -15, 9)
+        assert member[10:-8] == deflate.compress(content) + deflate.flush()
+    assert len(member) < len(compress_member(content))
+    assert compress_member(content, "none") == content

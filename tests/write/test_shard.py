@@ -24,7 +24,8 @@ from tests.shards import FORMAT, blocks_of, record_at
 
 
 def write(blocks, path):
-    draft = ShardDraft(blocks[0].slot.shard, FORMAT, str(path))
+    compression = "gzip" if path.suffix == ".gz" else "none"
+    draft = ShardDraft(blocks[0].slot.shard, FORMAT, str(path), compression)
     for block in blocks:
         draft.write(block)
     return draft.close(path.name)
@@ -119,7 +120,9 @@ def test_only_a_whole_shard_is_written(tmp_path, changed, facts, mix_seed):
     shard = SHARD._replace(mix_seed=mix_seed)
     blocks = blocks_of(shard, (4, 8), lost={4})
     write(blocks, tmp_path / "good.tfrecord")
-    draft = ShardDraft(shard, FORMAT, str(tmp_path / "bad.tfrecord"), "AnyRunner")
+    draft = ShardDraft(
+        shard, FORMAT, str(tmp_path / "bad.tfrecord"), runner="AnyRunner"
+    )
     with raises(IncompleteRun, naming=["AnyRunner", shard.name, *facts]):
         for block in changed(blocks):
             draft.write(block)
