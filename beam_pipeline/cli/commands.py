@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import beam_pipeline
-from beam_pipeline.cli.messages import complain, say
-from beam_pipeline.cli.parser import PROGRAM, Command, argument
+from beam_pipeline.cli.parser import PROGRAM, Command, argument, complain, say
 from beam_pipeline.dataset.progress import watch_bar, watch_lines
 from beam_pipeline.errors import (
     OptionError,

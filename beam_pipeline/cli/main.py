@@ -10,8 +10,13 @@ import sys
 from collections.abc import Sequence
 
 from beam_pipeline.cli.commands import COMMANDS, Convert
-from beam_pipeline.cli.messages import complain, warnings_at_the_end
-from beam_pipeline.cli.parser import PROGRAM, Command, parse_command
+from beam_pipeline.cli.parser import (
+    PROGRAM,
+    Command,
+    complain,
+    parse_command,
+    warnings_at_the_end,
+)
 from beam_pipeline.errors import AudioTFRecordsError
 
 

@@ -1,4 +1,4 @@
-"""The parser of the command line, made of what commands declare.
+"""The parser of the command line, made of what commands declare; what it prints.
 
 A command is a class of :mod:`.commands`. Its fields are its flags, with the types that
 check them; its docstring is its help.
@@ -7,15 +7,26 @@ check them; its docstring is its help.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
+import re
+import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TextIO
 
-from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, spelled
+from beam_pipeline.errors import (
+    DataSetWarning,
+    OptionError,
+    RecipeError,
+    did_you_mean,
+    spelled,
+)
 from beam_pipeline.parameters import Declared, Flag, attribute_texts
 from beam_pipeline.recipe.fields import ByFeature, Option, option, options_of
+from beam_pipeline.text import hidden
 
 PROGRAM = "audio-tfrecords"
 
@@ -255,3 +266,44 @@ def by_feature(option: Option, texts: Sequence[str]) -> dict[str, str]:
             raise RecipeError(option.flag, "is given twice for the same feature", name)
         named[name] = rest
     return named
+
+
+# What is printed
+
+# Control characters but tab and newline; what separates lines, or reverses the
+# direction of text; the halves of characters that stand for bytes of file names.
+_UNSAFE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+    r"\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Returns a text with ``\u001b`` for an escape character, and the like.
+
+    So names of a stranger's data set cannot command the terminal. In JSON, this is the
+    same text.
+    """
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Prints a line, or several, to standard output unless ``file`` is given."""
+    print(printable(text), file=file)
+
+
+def complain(message: str) -> None:
+    """Prints an error or a warning to standard error, after the program's name."""
+    say(f"{PROGRAM}: {hidden(message)}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def warnings_at_the_end(flags: Mapping[str, str]) -> Iterator[None]:
+    """Prints the warnings of a block after it, with options spelled as these flags."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataSetWarning)
+        try:
+            yield
+        finally:
+            for warning in caught:
+                complain(spelled(f"warning: {warning.message}", flags))

@@ -18,7 +18,7 @@ import pytest
 
 from beam_pipeline import open_records, record, verify
 from beam_pipeline.cli.main import main
-from beam_pipeline.cli.messages import printable
+from beam_pipeline.cli.parser import printable
 from beam_pipeline.conversion.convert import convert
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
