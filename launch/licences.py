@@ -27,18 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
 
 # Licences of packages whose metadata do not name one of SPDX. They were read.
-READ = {
-    "astunparse": "BSD-3-Clause AND PSF-2.0",
-    "axe-playwright-python": "MIT",
-    "namex": "Apache-2.0",
-    "matplotlib": "LicenseRef-Matplotlib",
-    "pyasn1-modules": "BSD-2-Clause",
-    "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
-    "scipy": "BSD-3-Clause",
-    "sqlparse": "BSD-3-Clause",
-    "torchdata": "BSD-3-Clause",
-    "uritemplate": "Apache-2.0 OR BSD-3-Clause",
-}
+READ = {"scipy": "BSD-3-Clause"}
 
 # What metadata say instead of an identifier.
 WORDS = {
@@ -46,21 +35,19 @@ WORDS = {
     r"apache software license": "Apache-2.0",
     r"mit( license)?": "MIT",
     r"bsd 3-clause( license)?|3-clause bsd license": "BSD-3-Clause",
-    r"isc( license.*)?": "ISC",
-    r"mozilla public license 2\.0.*": "MPL-2.0",
 }
 
 # The section is the last one of the page.
 HEADING = "## Licences\n"
 
 TEXT = """
-audio-tfrecords itself is under Apache-2.0. The identifiers are those of SPDX, as
-packages name them. A wheel may hold libraries under further licences, which its own
-files name. `python launch/licences.py` makes this table from the newest
-versions; it did on {day}.
+audio-tfrecords itself is under Apache-2.0. These packages are always installed; the
+identifiers are those of SPDX, as packages name them. A wheel may hold libraries under
+further licences, which its own files name. `python launch/licences.py` makes this
+table from the newest versions; it did on {day}.
 """
 
-COLUMNS = ("licence", "always installed", "by an extra", "required by the first ones")
+COLUMNS = ("licence", "always installed")
 
 
 def requirements_of(keyword: str) -> Any:
@@ -109,33 +96,22 @@ def licence_of(metadata: dict[str, Any]) -> str:
     raise ValueError(f"{name}: no rule knows the licence {said}; add it to READ.")
 
 
-def table(packages: list[list[dict[str, Any]]]) -> str:
-    """A row for each licence; ``packages`` has a list for each column after it."""
-    found: dict[str, list[set[str]]] = {}
-    for column, some in enumerate(packages):
-        for one in some:
-            row = found.setdefault(licence_of(one), [set() for _ in packages])
-            row[column].add(canonicalize_name(one["name"]))
-    rows = [
-        (licence, *(", ".join(sorted(names)) for names in cells))
-        for licence, cells in sorted(found.items())
-    ]
-    lines = [f"| {' | '.join(cells)} |\n" for cells in (COLUMNS, *rows)]
+def table(packages: Iterable[dict[str, Any]]) -> str:
+    """A row for each licence, with the packages that are under it."""
+    found: dict[str, set[str]] = {}
+    for one in packages:
+        found.setdefault(licence_of(one), set()).add(canonicalize_name(one["name"]))
+    rows = [(licence, ", ".join(sorted(names))) for licence, names in found.items()]
+    lines = [f"| {' | '.join(cells)} |\n" for cells in (COLUMNS, *sorted(rows))]
     lines.insert(1, f"|{'---|' * len(COLUMNS)}\n")
     return "".join(lines)
 
 
 def section() -> str:
     """The text and the table below the heading."""
-    direct = named(requirements_of("install_requires"))
-    always, by_extras, required = [], [], []
-    for one in metadata_of(requirements_of("install_requires")):
-        is_direct = canonicalize_name(one["name"]) in direct
-        (always if is_direct else required).append(one)
-    for wanted in requirements_of("extras_require").values():
-        by_extras += metadata_of(wanted, "--no-deps")
+    packages = metadata_of(requirements_of("install_requires"), "--no-deps")
     text = TEXT.format(day=date.today().isoformat())
-    return f"{text}\n{table([always, by_extras, required])}"
+    return f"{text}\n{table(packages)}"
 
 
 if __name__ == "__main__":
