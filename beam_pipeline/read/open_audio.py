@@ -75,7 +75,7 @@ from beam_pipeline.write.blocks import (
 from beam_pipeline.write.process_settings import OneThread
 
 # What a batch holds beside its features.
-OF_WINDOWS = ("path", "start_s", "end_s")
+OF_WINDOWS = ("path", "input", "start_s", "end_s")
 
 # Iterating makes so many windows at once.
 AHEAD = 16
@@ -212,6 +212,7 @@ class _Window(NamedTuple):
 
     record: bytes
     path: str
+    input: int
     start_s: float
     end_s: float
 
@@ -364,7 +365,13 @@ class _Opened:
             at = zip(numbers, block.records, starts / rate, ends, strict=True)
             for number, record, start_s, end_s in at:
                 if number >= span.start:
-                    yield _Window(record, clip.filepath, float(start_s), float(end_s))
+                    yield _Window(
+                        record,
+                        clip.filepath,
+                        clip.source,
+                        float(start_s),
+                        float(end_s),
+                    )
 
 
 class AudioWindows(Sequence[Example]):
@@ -430,22 +437,26 @@ class AudioWindows(Sequence[Example]):
         Returns
         -------
         pyarrow.Table
-            With the columns ``path``, relative to the input, ``start_s`` and ``end_s``;
+            With the columns ``path``, relative to the input, ``input``, the number of
+            the input from 0, ``start_s`` and ``end_s``;
             zeros after the end of a recording do not count. With ``keep``, it also has
             the windows that are left out.
         """
         import pyarrow as pa
 
-        paths, starts, ends = [], [np.zeros(0)], [np.zeros(0)]
+        paths, inputs = list[str](), list[int]()
+        starts, ends = [np.zeros(0)], [np.zeros(0)]
         for segment in self._opened.segments(self._span):
             clip, rate = segment.clip, segment.clip.sample_rate_hz
             begin = max(self._span.start - segment.position, 0)
             start = locate_examples(segment, self._opened.recipe)[0][begin:]
             frames = window_frames(clip, self._opened.recipe)
             paths += [clip.filepath] * len(start)
+            inputs += [clip.source] * len(start)
             starts.append((clip.start + start) / rate)
             ends.append((clip.start + np.minimum(start + frames, clip.frames)) / rate)
-        columns = (pa.array(paths, pa.string()), *map(np.concatenate, (starts, ends)))
+        where = pa.array(paths, pa.string()), pa.array(inputs, pa.int32())
+        columns = (*where, *map(np.concatenate, (starts, ends)))
         return pa.table(dict(zip(OF_WINDOWS, columns, strict=True)))
 
     def batches(
@@ -465,8 +476,9 @@ class AudioWindows(Sequence[Example]):
         ------
         dict
             For each feature, an array of shape ``(n, *shape)``, see
-            :meth:`.Records.read`; and ``path``, an object array of texts, ``start_s``
-            and ``end_s``, float64 arrays of seconds in the recording.
+            :meth:`.Records.read`; and ``path``, an object array of texts, ``input``, an
+            int64 array with the number of the input from 0, ``start_s`` and ``end_s``,
+            float64 arrays of seconds in the recording.
         """
         check_whole("batch_size", batch_size)
         opened = self._opened
@@ -479,6 +491,7 @@ class AudioWindows(Sequence[Example]):
                 made.put(place, opened.parser.stored(record, 0, len(record)))
             batch = normalise(made.finish(), scales)
             batch["path"] = np.array([window.path for window in some], object)
+            batch["input"] = np.array([window.input for window in some])
             batch["start_s"] = np.array([window.start_s for window in some])
             batch["end_s"] = np.array([window.end_s for window in some])
             yield batch

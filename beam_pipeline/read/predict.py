@@ -198,24 +198,29 @@ class Scoring:
 
     def __iter__(self) -> Iterator[ScoredRecording]:
         self.recordings = 0
-        for (path, rate), parts in groupby(self._scored(), key=itemgetter(0)):
+        for (path, _, rate), parts in groupby(self._scored(), key=itemgetter(0)):
             self.recordings += 1
             found = Detections.all_of([windows for _, windows in parts])
             if not self._each_window:
                 found = join_windows(found, self._max_gap_s)
             yield ScoredRecording(path, rate, self._rows(path, found))
 
-    def _scored(self) -> Iterator[tuple[tuple[str, int], Detections]]:
-        """Yields path and rate of a recording, and windows of it with enough score."""
+    def _scored(self) -> Iterator[tuple[tuple[str, int, int], Detections]]:
+        """Yields a recording, and windows of it with enough score.
+
+        It is known by its path and its input; with them comes its rate.
+        """
         given = {"normalize": [self._feature] if self._normalize else False}
         for batch in self._audio.batches(self._batch_size, **given):
-            paths, scores = batch["path"], self._scores(batch)
-            changes = np.flatnonzero(paths[1:] != paths[:-1]) + 1
+            paths, inputs, scores = batch["path"], batch["input"], self._scores(batch)
+            differs = (paths[1:] != paths[:-1]) | (inputs[1:] != inputs[:-1])
+            changes = np.flatnonzero(differs.astype(bool)) + 1
             for first, stop in pairwise([0, *changes.tolist(), len(paths)]):
                 some = slice(first, stop)
                 start_s, end_s = batch["start_s"][some], batch["end_s"][some]
                 found = windows_above(start_s, end_s, scores[some], self._threshold)
-                yield (paths[first], int(batch[_RATE][first])), found
+                of = paths[first], int(inputs[first]), int(batch[_RATE][first])
+                yield of, found
 
     def _scores(self, batch: Mapping[str, Any]) -> npt.NDArray[Any]:
         """Returns the model's scores of some windows, checked."""

@@ -124,7 +124,7 @@ def test_batches_have_every_window_once(sounds: Path, like: Path, size: int) -> 
     every = list(audio.batches(size))
     assert {len(batch["mel"]) for batch in every[:-1]} <= {size}
     made, table = columns_of(iter(every)), audio.table().to_pydict()
-    assert list(made) == ["mel", "path", "start_s", "end_s"]
+    assert list(made) == ["mel", "path", "input", "start_s", "end_s"]
     for name, column in table.items():
         assert made[name].tolist() == column
     np.testing.assert_array_equal(made["mel"], [e["mel"] for e in audio])

@@ -137,6 +137,15 @@ def test_a_gap_that_is_short_is_closed(folder):
     assert (row["start_s"], row["end_s"]) == (1.0, 4.5)
 
 
+def test_recordings_of_one_path_in_two_inputs_stay_apart(folder, tmp_path):
+    nights = [tmp_path / name for name in ("north", "south")]
+    for night in nights:
+        write_night(night / "a.wav", 6)
+    table = predict(loud, nights, like=folder / "records", threshold=0.4)
+    assert table.column("start_s").to_pylist() == [1.0, 4.0, 1.0, 4.0]
+    assert table.column("end_s").to_pylist() == [2.0, 4.5, 2.0, 4.5]
+
+
 COMMAND = (
     "predict", "--model", "my_model:loud", "--like", "records", "--input", "night",
     "--threshold", "0.4",
