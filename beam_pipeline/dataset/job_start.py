@@ -202,10 +202,13 @@ def started(
         return found._replace(difference=compared(found.data_set))
 
     found = look()
-    if found.difference is None and found.stamp is None:
+    is_claimed = has_claims(output)
+    # A run that was killed at its very end has left its claim, and files of it.
+    is_left = is_claimed and files.is_local(output)
+    if found.difference is None and found.stamp is None and not is_left:
         yield None
         return
-    if not has_claims(output):
+    if not is_claimed:
         case_of(found, asked)  # may refuse, before anything is written
     goes_on = partial(has_run, work) if on_engine else bool
     with claimed(output, goes_on) as claim, _failing_cleanly(work, claim):

@@ -13,7 +13,7 @@ EPOCHS = 20
 
 
 def main(records: str) -> None:
-    """Trains for a few epochs, and prints the accuracy on the clips of the test split."""
+    """Trains for some epochs, and prints the accuracy on the clips of the test."""
     metadata = Metadata.load(records)
     classes = metadata.classes
     if len(classes) < 2 or not {"train", "test"} <= metadata.splits.keys():

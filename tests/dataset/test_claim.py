@@ -386,6 +386,20 @@ def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
 
 
 @pytest.mark.runs
+def test_what_a_run_left_that_was_killed_at_its_end_is_deleted(
+    sounds: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    record(sounds / "in", out, win_len=500)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    write_claim(out, 1, token="t")
+    (out / "_work/claims/1-t/phases").mkdir(parents=True)
+    (out / "_work/claims/1-t/phases/plan").touch()
+    record(sounds / "in", out, win_len=500)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.runs
 def test_elements_that_fail_leave_the_data_set_of_before(tmp_path: Path) -> None:
     out = tmp_path / "out"
     record_examples([{"a": 1}], out)
