@@ -96,11 +96,11 @@ class _ClipStep(Step):
     def __init__(self, on_error: str, root: str, recipe: Recipe):
         super().__init__(on_error)
         self._inputs = (Input(FOLDER, root, root),)
-        self._recipe = recipe
+        self._recipe = recipe.rejecting_short_clips()
 
     def setup(self) -> None:
         super().setup()
-        self._prober = Prober(self._inputs, self._recipe, short_clips="reject")
+        self._prober = Prober(self._inputs, self._recipe)
 
     def teardown(self) -> None:
         del self._prober  # it has caches, which cannot be pickled

@@ -60,7 +60,6 @@ class WindowPlan:
         windows: Windows,
         sample_rate_hz: int,
         frames: int,
-        short_clips: str = "skip",
     ) -> WindowPlan:
         """Returns the windows of a recipe in a clip.
 
@@ -69,9 +68,6 @@ class WindowPlan:
         sample_rate_hz, frames : int
             The clip's output rate, and its length. The length decides only if a window
             is a whole clip.
-        short_clips : str
-            What becomes of clips that are shorter than a window, unless the recipe says
-            it or pads tails.
 
         Raises
         ------
@@ -97,7 +93,7 @@ class WindowPlan:
             windows.random_starts,
             least or 0,
             most,
-            windows.short_clips or (None if windows.tail == "pad" else short_clips),
+            windows.short_clips or (None if windows.tail == "pad" else "skip"),
         )
 
     def pads(self) -> bool:
@@ -110,8 +106,8 @@ class WindowPlan:
 class WindowPlans:
     """The windows of a recipe in its clips; clips of one rate share a plan."""
 
-    def __init__(self, windows: Windows, short_clips: str = "skip"):
-        self._windows, self._short_clips = windows, short_clips
+    def __init__(self, windows: Windows):
+        self._windows = windows
         self._at: dict[int, WindowPlan] = {}
 
     def of(self, sample_rate_hz: int, frames: int) -> WindowPlan:
@@ -119,9 +115,7 @@ class WindowPlans:
         if self._windows.windows_are_clips:
             return WindowPlan.of(self._windows, sample_rate_hz, frames)
         if sample_rate_hz not in self._at:
-            plan = WindowPlan.of(
-                self._windows, sample_rate_hz, frames, self._short_clips
-            )
+            plan = WindowPlan.of(self._windows, sample_rate_hz, frames)
             self._at[sample_rate_hz] = plan
         return self._at[sample_rate_hz]
 

@@ -57,7 +57,7 @@ class Prober:
     """Makes clips of rows, under a recipe.
 
     The work that all rows share is done once. If the table describes the files, a row
-    needs only arithmetic. ``short_clips`` is as in :meth:`.WindowPlan.of`.
+    needs only arithmetic.
     """
 
     def __init__(
@@ -65,15 +65,13 @@ class Prober:
         inputs: Sequence[Input],
         recipe: Recipe,
         poison_clips: PoisonClips = NO_POISON_CLIPS,
-        *,
-        short_clips: str = "skip",
     ):
         self._inputs = inputs
         self._poison_clips = poison_clips
         self._recipe = recipe
         self._events = EventTable.of(recipe)
         self._split = DEFAULT_SPLIT if recipe.hashed_shares() is None else ""
-        self._plans = WindowPlans(recipe, short_clips)
+        self._plans = WindowPlans(recipe)
         self._measures = measuring_steps(recipe)
 
     def probe(self, row: SourceRow) -> Clip | Reject:

@@ -3,7 +3,7 @@
 ::
 
     files, samples --list, probe--> clips --decode, cut, transform, encode--> examples
-                                                    as in write.blocks         in memory
+                                                     as in write.shard         in memory
 
 The functions are those that wrote the data set, under its recipe. Features are encoded
 and decoded, too, because an encoding may round: a model gets what it would have got
@@ -32,12 +32,7 @@ from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.augmentation import changes_copies
 from beam_pipeline.examples.format import Corpus, ExampleFormat
-from beam_pipeline.examples.record_parser import (
-    BatchMaker,
-    ExampleMaker,
-    RecordParser,
-)
-from beam_pipeline.examples.structure import needed_features
+from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker
 from beam_pipeline.inputs.in_memory import Source, resolved
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.parameters import check_whole
@@ -46,12 +41,12 @@ from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, locate_examples
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.read.choices import check_name
-from beam_pipeline.read.records import Example
+from beam_pipeline.read.records import Example, parser_of
 from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import Sound
 from beam_pipeline.read.sounds import save_wav
 from beam_pipeline.recipe.fields import options_of
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.sections import (
     AT_GRID,
     Augmentation,
@@ -65,14 +60,8 @@ from beam_pipeline.recipe.sections import (
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.transforms.base import steps_of
 from beam_pipeline.transforms.steps import parse_transform
-from beam_pipeline.write.blocks import (
-    BlockEncoder,
-    apply_transforms,
-    cut_windows,
-    decode_audio,
-    select_and_augment,
-)
 from beam_pipeline.write.process_settings import OneThread
+from beam_pipeline.write.shard import encode_shard
 
 # What a batch holds beside its features.
 OF_WINDOWS = ("path", "input", "start_s", "end_s")
@@ -150,7 +139,7 @@ def open_audio(
         If an option cannot be changed, or has a wrong value.
     """
     data = open_data_sets(like)
-    if data.metadata.recipe is None:
+    if data.metadata.recorded_with is None:
         raise InputError(
             f"{data.name} was not recorded from audio files, so it has no recipe for "
             "recordings. Give as `like` a data set that `record` wrote."
@@ -188,13 +177,13 @@ def _written(samples: npt.NDArray[Any], rate: int | None, closing: ExitStack) ->
 
 def recipe_like(metadata: Metadata, options: Mapping[str, Any]) -> Recipe:
     """Returns the recipe for new recordings: that of a data set, without its labels."""
-    recipe = metadata.recipe
+    recipe = metadata.recorded_with
     assert recipe is not None
     of_training = [each for section in _OF_TRAINING for each in options_of(section)]
     named = [each for each in of_training if each.name != "seed"]
     changes = {each.name: each.default for each in named}
-    known = {each.name: each.default for each in options_of(Recipe)}
-    changes |= {name: known[name] for name in _CHOOSING}
+    known = recipe_options()
+    changes |= {name: known[name].default for name in _CHOOSING}
     changes |= {"label_from": "none", "columns": []}
     # A step of a feature that changes copies alone is refused without copies.
     texts = map(parse_transform, recipe.features.values())
@@ -204,7 +193,7 @@ def recipe_like(metadata: Metadata, options: Mapping[str, Any]) -> Recipe:
     for one, other in (("hop", "hop_seconds"), ("hop_seconds", "hop")):
         if one in options:
             changes[other] = None
-    return recipe.replace(**{**changes, **options})
+    return recipe.replace(**{**changes, **options}).rejecting_short_clips()
 
 
 class _Window(NamedTuple):
@@ -246,16 +235,13 @@ class _Opened:
         self.format = ExampleFormat.of(corpus, self.recipe)
         specs = self.format.features.specs
         names = list(specs) if features is None else list(features)
-        wanted = needed_features(names, specs, None)
-        shapes = {spec.shape_in for spec in wanted.values()}
-        self.features = {n: s for n, s in wanted.items() if n not in shapes}
+        self.features, self.parser = parser_of(specs, names)
         for name in OF_WINDOWS:
             if name in self.features:
                 raise InputError(
                     f"Feature {name} of {data.name} has the name of a column of "
                     "open_audio. Choose other `features`."
                 )
-        self.parser = RecordParser(specs, wanted)
         self.maker = ExampleMaker(self.parser, self.features)
         self.clips: list[Clip] = []
         self.rejects: list[Reject] = []
@@ -288,7 +274,7 @@ class _Opened:
     def read_headers(self, source: Source) -> None:
         """Lists the recordings, and reads their headers."""
         self.inputs = self.closing.enter_context(resolved(source, self.recipe))
-        prober = Prober(self.inputs, self.recipe, short_clips="reject")
+        prober = Prober(self.inputs, self.recipe)
         for row in Listing(self.inputs, self.recipe).rows():
             probed = prober.probe(row)
             if isinstance(probed, Reject):
@@ -350,10 +336,7 @@ class _Opened:
         segments: Any = self.segments(span)
         shard = Shard("this reading", _SPLIT, 0, len(span))
         work = ShardWork(ShardTask(shard, segments), self.format)
-        encoder = BlockEncoder()
-        for frames in decode_audio(work, self.inputs, self.recipe):
-            treated = select_and_augment(cut_windows(frames))
-            block = encoder.encode(apply_transforms(treated))
+        for block in encode_shard(work, self.inputs, self.recipe):
             if block.reject is not None:
                 self.reject(block.reject)
                 continue

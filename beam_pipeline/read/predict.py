@@ -180,7 +180,7 @@ class Scoring:
         chosen = None if feature is None else [feature, _RATE]
         self._audio = audio = open_audio(input, like, chosen)
         if feature is None:
-            recipe = audio.metadata.recipe
+            recipe = audio.metadata.recorded_with
             names = list(recipe.features if recipe else ()) or [DEFAULT_FEATURE]
             if len(names) > 1:
                 problem = f"is needed: the data set has {', '.join(names)}"

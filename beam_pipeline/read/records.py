@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -30,7 +30,7 @@ from beam_pipeline.examples.record_parser import (
     RecordParser,
 )
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import needed_features
+from beam_pipeline.examples.structure import Structure, needed_features
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (
@@ -270,7 +270,7 @@ class Records(Sequence[Example]):
         parts = [html_line(repr(self)[1:-1]), view_features(self.features)]
         splits = self.metadata.splits
         counts = {n: splits[n].examples_per_class for n in self._source.splits}
-        if self.classes and self.is_whole:
+        if self.classes and self.is_whole and all(counts.values()):
             rows = [
                 (name, *(of[name] for of in counts.values())) for name in self.classes
             ]
@@ -711,10 +711,8 @@ class SplitSource:
         self.reader = MemberReader(data.folders, check_shards(data, shards))
         elements = self.metadata.elements
         structure = None if elements is None else elements.structure
-        specs = needed_features(names, self.metadata.features, structure)
-        shapes = {spec.shape_in for spec in specs.values()}
-        self.features = {n: s for n, s in specs.items() if n not in shapes}
-        self.parser = RecordParser(self.metadata.features, specs)
+        known = self.metadata.features
+        self.features, self.parser = parser_of(known, names, structure)
         self.maker = ExampleMaker(self.parser, self.features)
         self.new_example = partial(Example.of, self.metadata)
         sizes = sum(shard.bytes for shard in shards)
@@ -739,6 +737,21 @@ class SplitSource:
         if numbers is not None:
             hasher.update(numbers.astype("<i8").tobytes())
         return hasher.hexdigest()[:32]
+
+
+def parser_of(
+    known: Mapping[str, FeatureSpec],
+    names: Iterable[str],
+    structure: Structure | None = None,
+) -> tuple[dict[str, FeatureSpec], RecordParser]:
+    """Returns the specs of some features, and a parser of them.
+
+    The parser also parses the features that say what shape others have.
+    """
+    specs = needed_features(names, known, structure)
+    shapes = {spec.shape_in for spec in specs.values()}
+    features = {n: s for n, s in specs.items() if n not in shapes}
+    return features, RecordParser(known, specs)
 
 
 def chosen_numbers(keys: Any, numbers: range | Integers, where: str) -> Integers:

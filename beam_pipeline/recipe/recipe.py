@@ -154,6 +154,15 @@ class Recipe(
         changed = named_options(changes, recipe_options())
         return Recipe(**{**self.to_json(), **{o.name: value for o, value in changed}})
 
+    def rejecting_short_clips(self) -> Recipe:
+        """Returns a recipe by which clips shorter than a window are errors.
+
+        This one says nothing of them, or it is returned as it is.
+        """
+        if self.short_clips or self.tail == "pad" or self.windows_are_clips:
+            return self
+        return self.replace(short_clips="reject")
+
     def sha256(self) -> str:
         """Returns the SHA-256 of the recipe's JSON, in hexadecimal."""
         return json_sha256(self.to_json())

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import open_audio, open_records, record
+from beam_pipeline import convert, open_audio, open_records, record
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from tests.raising import raises
 from tests.transform_checks import EVERY_CALL
@@ -251,6 +251,20 @@ def test_statistics_of_another_data_set(
         open_records(new, features=["mel"], statistics=tmp_path / "signals").batches(
             9, normalize=True
         )
+
+
+def test_a_corrected_data_set_is_as_good_a_model(
+    sounds: Path, like: Path, tmp_path: Path
+) -> None:
+    better = tmp_path / "better"
+    convert(like, better, classes=["b", "a"])
+    made, wanted = open_audio(sounds, better), open_audio(sounds, like)
+    check_same(made, [{**e, "class": 0} for e in wanted])
+    for one, other in zip(
+        made.batches(9, normalize=True), wanted.batches(9, normalize=True), strict=True
+    ):  # statistics are of the stored float16
+        np.testing.assert_allclose(one["mel"], other["mel"], atol=1e-2)
+    assert "class" in open_records(better)._repr_html_()
 
 
 def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:
