@@ -18,7 +18,7 @@ from typing import Any
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
 from beam_pipeline.dataset.metadata import DISTRIBUTION
 from beam_pipeline.dataset.output_folder import METADATA, new_folder
-from beam_pipeline.dataset.skip_recorded import read_skipped
+from beam_pipeline.dataset.side_by_side import read_skipped
 from beam_pipeline.dataset.work_folder import PLANS
 from beam_pipeline.errors import shown
 from beam_pipeline.examples.spec import IMAGES

@@ -34,7 +34,7 @@ from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import Members
+from beam_pipeline.storage.tfrecord import Members
 from beam_pipeline.text import parse_json, typed
 
 if TYPE_CHECKING:

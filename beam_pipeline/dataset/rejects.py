@@ -28,7 +28,7 @@ from beam_pipeline.plan.clips import Reject
 from beam_pipeline.plan.summary import PlanSummary, left_out_words
 from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.storage import files
-from beam_pipeline.storage.spilled import SortedValues
+from beam_pipeline.storage.pages import SortedValues
 from beam_pipeline.text import hidden, parse_json, time_text, typed
 
 NAMED_IN_ERRORS = 5

@@ -31,13 +31,12 @@ from beam_pipeline.inputs.columns import (
 )
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import unpack_columns
 from beam_pipeline.storage.parquet import in_groups, read_parquet, write_parquet
-from beam_pipeline.write.window_rows import LEFT_OUT, WindowRows, join_rows, levels_db
+from beam_pipeline.storage.tfrecord import unpack_columns
+from beam_pipeline.write.statistics import LEFT_OUT, WindowRows, join_rows, levels_db
 
 if TYPE_CHECKING:
-    from beam_pipeline.plan.segments import PlacedClips
-    from beam_pipeline.plan.shards import ShardInfo, ShardLayout
+    from beam_pipeline.plan.shards import PlacedClips, ShardInfo, ShardLayout
     from beam_pipeline.recipe.recipe import Recipe
     from beam_pipeline.recipe.sections import Audio
 

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA, NEW, REJECTED, without_draft
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.plan.poison_clips import POISON_CLIPS
+from beam_pipeline.plan.clips import POISON_CLIPS
 from beam_pipeline.plan.shards import ShardLayout
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.storage import files

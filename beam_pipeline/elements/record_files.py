@@ -8,8 +8,7 @@ from contextlib import closing
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import MemberWriter
-from beam_pipeline.storage.tfrecord import frame_record, read_any_records
+from beam_pipeline.storage.tfrecord import MemberWriter, frame_record, read_any_records
 
 GZIP_SUFFIX = ".gz"
 

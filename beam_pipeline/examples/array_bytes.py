@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.storage.gzip_members import too_long
+from beam_pipeline.storage.tfrecord import too_long
 
 Shape = Sequence[int | None]
 

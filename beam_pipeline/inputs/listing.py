@@ -31,7 +31,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
-from beam_pipeline.storage.spilled import FirstValues
+from beam_pipeline.storage.pages import FirstValues
 
 # Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
 ROWS_PER_BLOCK = 256

@@ -69,8 +69,7 @@ from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
-from beam_pipeline.storage.pages import Pages
-from beam_pipeline.storage.spilled import SortedValues
+from beam_pipeline.storage.pages import Pages, SortedValues
 from beam_pipeline.write.shard import Observations
 
 

@@ -32,7 +32,7 @@ from beam_pipeline.pipeline.stages import (
     read_tasks,
     step,
 )
-from beam_pipeline.plan.segments import ShardWork
+from beam_pipeline.plan.shards import ShardWork
 from beam_pipeline.storage.pages import Place
 from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.write.blocks import (

@@ -34,11 +34,15 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import Marks
-from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.poison_clips import PROBE, read_poison_clips
+from beam_pipeline.plan.clips import PROBE, Clip, Reject, read_poison_clips
 from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.segments import Buckets, PlacedClips, ShardWork, cut_tasks
-from beam_pipeline.plan.shards import lay_out
+from beam_pipeline.plan.shards import (
+    Buckets,
+    PlacedClips,
+    ShardWork,
+    cut_tasks,
+    lay_out,
+)
 from beam_pipeline.plan.splits import (
     Moves,
     assign_splits,

@@ -26,8 +26,7 @@ from beam_pipeline.plan.shards import Shard, ShardInfo
 from beam_pipeline.recipe.sections import GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
-from beam_pipeline.storage.gzip_members import MemberWriter
-from beam_pipeline.storage.tfrecord import frame_record
+from beam_pipeline.storage.tfrecord import MemberWriter, frame_record
 from beam_pipeline.text import parse_json
 from beam_pipeline.write.blocks import EncodedBlock
 from beam_pipeline.write.shard import ShardDraft

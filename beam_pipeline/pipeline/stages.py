@@ -36,10 +36,8 @@ from beam_pipeline.pipeline.sink import (
     find_recorded,
     read_recorded_shards,
 )
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.poison_clips import read_poison_clips
-from beam_pipeline.plan.segments import ShardWork
-from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.plan.clips import Reject, read_poison_clips
+from beam_pipeline.plan.shards import ShardInfo, ShardWork
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.write.blocks import (
@@ -182,7 +180,8 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
             info = find_recorded(shard, job.output, self._recorded)
         else:
             info = find_finished(shard, job.shards_folder(), job.work_folder)
-        if info is not None and not job.repairs and self._poison_clips.among(work):
+        clips = (segment.clip for segment in work.task.segments)
+        if info is not None and not job.repairs and self._poison_clips.among(clips):
             files.delete([receipt_path(shard.name, job.work_folder)])
             info = None
         if info is None:

@@ -36,7 +36,7 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, window_frames
-from beam_pipeline.plan.segments import Segment, locate_examples
+from beam_pipeline.plan.shards import Segment, locate_examples
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files

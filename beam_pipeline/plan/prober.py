@@ -41,8 +41,14 @@ from beam_pipeline.plan.clip_audio import (
     measure_features,
     measuring_steps,
 )
-from beam_pipeline.plan.clips import Clip, Reject, with_split
-from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PROBE, PoisonClips
+from beam_pipeline.plan.clips import (
+    NO_POISON_CLIPS,
+    PROBE,
+    Clip,
+    PoisonClips,
+    Reject,
+    with_split,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files

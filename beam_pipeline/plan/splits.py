@@ -37,8 +37,7 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in, with_split
 from beam_pipeline.recipe.fields import moved_key
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.pages import Batch
-from beam_pipeline.storage.spilled import SortedValues
+from beam_pipeline.storage.pages import Batch, SortedValues
 
 # The count over all classes. No class has an empty name.
 EVERYTHING = ""

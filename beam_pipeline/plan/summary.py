@@ -21,8 +21,12 @@ from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.plan.clip_audio import header_of
 from beam_pipeline.plan.clips import Clip, copies_in, why_left_out
-from beam_pipeline.plan.segments import PlacedClips, count_audio, count_events
-from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.plan.shards import (
+    PlacedClips,
+    ShardLayout,
+    count_audio,
+    count_events,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
 

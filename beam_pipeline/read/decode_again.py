@@ -59,13 +59,15 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.segments import (
+from beam_pipeline.plan.shards import (
     Segment,
+    Shard,
+    ShardLayout,
     ShardTask,
     ShardWork,
+    lay_out,
     narrow_events,
 )
-from beam_pipeline.plan.shards import Shard, ShardLayout, lay_out
 from beam_pipeline.plan.summary import longest_walk
 from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
 from beam_pipeline.read.records import open_records

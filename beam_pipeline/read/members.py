@@ -24,15 +24,13 @@ from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files, object_store
-from beam_pipeline.storage.gzip_members import (
+from beam_pipeline.storage.tfrecord import (
     inflate_member,
     inflate_members,
-    too_long,
-)
-from beam_pipeline.storage.tfrecord import (
     is_compressed,
     record_bounds,
     record_data,
+    too_long,
 )
 
 # Members so near to each other are read at once, up to so many bytes.

@@ -38,8 +38,13 @@ from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.plan.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, locate_examples
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.plan.shards import (
+    Segment,
+    Shard,
+    ShardTask,
+    ShardWork,
+    locate_examples,
+)
 from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.records import Example, parser_of
 from beam_pipeline.read.scales import Statistics, choose_scales, normalise

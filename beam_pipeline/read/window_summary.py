@@ -25,7 +25,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups
-from beam_pipeline.write.window_rows import LEFT_OUT
+from beam_pipeline.write.statistics import LEFT_OUT
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 

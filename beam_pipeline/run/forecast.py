@@ -34,15 +34,18 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.plan.clips import Reject, window_frames
-from beam_pipeline.plan.poison_clips import read_poison_clips
-from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork, narrow_events
-from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.plan.clips import Reject, read_poison_clips, window_frames
+from beam_pipeline.plan.shards import (
+    Segment,
+    ShardInfo,
+    ShardTask,
+    ShardWork,
+    narrow_events,
+)
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
-from beam_pipeline.storage.gzip_members import compress_member
-from beam_pipeline.storage.tfrecord import suffix_for
+from beam_pipeline.storage.tfrecord import compress_member, suffix_for
 from beam_pipeline.text import html_line, html_table
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.process_settings import OneThread

@@ -42,7 +42,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.inputs.sources import locate
 from beam_pipeline.marks import Mark, Marks, WorkerState, new_state
-from beam_pipeline.plan.poison_clips import (
+from beam_pipeline.plan.clips import (
     Cause,
     PoisonClip,
     cause_of,

@@ -2,8 +2,7 @@
 
 In: paths and bytes. Out: files, listings and TFRecord files. Read :mod:`.files` first.
 For each path it chooses between the local disk, :mod:`.object_store` (``gs://``,
-``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames records, and
-:mod:`.gzip_members` compresses them. :mod:`.spilled` keeps on disk what memory should
-not hold, and :mod:`.pages` what workers pass on. :mod:`.claim` lets one run at a time
-write into an output.
+``s3://``) and :mod:`.beam_filesystem`. :mod:`.tfrecord` frames and compresses records,
+and :mod:`.pages` keeps on disk what memory should not hold and what workers pass on.
+:mod:`.claim` lets one run at a time write into an output.
 """

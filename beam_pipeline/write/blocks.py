@@ -34,14 +34,19 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clip_audio import open_clip, read_stretches
-from beam_pipeline.plan.clips import Clip, Reject, window_frames
-from beam_pipeline.plan.poison_clips import DECODE, NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.segments import Segment, ShardWork, locate_examples
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.plan.clips import (
+    DECODE,
+    NO_POISON_CLIPS,
+    Clip,
+    PoisonClips,
+    Reject,
+    window_frames,
+)
+from beam_pipeline.plan.shards import Segment, Shard, ShardWork, locate_examples
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import VALID_FRAMES, Windows
 from beam_pipeline.storage import files
-from beam_pipeline.write.window_rows import (
+from beam_pipeline.write.statistics import (
     BY_KEEP,
     BY_NO_EVENT,
     WindowRows,

@@ -41,16 +41,14 @@ from beam_pipeline.plan.shards import (
 from beam_pipeline.recipe.fields import check_one_of
 from beam_pipeline.recipe.sections import COMPRESSIONS, GZIP, NO_COMPRESSION
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import (
+from beam_pipeline.storage.tfrecord import (
+    FRAME_BYTES,
     Integers,
     Members,
     MemberWriter,
     compress_member,
-    inflate_member,
-)
-from beam_pipeline.storage.tfrecord import (
-    FRAME_BYTES,
     frame_parts,
+    inflate_member,
     record_bounds,
     suffix_for,
 )

@@ -31,20 +31,20 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Permutation
-from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.segments import ShardWork
-from beam_pipeline.plan.shards import Shard, ShardInfo
+from beam_pipeline.plan.clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.plan.shards import Shard, ShardInfo, ShardWork
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import GZIP
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import (
+from beam_pipeline.storage.tfrecord import (
     Integers,
     Members,
     MemberWriter,
+    frame_parts,
+    frame_record,
     pack_columns,
 )
-from beam_pipeline.storage.tfrecord import frame_parts, frame_record
 from beam_pipeline.write.blocks import (
     BlockEncoder,
     EncodedBlock,
@@ -57,10 +57,11 @@ from beam_pipeline.write.blocks import (
 )
 from beam_pipeline.write.statistics import (
     DataStatistics,
+    WindowRows,
     count_levels,
     describe_levels,
+    join_rows,
 )
-from beam_pipeline.write.window_rows import WindowRows, join_rows
 
 # Times in seconds are rounded: less than this part of a frame later is the same frame.
 _ROUNDED = 1e-6

@@ -7,7 +7,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from beam_pipeline.storage.gzip_members import inflate_by_member
+from beam_pipeline.storage.tfrecord import inflate_by_member
 
 
 def members(path):

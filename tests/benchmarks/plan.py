@@ -75,14 +75,12 @@ def pretend_to_write(job, folder, writers, writer):
 
     from beam_pipeline.pipeline.planner import planned_work
     from beam_pipeline.pipeline.sink import write_receipt
-    from beam_pipeline.plan.segments import locate_examples
-    from beam_pipeline.plan.shards import ShardInfo
+    from beam_pipeline.plan.shards import ShardInfo, locate_examples
     from beam_pipeline.plan.summary import TallyKey
-    from beam_pipeline.storage.gzip_members import Members
     from beam_pipeline.storage.pages import PageWriter
-    from beam_pipeline.storage.tfrecord import SUFFIX
+    from beam_pipeline.storage.tfrecord import SUFFIX, Members
     from beam_pipeline.write.shard import Observations
-    from beam_pipeline.write.window_rows import WindowRows
+    from beam_pipeline.write.statistics import WindowRows
 
     infos = PageWriter(folder)
     for work in planned_work(writer, folder, writers):

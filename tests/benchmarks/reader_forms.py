@@ -94,8 +94,11 @@ def rewrite(folder, *, one_member):
     """Write the shards of a data set anew: one GZIP member, or one for each example."""
     import hashlib
 
-    from beam_pipeline.storage.gzip_members import compress_member
-    from beam_pipeline.storage.tfrecord import frame_record, read_any_records
+    from beam_pipeline.storage.tfrecord import (
+        compress_member,
+        frame_record,
+        read_any_records,
+    )
     from tests.read.members import index_data_set
 
     metadata = Path(folder, "metadata.json")

@@ -80,8 +80,7 @@ def clips_by_ours(folder):
     from beam_pipeline.pipeline.planner import REMOTE_PROBE_THREADS
     from beam_pipeline.plan.clips import Clip
     from beam_pipeline.plan.prober import Prober
-    from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
-    from beam_pipeline.plan.shards import Shard
+    from beam_pipeline.plan.shards import Segment, Shard, ShardTask, ShardWork
     from beam_pipeline.recipe.recipe import Recipe
     from beam_pipeline.write import blocks
 

@@ -17,7 +17,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects
 from beam_pipeline.errors import InputError
-from beam_pipeline.write.window_rows import BY_KEEP, WindowRows
+from beam_pipeline.write.statistics import BY_KEEP, WindowRows
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
 

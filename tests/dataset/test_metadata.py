@@ -37,8 +37,7 @@ from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.segments import PlacedClips
-from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.plan.shards import PlacedClips, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from tests.raising import raises
 from tests.sounds import write_corpus

@@ -24,7 +24,7 @@ from beam_pipeline.examples.event_targets import (
 )
 from beam_pipeline.inputs.event_files import Event, read_events
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.segments import Segment, narrow_events
+from beam_pipeline.plan.shards import Segment, narrow_events
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe

@@ -35,11 +35,10 @@ from beam_pipeline.plan.shards import ShardInfo, ShardLayout
 from beam_pipeline.plan.summary import PlanSummary, TallyKey
 from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.gzip_members import Members
 from beam_pipeline.storage.pages import PageWriter
+from beam_pipeline.storage.tfrecord import Members
 from beam_pipeline.write.shard import Observations
-from beam_pipeline.write.statistics import DataStatistics
-from beam_pipeline.write.window_rows import WindowRows
+from beam_pipeline.write.statistics import DataStatistics, WindowRows
 from tests.raising import assert_names, names, raises
 
 RATE = 8000

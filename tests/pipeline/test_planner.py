@@ -28,7 +28,7 @@ from beam_pipeline.pipeline.planner import (
     publish,
     read_plan,
 )
-from beam_pipeline.plan import segments
+from beam_pipeline.plan import shards
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.local import (
     in_memory_pipeline,
@@ -203,9 +203,9 @@ def test_shards_hold_every_window_once_in_order(tmp_path, count, options):
             assert len(windows) == shard.examples
             found.setdefault(shard.split, []).append((shard.number, windows))
     assert found.keys() == wanted.keys()
-    for split, shards in found.items():
-        numbers, contents = zip(*shards, strict=True)
-        assert numbers == tuple(range(len(shards)))
+    for split, of_split in found.items():
+        numbers, contents = zip(*of_split, strict=True)
+        assert numbers == tuple(range(len(of_split)))
         together = [window for windows in contents for window in windows]
         assert together == wanted[split][: recipe.num_elems]
         size = recipe.elements_per_file
@@ -217,7 +217,7 @@ def set_limits(patch, limit):
     """Lets no more than so many rows, clips, values or bytes wait in memory."""
     patch.setattr(listing, "ROWS_PER_BLOCK", limit)
     patch.setattr(planner, "CLIPS_IN_PAGE", limit)
-    patch.setattr(segments, "CLIPS_HELD", limit)
+    patch.setattr(shards, "CLIPS_HELD", limit)
     patch.setattr(pages, "PAGE_BYTES", 100 * limit)
 
 

@@ -14,8 +14,7 @@ from beam_pipeline.dataset.work_folder import read_verdict
 from beam_pipeline.errors import EngineError, IncompleteRun
 from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
 from beam_pipeline.plan.shards import Shard, ShardInfo
-from beam_pipeline.storage.gzip_members import inflate_by_member
-from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
+from beam_pipeline.storage.tfrecord import SUFFIX, inflate_by_member, read_any_records
 from beam_pipeline.write.blocks import EncodedBlock
 from tests.raising import raises
 from tests.shards import blocks_of, record_at

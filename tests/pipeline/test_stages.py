@@ -28,8 +28,7 @@ from beam_pipeline.pipeline.stages import (
 )
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.plan.shards import Segment, Shard, ShardTask, ShardWork
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch, Pages
 from beam_pipeline.write.blocks import (

@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.segments import PlacedClips, cut_segments
-from beam_pipeline.plan.shards import ShardLayout, strip_examples
+from beam_pipeline.plan.shards import (
+    PlacedClips,
+    ShardLayout,
+    cut_segments,
+    strip_examples,
+)
 from beam_pipeline.plan.summary import longest_walk
 from beam_pipeline.recipe.recipe import Recipe
 

@@ -14,19 +14,22 @@ from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.plan import segments
+from beam_pipeline.plan import shards
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.segments import (
+from beam_pipeline.plan.shards import (
+    DEFAULT_SHARD_BYTES,
     ROWS_PER_LISTED_BUCKET,
     Buckets,
     PlacedClips,
     Segment,
+    Shard,
+    ShardLayout,
     ShardTask,
     bucket_of,
     cut_segments,
+    lay_out,
     order_key,
 )
-from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES, Shard, ShardLayout, lay_out
 from beam_pipeline.plan.summary import CorpusCount, PlanSummary, TallyKey
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch
@@ -206,7 +209,7 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
     wanted = sorted(clips, key=lambda c: (c.split, order_key(c, recipe), c.row))
     random.shuffle(clips)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "CLIPS_HELD", held)
+        patch.setattr(shards, "CLIPS_HELD", held)
         buckets = Buckets(recipe)
         for start in range(0, count, 7):
             buckets.add(clips[start : start + 7])

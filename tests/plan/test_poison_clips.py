@@ -6,7 +6,7 @@ from pathlib import Path
 
 from beam_pipeline.errors import ClipCrash
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.plan.poison_clips import (
+from beam_pipeline.plan.clips import (
     PoisonClip,
     PoisonClips,
     changed_ns_of,

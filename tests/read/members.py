@@ -15,9 +15,9 @@ from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.storage.gzip_members import compress_member
 from beam_pipeline.storage.tfrecord import (
     SUFFIX,
+    compress_member,
     frame_record,
     is_compressed,
     placed_records,

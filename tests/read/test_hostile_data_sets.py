@@ -33,7 +33,7 @@ from beam_pipeline.hashing import json_sha256
 from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.read.sounds import some_examples
-from beam_pipeline.storage import gzip_members
+from beam_pipeline.storage import tfrecord
 from beam_pipeline.storage.files import draft_path, private_folder
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
@@ -243,7 +243,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.read.sounds import some_examples
-from beam_pipeline.storage.gzip_members import MemberWriter
+from beam_pipeline.storage.tfrecord import MemberWriter
 from beam_pipeline.storage.tfrecord import masked_crc32c
 
 folder = Path(sys.argv[1])
@@ -298,18 +298,18 @@ def test_bombs_in_shards_take_little_memory(folder: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     # The beginning of a record that is too long is read up to the limit.
-    assert int(done.stdout) < 2 * gzip_members.MOST_BYTES >> 20
+    assert int(done.stdout) < 2 * tfrecord.MOST_BYTES >> 20
 
 
 def test_the_limit_may_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    floor = gzip_members.MOST_BYTES
-    assert gzip_members.most_bytes(0) == gzip_members.most_bytes(floor // 16) == floor
-    assert gzip_members.most_bytes(floor) == 16 * floor
-    assert gzip_members.too_long(floor, 0) is None
-    assert_names(str(gzip_members.too_long(floor + 1, 7)), floor + 1, floor, 7)
+    floor = tfrecord.MOST_BYTES
+    assert tfrecord.most_bytes(0) == tfrecord.most_bytes(floor // 16) == floor
+    assert tfrecord.most_bytes(floor) == 16 * floor
+    assert tfrecord.too_long(floor, 0) is None
+    assert_names(str(tfrecord.too_long(floor + 1, 7)), floor + 1, floor, 7)
     for text, most in [("1", floor), ("x", floor), (str(1 << 40), 1 << 40)]:
-        monkeypatch.setenv(gzip_members.VARIABLE, text)
-        assert gzip_members.most_bytes(0) == most
+        monkeypatch.setenv(tfrecord.VARIABLE, text)
+        assert tfrecord.most_bytes(0) == most
 
 
 def test_damaged_shards_are_named_by_show(folder: Path) -> None:

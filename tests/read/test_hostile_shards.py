@@ -16,7 +16,7 @@ from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read import members
 from beam_pipeline.read.records import open_records
-from beam_pipeline.storage.gzip_members import (
+from beam_pipeline.storage.tfrecord import (
     compress_member,
     inflate_member,
     inflate_members,

@@ -18,8 +18,7 @@ from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.segments import Segment, ShardTask, ShardWork
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.plan.shards import Segment, Shard, ShardTask, ShardWork
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.forecast import Plan, choose_blocks
 from beam_pipeline.write.blocks import BLOCK_BYTES

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.storage.gzip_members import (
+from beam_pipeline.storage.tfrecord import (
     MemberWriter,
     compress_member,
+    frame_record,
     inflate_member,
 )
-from beam_pipeline.storage.tfrecord import frame_record
 
 SIZES = [0, 1, 7, 8, 9, 11, 12, 16, 287, 288, 296, 297, 32768, 65536, 66000, 200_000]
 

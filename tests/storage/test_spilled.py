@@ -1,4 +1,4 @@
-"""spilled.py: collections on disk, against lists and dicts in memory."""
+"""pages.py: collections on disk, against lists and dicts in memory."""
 
 import os
 
@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import OutputError
-from beam_pipeline.storage import spilled
-from beam_pipeline.storage.spilled import FirstValues, SortedValues
+from beam_pipeline.storage import pages
+from beam_pipeline.storage.pages import FirstValues, SortedValues
 from tests.raising import raises
 
 # Lone surrogates, too: they are in names that are not UTF-8.
@@ -44,7 +44,7 @@ def test_values_are_in_the_order_of_their_keys(keys, at, width):
 
 def test_values_beyond_the_memory_of_a_collection(monkeypatch):
     """They are in a file without a name, which ends with the process."""
-    monkeypatch.setattr(spilled, "CACHE_KIB", 64)
+    monkeypatch.setattr(pages, "CACHE_KIB", 64)
     values = SortedValues(number_of, ((n, "x" * 1000) for n in range(500, 0, -1)))
     opened = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     unnamed = [path for path in opened if os.path.lexists(path)
@@ -71,7 +71,7 @@ def test_a_full_disk_is_told():
 def test_the_first_value_of_each_key(pairs, held):
     found, wanted = FirstValues(), {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spilled, "ENTRIES_HELD", held)
+        patch.setattr(pages, "ENTRIES_HELD", held)
         for number, (key, text) in enumerate(pairs):
             value = (number, text.encode(errors="replace").decode())
             assert found.setdefault(key, value) == wanted.setdefault(key, value)

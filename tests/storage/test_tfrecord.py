@@ -11,8 +11,8 @@ from apache_beam.io.tfrecordio import _TFRecordUtil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.storage.gzip_members import MemberWriter
 from beam_pipeline.storage.tfrecord import (
+    MemberWriter,
     frame_record,
     masked_crc32c,
     read_any_records,

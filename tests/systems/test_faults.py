@@ -71,7 +71,7 @@ def test_an_error_of_others_ends_the_run(
     code = (
         "import sys\n"
         "from beam_pipeline import record\n"
-        "from beam_pipeline.storage.gzip_members import MemberWriter\n"
+        "from beam_pipeline.storage.tfrecord import MemberWriter\n"
         f"def fail(*args): raise {error}\n"
         "MemberWriter.write_member = fail\n"
         "record(sys.argv[1], sys.argv[2], win_seconds=1, label_from='none',\n"

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.storage.gzip_members import Members
 from beam_pipeline.storage.tfrecord import (
+    Members,
     frame_record,
     read_any_records,
 )

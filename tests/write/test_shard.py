@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.plan.shards import Shard
-from beam_pipeline.storage.gzip_members import Members, unpack_columns
 from beam_pipeline.storage.tfrecord import (
     PLAIN_SUFFIX,
     SUFFIX,
+    Members,
     read_any_records,
+    unpack_columns,
 )
 from beam_pipeline.write.shard import ShardDraft, mixed_order
-from beam_pipeline.write.window_rows import WindowRows
+from beam_pipeline.write.statistics import WindowRows
 from tests.raising import raises
 from tests.shards import FORMAT, blocks_of, record_at
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from beam_pipeline.write.window_rows import (
+from beam_pipeline.write.statistics import (
     BY_KEEP,
     BY_NO_EVENT,
     KEPT,
