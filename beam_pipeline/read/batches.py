@@ -3,7 +3,7 @@
 ::
 
     Share           a trainer's part of the epochs of some records, in their order
-      Reading       one iteration: which examples are read together, and where they go
+      Part          some rows of a batch: who reads them, and where they go
     BatchIteration  reads batches in threads ahead, and knows where the next one is
       Batches       of one sequence of records; :mod:`.mix` has those of several
 """
@@ -47,8 +47,6 @@ PLANNED = 8192
 TARGETS = ("target", "labels")
 
 Shuffle = Literal["global", "balanced"] | bool
-# From positions of an epoch to numbers of examples.
-Order = Callable[[Integers], Integers]
 Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
@@ -57,35 +55,30 @@ Task = Callable[[], Batch]
 Submit = Callable[..., Task]
 
 
-class Rows(NamedTuple):
-    """Where the examples of a batch are: ``i`` is row ``row_of[i]`` of a part.
+class Part(NamedTuple):
+    """Some rows of a batch: what ``read`` returns, and where its rows go, in order."""
 
-    The part is what ``parts[part_of[i]]()`` returns.
-    Parts are functions that read, or wait for what a thread reads.
-    """
-
-    parts: list[Task]
-    part_of: Integers
-    row_of: Integers
-    is_whole: bool = False  # all rows of one part, in their order
+    read: Task
+    places: Integers
 
 
-def gather(rows: Rows) -> Batch:
-    """Gathers rows of several parts into one batch."""
-    parts = [part() for part in rows.parts]
-    if rows.is_whole:
-        return parts[0]
-    batch: Batch = {}
-    for name, values in parts[0].items():
-        column: Any
-        if isinstance(values, np.ndarray):
-            column = np.empty((len(rows.part_of), *values.shape[1:]), values.dtype)
-            for number, part in enumerate(parts):
-                here = np.flatnonzero(rows.part_of == number)
-                column[here] = part[name][rows.row_of[here]]
-        else:
-            places = zip(rows.part_of.tolist(), rows.row_of.tolist(), strict=True)
-            column = [parts[number][name][row] for number, row in places]
+def gather(parts: Sequence[Part]) -> Batch:
+    """Gathers parts, which have all rows together, into one batch."""
+    found = [part.read() for part in parts]
+    if len(parts) == 1:
+        return found[0]
+    size, batch = sum(len(part.places) for part in parts), Batch()
+    for name, first in found[0].items():
+        is_array = isinstance(first, np.ndarray)
+        column: Any = [None] * size
+        if is_array:
+            column = np.empty((size, *first.shape[1:]), first.dtype)
+        for part, values in zip(parts, found, strict=True):
+            if is_array:
+                column[part.places] = values[name]
+                continue
+            for place, value in zip(part.places.tolist(), values[name], strict=True):
+                column[place] = value
         batch[name] = column
     return batch
 
@@ -141,68 +134,60 @@ class Share:
         self.examples = (index + 1) * total // count - self.first
         self.smallest = total // count
         self.read_bytes = memory_bytes(metadata, records.features.values())
+        # The block that was planned last: its epoch, its number and its examples.
+        self._planned = -1, -1, np.zeros(0, np.int64)
 
     def identity(self) -> dict[str, Any]:
         """Returns what the examples are, whose order the seed decides."""
         records = self._records
         return {"examples": len(records), "fingerprint": records.fingerprint}
 
-    def order(self, epoch: int) -> Order | None:
-        """Returns the order of an epoch; None: that on disk."""
-        if self._draws is not None:
-            return functools.partial(self._draws.at, epoch)
-        if self._shuffle == "global":
-            return Permutation(len(self._records), self._seed, epoch).at
-        return None
+    def parts(
+        self, epoch: int, position: int, places: Integers, submit: Submit, threads: int
+    ) -> list[Part]:
+        """Returns a part of a batch, or several: the examples from a position on.
 
-    def read(self, indices: Integers) -> Batch:
+        Parameters
+        ----------
+        places : numpy.ndarray of int64
+            Where they go in the batch; so many they are.
+        submit : function
+            Gives work to the threads.
+        threads : int
+        """
+        count = len(places)
+        indices = self._indices(epoch, position, count)
+        # Where fewer batches fit ahead than there are threads, they share a batch.
+        fitting = READ_AHEAD_BYTES // max(count * self.read_bytes, 1)
+        sharing = min(-(-threads // max(fitting, 1)), count)
+        if sharing < 2:
+            return [Part(functools.partial(self._read, indices), places)]
+        pieces = np.array_split(indices, sharing), np.array_split(places, sharing)
+        return [Part(submit(self._read, p), at) for p, at in zip(*pieces, strict=True)]
+
+    def _read(self, indices: Integers) -> Batch:
         return normalise(self._records.read(indices), self._scales)
 
+    def _indices(self, epoch: int, first: int, count: int) -> Integers:
+        """Returns the examples at some positions of an epoch."""
+        blocks = range(first // PLANNED, -(-(first + count) // PLANNED))
+        planned = np.concatenate([self._plan(epoch, block) for block in blocks])
+        return planned[first % PLANNED :][:count]
 
-class Reading:
-    """One iteration over a share, which asks for ascending positions.
+    def _plan(self, epoch: int, block: int) -> Integers:
+        """Returns the examples of a block of an epoch, in its order."""
+        if self._planned[:2] != (epoch, block):
+            stop = min((block + 1) * PLANNED, self.examples)
+            positions = np.arange(self.first + block * PLANNED, self.first + stop)
+            self._planned = epoch, block, self._in_order(epoch, positions)
+        return self._planned[2]
 
-    Parameters
-    ----------
-    share : Share
-    submit : function
-        Gives work to the threads.
-    threads : int
-    """
-
-    def __init__(self, share: Share, submit: Submit, threads: int):
-        self._share, self._submit, self._threads = share, submit, threads
-        self._epoch = -1
-        self._order: Order | None = None
-        self._planned, self._planned_at = np.zeros(0, np.int64), 0
-
-    def rows(self, epoch: int, position: int, count: int) -> Rows:
-        """Returns where some examples of an epoch will be, from a position of it on."""
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, self._share.order(epoch)
-            self._planned = self._planned[:0]
-        indices = self._indices(self._share.first + position, count)
-        # Where fewer batches fit ahead than there are threads, they share a batch.
-        fitting = READ_AHEAD_BYTES // max(count * self._share.read_bytes, 1)
-        sharing = min(-(-self._threads // max(fitting, 1)), count)
-        if sharing < 2:
-            read = functools.partial(self._share.read, indices)
-            return Rows([read], np.zeros(count, np.int64), np.arange(count), True)
-        pieces = np.array_split(indices, sharing)
-        part_of = np.repeat(np.arange(sharing), [len(piece) for piece in pieces])
-        row_of = np.concatenate([np.arange(len(piece)) for piece in pieces])
-        parts = [self._submit(self._share.read, piece) for piece in pieces]
-        return Rows(parts, part_of, row_of)
-
-    def _indices(self, first: int, count: int) -> Integers:
-        start = first - self._planned_at
-        if not 0 <= start <= start + count <= len(self._planned):
-            end = self._share.first + self._share.examples
-            stop = min(first + max(PLANNED, count), end)
-            positions = np.arange(first, stop)
-            self._planned = self._order(positions) if self._order else positions
-            self._planned_at, start = first, 0
-        return self._planned[start : start + count]
+    def _in_order(self, epoch: int, positions: Integers) -> Integers:
+        if self._draws is not None:
+            return self._draws.at(epoch, positions)
+        if self._shuffle == "global":
+            return Permutation(len(self._records), self._seed, epoch).at(positions)
+        return positions
 
 
 class BatchIteration(ABC):
@@ -617,22 +602,24 @@ class Batches(BatchIteration):
         return {"epoch": epoch, "position": 0}
 
     def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
-        reading = Reading(self._share, submit, self._threads)
         size, stop = self._batch_size, self._stop
         while True:
             epoch = state["epoch"]
             after = self._start(epoch + 1)
             for position in range(state["position"], stop, size):
-                rows = reading.rows(epoch, position, min(size, stop - position))
-                task = functools.partial(self._make, rows, epoch, position)
+                places = np.arange(min(size, stop - position))
+                parts = self._share.parts(
+                    epoch, position, places, submit, self._threads
+                )
+                task = functools.partial(self._make, parts, epoch, position)
                 following = {"epoch": epoch, "position": position + size}
                 yield task, following if position + size < stop else after
             if not self._repeat:
                 return
             state = after
 
-    def _make(self, rows: Rows, epoch: int, position: int) -> Batch:
-        batch = gather(rows)
+    def _make(self, parts: Sequence[Part], epoch: int, position: int) -> Batch:
+        batch = gather(parts)
         if self._mixup is None:
             return batch
         return self._mixup.mix(batch, epoch, self._share.first + position)

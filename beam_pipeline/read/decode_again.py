@@ -69,7 +69,11 @@ from beam_pipeline.plan.shards import (
     narrow_events,
 )
 from beam_pipeline.plan.summary import longest_walk
-from beam_pipeline.read.recorded_windows import RecordedWindows, read_recorded
+from beam_pipeline.read.recorded_windows import (
+    CLIP_COLUMNS,
+    RecordedWindows,
+    read_recorded,
+)
 from beam_pipeline.read.records import open_records
 from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import Recipe
@@ -89,12 +93,11 @@ from beam_pipeline.write.process_settings import OneThread
 
 _Block = TypeVar("_Block", bound=Block)
 
-# A field of a clip -> its column in the manifest.
-_OF_CLIPS = {
-    name: name
-    for name in ("frames", "sample_rate_hz", "start", "native_frames", "channels",
-                 "format", "subtype")
-} | {"label": "class", "native_rate_hz": "native_sample_rate_hz"}  # fmt: skip
+# What a clip must have in the inputs as in the manifest.
+_COMPARED = (
+    "frames", "sample_rate_hz", "start", "native_frames", "channels", "format",
+    "subtype", "label", "native_rate_hz",
+)  # fmt: skip
 
 
 class DecodeAgain:
@@ -123,8 +126,9 @@ class DecodeAgain:
         assert metadata.recipe is not None
         self._recipe = recipe = metadata.recipe.replace(fingerprint=False)
         self._metadata, self.recorded, self._inputs = metadata, recorded, inputs
-        hashes = {"sha256": FILE_SHA256} if recipe.hash_files else {}
-        self._columns = _OF_CLIPS | hashes
+        self._compared = {name: CLIP_COLUMNS[name] for name in _COMPARED}
+        if recipe.hash_files:
+            self._compared["sha256"] = FILE_SHA256
         self._prober = Prober(inputs, recipe)
         have_windows = recorded.have_windows(recipe)
         rates, channels = (
@@ -189,7 +193,7 @@ class DecodeAgain:
         probed = self._prober.probe(self._find(place))
         if isinstance(probed, Reject):
             raise ValueError(f"cannot be read again: {probed.reason}")
-        for name, column in self._columns.items():
+        for name, column in self._compared.items():
             old, new = manifest[column][place], getattr(probed, name)
             if old != new:
                 raise ValueError(

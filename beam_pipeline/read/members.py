@@ -108,9 +108,9 @@ def check_shards(data: DataSets, entries: Sequence[ShardEntry]) -> list[ShardInd
 
 
 class _Inflated(NamedTuple):
-    """A member of several examples, and where each record begins in its content."""
+    """The content of a member, and where each of its records begins in it."""
 
-    place: tuple[str, int]
+    member: WantedMember
     content: bytes
     bounds: Sequence[int]
 
@@ -133,8 +133,9 @@ class MemberReader:
         self._ends: list[int] = self.ends.tolist()
         self._bytes = ShardBytes(folders)
         self._gap = LOCAL_GAP if files.is_local(folders[0]) else REMOTE_GAP
-        # The member that was inflated last: neighbours are often read one by one.
-        self._last = _Inflated(("", 0), b"", ())
+        # The member of several examples that was inflated last, and where it is:
+        # neighbours are often read one by one.
+        self._last: tuple[tuple[str, int], _Inflated] | None = None
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -160,7 +161,7 @@ class MemberReader:
             if start == 0:
                 self._bytes.check_data_set(self.shards[k])
             members = self._find(k, ascending[start:stop], order[start:stop])
-            yield from self._parsed_members(self.shards[k], members, parse)
+            yield from self._parsed(self.shards[k], members, parse)
 
     def read_one(self, number: int, parse: Parse) -> Any:
         """Returns what ``parse`` returns of one example; faster than :meth:`read`."""
@@ -173,12 +174,8 @@ class MemberReader:
             span.offset, end, first + span.first, span.examples, [(0, number)]
         )
         self._bytes.check_data_set(shard)
-        if span.examples > 1:  # neighbours stay inflated
-            ((_, value),) = self._parsed_members(shard, [member], parse)
-            return value
-        (data,) = self._bytes.read(shard, [(span.offset, end)])
-        data = self._inflate(shard, member, data)
-        return self._value(shard, member, number, data, (0, len(data)), parse)
+        ((_, value),) = self._parsed(shard, [member], parse)
+        return value
 
     def _find(self, k: int, numbers: Integers, places: Integers) -> list[WantedMember]:
         """Returns the members of a shard that hold some examples, in its order."""
@@ -201,15 +198,30 @@ class MemberReader:
             )
         ]
 
-    def _parsed_members(
+    def _parsed(
         self, shard: ShardIndex, members: Sequence[WantedMember], parse: Parse
     ) -> Iterator[tuple[int, Any]]:
         """Yields (place, what ``parse`` returns) of the wanted examples of a shard."""
-        compressed, last = is_compressed(shard.file), self._last
-        unread = []
+        for member, content, bounds in self._inflated(shard, members):
+            for place, number in member.wanted:
+                nth = number - member.first
+                try:
+                    start, stop = record_data(content, bounds[nth])
+                    if stop + _FOOTER != bounds[nth + 1]:
+                        raise ValueError(_DIFFERS)
+                    value = parse(content, start, stop)
+                except ValueError as error:
+                    raise self._damaged(shard, member, error, number) from error
+                yield place, value
+
+    def _inflated(
+        self, shard: ShardIndex, members: Sequence[WantedMember]
+    ) -> Iterator[_Inflated]:
+        """Yields members of a shard as they are read."""
+        unread, last = [], self._last
         for member in members:
-            if last.place == (shard.file, member.start):
-                yield from self._parsed(shard, member, last, parse)
+            if last is not None and last[0] == (shard.file, member.start):
+                yield last[1]._replace(member=member)
             else:
                 unread.append(member)
         runs = _runs(unread, self._gap)
@@ -219,69 +231,31 @@ class MemberReader:
         for run, data in zip(runs, self._bytes.read(shard, ranges), strict=True):
             view, before = memoryview(data), run[0].start
             for member in run:
-                start, stop = member.start - before, member.stop - before
+                piece = view[member.start - before : member.stop - before]
                 if member.examples > 1:
-                    found = self._inflate_several(shard, member, view[start:stop])
-                    yield from self._parsed(shard, member, found, parse)
+                    yield self._inflate_several(shard, member, piece)
                     continue
-                piece = view[start:stop]
-                is_full = length + _length(piece) > INFLATED_AT_ONCE
-                if alone and (is_full or not compressed):
-                    yield from self._parsed_alone(shard, alone, parse)
-                    alone, length = [], 0
-                alone.append((member, piece))
                 length += _length(piece)
-        if alone:
-            yield from self._parsed_alone(shard, alone, parse)
+                if length > INFLATED_AT_ONCE:
+                    yield from self._inflate_alone(shard, alone)
+                    alone, length = [], _length(piece)
+                alone.append((member, piece))
+        yield from self._inflate_alone(shard, alone)
 
-    def _parsed_alone(
-        self,
-        shard: ShardIndex,
-        members: Sequence[tuple[WantedMember, memoryview]],
-        parse: Parse,
-    ) -> Iterator[tuple[int, Any]]:
-        """Yields the examples of members that hold one each, inflated together."""
-        content, ends = b"", list(accumulate(_length(piece) for _, piece in members))
-        if len(members) > 1:
+    def _inflate_alone(
+        self, shard: ShardIndex, members: Sequence[tuple[WantedMember, memoryview]]
+    ) -> Iterator[_Inflated]:
+        """Yields members that hold one example each, which are inflated together."""
+        content, ends = b"", [0, *accumulate(_length(piece) for _, piece in members)]
+        if len(members) > 1 and is_compressed(shard.file):
             with suppress(ValueError):  # one by one, the damaged one is found
                 content = inflate_members(b"".join([p for _, p in members]), ends[-1])
-        for (member, piece), bounds in zip(members, pairwise([0, *ends]), strict=True):
-            alone = content
-            if not content:
-                alone = self._inflate(shard, member, piece)
-                bounds = (0, len(alone))
-            for place, number in member.wanted:
-                yield place, self._value(shard, member, number, alone, bounds, parse)
-
-    def _parsed(
-        self, shard: ShardIndex, member: WantedMember, found: _Inflated, parse: Parse
-    ) -> Iterator[tuple[int, Any]]:
-        """Yields (place, what ``parse`` returns) of the wanted examples of a member."""
-        for place, number in member.wanted:
-            nth = number - member.first
-            bounds = found.bounds[nth : nth + 2]
-            yield (
-                place,
-                self._value(shard, member, number, found.content, bounds, parse),
-            )
-
-    def _value(
-        self,
-        shard: ShardIndex,
-        member: WantedMember,
-        number: int,
-        content: bytes,
-        bounds: Sequence[int],
-        parse: Parse,
-    ) -> Any:
-        """Returns what ``parse`` returns of the record between two bounds."""
-        try:
-            start, stop = record_data(content, bounds[0])
-            if stop + _FOOTER != bounds[1]:
-                raise ValueError(_DIFFERS)
-            return parse(content, start, stop)
-        except ValueError as error:
-            raise self._damaged(shard, member, error, number) from error
+        for (member, piece), bounds in zip(members, pairwise(ends), strict=True):
+            if content:
+                yield _Inflated(member, content, bounds)
+                continue
+            alone = self._inflate(shard, member, piece)
+            yield _Inflated(member, alone, (0, len(alone)))
 
     def _inflate_several(
         self, shard: ShardIndex, member: WantedMember, piece: memoryview
@@ -294,7 +268,8 @@ class MemberReader:
             bounds = []
         if len(bounds) != member.examples + 1 or bounds[-1] != len(content):
             raise self._damaged(shard, member, ValueError(_DIFFERS))
-        self._last = found = _Inflated((shard.file, member.start), content, bounds)
+        found = _Inflated(member, content, bounds)
+        self._last = (shard.file, member.start), found
         return found
 
     def _inflate(

@@ -22,8 +22,7 @@ from beam_pipeline.parameters import check_choice, check_whole, is_real
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
     BatchIteration,
-    Reading,
-    Rows,
+    Part,
     Share,
     Shuffle,
     State,
@@ -297,16 +296,15 @@ class MixedBatches(BatchIteration):
         return {"epoch": epoch, "taken": [0] * len(self._shares)}
 
     def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
-        readings = [Reading(share, submit, self._threads) for share in self._shares]
         epoch, taken = state["epoch"], np.array(state["taken"], np.int64)
         sources = self._draw(epoch, taken)
         while len(sources):
-            rows = self._rows(readings, epoch, taken, sources)
+            parts = self._parts(epoch, taken, sources, submit)
             taken = taken + np.bincount(sources, minlength=len(taken))
             sources = self._draw(epoch, taken)
             after = {"epoch": epoch, "taken": taken.tolist()}
             yield (
-                functools.partial(gather, rows),
+                functools.partial(gather, parts),
                 after if len(sources) else self._start(epoch + 1),
             )
 
@@ -316,30 +314,22 @@ class MixedBatches(BatchIteration):
         is_whole = len(sources) == self._batch_size
         return sources if is_whole or not self._drop_remainder else sources[:0]
 
-    def _rows(
-        self,
-        readings: Sequence[Reading],
-        epoch: int,
-        taken: Integers,
-        sources: Integers,
-    ) -> Rows:
-        """Returns where the next examples of each source will be."""
-        made = Rows([], np.empty_like(sources), np.empty_like(sources))
-        for number, reading in enumerate(readings):
-            places = np.flatnonzero(sources == number)
-            length = self._shares[number].examples
-            first, done = int(taken[number]), 0
+    def _parts(
+        self, epoch: int, taken: Integers, sources: Integers, submit: Submit
+    ) -> list[Part]:
+        """Returns the parts of a batch: the next examples of each source."""
+        parts: list[Part] = []
+        for number, share in enumerate(self._shares):
+            places, drawn = np.flatnonzero(sources == number), int(taken[number])
             # A source may end, and begin its next epoch, within a batch.
-            while done < len(places):
-                passes, position = divmod(first + done, length)
-                count = min(len(places) - done, length - position)
-                rows = reading.rows(epoch + passes, position, count)
-                here = places[done : done + count]
-                made.part_of[here] = rows.part_of + len(made.parts)
-                made.row_of[here] = rows.row_of
-                made.parts.extend(rows.parts)
-                done += count
-        return made
+            while len(places):
+                passes, position = divmod(drawn, share.examples)
+                here = places[: share.examples - position]
+                parts += share.parts(
+                    epoch + passes, position, here, submit, self._threads
+                )
+                drawn, places = drawn + len(here), places[len(here) :]
+        return parts
 
     def _identity(self) -> dict[str, Any]:
         return {

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.record_parser import RecordParser
@@ -33,32 +34,24 @@ BATCHED_FILE = "batched"
 SUFFIX = ".tfrecord"
 
 _PARTS = {"complex64": "float32", "complex128": "float64"}
-_REAL, _IMAG = "_real", "_imag"
+REAL, IMAG = "_real", "_imag"
 
 
-@dataclass(frozen=True, slots=True)
-class OriginalSpec:
-    """One feature of the elements.
+class OriginalSpecs(NamedTuple):
+    """What tf_dataset's folder holds.
 
     Attributes
     ----------
-    dtype : str
-        Of :data:`beam_pipeline.examples.tensor_proto.DTYPES`.
-    shape : tuple of int or None
-        The shape in one element. None: a length that may differ.
-    stored : tuple of str
-        The features in the records: one, or the real and the imaginary part.
+    features : dict
+        Name to :class:`.FeatureSpec`, for each feature of the elements, in the order of
+        the file.
+    stored : dict
+        The same of the features in the records: each is a serialised tensor. A complex
+        feature ``k`` is not among them if ``k_real`` and ``k_imag`` store it.
     """
 
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...]
-    stored: tuple[str, ...]
-
-    @property
-    def stored_dtype(self) -> str:
-        """The dtype of the tensors in the records."""
-        return _PARTS[self.dtype] if len(self.stored) == 2 else self.dtype
+    features: dict[str, FeatureSpec]
+    stored: dict[str, FeatureSpec]
 
 
 def find_original(folder: str) -> bool:
@@ -119,8 +112,8 @@ class _Entry:
     shape: tuple[int | None, ...]
 
 
-def original_specs(folder: str) -> dict[str, OriginalSpec]:
-    """Returns the features of a folder's elements, by name, in the order of the file.
+def original_specs(folder: str) -> OriginalSpecs:
+    """Returns the features of a folder's elements, and those of its records.
 
     The dtype in memory counts: tf_dataset lists int32 as int64, but stores the tensor
     as it was.
@@ -131,7 +124,7 @@ def original_specs(folder: str) -> dict[str, OriginalSpec]:
         If ``TF_RECORD_FEATURES_SPEC.json`` is missing or damaged.
     """
     path = files.join(files.absolute(folder), SPEC_FILE)
-    specs: dict[str, OriginalSpec] = {}
+    specs = OriginalSpecs({}, {})
     try:
         values = parse_json(files.read_bytes(path))
         if not isinstance(values, dict) or not values:
@@ -141,19 +134,22 @@ def original_specs(folder: str) -> dict[str, OriginalSpec]:
             dtype = entry.previous_dtype.removeprefix("tf.")
             if dtype not in DTYPES:
                 raise ValueError(f"entry {name!r}: {dtype!r} is no dtype")
-            base = name
-            stored: tuple[str, ...] = (name,)
+            base, stored_dtype = name, dtype
             if dtype in _PARTS and entry.dtype != entry.previous_dtype:
-                base = name.removesuffix(_REAL).removesuffix(_IMAG)
-                stored = (base + _REAL, base + _IMAG)
-                if values.get(stored[0]) != values.get(stored[1]) or name not in stored:
+                base, stored_dtype = name.removesuffix(REAL), _PARTS[dtype]
+                base = base.removesuffix(IMAG)
+                parts = base + REAL, base + IMAG
+                if values.get(parts[0]) != values.get(parts[1]) or name not in parts:
                     raise ValueError(
                         f"entry {name!r}: a complex feature has two equal entries, "
-                        f"{stored[0]!r} and {stored[1]!r}"
+                        f"{parts[0]!r} and {parts[1]!r}"
                     )
-            spec = OriginalSpec(base, dtype, entry.shape, stored)
-            if specs.setdefault(base, spec) != spec:
+            spec = FeatureSpec(base, dtype, entry.shape, TENSOR)
+            stored = FeatureSpec(name, stored_dtype, entry.shape, TENSOR)
+            is_other = base in specs.stored if base != name else name in specs.features
+            if is_other or specs.features.setdefault(base, spec) != spec:
                 raise ValueError(f"two entries describe the feature {base!r}")
+            specs.stored[name] = stored
     except (FileNotFoundError, ValueError) as error:
         raise InputError(
             f"{path} is not the description of a data set of tf_dataset: {error}. "
@@ -162,21 +158,11 @@ def original_specs(folder: str) -> dict[str, OriginalSpec]:
     return specs
 
 
-def stored_specs(specs: Mapping[str, OriginalSpec]) -> dict[str, FeatureSpec]:
-    """Returns the specs of what the records hold: a serialised tensor for each part."""
-    return {
-        part: FeatureSpec(part, spec.stored_dtype, spec.shape, TENSOR)
-        for spec in specs.values()
-        for part in spec.stored
-    }
-
-
-def check_first_record(paths: Sequence[str], specs: Mapping[str, OriginalSpec]) -> None:
+def check_first_record(paths: Sequence[str], stored: Mapping[str, FeatureSpec]) -> None:
     """Raises :class:`InputError` if the first record does not have these features."""
     path = next((path for path in paths if files.size(path)), None)
     if path is None:
         return
-    stored = stored_specs(specs)
     try:
         with files.open_read(path) as file:
             record = next(read_any_records(file))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -200,7 +200,7 @@ class Scoring:
         self.recordings = 0
         for (path, _, rate), parts in groupby(self._scored(), key=itemgetter(0)):
             self.recordings += 1
-            found = Detections.all_of([windows for _, windows in parts])
+            found = np.concatenate([windows for _, windows in parts])
             if not self._each_window:
                 found = join_windows(found, self._max_gap_s)
             yield ScoredRecording(path, rate, self._rows(path, found))
@@ -272,38 +272,23 @@ class Scoring:
     def _rows(self, path: str, found: Detections) -> pyarrow.Table:
         import pyarrow as pa
 
-        names = pa.array(self.classes, pa.string()).take(pa.array(found.target))
-        paths = pa.repeat(path, len(names))
-        columns = [paths, found.start_s, found.end_s, names, found.score]
+        names = pa.array(self.classes, pa.string()).take(pa.array(found["target"]))
+        start_s, end_s, score = (found[n] for n in ("start_s", "end_s", "score"))
+        columns = [pa.repeat(path, len(names)), start_s, end_s, names, score]
         return pa.table(columns, schema=table_schema())
 
 
-class Detections(NamedTuple):
-    """Stretches of a recording in which a class has enough score.
-
-    Attributes
-    ----------
-    start_s, end_s : numpy.ndarray, shape (n,), float64
-        Seconds from the start of the file.
-    target : numpy.ndarray, shape (n,), int64
-        The number of the class.
-    score : numpy.ndarray, shape (n,), float32
-        The largest score of the windows in the stretch.
-    """
-
-    start_s: npt.NDArray[np.float64]
-    end_s: npt.NDArray[np.float64]
-    target: npt.NDArray[np.int64]
-    score: npt.NDArray[np.float32]
-
-    @classmethod
-    def all_of(cls, several: Sequence[Detections]) -> Detections:
-        """Returns all of them, one after the other."""
-        return cls._make(map(np.concatenate, zip(*several, strict=True)))
-
-    def at(self, rows: npt.NDArray[np.int64]) -> Detections:
-        """Returns some of them."""
-        return Detections._make(values[rows] for values in self)
+# Stretches of a recording in which a class has enough score: seconds from the start of
+# the file, the number of the class, and the largest score of the windows in them.
+DETECTION = np.dtype(
+    [
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("target", np.int64),
+        ("score", np.float32),
+    ]
+)
+Detections = npt.NDArray[np.void]
 
 
 def windows_above(
@@ -319,10 +304,16 @@ def windows_above(
     start_s, end_s : numpy.ndarray, shape (n,)
     scores : numpy.ndarray, shape (n, classes)
     threshold : float
+
+    Returns
+    -------
+    numpy.ndarray of DETECTION
     """
     window, target = np.nonzero(scores >= threshold)
-    found = scores[window, target].astype(np.float32)
-    return Detections(start_s[window], end_s[window], target, found)
+    found = np.empty(len(window), DETECTION)
+    found["start_s"], found["end_s"] = start_s[window], end_s[window]
+    found["target"], found["score"] = target, scores[window, target]
+    return found
 
 
 def join_windows(windows: Detections, max_gap_s: float) -> Detections:
@@ -330,30 +321,26 @@ def join_windows(windows: Detections, max_gap_s: float) -> Detections:
 
     Parameters
     ----------
-    windows : Detections
+    windows : numpy.ndarray of DETECTION
         Of one recording, of one length; the last may be cut off by the file's end.
     max_gap_s : float
         The longest gap in seconds.
 
     Returns
     -------
-    Detections
+    numpy.ndarray of DETECTION
         In the order of their starts; of equal ones, in that of the classes.
     """
-    by_class = windows.at(np.lexsort((windows.start_s, windows.target)))
-    start_s, end_s, target, score = by_class
-    if not len(score):
+    if not len(windows):
         return windows
-    is_first = np.ones(len(score), bool)
-    is_first[1:] = (np.diff(target) != 0) | (
-        start_s[1:] - end_s[:-1] > max_gap_s + _ROUNDING_S
-    )
-    first = np.flatnonzero(is_first)
-    last = np.append(first[1:], len(score)) - 1
-    joined = Detections(
-        start_s[first], end_s[last], target[first], np.maximum.reduceat(score, first)
-    )
-    return joined.at(np.lexsort((joined.target, joined.start_s)))
+    windows = np.sort(windows, order=["target", "start_s"], kind="stable")
+    gaps_s = windows["start_s"][1:] - windows["end_s"][:-1]
+    begins = (np.diff(windows["target"]) != 0) | (gaps_s > max_gap_s + _ROUNDING_S)
+    first = np.flatnonzero(np.append(True, begins))
+    joined = windows[first]
+    joined["end_s"] = windows["end_s"][np.append(first[1:], len(windows)) - 1]
+    joined["score"] = np.maximum.reduceat(windows["score"], first)
+    return np.sort(joined, order=["start_s", "target"])
 
 
 def load_model(model: str) -> Model:

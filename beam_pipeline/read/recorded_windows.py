@@ -13,12 +13,11 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata, open_metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.tables import clip_by_clip, clips_of
-from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in
-from beam_pipeline.read.table import read_tables
+from beam_pipeline.read.table import belonging_together, read_tables
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import AT_GRID
 
@@ -29,6 +28,15 @@ _INTEGERS_OF_CLIPS = (
     "input", "file", "index", "start", "frames", "sample_rate_hz", "channels",
     "native_frames", "native_sample_rate_hz", "first_index", "windows",
 )  # fmt: skip
+# A field of a clip -> its column in the manifest.
+CLIP_COLUMNS = {
+    "row": "index", "source": "input", "filepath": "path", "label": "class",
+    "native_rate_hz": "native_sample_rate_hz", "examples": "windows",
+    **{name: name for name in (
+        "split", "native_frames", "channels", "format", "subtype", "sample_rate_hz",
+        "frames", "start", "file",
+    )},
+}  # fmt: skip
 _TEXTS_OF_CLIPS = ("path", "split", "format", "subtype")
 
 
@@ -123,31 +131,16 @@ class RecordedWindows:
 
         It has all examples that the recipe gives it, also those beyond ``num_elems``.
         """
-        values = {name: column[row] for name, column in self.manifest.items()}
-        frames, rate = int(values["frames"]), int(values["sample_rate_hz"])
-        examples = int(values["windows"])
-        if recipe.num_elems is not None and recipe.windows_at == AT_GRID:
-            plan = WindowPlan.of(recipe, rate, frames)
-            copies, split = recipe.copies, values["split"]
-            examples = count_windows(frames, plan) * (1 + copies_in(copies, split))
-        return Clip(
-            int(values["index"]),
-            int(values["input"]),
-            values["path"],
-            values["class"],
-            values["split"],
-            int(values["native_frames"]),
-            int(values["native_sample_rate_hz"]),
-            int(values["channels"]),
-            values["format"],
-            values["subtype"],
-            rate,
-            frames,
-            examples,
-            start=int(values["start"]),
-            group=values["group"] or "",
-            file=int(values["file"]),
-        )
+        values = {
+            name: np.asarray(self.manifest[column][row]).item()
+            for name, column in CLIP_COLUMNS.items()
+        }
+        clip = Clip(**values)
+        if recipe.num_elems is None or recipe.windows_at != AT_GRID:
+            return clip
+        plan = WindowPlan.of(recipe, clip.sample_rate_hz, clip.frames)
+        each = 1 + copies_in(recipe.copies, clip.split)
+        return clip._replace(examples=count_windows(clip.frames, plan) * each)
 
 
 def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
@@ -160,7 +153,7 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
     """
     tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
     assert tables is not None  # there is a recipe
-    try:
+    with belonging_together(folder):
         recorded = RecordedWindows.of(*tables)
         for split, entry in metadata.splits.items():
             rows = len(recorded.of_split(split))
@@ -170,10 +163,6 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
                     f"{WINDOWS} and {MANIFEST} have {rows}"
                 )
         return recorded
-    except ValueError as error:
-        raise InputError(
-            f"{folder}: {error}. Restore both files, or record the data set again."
-        ) from error
 
 
 def _values(table: Any, name: str) -> Any:

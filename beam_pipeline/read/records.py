@@ -294,9 +294,8 @@ class Records(Sequence[Example]):
             return self._view(self._chosen(key))
         if isinstance(key, bool):
             return self._view(self._chosen(key))  # a mask, and not 1
-        length = len(self)
-        if not -length <= number < length:
-            raise no_example(number, length, self._place())
+        if not -len(self) <= number < len(self):
+            raise self._no_example(number)
         source = self._source
         stored = source.reader.read_one(self._numbers[number], source.parser.stored)
         return source.maker.make(stored, source.new_example)
@@ -646,8 +645,50 @@ class Records(Sequence[Example]):
         return Records(self._source, numbers, self.statistics)
 
     def _chosen(self, keys: Any) -> Integers:
-        """Returns the numbers in the split of some of these examples."""
-        return chosen_numbers(keys, self._numbers, self._place())
+        """Returns the numbers in the split of some of these examples.
+
+        Parameters
+        ----------
+        keys : array-like
+            Positions, of which negative ones count from the end; or a bool for each
+            example.
+
+        Raises
+        ------
+        IndexError
+            If there is no such example, or a mask has another length.
+        """
+        chosen: Any = np.asarray(keys)
+        length = len(self)
+        if chosen.dtype == bool:
+            if chosen.shape != (length,):
+                raise IndexError(
+                    f"a mask needs a value for each of the {length} examples of "
+                    f"{self._place()}, but has the shape {chosen.shape}"
+                )
+            chosen = np.flatnonzero(chosen)
+        if chosen.size == 0:
+            chosen = chosen.astype(np.int64)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            hint = " (`records[i]` is one example)" if chosen.ndim == 0 else ""
+            raise IndexError(
+                "several examples are chosen by a slice, a list of numbers or a mask, "
+                f"not by {keys!r}{hint}"
+            )
+        wrong = (chosen < -length) | (chosen >= length)
+        if wrong.any():
+            raise self._no_example(chosen[wrong][0])
+        chosen = chosen.astype(np.int64)
+        chosen = np.where(chosen < 0, chosen + length, chosen)
+        if isinstance(self._numbers, range):
+            return np.asarray(self._numbers.start + chosen * self._numbers.step)
+        return np.asarray(self._numbers[chosen])
+
+    def _no_example(self, number: int) -> IndexError:
+        return IndexError(
+            f"there is no example {number}, only {len(self)} examples of "
+            f"{self._place()}"
+        )
 
     def _place(self) -> str:
         where = f"split {self.split} in {self.folder}"
@@ -752,54 +793,3 @@ def parser_of(
     shapes = {spec.shape_in for spec in specs.values()}
     features = {n: s for n, s in specs.items() if n not in shapes}
     return features, RecordParser(known, specs)
-
-
-def chosen_numbers(keys: Any, numbers: range | Integers, where: str) -> Integers:
-    """Returns the elements of ``numbers`` that a list of positions, or a mask, chooses.
-
-    Parameters
-    ----------
-    keys : array-like
-        Integers, of which negative ones count from the end; or a bool for each number.
-    numbers : range or numpy.ndarray
-        The numbers in the split of the examples to choose from.
-    where : str
-        What they are, for errors.
-
-    Raises
-    ------
-    IndexError
-        If there is no such example, or a mask has another length.
-    """
-    chosen: Any = np.asarray(keys)
-    length = len(numbers)
-    if chosen.dtype == bool:
-        if chosen.shape != (length,):
-            raise IndexError(
-                f"a mask needs a value for each of the {length} examples of {where}, "
-                f"but has the shape {chosen.shape}"
-            )
-        chosen = np.flatnonzero(chosen)
-    if chosen.size == 0:
-        chosen = chosen.astype(np.int64)
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-        hint = " (`records[i]` is one example)" if chosen.ndim == 0 else ""
-        raise IndexError(
-            "several examples are chosen by a slice, a list of numbers or a mask, not "
-            f"by {keys!r}{hint}"
-        )
-    wrong = (chosen < -length) | (chosen >= length)
-    if wrong.any():
-        raise no_example(chosen[wrong][0], length, where)
-    chosen = chosen.astype(np.int64)
-    chosen = np.where(chosen < 0, chosen + length, chosen)
-    if isinstance(numbers, range):
-        return np.asarray(numbers.start + chosen * numbers.step)
-    return np.asarray(numbers[chosen])
-
-
-def no_example(number: int, length: int, where: str) -> IndexError:
-    """Returns the error for an example that does not exist."""
-    return IndexError(
-        f"there is no example {number}, only {length} examples of {where}"
-    )

@@ -19,7 +19,7 @@ from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import TENSOR, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import check_flag, check_whole
 from beam_pipeline.read.choices import (
     Split,
@@ -29,12 +29,13 @@ from beam_pipeline.read.choices import (
     memory_bytes,
 )
 from beam_pipeline.read.original_records import (
+    IMAG,
+    REAL,
     check_first_record,
     find_original,
     original_batch_size,
     original_files,
     original_specs,
-    stored_specs,
 )
 from beam_pipeline.read.parse import (
     PARSED_TOGETHER,
@@ -234,25 +235,21 @@ def is_original(records: Folders) -> TypeGuard[files.PathLike]:
 
 def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
     """Returns what tf_dataset's folder holds, its files, and how a record is read."""
-    original, paths = original_specs(folder), original_files(folder)
-    check_first_record(paths, original)
-    features = {
-        name: FeatureSpec(name, spec.dtype, spec.shape, TENSOR)
-        for name, spec in original.items()
-    }
-    parse = make_element_parser(Parsing(stored_specs(original)))
+    specs, paths = original_specs(folder), original_files(folder)
+    check_first_record(paths, specs.stored)
+    parse = make_element_parser(Parsing(specs.stored))
 
     def read(serialised: Any) -> dict[str, Any]:
         found = parse(serialised)
         return {
             name: found[name]
-            if spec.stored == (name,)
-            else tf.complex(*(found[part] for part in spec.stored))
-            for name, spec in original.items()
+            if name in specs.stored
+            else tf.complex(found[name + REAL], found[name + IMAG])
+            for name in specs.features
         }
 
     parts = [FilePart(path, is_compressed=False) for path in paths]
-    return Metadata(None, features, (), {}), parts, read
+    return Metadata(None, specs.features, (), {}), parts, read
 
 
 def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:

@@ -13,12 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.read.choices import Split
+from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.read.decode_again import DecodeAgain
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.read.records import Records, open_records
@@ -108,7 +106,7 @@ class Sounds:
         self._data, self._examples, self._inputs = data, examples, inputs
         self._decoders: dict[int, DecodeAgain] = {}
 
-    def of(self, split: str, number: int) -> Sound:
+    def of(self, splits: str, number: int) -> Sound:
         """Returns the sound of an example.
 
         Raises
@@ -118,12 +116,14 @@ class Sounds:
         InputError
             If its window cannot be decoded again.
         """
-        example = self._examples[split, number]
+        example = self._examples[splits, number]
         if stored := self._stored(example):
             return stored
-        again = self._decoder(self._data_set_of(split, number))
+        place, split, number_there = self._place(splits, number)
+        again = self._decoder(place)
         try:
-            return Sound(*again.window(_row_of(example, again)))
+            row = again.recorded.of_split(split)[number_there]
+            return Sound(*again.window(int(row)))
         except (ValueError, RecipeError) as error:
             path = example["filepath"]
             raise InputError(f"{path}: example {number}: {error}") from error
@@ -134,62 +134,41 @@ class Sounds:
         found = signals_of(example, metadata.features, recipe).values()
         return next((s for s in found if s.samples.dtype.name in _IN_WAV), None)
 
-    def _data_set_of(self, split: str, number: int) -> int:
-        """Returns which of the data sets holds an example."""
-        held = [
-            each.splits[split].examples if split in each.splits else 0
-            for each in self._data.each[:-1]
-        ]
-        return int(np.searchsorted(np.cumsum(held), number, "right"))
+    def _place(self, splits: str, number: int) -> tuple[int, str, int]:
+        """Returns which data set holds an example, and its split and number there."""
+        for split in choose_splits(self._data.metadata, splits).splits:
+            for place, each in enumerate(self._data.each):
+                held = each.splits[split].examples if split in each.splits else 0
+                if number < held:
+                    return place, split, number
+                number -= held
+        raise IndexError(f"{splits} has fewer examples")
 
     def _decoder(self, place: int) -> DecodeAgain:
         """Returns what decodes windows of one of the data sets."""
-        if place not in self._decoders:
-            folder, metadata = self._data.folders[place], self._data.each[place]
-            if metadata.recipe is None:
-                raise InputError(
-                    f"{folder} has no feature of samples, and was converted or not "
-                    "recorded from audio files, so there is nothing to listen to."
-                )
-            if not self._inputs:
-                raise OptionError(
-                    "input",
-                    "is needed, because the examples have no feature of samples: name "
-                    "what the data set was recorded from, and the windows are decoded "
-                    "again",
-                )
-            recorded = read_recorded(folder, metadata)
-            clips = {
-                int(example["index"])
-                for which, example in self._examples.items()
-                if self._data_set_of(*which) == place and not self._stored(example)
-            }
-            wanted = np.flatnonzero(np.isin(recorded.manifest["index"], list(clips)))
-            self._decoders[place] = DecodeAgain(
-                metadata, recorded, self._inputs, wanted.tolist()
+        if place in self._decoders:
+            return self._decoders[place]
+        folder, metadata = self._data.folders[place], self._data.each[place]
+        if metadata.recipe is None:
+            raise InputError(
+                f"{folder} has no feature of samples, and was converted or not "
+                "recorded from audio files, so there is nothing to listen to."
             )
-        return self._decoders[place]
-
-
-def _row_of(example: Mapping[str, Any], again: DecodeAgain) -> int:
-    """Returns the row of an example in the table of windows.
-
-    Raises
-    ------
-    ValueError
-        If it has none.
-    """
-    recorded = again.recorded
-    clips = np.flatnonzero(recorded.manifest["index"] == int(example["index"]))
-    for rows in map(recorded.of_clip, clips.tolist()):
-        is_start = recorded.start[rows] == int(example["win_start_idx"])
-        found = rows[is_start & (recorded.copy[rows] == int(example.get("copy", 0)))]
-        if len(found):
-            return int(found[0])
-    raise ValueError(
-        f"the table of windows has none at frame {example['win_start_idx']} of it. To "
-        "compare the data set with its tables, run `audio-tfrecords verify --deep`"
-    )
+        if not self._inputs:
+            raise OptionError(
+                "input",
+                "is needed, because the examples have no feature of samples: name what "
+                "the data set was recorded from, and the windows are decoded again",
+            )
+        recorded = read_recorded(folder, metadata)
+        clips: set[int] = set()
+        for which, example in self._examples.items():
+            other, split, number = self._place(*which)
+            if other == place and not self._stored(example):
+                clips.add(int(recorded.clip[recorded.of_split(split)[number]]))
+        made = DecodeAgain(metadata, recorded, self._inputs, clips)
+        self._decoders[place] = made
+        return made
 
 
 def sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:

@@ -6,7 +6,8 @@ It says where each example is, and where it comes from: the file, and the stretc
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -280,18 +281,25 @@ def _read_all(data: DataSets) -> _Tables | None:
         )
     first, clips = 0, []
     for folder, (windows, manifest) in zip(data.folders, found, strict=True):
-        try:
+        with belonging_together(folder):
             clips.append(clips_of(windows, manifest) + first)
-        except ValueError as error:
-            raise InputError(
-                f"{folder}: {error}. Restore both files, or record the data set again."
-            ) from error
         first += len(manifest)
     windows, manifest = (
         pa.concat_tables(some, promote_options="default").unify_dictionaries()
         for some in zip(*found, strict=True)
     )
     return _Tables(windows, manifest, np.concatenate(clips))
+
+
+@contextmanager
+def belonging_together(folder: str) -> Iterator[None]:
+    """Makes an InputError of a ValueError: tables that do not fit each other."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(
+            f"{folder}: {error}. Restore both files, or record the data set again."
+        ) from error
 
 
 def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:

@@ -23,6 +23,7 @@ from beam_pipeline.dataset.tables import (
 )
 from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
+from beam_pipeline.read.table import belonging_together
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups
 from beam_pipeline.write.statistics import LEFT_OUT
@@ -111,12 +112,12 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
         once = (rows["copy"].to_numpy() == 0) & ~np.isnan(level)
         steps = np.rint(np.clip(100 * level[once], _LEAST, _MOST)).astype(np.int64)
         np.add.at(levels, (split[once], steps - _LEAST), 1)
-    if first != total:
-        raise InputError(
-            f"{WINDOWS} of {folder} has {first} rows or more, but the clips in "
-            f"{MANIFEST} have {total} windows. Restore both files, or record the data "
-            "set again."
-        )
+    with belonging_together(folder):
+        if first != total:
+            raise ValueError(
+                f"{WINDOWS} has {first} rows or more, but the clips in {MANIFEST} have "
+                f"{total} windows"
+            )
     without = np.bincount(split_of[~held & (planned > 0)], minlength=many)
     return {
         name: WindowSummary(
@@ -139,12 +140,8 @@ def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:
     if metadata.recipe is not None and metadata.recipe.examples_are_mixed:
         columns = with_clips(columns, metadata.recipe)
         windows = read_table(folder, WINDOWS, columns)
-        try:
+        with belonging_together(folder):
             rows = clip_by_clip(windows, clips_of(windows, clips))
-        except ValueError as error:
-            raise InputError(
-                f"{folder}: {error}. Restore both files, or record the data set again."
-            ) from error
         yield windows.take(rows).combine_chunks()
         return
     path = files.join(folder, WINDOWS)

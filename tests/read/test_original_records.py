@@ -128,7 +128,10 @@ def test_every_dtype_and_rank(tmp_path, dtype):
     for i, element in enumerate(found):
         np.testing.assert_array_equal(element["x"], values[i].numpy(), strict=True)
         assert element["one"] == values[i, 0, 0].numpy()
-    assert {spec.dtype for spec in original_specs(folder).values()} == {dtype, "int32"}
+    assert {spec.dtype for spec in original_specs(folder).features.values()} == {
+        dtype,
+        "int32",
+    }
 
 
 def test_files_come_in_the_order_of_their_names(tmp_path):
@@ -266,8 +269,8 @@ def test_an_entry_that_is_damaged_or_contradicts(tmp_path, text, facts):
 
 def test_a_complex_feature_that_is_stored_whole(tmp_path):
     specs = specs_of(tmp_path, {"x_real": {**PART, "dtype": "tf.complex64"}})
-    assert specs["x_real"].stored == ("x_real",)
-    assert specs["x_real"].stored_dtype == specs["x_real"].dtype == "complex64"
+    assert specs.features == specs.stored
+    assert specs.stored["x_real"].dtype == "complex64"
 
 
 @pytest.mark.parametrize(

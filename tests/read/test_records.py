@@ -457,7 +457,7 @@ def test_a_million_examples_open_at_once(tmp_path, uneven, monkeypatch):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
     reader, asked = records._source.reader, list[tuple[int, int]]()
     monkeypatch.setattr(
-        reader, "_parsed_members", lambda shard, found, _: asked.append(found) or []
+        reader, "_parsed", lambda shard, found, _: asked.append(found) or []
     )
     list(reader.read(np.array([999_999, 0, 123_456]), None))
     found = [member for members in asked for member in members]
