@@ -18,11 +18,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.job_start import make_room, started_for_elements
+from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Elements, Metadata, SplitEntry, shard_entry
-from beam_pipeline.dataset.output_folder import EXAMPLES_CSV, delete_stale, put_in_place
+from beam_pipeline.dataset.output_folder import (
+    EXAMPLES_CSV,
+    INDEX,
+    SCHEMA,
+    delete_stale,
+    put_in_place,
+)
 from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS
 from beam_pipeline.errors import IncompleteRun, InputError
 from beam_pipeline.examples.spec import FeatureSpec
@@ -208,7 +214,8 @@ def finish_elements(
         elements=elements,
     )
     job.target.claim.check()
-    return complete_data_set(output, metadata, written)
+    write_index(output, map(ShardIndex.of, written))
+    return metadata.save(output, (SCHEMA, INDEX))
 
 
 def _merge_receipts(

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.output_folder import METADATA, SCHEMA
+from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     TEXTS,
@@ -319,6 +320,21 @@ class Metadata:
             },
         }
 
+    def save(self, folder: str, beside: Iterable[str]) -> str:
+        """Writes the schema, then ``metadata.json``; returns its path.
+
+        A data set is complete if it has that file, so it is the last one. ``beside``
+        are the files that readers open besides shards; the folder has the others.
+        """
+        schema = schema_text(self.features, self.classes)
+        files.write_bytes(files.join(folder, SCHEMA), schema)
+        entries = {
+            name: FileEntry(*files.hash_of(files.join(folder, name))) for name in beside
+        }
+        path = files.join(folder, METADATA)
+        files.write_bytes(path, replace(self, files=entries).to_text())
+        return path
+
     def to_text(self) -> bytes:
         """Returns the text of ``metadata.json``: its content and the SHA-256 of it."""
         values = self.to_json()
@@ -433,7 +449,10 @@ def open_metadata(folder: str) -> bytes:
             f"{folder} is a file. Give the folder of a data set."
         ) from error
     except FileNotFoundError as error:
-        raise no_data_set(folder) from error
+        raise InputError(
+            f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
+            "interrupted, give its command again."
+        ) from error
 
 
 def data_sets_of(paths: Iterable[str]) -> dict[str, Metadata]:
@@ -450,22 +469,9 @@ def data_sets_of(paths: Iterable[str]) -> dict[str, Metadata]:
     return found
 
 
-def no_data_set(folder: str) -> InputError:
-    """Returns the error for a folder without metadata."""
-    return InputError(
-        f"{folder} holds no finished data set: it has no {METADATA}. If a run was "
-        "interrupted, give its command again."
-    )
-
-
 def to_text(values: Any) -> bytes:
     """Returns indented JSON that ends in a newline."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def file_entries(folder: str, names: Iterable[str]) -> dict[str, FileEntry]:
-    """Returns the entries of files beside the shards, which must exist."""
-    return {name: FileEntry(*files.hash_of(files.join(folder, name))) for name in names}
 
 
 def shard_entry(info: ShardInfo) -> ShardEntry:

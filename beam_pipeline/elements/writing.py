@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -31,9 +30,6 @@ from beam_pipeline.write.element_blocks import (
     observed_specs,
 )
 from beam_pipeline.write.member_files import ShardSizes
-
-# Compressing takes longer than all else; it leaves the interpreter to this thread.
-COMPRESSING_THREADS = 2
 
 
 class Block(NamedTuple):
@@ -109,12 +105,11 @@ def write_elements(
         ) as target,
         # Files are not uploaded before they are shards.
         local_drafts(target.drafts) as drafts,
-        ThreadPoolExecutor(COMPRESSING_THREADS) as pool,
         progress_bar(total, request.progress) as bar,
     ):
         encoder = encoder_for(specs.values())
         known = sizes.known(total)
-        with BlockWriter(specs.values(), sizes, drafts, known, pool) as writer:
+        with BlockWriter(specs.values(), sizes, drafts, known) as writer:
             for size, columns in draw(specs):
                 records = encoder.encode(size, columns)
                 writer.add(Encoded(DEFAULT_SPLIT, records, columns))

@@ -17,13 +17,9 @@ from itertools import chain, groupby
 from operator import attrgetter
 
 from beam_pipeline.audio.formats import DEMUXERS
-from beam_pipeline.dataset.complete import complete_data_set
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
-from beam_pipeline.dataset.metadata import (
-    Metadata,
-    SplitEntry,
-    shard_entry,
-)
+from beam_pipeline.dataset.member_index import ShardIndex, write_index
+from beam_pipeline.dataset.metadata import Metadata, SplitEntry, shard_entry
 from beam_pipeline.dataset.output_folder import (
     INDEX,
     MANIFEST,
@@ -151,7 +147,8 @@ def finish_job(
     )
     beside = (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED)
     claim.check()
-    complete_data_set(stage, metadata, written, beside)
+    write_index(stage, map(ShardIndex.of, written))
+    metadata.save(stage, beside)
     _publish((*beside, METADATA), folder, claim)
     if folder != output:
         finish_switch(output, claim)

@@ -23,7 +23,6 @@ half the size.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -38,6 +37,7 @@ from beam_pipeline.examples.windows import (
     WindowPlan,
     too_short_or_long,
 )
+from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Mark, Marked
@@ -314,5 +314,5 @@ def _stored(work_folder: str) -> Iterator[PoisonClip]:
 
 
 def _path_of(clip: PoisonClip, work_folder: str) -> str:
-    digest = hashlib.blake2b(repr(cause_of(clip)).encode(), digest_size=16)
-    return files.join(work_folder, POISON_CLIPS, f"{digest.hexdigest()}.json")
+    name = bytes_sha256(repr(cause_of(clip)).encode())
+    return files.join(work_folder, POISON_CLIPS, f"{name}.json")

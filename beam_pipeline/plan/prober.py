@@ -1,29 +1,44 @@
-"""Makes clips of listed rows, from the headers of their files."""
+"""Makes clips of listed rows, from the headers of their files.
+
+What only the samples of a whole clip say is found here, too: gains, passages,
+fingerprints, and bytes for features.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import BinaryIO
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
+from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.audio.probe import check_channel, probe_audio, telling_length
 from beam_pipeline.audio.retrying import retry
 from beam_pipeline.errors import (
     ClipError,
     InputError,
     ShortClip,
+    TransformError,
+    Unreadable,
     UnusableEntry,
+    is_of_machine,
     read_error,
 )
+from beam_pipeline.examples.augmentation import measuring_step
+from beam_pipeline.examples.features import resolve_transforms
+from beam_pipeline.examples.trial import run_on_windows
 from beam_pipeline.examples.windows import (
     WindowPlan,
     WindowPlans,
     count_windows,
     cover_passages,
     place_windows,
+    slice_windows,
     too_short_or_long,
 )
 from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
@@ -32,14 +47,14 @@ from beam_pipeline.inputs.rows import Header, SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Marks
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clip_audio import (
-    check_clip,
+    PartReader,
     find_loader,
-    find_passages,
-    fingerprint_clip,
-    measure_clip,
-    measure_features,
-    measuring_steps,
+    opened_clip,
+    read_stretches,
+    step_clip,
+    steps_in,
 )
 from beam_pipeline.plan.clips import (
     NO_POISON_CLIPS,
@@ -47,14 +62,29 @@ from beam_pipeline.plan.clips import (
     Clip,
     PoisonClips,
     Reject,
+    window_frames,
     with_split,
 )
+from beam_pipeline.plan.shards import Segment, locate_examples
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import Audio
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
-from beam_pipeline.transforms.base import seconds_to_frames
+from beam_pipeline.transforms.base import (
+    Transform,
+    apply_transform,
+    chain_of,
+    seconds_to_frames,
+    steps_of,
+)
+from beam_pipeline.transforms.steps import PLACEMENT, parse_placement
+from beam_pipeline.transforms.stream import Reader, measure_factors
 
+# A part of a file is resampled from frames before it and after it: at most 256 frames
+# of the lower rate before, and a few blocks of 16384 frames after.
+_AROUND_FRAMES = 1 << 17
+# Frames of the stretch that is measured at once.
+_BLOCK_FRAMES = 1 << 18
 # How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005
 
@@ -78,7 +108,7 @@ class Prober:
         self._events = EventTable.of(recipe)
         self._split = DEFAULT_SPLIT if recipe.hashed_shares() is None else ""
         self._plans = WindowPlans(recipe)
-        self._measures = measuring_steps(recipe)
+        self._measures = _measuring_steps(recipe)
 
     def probe(self, row: SourceRow) -> Clip | Reject:
         """Returns the clip of a row, or a reject with the reason.
@@ -205,18 +235,151 @@ class Prober:
         if whole or reads:
             Marks.mark(clip, PROBE)
         if whole:
-            check_clip(clip, *part, self._inputs, recipe)
+            self._check_whole(clip, *part)
         if recipe.stream:
-            clip = measure_clip(clip, self._inputs, recipe)
+            clip = clip._replace(factors=self._factors_of(clip))
         if placement:
-            passages = find_passages(clip, placement, self._inputs, recipe)
-            placed = cover_passages(passages, clip.frames, plan)
+            placed = cover_passages(self._passages_of(clip), clip.frames, plan)
             clip = clip._replace(placed=placed, examples=len(placed.starts))
         if clip.examples and self._measures:
-            clip = measure_features(clip, self._measures, self._inputs, self._recipe)
+            clip = clip._replace(measured=tuple(self._measure(clip)))
         if clip.examples and recipe.fingerprint:
-            clip = fingerprint_clip(clip, *part, self._inputs, recipe)
+            content, sketch = self._fingerprint_of(clip, *part)
+            clip = clip._replace(content=content, sketch=sketch)
         return clip
+
+    def _native_chunks(
+        self, clip: Clip, first: int, stop: int, audio: Audio
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """Yields the frames ``first .. stop - 1`` of a file, at its own rate."""
+        audio = audio.audio_with(sample_rate=None)
+        with opened_clip(clip, self._inputs, audio) as decoder:
+            for at in range(first, stop, CHUNK_FRAMES):
+                yield decoder.read(at, min(at + CHUNK_FRAMES, stop))
+
+    def _check_whole(self, clip: Clip, first: int, stop: int) -> None:
+        """Decodes all that a clip's windows may need, and drops it."""
+        first = max(0, first - _AROUND_FRAMES)
+        stop = min(stop + _AROUND_FRAMES, clip.native_frames)
+        for _ in self._native_chunks(clip, first, stop, self._recipe):
+            pass
+
+    def _factors_of(self, clip: Clip) -> tuple[float, ...]:
+        """Returns the factors of the recipe's clip gains."""
+
+        @contextmanager
+        def open_reader() -> Iterator[Reader]:
+            with opened_clip(clip, self._inputs, self._recipe) as decoder:
+                yield PartReader(decoder, clip.start)
+
+        steps = steps_in(clip, self._recipe)
+        rate = clip.sample_rate_hz
+        return measure_factors(steps, open_reader, clip.frames, rate, clip.filepath)
+
+    def _fingerprint_of(self, clip: Clip, first: int, stop: int) -> tuple[bytes, bytes]:
+        """Returns the fingerprint of a clip.
+
+        It depends on which samples the recipe takes, not on what it does to them. So
+        ``first`` and ``stop`` are frames at the native rate.
+        """
+        channel = self._recipe.channels if clip.channel is None else clip.channel
+        is_one = isinstance(channel, int)
+        audio = self._recipe.audio_with(channels=channel if is_one else "keep")
+        chunks = map(np.atleast_2d, self._native_chunks(clip, first, stop, audio))
+        channels = 1 if is_one else clip.channels
+        return fingerprint_audio(chunks, clip.native_rate_hz, channels)
+
+    def _passages_of(self, clip: Clip) -> Integers:
+        """Returns the passages that a placement finds in a clip; decodes all of it.
+
+        It gets the frames that windows are cut from, after the steps on the stream.
+        They come in blocks of a fixed length, so that the plan is the same in every
+        run.
+
+        Returns
+        -------
+        numpy.ndarray, shape (n, 2), int64
+            The first frame of each passage in the clip, and the frame after its last
+            one.
+
+        Raises
+        ------
+        UnreadableAudio
+            If decoding fails.
+        TransformError
+            If the placement raises, or what it returns are not passages of the clip.
+        """
+        step = parse_placement(self._recipe.placement)
+        name = f"{PLACEMENT.field}: {type(step).__name__}"
+        with opened_clip(clip, self._inputs, self._recipe) as decoder:
+            reader = step_clip(decoder, clip, self._recipe)
+
+            def blocks() -> Iterator[npt.NDArray[np.float32]]:
+                for at in range(0, clip.frames, CHUNK_FRAMES):
+                    block = reader.read(at, min(at + CHUNK_FRAMES, clip.frames))
+                    Marks.step(name)
+                    yield block
+                    Marks.step("")
+
+            try:
+                found = np.asarray(step.passages(blocks(), clip.sample_rate_hz))
+            except ClipError:
+                raise
+            except (Exception, SystemExit) as error:
+                Marks.leave_fork()
+                kind = Unreadable if is_of_machine(error) else TransformError
+                raise kind(
+                    clip.filepath, f"{name} fails: {type(error).__name__}: {error}"
+                ) from error
+            finally:
+                Marks.step("")
+        if not (
+            found.ndim == 2
+            and found.shape[1] == 2
+            and found.dtype.kind in "iu"
+            and (found >= 0).all()
+            and (found <= clip.frames).all()
+            and (found[:, 0] <= found[:, 1]).all()
+        ):
+            raise TransformError(
+                clip.filepath,
+                f"{name} must return passages, integers of shape (n, 2), from 0 to "
+                f"{clip.frames}, each with its first frame and the frame after its "
+                f"last one; got {found.dtype} of shape {found.shape}: "
+                f"{found[:2].tolist()}",
+            )
+        return found.astype(np.int64)
+
+    def _measure(self, clip: Clip) -> Iterator[tuple[str, bytes]]:
+        """Yields the measure of each feature of a clip; decodes it for each.
+
+        Raises
+        ------
+        ClipError
+            If decoding or a transform fails.
+        """
+        for name, (before, step) in self._measures.items():
+            run = partial(apply_transform, before, sample_rate_hz=clip.sample_rate_hz)
+            what = f"feature {name}"
+            values = (
+                run_on_windows(run, (windows,), what, starts, clip.filepath)
+                for starts, windows in self._windows(clip)
+            )
+            yield name, step.measure(values)
+
+    def _windows(
+        self, clip: Clip
+    ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+        """Yields some starts, and the windows from there, in blocks."""
+        recipe = self._recipe
+        # A clip without a split has no copies yet: its examples are its windows.
+        segment = Segment(clip._replace(split=""), 0, clip.examples, 0)
+        starts, _ = locate_examples(segment, recipe)
+        with opened_clip(clip, self._inputs, recipe) as decoder:
+            length = window_frames(clip, recipe)
+            stretches = read_stretches(decoder, clip, starts, _BLOCK_FRAMES, recipe)
+            for block, frames in stretches:
+                yield block, slice_windows(frames, int(block[0]), block, length)
 
     def _events_of(self, row: SourceRow, info: AudioInfo) -> tuple[Event, ...]:
         """Returns the events of a row's file; raises UnusableEntry if one is later."""
@@ -282,6 +445,29 @@ class Prober:
             return info, files.modified_ns(source)
 
 
+def _measuring_steps(recipe: Recipe) -> dict[str, tuple[Transform, Any]]:
+    """Returns the steps of a recipe's features that measure whole clips.
+
+    Returns
+    -------
+    dict
+        By feature name, the transform before such a step, and the step.
+
+    Raises
+    ------
+    RecipeError
+        If a transform cannot be made, or has two such steps.
+    """
+    transforms = resolve_transforms(recipe, recipe.dtype)
+    found = {}
+    for name, transform in transforms.items():
+        at = measuring_step(transform, name)
+        if at is not None:
+            steps = steps_of(transform)
+            found[name] = chain_of(steps[:at]), steps[at]
+    return found
+
+
 def _seconds_of(row: SourceRow, of_file: float | None) -> float | None:
     """Returns the seconds of a row's part of its file; None if they are not known."""
     if of_file is None:
@@ -320,9 +506,6 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
     return start, min(stop, frames)
 
 
-_BLOCK_BYTES = 1 << 20
-
-
 def hash_file(path: str, name: str) -> str:
     """Returns the SHA-256 of a file, as ``sha256sum`` prints it.
 
@@ -346,9 +529,4 @@ def hash_file(path: str, name: str) -> str:
 
 @lru_cache(maxsize=1024)  # rows of one file are mostly close to each other
 def _sha256(path: str, _changed_ns: int) -> str:
-    digest = hashlib.sha256()
-    with files.open_read(path) as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            Marks.progress()
-    return digest.hexdigest()
+    return files.hash_of(path)[1]

@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
 from beam_pipeline.errors import DiskError, InputError, OutputError, is_of_machine
+from beam_pipeline.marks import Marks
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
 from beam_pipeline.text import holds_credentials
@@ -392,6 +393,7 @@ def hash_of(path: str) -> tuple[int, str]:
         while block := reader.read(1 << 20):
             sha256.update(block)
             size += len(block)
+            Marks.progress()
     return size, sha256.hexdigest()
 
 

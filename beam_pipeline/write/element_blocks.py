@@ -17,7 +17,7 @@ import json
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +31,9 @@ from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.storage.pages import Pages, PageWriter, Place, read_place
 from beam_pipeline.write.member_files import MemberFile, MemberFileWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
+
+# Compressing takes longer than all else; it leaves the interpreter to the writer.
+COMPRESSING_THREADS = 2
 
 
 class Encoded(NamedTuple):
@@ -194,8 +197,8 @@ class BlockWriter:
     folder : str
         Where the files go; on any file system.
     examples : iterable of int
-        See :class:`MemberFileWriter`, which also has ``pool``. With a pool, another
-        thread adds to the statistics, at most two additions behind.
+        See :class:`MemberFileWriter`. Other threads compress, and add to the
+        statistics, at most two additions behind.
     """
 
     def __init__(
@@ -204,23 +207,25 @@ class BlockWriter:
         sizes: ShardSizes,
         folder: str,
         examples: Iterable[int] = (),
-        pool: Executor | None = None,
     ):
         self._specs, self._folder = list(specs), folder
-        self._new_writer = partial(MemberFileWriter, folder, sizes, examples, pool)
+        self._pool = ThreadPoolExecutor(COMPRESSING_THREADS)
+        self._new_writer = partial(
+            MemberFileWriter, folder, sizes, self._pool, examples
+        )
         self._writers: dict[str, MemberFileWriter] = {}
         self._splits: dict[str, OfSplit] = {}
         self._seen = Seen()
         self._sources = 0
-        self._beside = None if pool is None else ThreadPoolExecutor(1)
+        self._beside = ThreadPoolExecutor(1)  # the order of additions decides rounding
         self._adding: deque[Future[None]] = deque()
 
     def __enter__(self) -> BlockWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._beside is not None:
-            self._beside.shutdown()
+        self._beside.shutdown()
+        self._pool.shutdown()
         for writer in self._writers.values():
             writer.abandon()
 
@@ -232,12 +237,10 @@ class BlockWriter:
             self._splits[split] = OfSplit(statistics)
             self._writers[split] = self._new_writer()
         noted = self._splits[split]
-        if encoded.columns and self._beside is not None:
+        if encoded.columns:
             columns = noted.statistics, encoded.columns
             self._adding.append(self._beside.submit(self._add_columns, *columns))
             self._wait(2)
-        elif encoded.columns:
-            self._add_columns(noted.statistics, encoded.columns)
         self._writers[split].write_all(encoded.records)
         noted.lines += encoded.lines
         noted.first_skipped = noted.first_skipped or next(iter(encoded.skipped), "")

@@ -19,17 +19,16 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain, pairwise, repeat
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import InputError
+from beam_pipeline.examples.encoding import check_lengths
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.parameters import Choice, Declared, WholeNumber, parameter
 from beam_pipeline.plan.shards import (
@@ -55,8 +54,6 @@ from beam_pipeline.storage.tfrecord import (
 
 # A shard with a limit in bytes ends with a member, up to this share below its limit.
 _MEMBERS_PER_SHARD = 16
-# What readers of protobuf accept.
-MOST_RECORD_BYTES = 2**31 - 1
 # A thread compresses the members of about this many bytes at once.
 _GROUP_BYTES = 256 << 10
 # Groups that threads compress, or have compressed, while one waits to be written.
@@ -197,18 +194,18 @@ class MemberFileWriter:
         Where the files are meant to be; on any file system. They are drafts for it,
         see :func:`beam_pipeline.storage.files.draft_path`.
     sizes : ShardSizes
+    pool : executor
+        Its threads compress members while this thread goes on.
     examples : iterable of int, optional
         How many records each file gets, as far as it is known.
-    pool : executor, optional
-        Its threads compress members while this thread goes on.
     """
 
     def __init__(
         self,
         folder: str,
         sizes: ShardSizes,
+        pool: Executor,
         examples: Iterable[int] = (),
-        pool: Executor | None = None,
     ):
         self._folder = folder
         self._suffix, self._compression = sizes.suffix, sizes.compression
@@ -230,9 +227,9 @@ class MemberFileWriter:
         # Complete members: some that wait, and groups that threads compress.
         self._group: _Group = []
         self._group_bytes = 0
-        self._compressing: deque[Callable[[], tuple[_Group, list[bytes]]]] = deque()
+        self._compressing: deque[Future[tuple[_Group, list[bytes]]]] = deque()
 
-    def write_all(self, records: Iterable[bytes]) -> None:
+    def write_all(self, records: Sequence[bytes]) -> None:
         """Adds records.
 
         Raises
@@ -240,13 +237,8 @@ class MemberFileWriter:
         InputError
             If readers would not accept one of them.
         """
+        check_lengths(records)
         for record in records:
-            if len(record) > MOST_RECORD_BYTES:
-                raise InputError(
-                    f"An example has {len(record):,} bytes, but protobuf and "
-                    f"TensorFlow read at most {MOST_RECORD_BYTES:,}. Cut it into "
-                    "several."
-                )
             size = len(record) + FRAME_BYTES
             if self._records and self._length + size > self._member_limit:
                 self._end_member()
@@ -278,15 +270,10 @@ class MemberFileWriter:
 
     def _end_group(self) -> None:
         """Has the members that wait compressed, and writes those that are."""
-        if not self._group:
-            return
-        work = partial(_contents, self._group, self._compression)
-        self._group, self._group_bytes = [], 0
-        if self._pool is None:
+        if self._group:
+            work = self._pool.submit(_contents, self._group, self._compression)
             self._compressing.append(work)
-            self._write(0)
-        else:
-            self._compressing.append(self._pool.submit(work).result)
+            self._group, self._group_bytes = [], 0
             self._write(_GROUPS_AHEAD)
 
     def _write(self, ahead: int) -> None:
@@ -296,7 +283,7 @@ class MemberFileWriter:
             self._path = files.draft_path(self._folder, name)
             self._file = MemberWriter(open(self._path, "wb"), NO_COMPRESSION)  # noqa: SIM115
         while len(self._compressing) > ahead:
-            group, contents = self._compressing.popleft()()
+            group, contents = self._compressing.popleft().result()
             assert self._file is not None
             with files.writing(self._path):
                 self._file.write_member(b"".join(contents))

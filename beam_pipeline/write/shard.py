@@ -14,11 +14,10 @@ change places when it is complete.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -272,17 +271,12 @@ class _PlannedRecords:
         """
         with files.writing(self._path):
             self._file.close()
-        stops = np.cumsum(self._sizes)
-        starts, stops = (stops - self._sizes).tolist(), stops.tolist()
-        with open(self._path, "rb") as file, ExitStack() as stack:
-            content: Any = b""
-            if stops[-1]:
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                stack.enter_context(content)
+        starts, sizes = np.cumsum(self._sizes) - self._sizes, self._sizes.tolist()
+        with open(self._path, "rb") as file:
             for position, planned in enumerate(order):
-                start, stop = starts[planned], stops[planned]
-                if start < stop:
-                    yield position, content[start:stop]
+                if sizes[planned]:
+                    file.seek(starts[planned])
+                    yield position, file.read(sizes[planned])
         os.remove(self._path)
 
     def abandon(self) -> None:

@@ -14,7 +14,7 @@ from beam_pipeline import audit, record
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OptionError, TooManyRejected
-from beam_pipeline.plan import clip_audio
+from beam_pipeline.plan.prober import Prober
 from beam_pipeline.read import similarity
 from beam_pipeline.read.audit import (
     KINDS,
@@ -373,7 +373,7 @@ def test_fingerprints_are_of_the_probe(speakers, tmp_path, monkeypatch):
     def fail(*_):
         raise AssertionError("decoded")
 
-    monkeypatch.setattr(clip_audio, "fingerprint_clip", fail)
+    monkeypatch.setattr(Prober, "_fingerprint_of", fail)
     summary, rejects = plan(speakers, win_len=800, fingerprint=True)
     assert (summary.listing.clips, rejects) == (25, [])
 

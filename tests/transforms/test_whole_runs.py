@@ -70,7 +70,7 @@ def recorded(places, corpus, rooms):
     more = {"elements_per_file": 131, "workers": 2, "copies": 2}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("beam_pipeline.write.blocks.BLOCK_BYTES", 40_000)
-        patch.setattr("beam_pipeline.plan.clip_audio._BLOCK_FRAMES", 1000)
+        patch.setattr("beam_pipeline.plan.prober._BLOCK_FRAMES", 1000)
         record(corpus, str(places / "b"), **options | more, keep="peak(above_db=-6)")
     return [
         {(e["filepath"], int(e["win_start_idx"]), int(e["copy"])): e

@@ -31,10 +31,11 @@ def records_of(sizes, seed=0):
 
 def write_blocks(folder, blocks, sizes, *options):
     made = []
-    for records in blocks:
-        writer = MemberFileWriter(f"{folder}/drafts", sizes, *options)
-        writer.write_all(records)
-        made += writer.close()
+    with ThreadPoolExecutor(2) as pool:
+        for records in blocks:
+            writer = MemberFileWriter(f"{folder}/drafts", sizes, pool, *options)
+            writer.write_all(records)
+            made += writer.close()
     return made
 
 
@@ -101,13 +102,10 @@ def test_shards_hold_every_record_once_in_order(
 
 
 @pytest.mark.parametrize("limit", [1, 100, 1600, 160_000])
-@pytest.mark.parametrize("threads", [None, 2])
-def test_shards_stay_below_their_limit_and_may_be_moved(tmp_path, limit, threads):
+def test_shards_stay_below_their_limit_and_may_be_moved(tmp_path, limit):
     records = records_of([40] * 60 + [3000] + [40] * 60)
     sizes = ShardSizes(shard_bytes=limit)
-    with ThreadPoolExecutor(2) as pool:
-        options = ((), pool) if threads else ()
-        made = write_blocks(tmp_path, [records], sizes, *options)
+    made = write_blocks(tmp_path, [records], sizes)
     copied = joined(tmp_path, made, sizes)
     framed = [[len(frame_record(r)) for r in shard] for _, shard in copied]
     assert all(len(some) == 1 or sum(some) <= limit for some in framed)
