@@ -66,6 +66,10 @@ class AudioTFRecordsError(Exception):
         """Returns the message of an error that has fields."""
         return spelled(super().__str__(), flags)
 
+    def _render_traceback_(self) -> list[str]:
+        """Returns what IPython shows in place of the traceback: the message."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class DataSetWarning(UserWarning):
     """A plan or a data set is as asked for, but probably not as meant."""
