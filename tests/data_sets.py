@@ -69,6 +69,17 @@ def examples_in(folder: Path) -> list[dict[str, Any]]:
     return examples
 
 
+def records_in(folder: Path) -> dict[str, list[bytes]]:
+    """The serialised examples of each split, in order."""
+    found: dict[str, list[bytes]] = {}
+    for name, entry in Metadata.load(folder).splits.items():
+        found[name] = []
+        for shard in entry.shards:
+            with (folder / shard.file).open("rb") as file:
+                found[name] += read_any_records(file)
+    return found
+
+
 def problems_in(folder: Path) -> list[str]:
     """What reading every file to its end finds."""
     return list(find_problems(str(folder), Metadata.load(folder)))

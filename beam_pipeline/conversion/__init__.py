@@ -5,7 +5,6 @@ shards, other splits or fewer features. Read :mod:`.convert` first.
 
 ::
 
-    files, splits    features                     clips            records
-    input_files  ->  input_folder, inference  ->  corrections  ->  encoder
-                                                                     -> run.elements
+    files, splits    clips           features, records
+    input_files  ->  corrections ->  records  -> run.elements
 """

@@ -22,8 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.conversion.input_files import InputFile, RecordChanges
-from beam_pipeline.conversion.input_folder import InputFolder, with_recipe
+from beam_pipeline.conversion.input_files import (
+    InputFile,
+    InputFolder,
+    RecordChanges,
+)
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.side_by_side import join_tables
@@ -417,3 +420,15 @@ def _with_changes(
         )
         for file, first, stop in zip(sources, ends[:-1], ends[1:], strict=True)
     )
+
+
+def with_recipe(
+    metadata: Metadata, recipe: Recipe, classes: tuple[str, ...]
+) -> Metadata:
+    """Returns metadata of a data set of audio files with another recipe and classes."""
+    elements = metadata.elements
+    if elements is None:
+        return replace(metadata, recipe=recipe, classes=classes)
+    options = {**elements.options, "recipe": recipe.to_json()}
+    elements = replace(elements, options=options)
+    return replace(metadata, classes=classes, elements=elements)

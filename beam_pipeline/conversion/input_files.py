@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.metadata import Metadata, check_files
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Integers
@@ -75,6 +77,43 @@ class InputFile(NamedTuple):
         if self.changes is None:
             return self.examples or 0
         return int(np.count_nonzero(self.changes.splits >= 0))
+
+
+@dataclass(frozen=True)
+class InputFolder:
+    """Folders of TFRecords, as far as they are known before all records are read.
+
+    Attributes
+    ----------
+    files : tuple of InputFile
+        In the order of their splits.
+    metadata : Metadata
+        Those of the data sets; of other files, only the features.
+    described_by : str
+        What describes the features, for messages; empty if the first examples do.
+    splits : tuple of str
+    ignored : int
+        The number of files that hold no records.
+    data_sets : DataSets or None
+        The data sets, if this package wrote them.
+    labels : tuple of str
+        The new labels that the changes of files number.
+    """
+
+    files: tuple[InputFile, ...]
+    metadata: Metadata
+    described_by: str
+    splits: tuple[str, ...]
+    ignored: int = 0
+    data_sets: DataSets | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> int | None:
+        """The number of examples that are taken; None if it is not known."""
+        if self.data_sets is None:
+            return None
+        return sum(file.taken for file in self.files)
 
 
 def find_files(folder: str) -> tuple[list[InputFile], list[str]]:
@@ -169,21 +208,15 @@ def shards_of(folder: str, metadata: Metadata) -> list[InputFile]:
     InputError
         If a shard is missing or has another size.
     """
-    found = []
-    for split, entry in metadata.splits.items():
-        for shard in entry.shards:
-            path = files.join(folder, shard.file)
-            size = files.size(path)
-            if size != shard.bytes:
-                what = "is missing" if size < 0 else f"has {size} bytes"
-                raise InputError(
-                    f"{path} {what}, but {METADATA} says {shard.bytes} bytes. Restore "
-                    "the shard, or record the data set again."
-                )
-            found.append(
-                InputFile(path, shard.file, split, size, shard.examples, shard.sha256)
-            )
-    return found
+    check_files(folder, list(metadata.shards()))
+    return [
+        InputFile(
+            files.join(folder, shard.file), shard.file, split, shard.bytes,
+            shard.examples, shard.sha256,
+        )
+        for split, entry in metadata.splits.items()
+        for shard in entry.shards
+    ]  # fmt: skip
 
 
 def make_blocks(sources: Iterable[InputFile]) -> Iterator[tuple[InputFile, ...]]:

@@ -8,30 +8,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from beam_pipeline.conversion.inference import (
-    first_records,
+from beam_pipeline.conversion.input_files import InputFile
+from beam_pipeline.conversion.records import (
     has_sequences,
     infer_features,
     settle_specs,
     with_dtypes,
 )
-from beam_pipeline.conversion.input_files import InputFile
 from beam_pipeline.dataset.metadata import Metadata, data_sets_of
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.read.parse import (
-    choose_parsing,
-    make_parser,
-    parse_dataset,
-)
-from beam_pipeline.read.streams import (
-    file_parts,
-    first_record,
-    read_examples,
-)
+from beam_pipeline.read.parse import choose_parsing, make_parser, parse_dataset
+from beam_pipeline.read.streams import file_parts, first_record, read_examples
 from beam_pipeline.storage import files
 from beam_pipeline.write.element_blocks import Seen
 
@@ -129,8 +120,7 @@ def _describe(
         if paths[0] in shards and not dtypes:
             return metadata
     sources = [InputFile(path, path, DEFAULT_SPLIT, 0) for path in paths]
-    loose = infer_features(sources, {})
-    records = [record for _, record in first_records(sources)]
+    loose, records = infer_features(sources)
     found = arrow_columns(records, has_sequences(loose.values(), records))
     seen = Seen()
     seen.add(loose.values(), decode_columns(found, len(records), loose))

@@ -14,7 +14,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,8 @@ OWN_SHA256 = "sha256"
 LONGEST_PATH = 4096
 
 CLASSES_SHOWN = 20
+
+_STAT_THREADS = 32
 
 _MOMENTS = ("mean", "m2", "std", "min", "max")
 
@@ -467,6 +470,24 @@ def data_sets_of(paths: Iterable[str]) -> dict[str, Metadata]:
         if holds and holds[0] not in found:
             found[holds[0]] = Metadata.load(holds[0])
     return found
+
+
+def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
+    """Raises :class:`.InputError` if a shard is missing or has a wrong size."""
+
+    def check(shard: ShardEntry) -> None:
+        path = files.join(folder, shard.file)
+        size = files.size(path)
+        if size != shard.bytes:
+            found = f"has {size} bytes" if size >= 0 else "does not exist"
+            raise InputError(
+                f"{path} {found}, but {METADATA} says {shard.bytes} bytes. The shard "
+                "was deleted, damaged or replaced. To check every shard, run "
+                f"`audio-tfrecords verify {folder}`."
+            )
+
+    with ThreadPoolExecutor(_STAT_THREADS) as pool:
+        list(pool.map(check, shards))
 
 
 def to_text(values: Any) -> bytes:

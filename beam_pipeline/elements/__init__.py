@@ -5,8 +5,8 @@ In: elements of any structure. Out: a data set folder, as of audio files. Read
 
 ::
 
-    tf.data.Dataset    record_dataset                \\
-                                                      writing -> shards, metadata
-    dicts of arrays    record_examples    inference  /
-    one dict           encode_example     inference  -> bytes -> record_files
+    tf.data.Dataset    record_dataset   \\
+                                         writing -> shards, metadata
+    dicts of arrays    record_examples  /
+    one dict           encode_example    -> bytes -> record_files
 """

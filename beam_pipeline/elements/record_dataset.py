@@ -265,10 +265,8 @@ def element_columns(
     """Returns the features of one element as numpy values; of a batch, if it is one."""
     columns: dict[str, Any] = {}
     for name, tensor in _tensors(element, structure):
-        value = tensor.numpy()
-        if not isinstance(value, np.ndarray):  # of a scalar text, it is bytes
-            value = np.asarray(value, object if isinstance(value, bytes) else None)
-        columns[name] = value
+        kind = object if tensor.dtype == tf.string else None
+        columns[name] = value = np.asarray(tensor.numpy(), kind)
         shape_in = specs[name].shape_in
         if shape_in is not None:
             columns[shape_in] = np.array(value.shape, np.int64)

@@ -227,20 +227,15 @@ def holds(made: Array, array: Array) -> bool:
     if kinds & _WHOLE:
         # Python compares whole numbers with others exactly.
         return bool(made.tolist() == array.tolist())
-    python = isinstance(array, PythonValues)
-    if "c" not in kinds:
-        return _holds_real(made, array, python)
-    loses = made.dtype.kind != "c" and bool(np.any(array.imag))
-    parts = (made.real, array.real), (made.imag, array.imag)
-    return not loses and all(_holds_real(*pair, python) for pair in parts)
-
-
-def _holds_real(made: Array, array: Array, may_round: bool) -> bool:
-    """Whether fractions are the same."""
-    # float64 holds every value of each type of floats.
-    wide, source = made.astype(np.float64), np.asarray(array).astype(np.float64)
+    if made.dtype.kind != "c" and np.any(array.imag):
+        return False
+    # complex128 holds every value of each type of fractions.
+    wide, source = (
+        np.asarray(values).ravel().astype(np.complex128).view(np.float64)
+        for values in (made, array)
+    )
     same = (wide == source) | (np.isnan(wide) & np.isnan(source))
-    if may_round:
+    if isinstance(array, PythonValues):  # it may be rounded
         # From 2**24 on, float32 has no fractions, and soon not even whole numbers:
         # times and identifiers would become others.
         exact = np.abs(source) < 2.0 ** (_DIGITS.get(made.dtype.name, 52) + 1)
@@ -251,4 +246,4 @@ def _holds_real(made: Array, array: Array, may_round: bool) -> bool:
 # The kinds of dtypes of whole numbers.
 _WHOLE = {"b", "i", "u"}
 # The bits of the mantissa.
-_DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23}
+_DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23, "complex64": 23}

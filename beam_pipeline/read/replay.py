@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeGuard
 
 import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry
+from beam_pipeline.dataset.metadata import Metadata, check_files
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
@@ -50,8 +49,6 @@ from beam_pipeline.read.streams import FilePart, read_examples
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.tfrecord import is_compressed
-
-_STAT_THREADS = 32
 
 
 def replay(
@@ -250,24 +247,6 @@ def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
 
     parts = [FilePart(path, is_compressed=False) for path in paths]
     return Metadata(None, specs.features, (), {}), parts, read
-
-
-def check_files(folder: str, shards: Sequence[ShardEntry]) -> None:
-    """Raises :class:`InputError` if a shard is missing or has a wrong size."""
-
-    def check(shard: ShardEntry) -> None:
-        path = files.join(folder, shard.file)
-        size = files.size(path)
-        if size != shard.bytes:
-            found = f"has {size} bytes" if size >= 0 else "does not exist"
-            raise InputError(
-                f"{path} {found}, but {METADATA} says {shard.bytes} bytes. The shard "
-                "was deleted, damaged or replaced. To check every shard, run "
-                f"`audio-tfrecords verify {folder}`."
-            )
-
-    with ThreadPoolExecutor(_STAT_THREADS) as pool:
-        list(pool.map(check, shards))
 
 
 def _options(deterministic: bool, shard: tuple[int, int] | None) -> tf.data.Options:

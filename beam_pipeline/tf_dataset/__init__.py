@@ -27,9 +27,8 @@ set.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+from beam_pipeline.elements.record_dataset import record_dataset
+from beam_pipeline.read.replay import replay_dataset
 from beam_pipeline.tf_dataset.changes import (
     dataset_prepare_signal_for_ml,
     dataset_signal_apply_analytic,
@@ -64,16 +63,6 @@ from beam_pipeline.tf_dataset.structure import (
 )
 from beam_pipeline.tf_dataset.transforms import as_tf
 
-if TYPE_CHECKING:
-    from beam_pipeline.elements.record_dataset import record_dataset
-    from beam_pipeline.read.replay import replay_dataset
-
-# Imported on first use, because writing needs more than reading.
-_ELSEWHERE = {
-    "record_dataset": "beam_pipeline.elements.record_dataset",
-    "replay_dataset": "beam_pipeline.read.replay",
-}
-
 __all__ = [
     "as_tf",
     "construct_metadata",
@@ -105,13 +94,3 @@ __all__ = [
     "signal_dataset",
     "training_dataset",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -15,7 +15,7 @@ from beam_pipeline.parameters import check_choice, check_whole
 from beam_pipeline.tf_dataset.structure import (
     Array,
     as_samples,
-    in_graph,
+    map_key,
     map_signals,
     signal_spec,
 )
@@ -110,12 +110,12 @@ def dataset_signal_safe_rescale(
 
     Parameters and types are those of :func:`dataset_signal_normalize`.
     """
+    return map_signals(dataset, _safe, data_key, num_parallel_calls)
 
-    def run(x: Array) -> Array:
-        scaled: Array = safe_rescale(tf.constant(x)).numpy()
-        return scaled
 
-    return map_signals(dataset, run, data_key, num_parallel_calls)
+def _safe(x: Array) -> Array:
+    largest = max(x.real.max(), x.imag.max() if np.iscomplexobj(x) else -math.inf)
+    return x if largest < SAFE_PEAK else x / largest
 
 
 def safe_rescale(x: Any, axis: int | tuple[int, ...] | None = None) -> Any:
@@ -282,19 +282,16 @@ def dataset_signal_downsample(
             (du, su),
         ) from error
 
-    @in_graph
-    def with_rate(element: dict[str, Any]) -> dict[str, Any]:
-        rate = tf.cast(element["fs"], tf.int64) * su // du
-        return {**element, "fs": tf.cast(rate, element["fs"].dtype)}
-
+    function = partial(_channels, resample)
     dataset = map_signals(
-        dataset,
-        partial(_channels, resample),
-        data_key,
-        num_parallel_calls,
+        dataset, function, data_key, num_parallel_calls,
         frames_after=lambda frames: -(-frames * su // du),
+    )  # fmt: skip
+    if "fs" not in dataset.element_spec:
+        return dataset
+    return map_key(
+        dataset, "fs", lambda fs: tf.cast(tf.cast(fs, tf.int64) * su // du, fs.dtype)
     )
-    return dataset.map(with_rate) if "fs" in dataset.element_spec else dataset
 
 
 def _channels(transform: Callable[[Any], Array], x: Array) -> Array:
@@ -343,12 +340,7 @@ def dataset_prepare_signal_for_ml(
     signal_spec(dataset, data_key, most=1)
     new_key = f"{data_key}_features" if keep_signal else data_key
     prepare = prepare_signal_for_ml_lite if use_lite else prepare_signal_for_ml
-
-    @in_graph
-    def run(element: dict[str, Any]) -> dict[str, Any]:
-        return {**element, new_key: prepare(element[data_key])}
-
-    return dataset.map(run, num_parallel_calls=num_parallel_calls)
+    return map_key(dataset, data_key, prepare, num_parallel_calls, new_key)
 
 
 def prepare_signal_for_ml_lite(

@@ -235,8 +235,13 @@ def construct_metadata(
         labels = more[label_colname].tolist()
     if targets is None and more is not None and "target" in more:
         targets = more["target"].tolist()
-    if labels is not None or targets is None or _names_have_classes(paths, folder):
+    classes = None
+    try:
         classes = _classes(labels, folder, paths)
+    except OptionError:
+        if labels is not None or targets is None:
+            raise
+    if classes is not None:
         numbers = {name: number for number, name in enumerate(dict.fromkeys(classes))}
         frame[label_colname] = classes
         frame["num_classes"] = len(numbers)
@@ -279,14 +284,6 @@ def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
         )
     _check_length("labels", labels, paths)
     return [str(label) for label in labels]
-
-
-def _names_have_classes(paths: list[str], folder: str) -> bool:
-    try:
-        _classes(None, folder, paths)
-    except OptionError:
-        return False
-    return True
 
 
 def _class_in_name(path: str, folder: str) -> str:

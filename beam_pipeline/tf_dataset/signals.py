@@ -14,7 +14,7 @@ from beam_pipeline.audio.probe import check_channel, open_decoder, probe_audio
 from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
 from beam_pipeline.parameters import check_choice
 from beam_pipeline.storage import files
-from beam_pipeline.tf_dataset.structure import Array, as_stored, in_graph
+from beam_pipeline.tf_dataset.structure import Array, as_stored, in_graph, in_python
 
 DTYPES = ("float32", "float64", "int16", "int32")
 
@@ -302,9 +302,9 @@ def _audio_loader(
         return samples, np.int32(rate)
 
     def load(row: Row) -> Row:
-        signal, rate = tf.numpy_function(read, [row["filepath"]], [returned, tf.int32])
-        signal.set_shape(shape)
-        rate.set_shape(())
+        signal, rate = in_python(
+            read, [row["filepath"]], [returned, tf.int32], [shape, ()]
+        )
         return {**row, data_key: signal, "fs": rate}
 
     return load
@@ -406,10 +406,7 @@ def _python_loader(
 
     first = call(*(column[0] for column in columns.values()))
     kinds = _kinds(first)
-    types = [
-        tf.string if value.dtype.kind == "O" else tf.as_dtype(value.dtype)
-        for value in first.values()
-    ]
+    types = [tf.as_dtype(value.dtype) for value in first.values()]
 
     def read(*values: Any) -> list[Array]:
         found = call(*values)
@@ -423,9 +420,8 @@ def _python_loader(
         return [found[name] for name in first]
 
     def load(row: Row) -> Row:
-        tensors = tf.numpy_function(read, [row[name] for name in names], types)
-        for tensor, value in zip(tensors, first.values(), strict=True):
-            tensor.set_shape([None] * value.ndim)
+        shapes = [[None] * value.ndim for value in first.values()]
+        tensors = in_python(read, [row[name] for name in names], types, shapes)
         return dict(zip(first, tensors, strict=True))
 
     return load

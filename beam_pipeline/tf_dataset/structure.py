@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError, check_feature
-from beam_pipeline.parameters import check_whole
+from beam_pipeline.parameters import check_flag, check_whole
 
 Array = npt.NDArray[Any]
 
@@ -28,6 +29,47 @@ def in_graph(function: _Function) -> _Function:
     Otherwise AutoGraph, which nothing here needs, would hide errors in its own.
     """
     return cast(_Function, tf.autograph.experimental.do_not_convert(function))
+
+
+def in_python(
+    function: Callable[..., Sequence[Any]],
+    tensors: Sequence[Any],
+    dtypes: Sequence[tf.DType],
+    shapes: Sequence[Any],
+) -> list[Any]:
+    """Calls a function of arrays on tensors, eagerly or in a graph.
+
+    It returns a sequence of arrays, with these types. Their shapes are static as far as
+    ``shapes`` say.
+    """
+    results = tf.numpy_function(function, tensors, dtypes)
+    return [
+        tf.ensure_shape(result, shape)
+        for result, shape in zip(results, shapes, strict=True)
+    ]
+
+
+def map_key(
+    dataset: tf.data.Dataset,
+    key: str,
+    function: Callable[[Any], Any],
+    num_parallel_calls: int | None = None,
+    into: str | None = None,
+) -> tf.data.Dataset:
+    """Replaces one value of each element by a function of it; or adds it as ``into``.
+
+    Raises
+    ------
+    OptionError
+        If elements are not dicts, or lack the key.
+    """
+    spec_of(dataset, key)
+
+    @in_graph
+    def run(element: dict[str, Any]) -> dict[str, Any]:
+        return {**element, into or key: function(element[key])}
+
+    return dataset.map(run, num_parallel_calls=num_parallel_calls)
 
 
 def grab(dataset: tf.data.Dataset) -> Any:
@@ -136,17 +178,15 @@ def map_signals(
         shape[batched] = frames_after(shape[batched])
     dtype = dtype or (tf.complex64 if spec.dtype.is_complex else tf.float32)
 
-    def call(signals: Array) -> Array:
+    def call(signals: Array) -> list[Array]:
         rows = signals if batched else signals[np.newaxis]
         made = np.stack([function(row) if len(row) else row for row in rows])
-        return (made if batched else made[0]).astype(dtype.as_numpy_dtype)
+        return [(made if batched else made[0]).astype(dtype.as_numpy_dtype)]
 
-    @in_graph
-    def run(element: dict[str, Any]) -> dict[str, Any]:
-        result = tf.numpy_function(call, [as_samples(element[data_key])], dtype)
-        return {**element, data_key: tf.ensure_shape(result, shape)}
+    def run(signals: Any) -> Any:
+        return in_python(call, [as_samples(signals)], [dtype], [shape])[0]
 
-    return dataset.map(run, num_parallel_calls=num_parallel_calls)
+    return map_key(dataset, data_key, run, num_parallel_calls)
 
 
 def signal_spec(
@@ -178,11 +218,11 @@ def full_scale(dtype: tf.DType) -> int:
     return 1 << (8 * int(dtype.size) - 1)
 
 
-def as_samples(signal: Any) -> Any:
-    """Returns samples as float64 or complex128; integers are divided by full scale."""
+def as_samples(signal: Any, dtype: tf.DType = tf.float64) -> Any:
+    """Returns samples as floats, or complex128; integers are divided by full scale."""
     if signal.dtype.is_complex:
         return tf.cast(signal, tf.complex128)
-    samples = tf.cast(signal, tf.float64)
+    samples = tf.cast(signal, dtype)
     return samples / full_scale(signal.dtype) if signal.dtype.is_integer else samples
 
 
@@ -275,9 +315,8 @@ def dataset_signal_slice_windows(
             "dataset", "must not be batched; use dataset_unbatch(ds) first"
         )
     signal_spec(dataset, data_key)
-    for name, flag in (("deterministic", deterministic), ("pad", pad)):
-        if not isinstance(flag, bool):
-            raise OptionError(name, "must be True or False", flag)
+    check_flag("deterministic", deterministic)
+    check_flag("pad", pad)
     win_len = check_whole("win_len", win_len)
     block_length = check_whole("block_length", block_length)
     cycle = 1
@@ -289,34 +328,33 @@ def dataset_signal_slice_windows(
     def cut(place: Any, element: Mapping[str, Any]) -> tf.data.Dataset:
         signal = element[data_key]
         frames = tf.shape(signal)[0]
-        start = tf.constant(0)
+        first = tf.constant(0)
         if not deterministic:
             most = tf.maximum(1, tf.minimum(win_len, frames // 2))
-            start = tf.random.stateless_uniform(
+            first = tf.random.stateless_uniform(
                 [], (seed, place), minval=0, maxval=most, dtype=tf.int32
             )
         if pad:
-            first = -((-start) % win_len)
-            zeros = [[-first, (start - frames) % win_len]]
-            zeros += [[0, 0]] * (signal.shape.rank - 1)
+            right = (first - frames) % win_len
+            first = -((-first) % win_len)
+            zeros = [[-first, right]] + [[0, 0]] * (signal.shape.rank - 1)
             signal = tf.pad(signal, zeros)
-            count = tf.shape(signal)[0] // win_len
         else:
-            first = start
-            count = (frames - start) // win_len
-            signal = signal[start : start + count * win_len]
+            signal = signal[first:]
+        count = tf.shape(signal)[0] // win_len
+        signal = signal[: count * win_len]
         windows = tf.reshape(signal, [-1, win_len, *signal.shape[1:]])
         numbers = tf.range(count)
         if not deterministic:
             # Another stream of random numbers than that of the start.
             key = tf.stack([tf.constant(seed, tf.int64), -1 - place])
             numbers = tf.random.experimental.stateless_shuffle(numbers, key)
-        if max_windows_per_signal is not None:
-            numbers = numbers[:cycle]
-        if not deterministic:
-            windows = tf.gather(windows, numbers)
-        elif max_windows_per_signal is not None:
-            windows = windows[:cycle]
+        numbers = numbers[:max_windows_per_signal]
+        windows = (
+            windows[:max_windows_per_signal]
+            if deterministic
+            else tf.gather(windows, numbers)
+        )
         # What all windows share is not copied for each.
         shared = {
             **{name: value for name, value in element.items() if name != data_key},
@@ -406,13 +444,9 @@ def dataset_onehot(
         first = grab(ds.map(in_graph(lambda element: element["num_classes"])))
         num_classes = int(first.max())
     depth = check_whole("num_classes", num_classes)
-
-    @in_graph
-    def run(element: dict[str, Any]) -> dict[str, Any]:
-        vector = tf.one_hot(element[target_key], depth, dtype=tf.int64)
-        return {**element, target_key: vector}
-
-    return ds.map(run)
+    return map_key(
+        ds, target_key, lambda target: tf.one_hot(target, depth, dtype=tf.int64)
+    )
 
 
 def dataset_flatten(ds: tf.data.Dataset, key: str) -> tf.data.Dataset:
@@ -420,21 +454,17 @@ def dataset_flatten(ds: tf.data.Dataset, key: str) -> tf.data.Dataset:
 
     A value without axes gets one; a value with one axis, (n,), becomes (n, 1).
     """
-    spec_of(ds, key)
 
-    @in_graph
-    def run(element: dict[str, Any]) -> dict[str, Any]:
-        value = element[key]
+    def run(value: Any) -> Any:
         shape = value.shape
         if shape.rank == 0:
-            return {**element, key: tf.reshape(value, [1])}
+            return tf.reshape(value, [1])
         rows = tf.shape(value)[0] if shape[0] is None else shape[0]
         size = shape[1:].num_elements() if shape.rank is not None else None
         # A size of -1 cannot be found where there are no rows.
-        columns = -1 if size is None else size
-        return {**element, key: tf.reshape(value, [rows, columns])}
+        return tf.reshape(value, [rows, -1 if size is None else size])
 
-    return ds.map(run)
+    return map_key(ds, key, run)
 
 
 def dataset_set_shapes(ds: tf.data.Dataset) -> tf.data.Dataset:
@@ -442,15 +472,14 @@ def dataset_set_shapes(ds: tf.data.Dataset) -> tf.data.Dataset:
 
     An element of another shape raises an error when it is read.
     """
-    first = next(iter(ds), None)
-    if first is None:
-        raise OptionError("ds", "holds no element")
-    shapes = tf.nest.map_structure(lambda tensor: tensor.shape, first)
+    first = grab(ds)
 
     @in_graph
     def run(*element: Any) -> Any:
         value = element[0] if len(element) == 1 else element
-        return tf.nest.map_structure(tf.ensure_shape, value, shapes)
+        return tf.nest.map_structure(
+            lambda tensor, like: tf.ensure_shape(tensor, np.shape(like)), value, first
+        )
 
     return ds.map(run)
 
@@ -475,22 +504,19 @@ def dataset_compact(
     OptionError
         A ValueError: if elements lack a key.
     """
-    for key in (*_keys(compact_x_key), *_keys(compact_y_key)):
+    sides = [
+        [keys] if isinstance(keys, str) else keys
+        for keys in (compact_x_key, compact_y_key)
+    ]
+    for key in chain(*sides):
         spec_of(ds, key)
 
-    def pick(element: dict[str, Any], keys: str | Sequence[str]) -> Any:
-        values = tuple(element[key] for key in _keys(keys))
-        return values[0] if len(values) == 1 else values
-
     @in_graph
-    def run(element: dict[str, Any]) -> tuple[Any, Any]:
-        return pick(element, compact_x_key), pick(element, compact_y_key)
+    def run(element: dict[str, Any]) -> tuple[Any, ...]:
+        values = [tuple(element[key] for key in keys) for keys in sides]
+        return tuple(each if len(each) > 1 else each[0] for each in values)
 
     return ds.map(run, num_parallel_calls=num_parallel_calls)
-
-
-def _keys(keys: str | Sequence[str]) -> Sequence[str]:
-    return [keys] if isinstance(keys, str) else keys
 
 
 def as_stored(value: Any) -> Array:

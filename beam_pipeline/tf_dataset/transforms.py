@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.errors import InputError, OptionError, RecipeError
+from beam_pipeline.errors import InputError, OptionError, RecipeError, check_feature
 from beam_pipeline.examples.features import check_transform
+from beam_pipeline.examples.spec import Shape, merge_shapes
 from beam_pipeline.examples.trial import run_on_windows
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.tf_dataset.structure import Array, as_stored, full_scale, in_graph
+from beam_pipeline.tf_dataset.structure import (
+    Array,
+    as_samples,
+    as_stored,
+    in_graph,
+    in_python,
+)
 from beam_pipeline.transforms.base import (
     Transform,
     apply_transform,
@@ -117,90 +124,80 @@ class _Mapped:
     def run(self, element: Any) -> Any:
         """Returns the features of a signal, or a dict with them."""
         if not isinstance(element, Mapping):
-            return self._features(tf.convert_to_tensor(element), {})[0]
-        if self.key not in element:
-            known = ", ".join(sorted(element))
-            raise OptionError("key", f"is not one of {known}", self.key)
-        values, rate = self._features(element[self.key], element)
+            return self._features({self.key: tf.convert_to_tensor(element)})[0]
+        check_feature("key", self.key, sorted(element))
+        values, rate = self._features(element)
         found = {**element, self.into: values}
         steps = steps_of(self.transform)
         changes_rate = any(hasattr(step, "rate_after") for step in steps)
         if self.into == self.key and "fs" in element and changes_rate:
-            found["fs"] = tf.cast(rate, element["fs"].dtype)
+            fs = element["fs"]
+            found["fs"] = tf.zeros_like(fs) + tf.cast(rate, fs.dtype)
         return found
 
-    def _features(self, signal: Any, element: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _features(self, element: Mapping[str, Any]) -> list[Any]:
         """Returns the features of a signal, or of a batch, and their sample rate.
 
         ``element`` may have ``fs``, and ``filepath`` and ``win_start_idx`` for errors.
         """
+        signal = element[self.key]
         dtype, shape = self._signature(signal, "fs" in element)
         names = [n for n in ("fs", "filepath", "win_start_idx") if n in element]
-        values, rate = tf.numpy_function(
-            partial(self._call, shape, names),
-            [_as_float32(signal), *(element[name] for name in names)],
-            [dtype, tf.int64],
-        )
         lead = signal.shape[:1].as_list() if self.batched else []
-        values.set_shape([*lead, *shape])
-        like = element["fs"].shape if "fs" in element else ()
-        rate = tf.broadcast_to(rate, tf.shape(element["fs"]) if like else [])
-        rate.set_shape(like)
-        return values, rate
+        return in_python(
+            partial(self._call, shape, names),
+            [as_samples(signal, tf.float32), *(element[name] for name in names)],
+            [dtype, tf.int64],
+            [[*lead, *shape], ()],
+        )
 
-    def _signature(self, signal: Any, has_rate: bool) -> tuple[tf.DType, list[Any]]:
+    def _signature(self, signal: Any, has_rate: bool) -> tuple[tf.DType, Shape]:
         """Returns the type, and the shape for one window, of the features."""
-        shape = signal.shape
-        rank = None if shape.rank is None else shape.rank - self.batched
-        if rank not in (1, 2):
-            window = "(frames,) or (channels, frames)"
+        shape, dtype = signal.shape, signal.dtype
+        sizes = [None] if shape.rank is None else shape.as_list()[self.batched :]
+        if (
+            shape.rank is None
+            or len(sizes) not in (1, 2)
+            or None in sizes[:-1]
+            or dtype.is_complex
+            or dtype in (tf.string, tf.bool)
+        ):
+            after = ", after the axis of windows" if self.batched else ""
             raise OptionError(
                 "key",
-                f"must name signals of shape {window}"
-                + (" after the axis of windows" if self.batched else "")
-                + f"; {self.into} has the shape {shape}",
-                self.into,
+                "must name real signals of shape (frames,) or (channels, frames) with "
+                f"a known number of channels{after}; {self.key} is {dtype.name} of "
+                f"shape {shape}",
+                self.key,
             )
-        if signal.dtype.is_complex or signal.dtype in (tf.string, tf.bool):
-            raise OptionError(
-                "key", f"must name real signals, not {signal.dtype.name}", self.into
-            )
-        *channels, frames = shape.as_list()[self.batched :]
-        if None in channels:
-            raise OptionError(
-                "key", "must name signals with a known number of channels", self.into
-            )
+        *channels, frames = sizes
         rates: Sequence[int | None] = [self.sample_rate]
         if self.sample_rate is None and has_rate and needs_sample_rate(self.transform):
             rates = TRIAL_RATES_HZ
         lengths = TRIAL_FRAMES if frames is None else [frames]
-        return self._try(channels, lengths, rates)
+        return self._try([((*channels, n), rate) for n in lengths for rate in rates])
 
     def _try(
-        self,
-        channels: list[int],
-        lengths: Sequence[int],
-        rates: Sequence[int | None],
-    ) -> tuple[tf.DType, list[Any]]:
-        trials = [(length, rate) for length in lengths for rate in rates]
-        specs, failures = [], []
-        for length, rate in trials:
-            window = (*channels, length)
+        self, trials: Sequence[tuple[tuple[int, ...], int | None]]
+    ) -> tuple[tf.DType, Shape]:
+        """Runs the transform on silence, of several shapes and rates."""
+        found, failures = [], []
+        for window, rate in trials:
             try:
-                made = check_transform(
-                    self.into, self.text, self.transform, window, rate
+                found.append(
+                    check_transform(self.into, self.text, self.transform, window, rate)
                 )
             except RecipeError as error:
                 failures.append(error)
-                continue
-            if len(made) > 1:
-                raise OptionError(
-                    "transform", "must return one array, not a dict", self.text
-                )
-            specs += made
-        if not specs:
+        if not found:
             raise failures[0]
-        if len({(spec.dtype, len(spec.sizes)) for spec in specs}) > 1:
+        if any(len(made) > 1 for made in found):
+            raise OptionError(
+                "transform", "must return one array, not a dict", self.text
+            )
+        dtypes = {spec.dtype for (spec,) in found}
+        shape = reduce(merge_shapes, (spec.shape for (spec,) in found))
+        if shape is None or len(dtypes) > 1:
             raise OptionError(
                 "transform",
                 "returns another type or number of axes at another sample rate or "
@@ -208,35 +205,28 @@ class _Mapped:
                 self.text,
             )
         # One success of several does not show what the sizes depend on.
-        is_sure = len(specs) > 1 or len(trials) == 1
-        axes = [set(sizes) for sizes in zip(*(s.sizes for s in specs), strict=True)]
-        shape = [axis.pop() if is_sure and len(axis) == 1 else None for axis in axes]
-        return tf.as_dtype(specs[0].dtype), shape
+        is_sure = len(found) > 1 or len(trials) == 1
+        return tf.as_dtype(dtypes.pop()), shape if is_sure else (None,) * len(shape)
 
     def _call(
-        self, shape: list[Any], names: list[str], signal: Array, *others: Any
+        self, shape: Shape, names: list[str], signal: Array, *others: Any
     ) -> tuple[Array, np.int64]:
         given = dict(zip(names, others, strict=True))
         windows = signal if self.batched else signal[np.newaxis]
         windows = windows.view()
         windows.flags.writeable = False
-        path = _first(given.get("filepath", b"a signal")).decode()
-        rate = self._rate_of(given.get("fs"), path)
+        paths = np.ravel(np.asarray(given.get("filepath", b"a signal"), object))
+        path = next(iter(paths), b"a signal").decode()
+        rate = self._rate_of(given.get("fs", []), path)
         starts = np.broadcast_to(given.get("win_start_idx", 0), len(windows))
         values = run_on_windows(
             lambda some: np.asarray(apply_transform(self.transform, some, rate)),
             (windows,), f"transform {self.text}", starts, path,
         )  # fmt: skip
-        wanted = [len(windows), *shape]
-        fits = len(wanted) == values.ndim and all(
-            size in (None, found)
-            for size, found in zip(wanted, values.shape, strict=True)
-        )
-        if not fits:
+        if not tf.TensorShape([len(windows), *shape]).is_compatible_with(values.shape):
             raise InputError(
                 f"{path}: {self.text} returns the shape {values.shape[1:]}, but "
-                f"{tuple(shape)} on silence. Give `sample_rate`, or correct your "
-                "transform."
+                f"{shape} on silence. Give `sample_rate`, or correct your transform."
             )
         values = as_stored(values)
         after = np.int64(rate_after(self.transform, rate))
@@ -244,30 +234,12 @@ class _Mapped:
 
     def _rate_of(self, found: Any, path: str) -> int:
         """Returns the rate of an element, which must be ``sample_rate`` if given."""
-        if found is None:
-            return self.sample_rate or 0
         rates = {int(rate) for rate in np.ravel(found)} or {self.sample_rate or 0}
         if len(rates) > 1 or self.sample_rate not in (None, *rates):
             listed = ", ".join(map(str, sorted(rates)))
-            wanted = (
-                "one rate for each batch"
-                if self.sample_rate is None
-                else self.sample_rate
-            )
+            wanted = self.sample_rate or "one rate for each batch"
             raise InputError(
                 f"{path} has the sample rate {listed} Hz, but {self.text} needs "
                 f"{wanted}. Leave out other files, or resample them first."
             )
         return rates.pop()
-
-
-def _first(value: Any) -> Any:
-    flat = np.ravel(np.asarray(value, object))
-    return flat[0] if len(flat) else b"a signal"
-
-
-def _as_float32(signal: Any) -> Any:
-    """Returns samples as recording has them: float32, whole numbers scaled."""
-    if not signal.dtype.is_integer:
-        return tf.cast(signal, tf.float32)
-    return tf.cast(signal, tf.float32) * np.float32(1 / full_scale(signal.dtype))

@@ -33,7 +33,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,14 +41,7 @@ import numpy.typing as npt
 from beam_pipeline.elements.values import as_array, cast, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, UnstorableAttribute
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.spec import (
-    FLOAT_LIST,
-    INT64_LIST,
-    RAW,
-    FeatureSpec,
-    Shape,
-    numpy_dtype,
-)
+from beam_pipeline.examples.spec import RAW, FeatureSpec, Shape
 from beam_pipeline.examples.structure import add_feature
 from beam_pipeline.storage import files
 
@@ -78,20 +71,8 @@ class FieldType:
     shape: Shape | None = ()
     optional: bool = False
 
-    TYPE_BOOL: ClassVar[FieldType]
-    TYPE_INT32: ClassVar[FieldType]
-    TYPE_INT64: ClassVar[FieldType]
-    TYPE_FLOAT: ClassVar[FieldType]
-    TYPE_DOUBLE: ClassVar[FieldType]
-    TYPE_STRING: ClassVar[FieldType]
-    TYPE_BYTES: ClassVar[FieldType]
-    TYPE_ARRAY_INT32: ClassVar[FieldType]
-    TYPE_ARRAY_INT64: ClassVar[FieldType]
-    TYPE_ARRAY_FLOAT32: ClassVar[FieldType]
-    TYPE_ARRAY_FLOAT64: ClassVar[FieldType]
-
-    @classmethod
-    def scalar(cls, dtype: Any, *, optional: bool = False) -> FieldType:
+    @staticmethod
+    def scalar(dtype: Any, *, optional: bool = False) -> FieldType:
         """Returns the type of a number or a text.
 
         Parameters
@@ -106,11 +87,11 @@ class FieldType:
         """
         is_text = isinstance(dtype, str | type) and dtype in _TEXTS
         made = "string" if is_text else checked_dtype("dtype", dtype)
-        return cls(made, optional=optional)
+        return FieldType(made, optional=optional)
 
-    @classmethod
+    @staticmethod
     def array(
-        cls, dtype: Any, shape: Shape | None = None, *, optional: bool = False
+        dtype: Any, shape: Shape | None = None, *, optional: bool = False
     ) -> FieldType:
         """Returns the type of an array.
 
@@ -134,7 +115,7 @@ class FieldType:
         ):
             raise OptionError("shape", "must be a tuple such as (None, 40)", shape)
         shape = None if shape is None else tuple(shape)
-        return cls(cls.scalar(dtype).dtype, shape, optional)
+        return FieldType(FieldType.scalar(dtype).dtype, shape, optional)
 
     def specs(self, name: str) -> tuple[FeatureSpec, ...]:
         """Returns the features that store an attribute with this name.
@@ -142,18 +123,10 @@ class FieldType:
         The second one, of arrays whose shape differs, is ``<name>/shape``.
         """
         made: dict[str, FeatureSpec] = {}
-        encoding = None
-        if self.dtype != "string":
-            encoding = RAW
-            kind = numpy_dtype(self.dtype).kind
-            if self.shape == () and self.dtype != "uint64" and kind in "biu":
-                encoding = INT64_LIST
-            elif self.shape == () and self.dtype == "float32":
-                encoding = FLOAT_LIST
-        has_shape = self.shape is None or None in self.shape
+        is_raw = self.shape != () and self.dtype != "string"
         add_feature(
-            made, name, self.dtype, self.shape, encoding,
-            optional=self.optional, has_shape=has_shape,
+            made, name, self.dtype, self.shape, RAW if is_raw else None,
+            optional=self.optional, has_shape=self.shape is None or None in self.shape,
         )  # fmt: skip
         return tuple(made[key] for key in sorted(made))
 
@@ -196,13 +169,22 @@ class FieldType:
         return f"array of {self.dtype}{shape}"
 
 
-for _name, _dtype in {
-    "BOOL": "bool", "INT32": "int32", "INT64": "int64", "FLOAT": "float32",
-    "DOUBLE": "float64", "STRING": "string", "BYTES": "bytes",
-}.items():  # fmt: skip
-    setattr(FieldType, f"TYPE_{_name}", FieldType.scalar(_dtype))
-for _dtype in ("int32", "int64", "float32", "float64"):
-    setattr(FieldType, f"TYPE_ARRAY_{_dtype.upper()}", FieldType.array(_dtype))
+class Field(FieldType):
+    """The types of attributes: those with a name, and how to make others."""
+
+    __slots__ = ()
+
+    TYPE_BOOL = FieldType.scalar("bool")
+    TYPE_INT32 = FieldType.scalar("int32")
+    TYPE_INT64 = FieldType.scalar("int64")
+    TYPE_FLOAT = FieldType.scalar("float32")
+    TYPE_DOUBLE = FieldType.scalar("float64")
+    TYPE_STRING = FieldType.scalar("string")
+    TYPE_BYTES = FieldType.scalar("bytes")
+    TYPE_ARRAY_INT32 = FieldType.array("int32")
+    TYPE_ARRAY_INT64 = FieldType.array("int64")
+    TYPE_ARRAY_FLOAT32 = FieldType.array("float32")
+    TYPE_ARRAY_FLOAT64 = FieldType.array("float64")
 
 
 class ClassEncoder:
@@ -224,8 +206,8 @@ class ClassEncoder:
         records : list of bytes
             A ``tf.train.Example`` of each, serialised.
         values : dict
-            Feature to its values: an array with a first axis for the examples, or a
-            list with None for those that lack the feature.
+            Feature to its values: a list with an array for each example, or None for
+            those that lack the feature.
 
         Raises
         ------
@@ -233,51 +215,18 @@ class ClassEncoder:
             If a value is not of its declared type; it names the class and the
             attribute.
         """
-        if not examples:
-            return [], {}
         columns: dict[str, Any] = {}
-        shared: dict[str, Any] = {}
-        count = len(examples)
         for name, field in self._declared.items():
-            values = [getattr(example, name) for example in examples]
             try:
-                columns[name] = found = _column(name, field, values)
+                found = [field.stored(name, getattr(each, name)) for each in examples]
             except InputError as error:
                 cls = type(examples[0]).__name__
                 raise UnstorableAttribute(cls, str(error)) from error
-            shape_in = self._shape_of.get(name)
-            if isinstance(found, list):
-                if shape_in is not None:
-                    shapes = [None if a is None else np.array(a.shape) for a in found]
-                    columns[shape_in] = shapes
-            elif found.shape == ():
-                shared[name] = found.item()
-                columns[name] = np.broadcast_to(found, (count,))
-            elif shape_in is not None:
-                shared[shape_in] = found.shape[1:]
-                columns[shape_in] = np.array([found.shape[1:]], np.int64)
-        return self._encoder.encode(count, {**columns, **shared}), columns
-
-
-def _column(name: str, field: FieldType, values: Sequence[Any]) -> Any:
-    """Returns the values of some examples as they are stored.
-
-    It is a scalar if all share one object; an array with a first axis if their arrays
-    are alike, which are converted together; otherwise a list, with None for a missing
-    value.
-    """
-    some = values[0]
-    if isinstance(some, np.ndarray) and some.shape:
-        if {type(v) for v in values} == {type(some)} and (
-            {(v.dtype, v.shape) for v in values} == {(some.dtype, some.shape)}
-        ):
-            field.stored(name, some)  # its shape is checked
-            stacked = np.concatenate(values).reshape(len(values), *some.shape)
-            return cast(name, as_array(name, stacked), field.dtype)
-    elif field.shape == () and all(value is some for value in values):
-        stored = field.stored(name, some)
-        return [None] * len(values) if stored is None else stored
-    return [field.stored(name, value) for value in values]
+            columns[name] = found
+            if name in self._shape_of:
+                shapes = [None if array is None else array.shape for array in found]
+                columns[self._shape_of[name]] = shapes
+        return self._encoder.encode(len(examples), columns), columns
 
 
 E = TypeVar("E", bound="Example")
@@ -407,7 +356,7 @@ class Example:
     :meth:`to_csv_row` and :meth:`from_csv_row` for lists of examples in CSV files.
     """
 
-    Field = FieldType
+    Field = Field
 
     def load(self, **kwargs: Any) -> None:
         """Loads the data into the attributes. Called right before they are stored.
@@ -497,9 +446,9 @@ class Example:
         serialized_examples : bytes, or a scalar tensor of strings
             For example an element of a ``tf.data.TFRecordDataset``, in its ``map``.
         """
-        from beam_pipeline.tfrecorder.streaming import make_parser
+        from beam_pipeline.tfrecorder.streaming import make_tuple_parser
 
-        return make_parser(cls.feature_specs())(serialized_examples)
+        return make_tuple_parser(cls.feature_specs())(serialized_examples)
 
     @staticmethod
     def to_csv_file(filepath: files.PathLike, examples: Iterable[Example]) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from beam_pipeline.dataset.output_folder import EXAMPLES_CSV
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.parameters import WholeNumber
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.tfrecorder.example import Example, read_csv_rows
@@ -262,24 +262,20 @@ def generate_dataset(
     OptionError
         If a number is below 1.
     """
-    from beam_pipeline.tfrecorder import streaming
+    from beam_pipeline.tfrecorder.streaming import stream
 
+    shuffled_files, threads = (
+        value if value is None else check_whole(f"dataset_{name}", value)
+        for name, value in (
+            ("num_shuffled_tfrecord_files", dataset_num_shuffled_tfrecord_files),
+            ("fetching_num_threads", dataset_fetching_num_threads),
+        )
+    )
     if isinstance(tfrecords_filepaths, str | os.PathLike):
         tfrecords_filepaths = [tfrecords_filepaths]
-    for name, value in (
-        ("dataset_num_shuffled_tfrecord_files", dataset_num_shuffled_tfrecord_files),
-        ("dataset_fetching_num_threads", dataset_fetching_num_threads),
-    ):
-        if value is not None:
-            WholeNumber().value(name, value)
     paths = [files.absolute(os.fspath(path)) for path in tfrecords_filepaths]
-    return streaming.stream(
-        paths,
-        None if example_class is None else example_class.feature_specs(),
-        shuffled_files=dataset_num_shuffled_tfrecord_files,
-        threads=dataset_fetching_num_threads,
-        seed=seed,
-    )
+    declared = None if example_class is None else example_class.feature_specs()
+    return stream(paths, declared, shuffled_files, threads, seed)
 
 
 def _record_splits(

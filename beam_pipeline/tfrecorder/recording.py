@@ -19,10 +19,11 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 from beam_pipeline.dataset.element_set import ElementSet, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
@@ -54,6 +55,7 @@ _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
 _ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
+T = TypeVar("T")
 # A row of a CSV file, or an instance.
 Source = Sequence[str] | Example
 
@@ -134,7 +136,7 @@ def record(
             raise OptionError("split", "must be letters, digits and _", name)
     sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
     folder = files.absolute(os.fspath(save_directory_path))
-    classes = {example_class, *(type(s) for s in _sources(splits))}
+    classes = {example_class, *map(type, chain(*splits.values()))}
     is_script = any(cls.__module__ == "__main__" for cls in classes)
     # Other interpreters do not have the caller's script.
     by_name = not is_script or (can_fork() and not settings.beam_args)
@@ -154,11 +156,6 @@ def record(
         metadata = Metadata.load(target.output)
         _log(target, metadata, example_class, splits, kwargs)
     return {name: metadata.splits[name].examples for name in splits}
-
-
-def _sources(splits: Mapping[str, Sequence[Source]]) -> Iterator[Source]:
-    for sources in splits.values():
-        yield from sources
 
 
 def _dump(by_name: bool, block: Any) -> bytes:
@@ -243,15 +240,14 @@ class RowEncoder:
             skipped = (str(reason) or "no reason given",)
             yield Encoded(split, (), {}, sources=1, skipped=skipped)
             return
-        with _errors_of(source, "an attribute"):
-            made = encoder_of(self.example_class).encode(chunks)
+        encoder = encoder_of(self.example_class)
+        made = _called(source, "an attribute", encoder.encode, chunks)
         yield Encoded(split, *made, () if line is None else (line,), 1)
         del made
         for chunk in chunks:
             # As it is, it only drops data to which nothing else refers.
             if type(chunk).release is not Example.release:
-                with _errors_of(source, "release()"):
-                    chunk.release()
+                _called(source, "release()", chunk.release)
 
     def load(self, source: Source) -> tuple[str | None, Sequence[Example]]:
         """Returns the line of a source in ``examples.csv``, and its loaded chunks.
@@ -265,33 +261,38 @@ class RowEncoder:
             If a method raises anything but IgnoreExampleException. It names the source
             and the method.
         """
-        line, kwargs = None, self.kwargs
-        with _errors_of(source, "from_csv_row()"):
-            if isinstance(source, Example):
-                example = copy.copy(source)
-            else:
-                example = self.example_class.from_csv_row(list(source), **kwargs)
+        kwargs, cls = self.kwargs, self.example_class
+        if isinstance(source, Example):
+            example = copy.copy(source)
+        else:
+            row = list(source)
+            example = _called(source, "from_csv_row()", cls.from_csv_row, row, **kwargs)
         _check_examples(source, "from_csv_row", [example])
-        with _errors_of(source, "load()"):
-            example.load(**kwargs)
+        _called(source, "load()", example.load, **kwargs)
+        line = None
         if self.log_in_csv_file:
-            with _errors_of(source, "to_csv_row()"):
-                line = csv_line(example.to_csv_row())
-        with _errors_of(source, "split()"):
+            line = csv_line(_called(source, "to_csv_row()", example.to_csv_row))
+
+        def split() -> list[Example]:
             found = example.split(**kwargs)
-            chunks = [example] if found is None else list(found)
+            return [example] if found is None else list(found)
+
+        chunks = _called(source, "split()", split)
         _check_examples(source, "split", chunks)
         if all(chunk is not example for chunk in chunks):
-            with _errors_of(source, "release()"):
-                example.release()
+            _called(source, "release()", example.release)
         return line, chunks
 
 
-@contextmanager
-def _errors_of(source: Source, what: str) -> Iterator[None]:
-    """Raises ExampleError, which names the source, for an error of the user's class."""
+def _called(
+    source: Source, what: str, method: Callable[..., T], *args: Any, **kwargs: Any
+) -> T:
+    """Calls a method of the user's class; its error becomes one that names the source.
+
+    An IgnoreExampleException stays.
+    """
     try:
-        yield
+        return method(*args, **kwargs)
     except IgnoreExampleException:
         raise
     except UnstorableAttribute as error:

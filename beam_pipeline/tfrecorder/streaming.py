@@ -13,7 +13,13 @@ from beam_pipeline.dataset.metadata import data_sets_of
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
-from beam_pipeline.read.parse import PARSING_THREADS, Parsing, make_element_parser
+from beam_pipeline.examples.structure import component_names
+from beam_pipeline.read.parse import (
+    PARSING_THREADS,
+    Parsing,
+    make_element_parser,
+    make_parser,
+)
 from beam_pipeline.read.streams import (
     MIXED_SHARDS,
     file_parts,
@@ -28,13 +34,12 @@ _READ_AHEAD = 64
 def stream(
     paths: Sequence[str],
     declared: Sequence[FeatureSpec] | None,
-    *,
-    shuffled_files: int | None = None,
-    threads: int | None = None,
-    seed: int = 0,
+    shuffled_files: int | None,
+    threads: int | None,
+    seed: int,
 ) -> tf.data.Dataset:
     """Reads files; see :func:`beam_pipeline.tfrecorder.factory.generate_dataset`."""
-    parse = make_parser(_choose_specs(paths, declared))
+    parse = make_tuple_parser(_choose_specs(paths, declared))
     _, record = first_record(paths) if shuffled_files else ("", b"")
     examples = read_examples(
         file_parts(paths),
@@ -89,22 +94,15 @@ def _types(specs: Sequence[FeatureSpec]) -> str:
     return ", ".join(f"{spec.name} ({spec.dtype})" for spec in specs)
 
 
-def make_parser(specs: Sequence[FeatureSpec]) -> Callable[[Any], tuple[Any, ...]]:
+def make_tuple_parser(specs: Sequence[FeatureSpec]) -> Callable[[Any], tuple[Any, ...]]:
     """Returns a function from one serialised example to a tuple of tensors.
 
     The tensors are in the order of the specs. Shapes of arrays are not among them. What
     is optional reads as 0, or empty, in examples that lack it.
     """
-    shapes = {spec.shape_in for spec in specs}
-    names = [spec.name for spec in specs if spec.name not in shapes]
+    by_name = {spec.name: spec for spec in specs}
+    names = tuple(component_names(by_name, None))
     scalars = [spec for spec in specs if spec.optional and spec.shape == ()]
     missing = {spec.name: b"" if spec.is_text else 0 for spec in scalars}
-    read = make_element_parser(
-        Parsing({spec.name: spec for spec in specs}, missing=missing)
-    )
-
-    def parse(serialised: Any) -> tuple[Any, ...]:
-        found = read(serialised)
-        return tuple(found[name] for name in names)
-
-    return parse
+    parsing = Parsing(by_name, names=names, is_tuple=True, missing=missing)
+    return make_parser(parsing, {}, make_element_parser(parsing))

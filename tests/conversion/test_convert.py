@@ -2,7 +2,6 @@
 
 import filecmp
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -14,8 +13,7 @@ import tensorflow as tf
 import beam_pipeline
 from beam_pipeline import Metadata, convert, record, record_dataset, replay
 from beam_pipeline.errors import InputError, OptionError, OutputError
-from beam_pipeline.read.verify import find_problems
-from beam_pipeline.storage.tfrecord import read_any_records
+from tests.data_sets import contents, problems_in, records_in
 from tests.elements.structures import expect_equal
 from tests.raising import raises
 from tests.sounds import write_corpus
@@ -39,31 +37,6 @@ def recorded(tmp_path_factory):
     return str(folder / "records")
 
 
-def same_folders(left, right):
-    """Whether two folders hold the same files with the same bytes."""
-    names = [sorted(files_below(folder)) for folder in (left, right)]
-    return names[0] == names[1] and all(
-        filecmp.cmp(f"{left}/{name}", f"{right}/{name}", shallow=False)
-        for name in names[0]
-    )
-
-
-def files_below(folder):
-    return [
-        os.path.relpath(os.path.join(root, name), folder)
-        for root, _, names in os.walk(folder)
-        for name in names
-    ]
-
-
-def records_in(folder, split):
-    found = []
-    for shard in Metadata.load(str(folder)).splits[split].shards:
-        with open(f"{folder}/{shard.file}", "rb") as file:
-            found += read_any_records(file)
-    return found
-
-
 def expect_same_elements(left, right, **options):
     assert left.element_spec == right.element_spec
     for one, other in zip(left, right, strict=True):
@@ -81,12 +54,12 @@ def test_other_shards_hold_the_same_records(recorded, tmp_path, sizes):
     metadata = convert(recorded, out, **sizes)
     assert metadata == Metadata.load(out)
     jsonschema.validate(json.loads(metadata.to_text()), ELEMENTS_SCHEMA)
-    assert list(find_problems(out, metadata)) == []
+    assert problems_in(out) == []
     assert metadata.features == dict(sorted(before.features.items()))
     assert metadata.classes == before.classes
     assert list(metadata.splits) == list(before.splits)
     for split, entry in metadata.splits.items():
-        assert records_in(out, split) == records_in(recorded, split)
+        assert records_in(Path(out))[split] == records_in(Path(recorded))[split]
         expect_same_elements(replay(out, split=split), replay(recorded, split=split))
         counts = [shard.examples for shard in entry.shards]
         assert sum(counts) == before.splits[split].examples
@@ -110,13 +83,12 @@ def test_statistics_are_those_of_the_features_that_had_them(recorded, tmp_path):
         found = entry.statistics["features"]
         assert set(found) == set(wanted) == {"signal", "power"}
         for name, values in wanted.items():
-            for key in ("count", "min", "max"):
-                assert found[name][key] == values[key]
-            for key in ("mean", "std"):
-                assert found[name][key] == pytest.approx(values[key], rel=1e-6)
-                bins = values.get("bins", {}).get(key, [])
-                made = found[name].get("bins", {}).get(key, [])
-                assert made == pytest.approx(bins, rel=1e-6)
+            for ours, theirs in (
+                (found[name], values),
+                *([(found[name]["bins"], values["bins"])] if "bins" in values else []),
+            ):
+                for key in ("count", "min", "max", "mean", "std"):
+                    assert ours.get(key) == pytest.approx(theirs.get(key), rel=1e-6)
 
 
 def test_workers_and_runners_write_the_same_bytes(recorded, tmp_path):
@@ -132,8 +104,8 @@ def test_workers_and_runners_write_the_same_bytes(recorded, tmp_path):
             ("beam", {"beam_args": ["--runner=FnApiRunner"]}),
         ):
             convert(tmp_path / "in", tmp_path / name, **options, **more)
-    assert same_folders(tmp_path / "one", tmp_path / "two")
-    assert same_folders(tmp_path / "one", tmp_path / "beam")
+    one = contents(tmp_path / "one")
+    assert one == contents(tmp_path / "two") == contents(tmp_path / "beam")
 
 
 def test_some_features_stay(recorded, tmp_path):
@@ -144,7 +116,7 @@ def test_some_features_stay(recorded, tmp_path):
         one = replay(out, split=split, features=["power", "target"])
         other = replay(recorded, split=split, features=["power", "target"])
         expect_same_elements(one, other)
-        for record_ in records_in(out, split):
+        for record_ in records_in(Path(out))[split]:
             example = tf.train.Example.FromString(record_)
             assert set(example.features.feature) == {"power", "target"}
     scaled = replay(out, split="train", normalize=["power"], batch_size=100)
@@ -162,10 +134,12 @@ def test_windows_of_a_file_stay_in_one_split(recorded, tmp_path):
         for split in metadata.splits
     }
     assert sum(map(len, paths.values())) == len(set().union(*paths.values())) == 9
-    before = [r for split in ("train", "eval") for r in records_in(recorded, split)]
-    after = [r for split in metadata.splits for r in records_in(out, split)]
+    before = [
+        r for split in ("train", "eval") for r in records_in(Path(recorded))[split]
+    ]
+    after = [r for split in metadata.splits for r in records_in(Path(out))[split]]
     assert sorted(before) == sorted(after)
-    assert list(find_problems(out, metadata)) == []
+    assert problems_in(out) == []
     # Without the feature in the output, its groups are the same.
     less = convert(recorded, f"{out}2", features=["fs"], splits=metadata_shares(out))
     assert counts_of(less) == counts_of(metadata)
@@ -181,68 +155,48 @@ def counts_of(metadata):
     return {name: entry.examples for name, entry in metadata.splits.items()}
 
 
-def elements_of(count):
-    for i in range(count):
-        yield {"a": {"x": [i, -i], "y": b"t" * i}, "b": (i / 2, i)}
+def steps():
+    for n in (0, 1, 3):
+        yield {"s": np.full((n, 2), n, np.float32), "c": n, "t": [b"x"] * n}
 
 
-NESTED = {
-    "a": {"x": tf.TensorSpec([2], tf.int64), "y": tf.TensorSpec([], tf.string)},
-    "b": (tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32)),
-}
+STEPS = {"s": tf.TensorSpec([None, 2]), "c": tf.TensorSpec([], tf.int64),
+         "t": tf.TensorSpec([None], tf.string)}  # fmt: skip
+NUMBERS = np.arange(7)
+NESTED = (
+    {"a": {"x": np.stack([NUMBERS, -NUMBERS], 1), "y": [b"t" * n for n in NUMBERS]},
+     "b": (np.float32(NUMBERS / 2), np.int32(NUMBERS))}
+)  # fmt: skip
+RAGGED = tf.ragged.constant([[[1, 2], []], [[3]], []], dtype=tf.int32)
+from_slices = tf.data.Dataset.from_tensor_slices
+# A data set, its sequences, some of its features, and elements of them.
+STRUCTURES = {
+    "nested": (from_slices(NESTED), [], ["a/x", "b/0"],
+               lambda x: {"a/x": x["a"]["x"], "b/0": x["b"][0]}),
+    "ragged": (from_slices({"r": RAGGED, "n": [1, 2, 3]}), [], ["r"],
+               lambda x: {"r": x["r"]}),
+    "sequences": (tf.data.Dataset.from_generator(steps, output_signature=STEPS),
+                  ["s", "t"], ["s"], lambda x: {"s": x["s"]}),
+    "empty": (from_slices({"x": np.zeros((0, 2), "f4")}), [], ["x"], lambda x: x),
+}  # fmt: skip
 
 
-@pytest.fixture
-def nested(tmp_path):
-    dataset = tf.data.Dataset.from_generator(
-        lambda: elements_of(7), output_signature=NESTED
-    )
-    return record_dataset(dataset, tmp_path / "nested")
-
-
-def test_structure_stays(nested, tmp_path):
-    metadata = convert(nested, tmp_path / "out", elements_per_file=2)
-    expect_same_elements(replay(str(tmp_path / "out")), replay(nested))
-    made_by = metadata.elements.options["converted_from"]["recorded_by"]
-    assert made_by == "record_dataset"
-    found = metadata.splits["records"].statistics
-    assert found == Metadata.load(nested).splits["records"].statistics
-
-
-def test_some_features_of_nested_elements_become_flat_dicts(nested, tmp_path):
-    convert(nested, tmp_path / "flat", features=["a/x", "b/0"])
-    flat = replay(nested).map(lambda x: {"a/x": x["a"]["x"], "b/0": x["b"][0]})
-    expect_same_elements(replay(str(tmp_path / "flat")), flat)
-
-
-def test_ragged_parts_keep_what_belongs_to_them(tmp_path):
-    rows = tf.ragged.constant([[[1, 2], []], [[3]], []], dtype=tf.int32)
-    dataset = tf.data.Dataset.from_tensor_slices({"r": rows, "n": [1, 2, 3]})
-    record_dataset(dataset, tmp_path / "in")
-    convert(tmp_path / "in", tmp_path / "out", features=["r"], num_shards=2)
-    wanted = replay(str(tmp_path / "in")).map(lambda x: {"r": x["r"]})
-    expect_same_elements(replay(str(tmp_path / "out")), wanted)
-
-
-def test_sequences_pass_through(tmp_path):
-    def steps():
-        for n in (0, 1, 3):
-            yield {"s": np.full((n, 2), n, np.float32), "c": n, "t": [b"x"] * n}
-
-    dataset = tf.data.Dataset.from_generator(
-        steps,
-        output_signature={
-            "s": tf.TensorSpec([None, 2]),
-            "c": tf.TensorSpec([], tf.int64),
-            "t": tf.TensorSpec([None], tf.string),
-        },
-    )
-    source = record_dataset(dataset, tmp_path / "in", sequences=["s", "t"])
-    convert(source, tmp_path / "all", num_shards=2)
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structures_stay_or_become_flat_dicts(tmp_path, name):
+    dataset, sequences, features, flat = STRUCTURES[name]
+    source = record_dataset(dataset, tmp_path / "in", sequences=sequences)
+    metadata = convert(source, tmp_path / "all", num_shards=2)
     expect_same_elements(replay(str(tmp_path / "all")), replay(source))
-    convert(source, tmp_path / "some", features=["s"])
-    wanted = replay(source).map(lambda x: {"s": x["s"]})
+    options = metadata.elements.options
+    assert options["converted_from"]["recorded_by"] == "record_dataset"
+    found = metadata.splits["records"].statistics
+    assert found == Metadata.load(source).splits["records"].statistics
+    convert(source, tmp_path / "some", features=features)
+    wanted = replay(source).map(flat)
     expect_same_elements(replay(str(tmp_path / "some")), wanted)
+    if name == "empty":
+        splits = convert(source, tmp_path / "two", splits="a=1,b=1").splits
+        assert {n: entry.examples for n, entry in splits.items()} == {"a": 0, "b": 0}
 
 
 # Errors
@@ -250,10 +204,10 @@ def test_sequences_pass_through(tmp_path):
 
 @pytest.mark.parametrize("where", ["", "/sub", "/train", "/.."])
 def test_input_and_output_must_be_separate(recorded, where):
-    before = sorted(files_below(recorded))
+    before = contents(Path(recorded))
     with raises(OutputError):
         convert(recorded, recorded + where, overwrite=True)
-    assert sorted(files_below(recorded)) == before
+    assert contents(Path(recorded)) == before
 
 
 @pytest.mark.parametrize(
@@ -292,7 +246,7 @@ def test_a_changed_shard_is_an_error_and_nothing_is_published(recorded, tmp_path
     shard.write_bytes(data)
     with raises(InputError, naming=[shard, "metadata.json"]):
         convert(folder, tmp_path / "out")
-    assert files_below(tmp_path / "out") == []
+    assert contents(tmp_path / "out") == {}
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     with raises(InputError, naming=[shard]) as caught:
@@ -304,7 +258,7 @@ def test_a_changed_shard_is_an_error_and_nothing_is_published(recorded, tmp_path
     shard.unlink()
     with raises(InputError, naming=[shard]):
         convert(folder, tmp_path / "out")
-    assert files_below(tmp_path / "out") == []
+    assert contents(tmp_path / "out") == {}
 
 
 def test_records_that_do_not_fit_their_metadata_are_an_error(recorded, tmp_path):
@@ -328,12 +282,3 @@ def test_an_unfinished_input_is_an_error(recorded, tmp_path):
     (folder / "_work" / "job.json").write_text("{}")
     with raises(InputError, naming="unfinished"):
         convert(folder, tmp_path / "out")
-
-
-def test_an_empty_data_set_stays_empty(tmp_path):
-    empty = tf.data.Dataset.from_tensor_slices({"x": np.zeros((0, 2), np.float32)})
-    record_dataset(empty, tmp_path / "in")
-    convert(tmp_path / "in", tmp_path / "out", features=["x"])
-    expect_same_elements(replay(str(tmp_path / "out")), replay(str(tmp_path / "in")))
-    splits = convert(tmp_path / "in", tmp_path / "two", splits="a=1,b=1").splits
-    assert {name: entry.examples for name, entry in splits.items()} == {"a": 0, "b": 0}

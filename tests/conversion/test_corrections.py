@@ -16,21 +16,13 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import (
-    Metadata,
-    audit,
-    convert,
-    open_records,
-    record,
-    report,
-    verify,
-)
+from beam_pipeline import Metadata, audit, convert, open_records, record, report, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.read.clean_manifest import write_clean_manifest
-from beam_pipeline.storage.tfrecord import read_any_records
-from tests.data_sets import examples_in
+from tests.data_sets import examples_in, records_in
 from tests.raising import raises
+from tests.reporting.test_report import reported
 from tests.sounds import write_corpus, write_sound
 
 pytestmark = [
@@ -48,6 +40,7 @@ OPTIONS: Any = {
 CLIPS = [(f"{c}/{c}_{i}.wav", c, f"s{i % 4}") for c in CLASSES for i in range(5)]
 FIXED = {"cat/cat_1.wav": "bat", "dog/dog_2.wav": "owl", "owl/owl_0.wav": "owl"}
 RIGHT = [(path, FIXED.get(path, label), who) for path, label, who in CLIPS]
+HALVES = "train=.5,test=.5"
 AGAIN: Any = {"splits": "train=.6,test=.4", "stratify": True, "group_by": "speaker"}
 
 
@@ -80,15 +73,6 @@ def wrong(sounds: Path) -> Path:
 @pytest.fixture(scope="module")
 def labels(sounds: Path) -> Path:
     return write_table(sounds.parent / "fixed.csv", ("path", "label"), *FIXED.items())
-
-
-def records_in(folder: Path) -> dict[str, list[bytes]]:
-    found: dict[str, list[bytes]] = {}
-    for name, entry in Metadata.load(folder).splits.items():
-        for shard in entry.shards:
-            with (folder / shard.file).open("rb") as file:
-                found.setdefault(name, []).extend(read_any_records(file))
-    return found
 
 
 def assert_as_recorded(made: Path, wanted: Path) -> None:
@@ -213,21 +197,11 @@ def test_doubles_that_an_audit_finds_go(wrong: Path, tmp_path: Path) -> None:
         wrong, tmp_path / "one", labels=[{"path": "owl/owl_4.wav", "class": "cat"}]
     )
     assert fixed.elements is not None
-    assert (
-        main(
-            [
-                "audit",
-                str(tmp_path / "one"),
-                "--write-manifest",
-                str(clean),
-                "--drop-doubles",
-            ]
-        )
-        == 0
-    )
+    command = ["audit", str(tmp_path / "one"), "--write-manifest", str(clean)]
+    assert main([*command, "--drop-doubles"]) == 0
     rows = list(csv.DictReader(clean.read_text().splitlines()))
     assert [row["path"] for row in rows if row["drop"] == "true"] == ["owl/owl_4.wav"]
-    options = {"labels": clean, "drop": clean, "splits": "train=.5,test=.5"}
+    options = {"labels": clean, "drop": clean, "splits": HALVES}
     convert(tmp_path / "one", tmp_path / "two", **options)
     assert audit(tmp_path / "two").count("audio") == 0
     assert audit(tmp_path / "two").clips == 14
@@ -235,13 +209,7 @@ def test_doubles_that_an_audit_finds_go(wrong: Path, tmp_path: Path) -> None:
     assert write_clean_manifest(wrong, tmp_path / "c.parquet").dropped == 0
     for seed in range(4):
         out = tmp_path / f"seed{seed}"
-        convert(
-            wrong,
-            out,
-            splits="train=.5,test=.5",
-            seed=seed,
-            labels=tmp_path / "c.parquet",
-        )
+        convert(wrong, out, seed=seed, splits=HALVES, labels=tmp_path / "c.parquet")
         assert audit(out).leaks == 0
 
 
@@ -321,7 +289,7 @@ def test_copies_stay_where_splits_have_copies(sounds: Path, tmp_path: Path) -> N
     table = write_table(sounds / "few.csv", ("path", "class", "speaker"), *CLIPS[:8])
     options = {**OPTIONS, "augment": "noise()", "copies": 1}
     record(table, tmp_path / "all", **options)
-    metadata = convert(tmp_path / "all", tmp_path / "made", splits="train=.5,test=.5")
+    metadata = convert(tmp_path / "all", tmp_path / "made", splits=HALVES)
     copies = {
         split: open_records(tmp_path / "made", split).table()["copy"].to_pylist()
         for split in metadata.splits
@@ -364,7 +332,7 @@ def test_several_data_sets_and_inputs(sounds: Path, tmp_path: Path) -> None:
         {"path": "dog/dog_0.wav", "label": "cat"},
         {"path": "cat/cat_4.wav", "label": "dog"},
     ]
-    metadata = convert(sets, tmp_path / "both", labels=wrong, splits="train=.5,test=.5")
+    metadata = convert(sets, tmp_path / "both", labels=wrong, splits=HALVES)
     rows = [
         (e["filepath"], e["class"], metadata.classes[e["target"]])
         for e in examples_in(tmp_path / "both")
@@ -444,32 +412,23 @@ def test_options_that_do_not_fit_are_refused(wrong: Path, tmp_path: Path) -> Non
 def test_splits_without_a_class_are_named(wrong: Path, tmp_path: Path) -> None:
     few = [path for path, label, _ in CLIPS if label == "owl"][1:]
     with pytest.warns(DataSetWarning, match="has no example of owl"):
-        convert(wrong, tmp_path / "out", drop=few, splits="train=.5,test=.5")
+        convert(wrong, tmp_path / "out", drop=few, splits=HALVES)
 
 
 def test_a_report_says_what_it_did_not_look_for(wrong: Path, tmp_path: Path) -> None:
     """What a conversion left out is named, and not passed over in silence."""
-
-    def contents(folder: Path) -> dict[str, Any]:
-        text = Path(report(folder, tmp_path / "page.html", clips=1)).read_text()
-        data = text.partition('id="data">')[2]
-        found: dict[str, Any] = json.loads(data.partition("</script>")[0])
-        return found
-
-    convert(wrong, tmp_path / "some", features=["power", "target"])
-    shown = contents(tmp_path / "some")
-    assert [p["title"] for p in shown["problems"]][:1] == [
-        "Same audio within one split"
-    ]
+    made = tmp_path / "some"
+    convert(wrong, made, features=["power", "target"])
+    shown = reported(made, clips=1)
+    assert shown["problems"][0]["title"] == "Same audio within one split"
     assert shown["looked_for"][0].startswith("leaks: same path, same audio, ")
     assert any(text.startswith("rejects") for text in shown["unchecked"])
     for name in ("manifest.parquet", "windows.parquet"):
-        (tmp_path / "some" / name).unlink()
-    bare = contents(tmp_path / "some")
+        (made / name).unlink()
+    bare = reported(made, clips=1)
     assert bare["looked_for"] == ["constant and non-finite features"]
     assert [t.partition(":")[0] for t in bare["unchecked"]][:2] == [
-        "leaks",
-        "silent audio",
-    ]
+        "leaks", "silent audio",
+    ]  # fmt: skip
     with raises(InputError, naming="manifest.parquet"):
-        audit(tmp_path / "some")
+        audit(made)

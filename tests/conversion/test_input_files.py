@@ -14,28 +14,19 @@ from beam_pipeline.conversion.input_files import (
 from beam_pipeline.errors import InputError
 from tests.raising import raises
 
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a.tfrecord", "a.tfrecords", "a.tfrecord.gz", "a.tfr", "b/0.tfr.gz", "a.tfrec",
-        "train-00000-of-00005", "train-00000-of-00005.gz", "a.tfrecord_01",
-        "train-00000-of-00005.tfrecord.gz", "x-train.tfrecord-00000-of-00001",
-    ],
-)  # fmt: skip
-def test_names_of_tfrecords(name):
-    assert is_record_file(name)
+RECORDS = [
+    "a.tfrecord", "a.tfrecords", "a.tfrecord.gz", "a.tfr", "b/0.tfr.gz", "a.tfrec",
+    "train-00000-of-00005", "train-00000-of-00005.gz", "a.tfrecord_01",
+    "train-00000-of-00005.tfrecord.gz", "x-train.tfrecord-00000-of-00001",
+]  # fmt: skip
+OTHERS = [
+    "a.tfrecord.idx", "a.tfrecord.json", "examples.csv", "schema.pbtxt", "tfrecord",
+    "a-00000-of-00005.csv", "a-000-of-005", "-00000-of-00001", "log.txt", "a.gz",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a.tfrecord.idx", "a.tfrecord.json", "examples.csv", "schema.pbtxt", "tfrecord",
-        "a-00000-of-00005.csv", "a-000-of-005", "-00000-of-00001", "log.txt", "a.gz",
-    ],
-)  # fmt: skip
-def test_names_of_other_files(name):
-    assert not is_record_file(name)
+def test_names_of_tfrecords_and_of_other_files():
+    assert [name for name in RECORDS + OTHERS if is_record_file(name)] == RECORDS
 
 
 @pytest.mark.parametrize(

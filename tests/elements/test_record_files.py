@@ -32,16 +32,11 @@ def test_what_tensorflow_writes_is_read(tmp_path, kind):
     assert list(read_records(path)) == RECORDS
 
 
-def test_equal_records_have_equal_bytes(tmp_path):
-    for name in ("a.gz", "b.gz"):
+def test_equal_records_have_equal_bytes_also_in_a_new_folder(tmp_path):
+    for name in ("a.gz", "new/folder/b.gz"):
         write_records(tmp_path / name, RECORDS)
-    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
-
-
-def test_into_a_folder_that_is_new(tmp_path):
-    path = tmp_path / "new" / "folder" / "a.tfrecord"
-    assert write_records(path, [b"a"]) == 1
-    assert list(read_records(str(path))) == [b"a"]
+    other = (tmp_path / "new/folder/b.gz").read_bytes()
+    assert (tmp_path / "a.gz").read_bytes() == other
 
 
 @pytest.mark.parametrize("wrong", ["text", None, 1, bytearray(b"a")])
@@ -59,18 +54,15 @@ def test_an_error_leaves_the_old_file(tmp_path, wrong):
         write_records(path, fail())
     assert list(read_records(path)) == [b"old"]
     assert os.listdir(tmp_path) == ["a.tfrecord"]
-    write_records(path, [b"new"])
-    assert list(read_records(path)) == [b"new"]
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
 def test_damage_is_named(tmp_path, name):
     path = tmp_path / name
-    write_records(path, RECORDS)
-    content = path.read_bytes() if name == "a.tfrecord" else gzip.decompress(path.read_bytes())  # fmt: skip  # noqa: E501
-    broken = bytearray(content)
+    write_records(tmp_path / "plain", RECORDS)
+    broken = bytearray((tmp_path / "plain").read_bytes())
     broken[16 + 3 + 16 + 12 + 5] ^= 1  # in the data of record 2
-    path.write_bytes(broken if name == "a.tfrecord" else gzip.compress(broken))
+    path.write_bytes(gzip.compress(broken) if name.endswith("gz") else broken)
     found = read_records(path)
     assert [next(found), next(found)] == RECORDS[:2]
     with pytest.raises(InputError, match=rf"{name}.*record 2"):

@@ -4,23 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_pipeline.errors import OptionError
-from beam_pipeline.tf_dataset import (
-    dataset_batch,
-    dataset_compact,
-    dataset_flatten,
-    dataset_onehot,
-    dataset_prefetch,
-    dataset_repeat,
-    dataset_set_shapes,
-    dataset_shuffle,
-    dataset_unbatch,
-    grab,
-    info,
-    shapes,
-)
+from beam_pipeline import tf_dataset as tfd
 from beam_pipeline.tf_dataset.structure import is_batched
-from tests.raising import raises
 
 
 def elements(count=5):
@@ -40,54 +25,47 @@ def indices(ds):
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 6])
 def test_batches_leave_out_a_rest(size):
-    ds = dataset_batch(elements(), size)
+    ds = tfd.dataset_batch(elements(), size)
     assert ds.element_spec["signal"].shape == (size, 2, 3)
     assert [len(x) for x in indices(ds)] == [size] * (5 // size)
-    kept = dataset_batch(elements(), size, drop_remainder=False)
+    kept = tfd.dataset_batch(elements(), size, drop_remainder=False)
     assert sum(map(len, indices(kept))) == 5
-    assert indices(dataset_unbatch(kept)) == [0, 1, 2, 3, 4]
+    assert indices(tfd.dataset_unbatch(kept)) == [0, 1, 2, 3, 4]
     assert is_batched(ds)
-    assert not is_batched(dataset_unbatch(ds))
-    with raises(OptionError, "batch_size"):
-        dataset_batch(elements(), 0)
+    assert not is_batched(tfd.dataset_unbatch(ds))
 
 
 def test_order():
-    assert indices(dataset_repeat(elements(2), 3)) == [0, 1] * 3
-    assert dataset_repeat(elements()).cardinality() == tf.data.INFINITE_CARDINALITY
-    assert indices(dataset_prefetch(elements())) == [0, 1, 2, 3, 4]
-    mixed = dataset_shuffle(elements(50), 50, seed=3)
+    assert indices(tfd.dataset_repeat(elements(2), 3)) == [0, 1] * 3
+    assert tfd.dataset_repeat(elements()).cardinality() == tf.data.INFINITE_CARDINALITY
+    assert indices(tfd.dataset_prefetch(elements())) == [0, 1, 2, 3, 4]
+    mixed = tfd.dataset_shuffle(elements(50), 50, seed=3)
     first, second = indices(mixed), indices(mixed)
     assert sorted(first) == list(range(50)) != first
     assert first != second
-    same = dataset_shuffle(elements(50), 50, reshuffle_each_iteration=False, seed=3)
+    same = tfd.dataset_shuffle(elements(50), 50, reshuffle_each_iteration=False, seed=3)
     assert indices(same) == indices(same)
-    with raises(OptionError, "shuffle_buffer_size"):
-        dataset_shuffle(elements(), 0)
 
 
 def test_one_hot():
-    ds = dataset_onehot(elements(4))
+    ds = tfd.dataset_onehot(elements(4))
     assert ds.element_spec["target"] == tf.TensorSpec((3,), tf.int64)
     found = [x["target"].tolist() for x in ds.as_numpy_iterator()]
     assert found == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
-    batch = dataset_onehot(elements().batch(5))
-    assert grab(batch)["target"].shape == (5, 3)
-    wide = dataset_onehot(elements(), num_classes=7)
+    batch = tfd.dataset_onehot(elements().batch(5))
+    assert tfd.grab(batch)["target"].shape == (5, 3)
+    wide = tfd.dataset_onehot(elements(), num_classes=7)
     assert wide.element_spec["target"].shape == (7,)
-    for key in ("signal", "label"):
-        with pytest.raises(OptionError):
-            dataset_onehot(elements(), key)
 
 
 def test_flatten():
-    ds = dataset_flatten(elements(2), "signal")
+    ds = tfd.dataset_flatten(elements(2), "signal")
     assert ds.element_spec["signal"].shape == (2, 3)
-    ds = dataset_flatten(elements(2).batch(2), "signal")
+    ds = tfd.dataset_flatten(elements(2).batch(2), "signal")
     assert ds.element_spec["signal"].shape.as_list() == [None, 6]
-    np.testing.assert_array_equal(grab(ds)["signal"], [range(6), range(6, 12)])
-    assert grab(dataset_flatten(ds, "target"))["target"].shape == (2, 1)
-    assert grab(dataset_flatten(elements(), "target"))["target"].shape == (1,)
+    np.testing.assert_array_equal(tfd.grab(ds)["signal"], [range(6), range(6, 12)])
+    assert tfd.grab(tfd.dataset_flatten(ds, "target"))["target"].shape == (2, 1)
+    assert tfd.grab(tfd.dataset_flatten(elements(), "target"))["target"].shape == (1,)
 
 
 def unshaped(*sizes):
@@ -100,45 +78,39 @@ def unshaped(*sizes):
 
 
 def test_shapes_are_those_of_the_first_element():
-    ds = dataset_set_shapes(unshaped(4, 4))
+    ds = tfd.dataset_set_shapes(unshaped(4, 4))
     assert ds.element_spec["x"].shape == (4,)
     assert ds.element_spec["y"].shape == ()
     assert len(list(ds)) == 2
     with pytest.raises(tf.errors.InvalidArgumentError):
-        list(dataset_set_shapes(unshaped(4, 5)))
-    pairs = dataset_set_shapes(unshaped(4).map(lambda element: (element["x"], 1)))
+        list(tfd.dataset_set_shapes(unshaped(4, 5)))
+    pairs = tfd.dataset_set_shapes(unshaped(4).map(lambda element: (element["x"], 1)))
     assert pairs.element_spec[0].shape == (4,)
-    with raises(OptionError, "ds"):
-        dataset_set_shapes(unshaped())
 
 
 def test_compact():
-    ds = dataset_compact(elements(), "signal", "target")
+    ds = tfd.dataset_compact(elements(), "signal", "target")
     x, y = next(iter(ds))
     assert (x.shape, y.numpy()) == ((2, 3), 0)
-    x, y = next(iter(dataset_compact(elements(), ["signal", "index"])))
+    x, y = next(iter(tfd.dataset_compact(elements(), ["signal", "index"])))
     assert [value.shape for value in x] == [(2, 3), ()]
     x, (target, classes) = next(
-        iter(dataset_compact(elements(), ["signal"], ("target", "num_classes")))
+        iter(tfd.dataset_compact(elements(), ["signal"], ("target", "num_classes")))
     )
     assert (x.shape, target.numpy(), classes.numpy()) == ((2, 3), 0, 3)
-    with raises(OptionError, naming=["signl", "signal"]):
-        dataset_compact(elements(), "signl")
 
 
 def test_looking_at_elements(capsys):
-    first = grab(elements())
-    assert shapes(first) == {
+    first = tfd.grab(elements())
+    assert tfd.shapes(first) == {
         "signal": (2, 3), "target": (), "num_classes": (), "index": (),
     }  # fmt: skip
-    assert shapes([first["signal"], (1, "a")]) == [(2, 3), ((), ())]
-    found = info({**first, "more": {"name": "tug"}}, return_dict=True)
+    assert tfd.shapes([first["signal"], (1, "a")]) == [(2, 3), ((), ())]
+    found = tfd.info({**first, "more": {"name": "tug"}}, return_dict=True)
     assert found["signal"] == {"size": 6, "shape": (2, 3), "dtype": "float32"}
     assert found["more"]["name"] == {"size": 1, "shape": (), "dtype": "string"}
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "signal: float32 (2, 3)"
     assert lines[1] == "target: int64 0"
-    assert info(first, print_=False) is None
+    assert tfd.info(first, print_=False) is None
     assert capsys.readouterr().out == ""
-    with raises(OptionError, "dataset"):
-        grab(elements().take(0))

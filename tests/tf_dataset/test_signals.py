@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import tensorflow as tf
 
-from beam_pipeline.errors import ClipError, InputError, OptionError
+from beam_pipeline.errors import ClipError
 from beam_pipeline.tf_dataset import construct_metadata, grab, signal_dataset
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
@@ -51,6 +51,9 @@ def test_elements(df, folder, monkeypatch):
         assert element["class"] == [b"tug", b"cargo", b"tug"][number]
         assert element["num_classes"] == 2
     assert sorted(path.suffix for path in folder.iterdir()) == [".wav"] * 3
+    plain = signal_dataset(df, use_soundfile=False)
+    wanted = soundfile.read(df["filepath"][0], dtype="int32")[0]
+    np.testing.assert_array_equal(grab(plain)["signal"], wanted, strict=True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int32"])
@@ -80,15 +83,6 @@ def test_floats_become_integers_of_full_scale(dtype, one, subtype, tmp_path):
     assert found.tolist() == wanted
 
 
-def test_without_soundfile_samples_are_int32(df, tmp_path):
-    ours = signal_dataset(df, use_soundfile=False)
-    assert ours.element_spec["signal"].dtype == tf.int32
-    wanted = signal_dataset(df, signal_dtype="int32")
-    for a, b in zip(ours.as_numpy_iterator(), wanted.as_numpy_iterator(), strict=True):
-        np.testing.assert_array_equal(a["signal"], b["signal"])
-        assert a["fs"] == b["fs"] == RATE
-
-
 def test_two_channels_as_complex(tmp_path):
     samples = write_sound(tmp_path / "iq.wav", 50, channels=2)
     df = frame(tmp_path / "iq.wav")
@@ -99,9 +93,6 @@ def test_two_channels_as_complex(tmp_path):
     write_sound(tmp_path / "mono.wav", 50)
     with pytest.raises(tf.errors.OpError, match=r"mono\.wav: has 1 channels"):
         grab(signal_dataset(frame(tmp_path / "mono.wav"), as_complex=True))
-    for wrong in ({"signal_dtype": "int32"}, {"channels": "mix"}):
-        with raises(OptionError, "as_complex"):
-            signal_dataset(df, as_complex=True, **wrong)
 
 
 def test_channels_are_chosen(tmp_path):
@@ -136,8 +127,6 @@ def test_damaged_files_raise_and_are_named(df, folder):
     (folder / "0_tug.wav").write_text("no audio")
     with raises(ClipError, path=str(folder / "0_tug.wav")):
         signal_dataset(df)
-    with raises(ClipError, path=str(folder / "gone.wav")):
-        signal_dataset(frame(folder / "gone.wav"))
 
 
 def test_infinite(df):
@@ -159,9 +148,6 @@ def test_one_hot_targets(df):
     assert ds.element_spec["target"] == tf.TensorSpec((2,), tf.int64)
     found = [x["target"].tolist() for x in ds.as_numpy_iterator()]
     assert found == [[1, 0], [0, 1], [1, 0]]
-    for targets in ([0.5, 1, 2], [0, 1, 2], [0, -1, 1]):
-        with raises(OptionError, "onehot_categoricals"):
-            signal_dataset(df, onehot_categoricals=True, targets=targets)
 
 
 @pytest.mark.parametrize(
@@ -203,37 +189,6 @@ def test_columns_of_all_types(df):
     assert elements[1]["maybe"] == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "option", "facts"),
-    [
-        (lambda df: df.assign(place=["a", None, "b"]), "df", ["place", "row 1"]),
-        (lambda df: df.assign(x=[[1], [1, 2], [3]]), "df", ["x"]),
-        (lambda df: df.assign(signal=1), "df", ["signal"]),
-        (lambda df: df.assign(target="a"), "targets", ["number"]),
-        (lambda df: df.drop(columns="filepath"), "df", ["filepath"]),
-        (lambda df: df.iloc[:0], "df", ["rows"]),
-        (lambda df: df.to_dict(), "df", ["dict"]),
-    ],
-)
-def test_frames_that_cannot_be_used(change, option, facts, df):
-    assert issubclass(OptionError, ValueError)
-    with raises(OptionError, option, naming=facts):
-        signal_dataset(change(df))
-
-
-@pytest.mark.parametrize(
-    ("options", "option"),
-    [
-        ({"signal_dtype": "int8"}, "signal_dtype"),
-        ({"targets": [1, 2]}, "targets"),
-        ({"process_db_entry": 3}, "process_db_entry"),
-    ],
-)
-def test_options_that_cannot_be_used(options, option, df):
-    with raises(OptionError, option):
-        signal_dataset(df, **options)
-
-
 def test_verbose_prints(df, capsys):
     signal_dataset(df, verbose=True)
     assert_names(capsys.readouterr().out, "3 files", "PCM_16", "8000 Hz")
@@ -249,8 +204,6 @@ def test_arrays_from_archives(tmp_path):
     np.testing.assert_array_equal(second["signal"], grams + 1)
     assert first["signal"].dtype == np.float64
     assert first["fs"] == 4000
-    with raises(InputError, naming=["1.npz", "signal", "other", "data_key"]):
-        signal_dataset(df.iloc[1:], load_grams=True, data_key="gram")
 
 
 def load_text(row):
@@ -275,11 +228,6 @@ def test_a_loader_of_ones_own(tmp_path):
 
 
 def test_loaders_that_misbehave(df):
-    with raises(OptionError, "process_db_entry", naming="list"):
-        signal_dataset(df, process_db_entry=lambda row: [row])
-    with pytest.raises(ZeroDivisionError):
-        signal_dataset(df, process_db_entry=lambda row: 1 / 0)
-
     def changes(row):
         return {"x": np.zeros(3, "f4" if row["index"] < 2 else "f8"), **row}
 

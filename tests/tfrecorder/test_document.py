@@ -1,8 +1,8 @@
 """The class and the calls of TFRecorder's document, with other imports.
 
 The document's ``split`` cannot run as it is printed: it reads ``self.src_data``, which
-is not set, and makes ``ToyExample`` without its label. Here it reads ``self.data``, and
-numbers the chunks. Its paths are below the folder of the test.
+is not set, and makes ``ToyExample`` without its label. Here it reads ``self.data``. Its
+paths are below the folder of the test.
 """
 
 from __future__ import annotations
@@ -12,65 +12,12 @@ import os
 
 import numpy as np
 import pytest
+from toy_example import ToyExample
 
-from beam_pipeline.tfrecorder import Example, tfrecordable
 from beam_pipeline.tfrecorder import factory as tf_factory
 from tests.test_layers import loaded_after
 
 pytestmark = pytest.mark.runs
-
-
-class ToyExample(Example):
-    def __init__(self, name, label):
-
-        super(ToyExample, self).__init__()  # noqa: UP008
-        self.name = name
-        self._label = label  # this is an int, so we assign it when instantiating
-        self._data = None  # this is a float array, so we defer loading
-
-    # CAUTION: the attributes must be declared in the same order than expected
-    @tfrecordable(dtype=Example.Field.TYPE_INT32)
-    def label(self):
-        return self._label
-
-    @label.setter
-    def label(self, val):
-        self._label = val
-
-    @tfrecordable(dtype=Example.Field.TYPE_ARRAY_FLOAT32)
-    def data(self):
-        return self._data
-
-    @data.setter
-    def data(self, val):
-        self._data = val
-
-    def load(self, src_data_dirpath=None, normalize=False, **kwargs):
-        data = np.load(os.path.join(src_data_dirpath, "%s.npy" % self.name))  # noqa: UP031
-
-        if normalize:
-            data /= np.max(data)
-
-        self.data = data
-
-    def split(self, chunk_size_in_bins=5, **kwargs):
-        src_data = self.data
-
-        chunked_examples = []
-        for i in range(0, src_data.shape[0], chunk_size_in_bins):
-            name = "%s_%d" % (self.name, i)  # noqa: UP031
-            chunked_example = ToyExample(name, self._label)
-            chunked_example.data = src_data[i : i + chunk_size_in_bins]
-            chunked_examples.append(chunked_example)
-
-        return chunked_examples
-
-    @staticmethod
-    def from_csv_row(row, **kwargs):
-        return ToyExample(name=row[0], label=int(row[1]))
-
-    def to_csv_row(self):
-        return [self.name, self._label]
 
 
 SIZES = [0, 1, 4, 5, 6, 23, 10, 11, 12, 13]

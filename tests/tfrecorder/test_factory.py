@@ -10,10 +10,7 @@ import pytest
 import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import (
-    InputError,
-    OptionError,
-)
+from beam_pipeline.errors import InputError
 from beam_pipeline.tfrecorder import (
     Example,
     IgnoreExampleException,
@@ -23,6 +20,7 @@ from beam_pipeline.tfrecorder import (
     feature,
     tfrecordable,
 )
+from tests.data_sets import shards_in
 
 pytestmark = pytest.mark.runs
 
@@ -59,6 +57,9 @@ class Item(Example):
     @staticmethod
     def from_csv_row(row, **kwargs):
         return Item(int(row[0]))
+
+
+of_dict = factory.generate_and_save_tfrecords_files_for_examples_dict
 
 
 def items(count):
@@ -124,44 +125,42 @@ def test_the_order_is_that_of_the_seed(tmp_path):
 
 
 def test_a_csv_file_for_each_split(tmp_path):
+    names = ("train", "eval", "test")
     paths = [write_list(tmp_path / f"{n}.csv", [n, n + 1]) for n in range(3)]
     run = factory.generate_and_save_tfrecords_files_for_train_eval_test_examples_files
-    assert run(tmp_path / "a", Item, *paths) == {"train": 2, "eval": 2, "test": 2}
-    assert run(tmp_path / "b", Item, *paths[:2]) == {"train": 2, "eval": 2}
+    assert run(tmp_path / "a", Item, *paths) == dict.fromkeys(names, 2)
+    assert run(tmp_path / "b", Item, *paths[:2]) == dict.fromkeys(names[:2], 2)
     # The lists of one run are inputs of the next.
-    lists = [
-        factory.get_examples_list_filepaths(tmp_path / "a" / name)
-        for name in ("train", "eval", "test")
-    ]
-    run(tmp_path / "c", Item, *lists)
-    for name in ("train", "eval", "test"):
-        (one,), (other,) = (
-            factory.get_tfrecord_filepaths(tmp_path / k / name) for k in "ac"
-        )
-        assert Path(one).read_bytes() == Path(other).read_bytes()
+    folders = [tmp_path / "a" / name for name in names]
+    run(tmp_path / "c", Item, *map(factory.get_examples_list_filepaths, folders))
+    assert shards_in(tmp_path / "a") == shards_in(tmp_path / "c")
 
 
 def test_folds(tmp_path):
     folds = {f"fold_{n}": items(n) for n in range(3)}
-    run = factory.generate_and_save_tfrecords_files_for_examples_dict
     generators = {name: iter(some) for name, some in folds.items()}
-    assert run(tmp_path / "a", generators) == {"fold_0": 0, "fold_1": 1, "fold_2": 2}
+    assert of_dict(tmp_path / "a", generators) == {
+        "fold_0": 0,
+        "fold_1": 1,
+        "fold_2": 2,
+    }
     assert [numbers_in(tmp_path / "a" / name) for name in folds] == [[], [0], [0, 1]]
-    paths = {n: write_list(tmp_path / f"{n}.csv", [int(n[-1])]) for n in folds}
-    run = factory.generate_and_save_tfrecords_files_for_examples_files_dict
-    assert run(tmp_path / "b", Item, paths) == dict.fromkeys(folds, 1)
-    assert numbers_in(tmp_path / "b" / "fold_2") == [2]
-
-
-def test_one_folder(tmp_path):
     path = write_list(tmp_path / "list.csv", [2, 1, 3])
+    run = factory.generate_and_save_tfrecords_files_for_examples_files_dict
+    assert run(tmp_path / "b", Item, dict.fromkeys(folds, path)) == dict.fromkeys(
+        folds, 3
+    )
     run = factory.generate_and_save_tfrecords_files_for_examples_file
-    assert sum(run(tmp_path / "a", Item, path).values()) == 3
-    assert numbers_in(tmp_path / "a") == csv_of(tmp_path / "a") == [2, 1, 3]
+    assert run(tmp_path / "c", Item, path) == {"records": 3}
+    for folder in (tmp_path / "b" / "fold_2", tmp_path / "c"):
+        assert numbers_in(folder) == csv_of(folder) == [2, 1, 3]
+    with pytest.raises(InputError, match="There are no examples"):
+        of_dict(tmp_path / "d", {"train": []})
+    assert not (tmp_path / "d").exists()
 
 
 def test_files_keep_to_their_size_and_their_order(tmp_path):
-    factory.generate_and_save_tfrecords_files_for_examples_dict(
+    of_dict(
         tmp_path, {"train": items(60)}, examples_tfrecord_file_max_size_in_bytes=3e3
     )
     folder = tmp_path / "train"
@@ -182,7 +181,7 @@ def test_files_keep_to_their_size_and_their_order(tmp_path):
 
 def test_progress_and_the_number_of_ignored_examples(tmp_path, caplog):
     calls = []
-    factory.generate_and_save_tfrecords_files_for_examples_dict(
+    of_dict(
         tmp_path,
         {"train": items(5)},
         ignored=[1, 4],
@@ -191,37 +190,6 @@ def test_progress_and_the_number_of_ignored_examples(tmp_path, caplog):
     assert calls[-1] == (5, 5)
     assert "2 of 5 examples were left out" in caplog.text
     assert "1 is ignored" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (
-            {"examples_tfrecord_file_max_size_in_bytes": 0},
-            "a positive number of bytes; got 0",
-        ),
-        ({"examples_train_eval_test_ratio": [0.5, 0.1]}, "must have the sum 1"),
-    ],
-)
-def test_wrong_options_leave_no_trace(options, problem, tmp_path):
-    path = write_list(tmp_path / "list.csv", range(3))
-    with pytest.raises(OptionError, match=problem):
-        factory.generate_and_save_train_eval_test_tfrecords_files(
-            tmp_path / "a", Item, path, **options
-        )
-    assert not (tmp_path / "a").exists()
-
-
-def test_lists_without_examples(tmp_path):
-    path = write_list(tmp_path / "list.csv", [])
-    with pytest.raises(InputError, match=r"list.csv holds no rows"):
-        factory.generate_and_save_tfrecords_files_for_examples_file(
-            tmp_path / "a", Item, path
-        )
-    with pytest.raises(InputError, match="There are no examples"):
-        factory.generate_and_save_tfrecords_files_for_examples_dict(
-            tmp_path / "a", {"train": []}
-        )
 
 
 def test_the_metadata_hold_the_features_and_no_absolute_path(tmp_path):
@@ -248,9 +216,7 @@ def class_of(**types):
 
 
 def test_static_shapes(tmp_path):
-    factory.generate_and_save_tfrecords_files_for_examples_dict(
-        tmp_path, {"train": items(1)}
-    )
+    of_dict(tmp_path, {"train": items(1)})
     dataset = factory.generate_dataset(
         factory.get_tfrecord_filepaths(tmp_path / "train")
     )
@@ -263,33 +229,12 @@ def test_static_shapes(tmp_path):
     ]  # fmt: skip
 
 
-def test_what_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match=r"No metadata.json.*Give `example_class`"):
-        factory.generate_dataset([])
-    with pytest.raises(InputError, match=r"x.tfrecord cannot be read"):
-        factory.generate_dataset(tmp_path / "x.tfrecord", Item)
-    for name in (
-        "dataset_num_shuffled_tfrecord_files", "dataset_fetching_num_threads",
-    ):  # fmt: skip
-        with pytest.raises(OptionError, match=f"{name}: must be a whole number, 1 or"):
-            factory.generate_dataset([], Item, **{name: 0})
-    for function in (
-        factory.get_tfrecord_filepaths, factory.get_examples_list_filepaths,
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match="must be a folder that exists"):
-            function(tmp_path / "none")
-    assert factory.get_tfrecord_filepaths(tmp_path) == []
-    with pytest.raises(InputError, match="no examples to check"):
-        checker.assert_example_serialize_deserialize_is_ok([])
-
-
 def test_files_of_two_data_sets(tmp_path):
-    run = factory.generate_and_save_tfrecords_files_for_examples_dict
-    run(tmp_path / "a", {"train": items(1), "eval": items(2)})
-    run(tmp_path / "b", {"train": items(1)})
+    of_dict(tmp_path / "a", {"train": items(1), "eval": items(2)})
+    of_dict(tmp_path / "b", {"train": items(1)})
     other = class_of(number=Field.TYPE_INT64)()
     other.values = {"number": 1}
-    run(tmp_path / "c", {"train": [other]}, examples_log_in_csv_file=False)
+    of_dict(tmp_path / "c", {"train": [other]}, examples_log_in_csv_file=False)
     paths = {
         name: factory.get_tfrecord_filepaths(tmp_path / name)
         for name in ("a/train", "a/eval", "b/train", "c/train")
@@ -313,23 +258,6 @@ def test_parse_from_string_in_a_map_and_alone():
     for values in (Item.parse_from_string(record), *dataset):
         assert [values[0], values[2]] == [3, "é".encode()]
         np.testing.assert_array_equal(values[1], np.full((3, 2), 3, np.float32))
-
-
-@pytest.mark.parametrize(
-    ("names", "problem"),
-    [
-        (["a-00000-of-00002.tfrecord.gz"], "lacks 1 of 2 shards, the first is a-00001"),
-        (
-            ["a-00000-of-00001.tfrecord.gz", "b-00000-of-00001.tfrecord.gz"],
-            "files of several runs",
-        ),
-    ],
-)
-def test_incomplete_and_mixed_folders(names, problem, tmp_path):
-    for name in names:
-        (tmp_path / name).touch()
-    with pytest.raises(InputError, match=problem):
-        factory.get_tfrecord_filepaths(tmp_path)
 
 
 # The checker
@@ -382,9 +310,7 @@ class Optional(Example):
 
 def test_optional_arrays_are_empty_where_they_are_missing(tmp_path):
     full = Optional(1, np.ones((4, 2), "f4"), np.ones((2, 3), "f4"), 0.1)
-    factory.generate_and_save_tfrecords_files_for_examples_dict(
-        tmp_path, {"train": [full, Optional(2)]}, examples_log_in_csv_file=False
-    )
+    of_dict(tmp_path, {"train": [full, Optional(2)]}, examples_log_in_csv_file=False)
     paths = factory.get_tfrecord_filepaths(tmp_path / "train")
     for cls in (None, Optional):
         one, other = factory.generate_dataset(paths, cls)
@@ -393,22 +319,8 @@ def test_optional_arrays_are_empty_where_they_are_missing(tmp_path):
 
 
 def test_another_class_is_refused(tmp_path):
-    factory.generate_and_save_tfrecords_files_for_examples_dict(
-        tmp_path, {"train": [Optional(1)]}, examples_log_in_csv_file=False
-    )
+    of_dict(tmp_path, {"train": [Optional(1)]}, examples_log_in_csv_file=False)
     paths = factory.get_tfrecord_filepaths(tmp_path / "train")
     for name, field in (("number", Field.TYPE_FLOAT), ("digit", Field.TYPE_INT32)):
         with pytest.raises(InputError, match=rf"number \(int32\), .*not {name}"):
             factory.generate_dataset(paths, class_of(**{name: field}))
-
-
-@pytest.mark.parametrize(
-    ("keyword", "hint"),
-    [("examples_shufle", "examples_shuffle"), ("worker", "workers"), ("sed", "seed")],
-)
-def test_misspelt_keywords(tmp_path, keyword, hint):
-    path = write_list(tmp_path / "list.csv", [1])
-    with pytest.raises(OptionError, match=f"did you mean {hint}"):
-        factory.generate_and_save_train_eval_test_tfrecords_files(
-            tmp_path / "a", Item, path, **{keyword: 1}
-        )

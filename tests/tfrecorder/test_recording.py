@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from beam_pipeline.errors import ExampleError, InputError, OptionError
+from beam_pipeline.errors import ExampleError
 from beam_pipeline.tfrecorder import (
     Example,
     IgnoreExampleException,
     array_feature,
     feature,
 )
-from beam_pipeline.tfrecorder.recording import RowEncoder, check_class
+from beam_pipeline.tfrecorder.recording import RowEncoder
 from tests.data_sets import decode_examples
 
 
@@ -174,32 +174,3 @@ def test_one_source_is_in_memory_at_a_time():
 def test_errors_name_the_instance():
     with pytest.raises(ExampleError, match=r"Word \['bad', 3\]: load\(\) raised"):
         run([Word("bad")], fail_in="load")
-
-
-@dataclass
-class NoRow(Example):
-    label: int = feature("int32", default=1)
-
-
-@pytest.mark.parametrize(
-    ("cls", "sources", "error", "problem"),
-    [
-        (NoRow, [], InputError, "no examples"),
-        (int, [["a"]], OptionError, "subclass of Example"),
-        (None, [["a"]], OptionError, "subclass of Example"),
-        (Example, [["a"]], OptionError, "must declare"),
-    ],
-)
-def test_classes_are_checked_before(cls, sources, error, problem):
-    with pytest.raises(error, match=problem):
-        check_class(cls, {"train": sources, "eval": []})
-
-
-@pytest.mark.parametrize(
-    ("source", "method"), [(["a"], "from_csv_row"), (NoRow(), "to_csv_row")]
-)
-def test_methods_that_are_missing_are_named(source, method):
-    with pytest.raises(ExampleError, match=f"NoRow does not define {method}"):
-        run([source], NoRow)
-    if method == "to_csv_row":
-        RowEncoder(NoRow, {}, False).load(source)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import OptionError
 from beam_pipeline.tfrecorder.factory import shuffled, split_examples_list
 
 
@@ -45,26 +44,6 @@ def test_sizes(total, ratio, expected):
 def test_a_decimal_ratio_is_exact(total, thousandths):
     train = int(total * Fraction(thousandths, 1000))
     assert sizes(total, thousandths / 1000) == (train, total - train, None)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "problem"),
-    [
-        (1.1, "a number from 0 to 1"),
-        (-0.1, "a number from 0 to 1"),
-        (float("nan"), "a number from 0 to 1"),
-        ([], "a number from 0 to 1"),
-        ([0.25] * 4, "up to three"),
-        ("most", "a number from 0 to 1"),
-        (None, "a number from 0 to 1"),
-        ([0.7, 0.2], "the sum 1, and has 0.9; got "),
-        ([0.7, 0.2, 0.2], "the sum 1, and has 1.1; got "),
-    ],
-)
-def test_refused_ratios(ratio, problem):
-    with pytest.raises(OptionError, match=problem) as caught:
-        split_examples_list([1, 2, 3], ratio)
-    assert isinstance(caught.value, ValueError)
 
 
 def test_shuffling_depends_on_the_seed_and_leaves_the_list():

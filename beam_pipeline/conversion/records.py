@@ -1,0 +1,346 @@
+"""Records as the examples of a data set; their features, if nothing describes them.
+
+======================================  =================================
+values of a feature                     feature
+======================================  =================================
+always one                              a single value
+always n                                a list of fixed length
+otherwise                               a list of any length
+absent in some examples                 optional
+``float_list``                          float32
+``int64_list``                          int64
+``bytes_list``                          string
+======================================  =================================
+
+The first examples decide which features there are, and their types. All examples
+decide the lengths, and what is optional: until the end, each feature is an optional
+list of any length.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from beam_pipeline.conversion.input_files import (
+    InputFile,
+    RecordChanges,
+    read_source,
+    read_together,
+)
+from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
+from beam_pipeline.errors import InputError, OptionError, check_feature
+from beam_pipeline.examples.decoding import arrow_columns, decode_columns
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    LISTS,
+    RAW,
+    FeatureSpec,
+)
+from beam_pipeline.examples.wire import (
+    is_sequence_example,
+    keep_features,
+    replace_features,
+)
+from beam_pipeline.inputs.splits import Splitter, group_key
+from beam_pipeline.permutation import Integers
+from beam_pipeline.write.element_blocks import Encoded, Seen
+
+# These many examples of each split decide the features, or as many as have these bytes.
+FIRST = 256
+_FIRST_BYTES = 64 << 20
+
+_STORED = {
+    "float": ("float32", FLOAT_LIST),
+    "int64": ("int64", INT64_LIST),
+    "binary": ("string", BYTES_LIST),
+    "large_binary": ("string", BYTES_LIST),
+}
+_INTEGERS = STORED_DTYPES[:8]  # all but uint64
+
+
+def infer_features(
+    sources: Iterable[InputFile],
+) -> tuple[dict[str, FeatureSpec], list[bytes]]:
+    """Returns the features of the first examples of each split, and these examples.
+
+    Raises
+    ------
+    InputError
+        If there are no examples, one cannot be read, or they do not fit each other.
+    """
+    found = list(_first_records(sources))
+    records = [record for _, record in found]
+    if not records:
+        raise InputError(
+            "The files hold no records, so they show no features. Give a `schema`."
+        )
+    try:
+        return _loose_specs(records), records
+    except ValueError:
+        bad, error = first_failing(_loose_specs, records)
+        raise InputError(
+            f"{found[bad][0]}: {error}. If the records before it are right, convert "
+            "the file by itself."
+        ) from error
+
+
+def _first_records(sources: Iterable[InputFile]) -> Iterator[tuple[str, bytes]]:
+    """Yields the first records of each split, with the file and number of each."""
+    counts: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for source in sources:
+        split = source.split
+        for number, record in enumerate(read_source(source)):
+            if counts.get(split, 0) >= FIRST or sizes.get(split, 0) >= _FIRST_BYTES:
+                break
+            yield f"{source.path}, record {number}", record
+            counts[split] = counts.get(split, 0) + 1
+            sizes[split] = sizes.get(split, 0) + len(record)
+
+
+def first_failing(
+    function: Callable[[Any], Any], records: Sequence[bytes]
+) -> tuple[int, ValueError]:
+    """Returns the place of the first record that fails with those before, and how."""
+
+    def failure(count: int) -> ValueError | None:
+        try:
+            function(records[:count])
+        except ValueError as error:
+            return error
+        return None
+
+    counts = range(1, len(records) + 1)
+    place = bisect_left(counts, True, key=lambda n: failure(n) is not None)
+    error = failure(place + 1)
+    assert error is not None
+    return place, error
+
+
+def has_sequences(specs: Iterable[FeatureSpec], records: Sequence[bytes]) -> bool:
+    """Whether lists of features must be read, too."""
+    return any(spec.sequence for spec in specs) or any(
+        map(is_sequence_example, records)
+    )
+
+
+def _loose_specs(records: Sequence[bytes]) -> dict[str, FeatureSpec]:
+    """Returns the features of records, as lists of any length; ValueError if unfit."""
+    made = {}
+    for name, column in sorted(
+        arrow_columns(records, has_sequences((), records)).items()
+    ):
+        inner = getattr(column.type, "value_type", None)
+        if inner is None:  # without a value, a feature has no type
+            continue
+        is_sequence = hasattr(inner, "value_type")
+        dtype, encoding = _STORED[str(inner.value_type if is_sequence else inner)]
+        shape: tuple[int | None, ...] = (None,)
+        if is_sequence:
+            widths = {len(step or ()) for step in column.flatten().to_pylist()}
+            if len(widths) > 1:
+                raise ValueError(
+                    f"the steps of the sequence {name} have "
+                    f"{' or '.join(map(str, sorted(widths)))} values, but all must "
+                    "have the same number"
+                )
+            shape = (None,) if widths == {1} else (None, *widths)
+        made[name] = FeatureSpec(
+            name, dtype, shape, encoding, optional=True, sequence=is_sequence
+        )
+    return made
+
+
+def with_dtypes(
+    specs: Mapping[str, FeatureSpec], dtypes: Mapping[str, str]
+) -> dict[str, FeatureSpec]:
+    """Returns the specs with other dtypes.
+
+    Bytes become an array of rank 1 with any dtype of numpy, little-endian; integers
+    become other integers or booleans.
+
+    Raises
+    ------
+    OptionError
+        If no feature has this name, or its values cannot have this dtype.
+    """
+    made = dict(specs)
+    for name, dtype in dtypes.items():
+        check_feature("dtypes", name, specs)
+        spec, dtype = specs[name], checked_dtype(f"dtypes: {name}", dtype)
+        if dtype == spec.dtype:
+            continue
+        if spec.encoding == BYTES_LIST and dtype != "string":
+            made[name] = replace(spec, dtype=dtype, shape=(None,), encoding=RAW)
+        elif spec.encoding == INT64_LIST and dtype in _INTEGERS:
+            made[name] = replace(spec, dtype=dtype)
+        else:
+            raise OptionError(
+                f"dtypes: {name}",
+                f"values of a {spec.encoding} cannot have this dtype",
+                dtype,
+            )
+    return made
+
+
+def settle_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
+    """Returns the specs with the lengths that all examples have."""
+    settled = []
+    for spec in specs:
+        shape = seen.shapes.get(spec.name)
+        if spec.sequence or shape is None or 0 in shape:
+            shape = spec.shape or (None,)
+        elif shape == (1,) and spec.encoding in LISTS:
+            shape = ()
+        optional = spec.name in seen.missing
+        settled.append(replace(spec, shape=shape, optional=optional))
+    return settled
+
+
+@dataclass(frozen=True)
+class RecordEncoder:
+    """Takes the records of files over, as they are if all features stay.
+
+    Attributes
+    ----------
+    specs : tuple of FeatureSpec
+        The features that stay.
+    takes_all : bool
+        Whether all features stay.
+    advice : str
+        What to do if a record does not fit the specs.
+    shares : mapping or None
+        The share of each split; None: records stay in the splits of their files.
+    group : FeatureSpec or None
+        Examples with the same value of this feature go to one split; None: each
+        example by itself.
+    seed : int
+    splits : tuple of str
+        The names of the splits that the changes of files number.
+    labels : tuple of mapping
+        For each label that these number, the features of it: name to entry, see
+        :func:`.replace_features`.
+    """
+
+    specs: tuple[FeatureSpec, ...]
+    takes_all: bool
+    advice: str
+    shares: Mapping[str, float] | None = None
+    group: FeatureSpec | None = None
+    seed: int = 0
+    splits: tuple[str, ...] = ()
+    labels: tuple[Mapping[bytes, bytes], ...] = ()
+
+    def encode(self, sources: Sequence[InputFile]) -> Iterator[Encoded]:
+        """Yields the examples of some files, in their order.
+
+        Raises
+        ------
+        InputError
+            If a record is damaged or does not fit; the message names file and record.
+        """
+        for source in sources:
+            for first, records in read_together(source):
+                numbers = np.arange(first, first + len(records))
+                if source.changes is not None:
+                    numbers = numbers[source.changes.splits[numbers] >= 0]
+                    records = [records[number - first] for number in numbers.tolist()]
+                decode = partial(self._decoded, source.changes, numbers)
+                try:
+                    kept, columns = decode(records)
+                except ValueError:
+                    bad, error = first_failing(decode, records)
+                    raise InputError(
+                        f"{source.path}, record {numbers[bad]}: {error}. {self.advice}"
+                    ) from error
+                splits = self._splits_of(source, numbers, columns)
+                for split in dict.fromkeys(splits):
+                    chosen = [i for i, name in enumerate(splits) if name == split]
+                    some = {n: _some(column, chosen) for n, column in columns.items()}
+                    examples = [kept[i] for i in chosen]
+                    yield Encoded(split, examples, some, sources=len(chosen))
+
+    def _splits_of(
+        self, source: InputFile, numbers: Integers, columns: Mapping[str, Any]
+    ) -> list[str]:
+        """Returns the split of each record."""
+        if source.changes is not None:
+            return [self.splits[k] for k in source.changes.splits[numbers].tolist()]
+        if self.shares is None:
+            return [source.split] * len(numbers)
+        if self.group is None:
+            groups = [f"{source.name}:{number}" for number in numbers.tolist()]
+        else:
+            groups = [_text(value) for value in columns[self.group.name]]
+        splitter = Splitter(self.shares)
+        return [splitter.split_of(group_key(self.seed, text)) for text in groups]
+
+    def _decoded(
+        self,
+        changes: RecordChanges | None,
+        numbers: Integers,
+        records: Sequence[bytes],
+    ) -> tuple[Sequence[bytes], dict[str, Any]]:
+        """Returns the records with the features that stay, and their values.
+
+        The values of the group are among them. ``numbers`` has those of the records in
+        their file. ValueError: if a record does not fit.
+        """
+        if not records:
+            return [], {}
+        if changes is not None:
+            labels = changes.labels[numbers[: len(records)]].tolist()
+            records = [
+                record if label < 0 else replace_features(record, self.labels[label])
+                for label, record in zip(labels, records, strict=True)
+            ]
+        specs = {spec.name: spec for spec in self.specs}
+        names = {name.encode() for name in specs}
+        if self.group is not None:
+            specs[self.group.name] = self.group
+        if not self.takes_all:
+            records = [
+                keep_features(record, {name.encode() for name in specs})
+                for record in records
+            ]
+        found = arrow_columns(records, has_sequences(specs.values(), records))
+        for name, column in found.items():
+            if name not in specs and hasattr(column.type, "value_type"):
+                raise ValueError(
+                    f"feature {name} is not among the known features, "
+                    f"{', '.join(specs)}"
+                )
+        columns = decode_columns(found, len(records), specs)
+        if self.group is not None:
+            if any(value is None for value in columns[self.group.name]):
+                raise ValueError(
+                    f"the record lacks feature {self.group.name}, which decides its "
+                    "split"
+                )
+            if len(specs) > len(names):
+                records = [keep_features(record, names) for record in records]
+        return records, columns
+
+
+def _some(column: Any, chosen: Sequence[int]) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[list(chosen)]
+    return [column[i] for i in chosen]
+
+
+def _text(value: Any) -> str:
+    """Returns the text of a group, which decides the split."""
+    value = np.asarray(value, object if isinstance(value, bytes | str) else None)
+    texts = [
+        v.decode(errors="backslashreplace") if isinstance(v, bytes) else str(v)
+        for v in value.ravel().tolist()
+    ]
+    return "\x1f".join(texts)

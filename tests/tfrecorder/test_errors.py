@@ -1,0 +1,143 @@
+"""What is refused before anything is written: types, values, classes, files."""
+
+import dataclasses
+import functools
+import re
+
+import numpy as np
+import pytest
+
+from beam_pipeline.errors import ExampleError, InputError, OptionError
+from beam_pipeline.tfrecorder import Example, checker, factory, feature
+from beam_pipeline.tfrecorder.recording import RowEncoder, check_class
+
+Field = Example.Field
+RATIO = "a number from 0 to 1"
+split = functools.partial(factory.split_examples_list, [1, 2, 3])
+check = checker.assert_example_serialize_deserialize_is_ok
+
+
+@dataclasses.dataclass
+class Item(Example):
+    number: int = feature("int32", default=1)
+
+
+class Forgotten(Example):
+    number: int = feature("int32")
+
+
+def stored(field, value):
+    return field.stored("x", value)
+
+
+def encoded(source):
+    return list(RowEncoder(Item, {}, True).encode(("train", [source])))
+
+
+PAIRS = Field.array("int8", (None, 2))
+REFUSED = [
+    *(
+        (Field.array, [dtype], OptionError, "dtype: must be one of bool")
+        for dtype in [None, "flaot32", "U5", "datetime64[s]", "longdouble", 3]
+    ),
+    *(
+        (Field.array, ["float32", shape], OptionError, "shape: must be a tuple")
+        for shape in [(), (-1,), ("a",), 3, (1.5,)]
+    ),
+    *(
+        (stored, [field, value], InputError, problem)
+        for field, value, problem in [
+            (Field.TYPE_INT32, 2**31, "x is int32, which does not hold the value"),
+            (Field.TYPE_INT32, "3", "which does not hold the value b'3'"),
+            (Field.TYPE_INT32, None, "x is None, but is declared as int32. Assign it"),
+            (Field.TYPE_INT32, [3], r"shape \(1,\), but is declared as int32"),
+            (Field.TYPE_ARRAY_FLOAT32, np.array([0.1]), "float32, .*another dtype"),
+            (Field.TYPE_ARRAY_FLOAT32, np.float32(3), r"\(\), .*array of float"),
+            (Field.TYPE_ARRAY_FLOAT32, {1.0}, "cannot be stored"),
+            (PAIRS, np.zeros((2, 3), "i1"), r"shape \(2, 3\)"),
+            (PAIRS, np.zeros(2, "i1"), r"shape \(2,\)"),
+        ]
+    ),
+    # Classes
+    (Example.feature_specs, [], OptionError, "must declare what is stored"),
+    (Forgotten.feature_specs, [], OptionError, "needs the decorator @dataclasses"),
+    (check_class, [int, {"train": [["a"]]}], OptionError, "subclass of Example"),
+    (check_class, [None, {"train": [["a"]]}], OptionError, "subclass of Example"),
+    (check_class, [Item, {"train": [], "eval": []}], InputError, "no examples"),
+    (check, [[]], InputError, "no examples to check"),
+    (Item().to_csv_row, [], NotImplementedError, "Item does not define"),
+    (encoded, [["a"]], ExampleError, "Item does not define from_csv_row"),
+    (encoded, [Item()], ExampleError, "Item does not define to_csv_row"),
+    # Ratios
+    *(
+        (split, [ratio], OptionError, problem)
+        for ratio, problem in [
+            (1.1, RATIO), (-0.1, RATIO), (float("nan"), RATIO), ([], RATIO),
+            ("most", RATIO), (None, RATIO), ([0.25] * 4, "up to three"),
+            ([0.7, 0.2], "the sum 1, and has 0.9; got "),
+            ([0.7, 0.2, 0.2], "the sum 1, and has 1.1; got "),
+        ]
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "args", "error", "problem"), REFUSED)
+def test_what_is_refused(function, args, error, problem):
+    assert issubclass(OptionError, ValueError)
+    with pytest.raises(error, match=problem):
+        function(*args)
+
+
+ONE, OTHER = "a-00000-of-00001.tfrecord.gz", "b-00000-of-00001.tfrecord.gz"
+FOLDERS = [
+    (["a-00000-of-00002.tfrecord.gz"], "lacks 1 of 2 shards, the first is a-00001"),
+    ([ONE, OTHER], "files of several runs"),
+]
+
+
+@pytest.mark.parametrize(("names", "problem"), FOLDERS)
+def test_incomplete_and_mixed_folders(names, problem, tmp_path):
+    assert factory.get_tfrecord_filepaths(tmp_path) == []
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=problem):
+        factory.get_tfrecord_filepaths(tmp_path)
+    for function in (
+        factory.get_tfrecord_filepaths, factory.get_examples_list_filepaths,
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="must be a folder that exists"):
+            function(tmp_path / "none")
+
+
+SPLIT = factory.generate_and_save_train_eval_test_tfrecords_files
+BYTES, SHARES = "examples_tfrecord_file_max_size_in_bytes", "train_eval_test_ratio"
+WRONG = [
+    (b"1\n2", {BYTES: 0}, OptionError, "a positive number of bytes; got 0"),
+    (b"1\n2", {f"examples_{SHARES}": [0.5, 0.1]}, OptionError, "must have the sum 1"),
+    (b"1", {"examples_shufle": 1}, OptionError, "did you mean examples_shuffle"),
+    (b"1", {"worker": 1}, OptionError, "did you mean workers"),
+    (b"1", {"sed": 1}, OptionError, "did you mean seed"),
+    (b"", {}, InputError, r"list.csv holds no rows"),
+    (b"a,1\n\xff,2\n", {}, InputError, "list.csv is not CSV in UTF-8 after row"),
+    (None, {}, InputError, "list.csv does not exist"),
+]
+
+
+@pytest.mark.parametrize(("content", "options", "error", "problem"), WRONG)
+def test_wrong_options_leave_no_trace(tmp_path, content, options, error, problem):
+    if content is not None:
+        (tmp_path / "list.csv").write_bytes(content)
+    with pytest.raises(error, match=problem):
+        SPLIT(tmp_path / "a", Item, tmp_path / "list.csv", **options)
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match=r"No metadata.json.*Give `example_class`"):
+        factory.generate_dataset([])
+    with pytest.raises(InputError, match=r"x.tfrecord cannot be read"):
+        factory.generate_dataset(tmp_path / "x.tfrecord", Item)
+    for name in ("num_shuffled_tfrecord_files", "fetching_num_threads"):
+        problem = re.escape(f"dataset_{name}: must be a whole number, 1 or")
+        with pytest.raises(OptionError, match=problem):
+            factory.generate_dataset([], Item, **{f"dataset_{name}": 0})
