@@ -71,7 +71,7 @@ _MODULES = {
     "write_records": "elements.record_files",
 }
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = sorted(_MODULES)
 
 

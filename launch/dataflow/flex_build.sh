@@ -2,7 +2,7 @@
 # Builds and pushes the image, and writes the Flex template that starts it:
 #
 #   PROJECT=my-project BUCKET=gs://my-bucket \
-#   IMAGE=europe-west4-docker.pkg.dev/my-project/my-repository/audio-tfrecords:0.1.0 \
+#   IMAGE=europe-west4-docker.pkg.dev/my-project/my-repository/audio-tfrecords:0.2.0 \
 #   bash launch/dataflow/flex_build.sh
 #
 #   TEMPLATE     default: $BUCKET/templates/audio-tfrecords.json
