@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import re
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -12,7 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from beam_pipeline import record
 from launch.release import contents
+from tests.sounds import write_corpus
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +66,64 @@ def test_setup_names_every_file_that_is_no_module() -> None:
     }
     files = contents.package_files(ROOT)
     assert named == {path for path in files if not path.endswith(".py")}
+
+
+READING_ALONE = """
+import re, sys
+from importlib import metadata
+
+def normal(name):
+    return name.lower().replace("_", "-")
+
+def with_needed(names):
+    for name in names:
+        try:
+            needed = metadata.requires(name) or ()
+        except metadata.PackageNotFoundError:  # that of another Python or system
+            continue
+        yield name
+        needed = [each for each in needed if "extra ==" not in each]
+        yield from with_needed(re.match(r"[\\w.-]+", each)[0] for each in needed)
+
+installed = {normal(name) for name in with_needed(sys.argv[2:])}
+of_modules = metadata.packages_distributions()
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        of = {normal(each) for each in of_modules.get(name, ())}
+        if of and not of & {*installed, "audio-tfrecords"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+for name in [n for n in sys.modules if n in of_modules]:
+    del sys.modules[name]
+from beam_pipeline import open_records
+records = open_records(sys.argv[1])
+loud = records.where("level_db < 0")
+(batch,) = loud.batches(99, normalize=["mel"], shuffle="global")
+print(len(records.to_arrow()), *(batch[name].shape for name in ("mel", "signal")))
+"""
+
+
+def test_reading_alone_needs_the_packages_of_its_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    (line,) = re.findall(
+        r"^pip install --no-deps \.\npip install (.+)$", page, re.MULTILINE
+    )
+    write_corpus(tmp_path / "in")
+    features = {"mel": "log_mel(n_fft=256,hop=64,n_mels=8)", "signal": "identity()"}
+    record(
+        tmp_path / "in", tmp_path / "out", win_len=500, num_elems=6,
+        features=features, encodings={"signal": "flac"},
+    )  # fmt: skip
+    script = tmp_path / "read.py"
+    script.write_text(READING_ALONE)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "out"), *line.split()],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "6 (6, 4, 8) (6, 500)\n"
 
 
 def test_the_version_is_in_one_place() -> None:
