@@ -1,4 +1,4 @@
-"""Arrays as the bytes of one entry: images, FLAC, half precision, int8 with a scale.
+"""Arrays as the bytes of one entry: images, signals, half precision, int8.
 
 ::
 
@@ -6,14 +6,15 @@
     png         uint8, uint16 of one channel      lossless
     jpeg        uint8                             not lossless
     flac        int16; float32 of whole samples   lossless, half of 16-bit PCM
+    opus        int16, float32 of a few rates     not lossless, an eighth
+    vorbis      int16, float32                    not lossless, an eighth, and 4 KB
     float16     float32                           2n, nearest float16
     bfloat16    float32                           2n, nearest bfloat16
     int8        float32                           n + 4, q * scale with |q| <= 127
 
 ``tf.io.decode_png`` and ``tf.io.decode_jpeg`` read the same images; nothing here needs
-TensorFlow. float32 that readers get can be encoded again without any change. libsndfile
-writes Vorbis and Opus with a random serial number, so that equal signals give other
-bytes each time. This is why there are no such encodings.
+TensorFlow. float32 that readers get can be encoded again without any change, except by
+JPEG, Opus and Vorbis.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -211,46 +213,86 @@ def _damages(pillow: Any) -> tuple[type[Exception], ...]:
 
 
 # FLAC holds int16, and float32 whose samples are all whole multiples of 2**-15 or of
-# 2**-23 in [-1, 1).
-MOST_CHANNELS = 8
+# 2**-23 in [-1, 1). More than two channels are those of loudspeakers for the others: of
+# six or eight, one is for low frequencies alone.
+MOST_CHANNELS = {"flac": 8, "opus": 2, "vorbis": 2}
 _BITS = {16: np.int16, 24: np.int32}
+# Encoding -> format and subtype of libsndfile; the subtype of FLAC are the bits.
+_FORMATS = {"flac": ("FLAC", ""), "opus": ("OGG", "OPUS"), "vorbis": ("OGG", "VORBIS")}
 
 
-def flac_problem(dtype: str, shape: Shape | None, rate_hz: int | None) -> str | None:
-    """Says why FLAC cannot hold a feature, apart from its values; None if it can."""
+def signal_problem(
+    dtype: str, shape: Shape | None, rate_hz: int | None, encoding: str
+) -> str | None:
+    """Says why a file of sound cannot hold a feature, apart from its values, or None.
+
+    ``encoding`` is ``flac``, ``opus`` or ``vorbis``.
+    """
     rank = None if shape is None else len(shape)
     if shape is None or dtype not in ("float32", "int16") or rank not in (1, 2):
         return (
-            "must be a signal for flac: float32 or int16 of shape (frames,) or "
+            f"must be a signal for {encoding}: float32 or int16 of shape (frames,) or "
             "(channels, frames)"
         )
-    if rank == 2 and not 1 <= (shape[0] or 0) <= MOST_CHANNELS:
-        return f"must have 1 to {MOST_CHANNELS} channels for flac"
+    channels = 1 if rank == 1 else shape[0] or 0
+    if not 1 <= channels <= MOST_CHANNELS[encoding]:
+        return f"must have 1 to {MOST_CHANNELS[encoding]} channels for {encoding}"
     if rate_hz is None:
-        return "must have one known sample rate for flac, so only `record` stores it"
+        return (
+            f"must have one known sample rate for {encoding}, so only `record` stores "
+            "it"
+        )
     try:
-        _write(np.zeros(16, np.int16), rate_hz, 16)
+        encode_signal("", np.zeros((channels, 16), np.int16), rate_hz, encoding)
     except ValueError:
-        return f"must have a sample rate that FLAC supports, not {rate_hz} Hz"
+        rates = " (8, 12, 16, 24 or 48 kHz)" if encoding == "opus" else ""
+        return f"must have a sample rate that {encoding} has{rates}, not {rate_hz} Hz"
     return None
 
 
-def encode_flac(name: str, values: npt.NDArray[Any], rate_hz: int) -> bytes:
-    """Returns a signal of shape (frames,) or (channels, frames) as a FLAC file.
+def encode_signal(
+    name: str, values: npt.NDArray[Any], rate_hz: int, encoding: str
+) -> bytes:
+    """Returns a signal as a file of FLAC, of Opus in Ogg, or of Vorbis in Ogg.
+
+    Opus has 2 bits a sample, and at least 24 kbit/s, for each channel; Vorbis has the
+    quality 5 of 10. Equal signals give equal bytes, with the same libraries and
+    processor.
 
     Parameters
     ----------
     name : str
         The feature, for errors.
+    values : numpy.ndarray, shape (frames,) or (channels, frames), int16 or float32
+    encoding : str
+        ``flac``, ``opus`` or ``vorbis``.
 
     Raises
     ------
     InputError
-        If float32 samples are not those of 16-bit or 24-bit audio.
+        If float32 samples are not those of 16-bit or 24-bit audio, for FLAC; or not
+        finite.
+    ValueError
+        If the format has no such sample rate.
     """
     frames = np.asarray(values).T
+    if encoding == "flac":
+        return _encode_flac(name, frames, rate_hz)
+    if not np.isfinite(frames).all():
+        raise InputError(
+            f"Feature {name} has the value {frames[~np.isfinite(frames)][0]}, which "
+            f"{encoding} cannot hold. Use another encoding, for example raw."
+        )
+    # libsndfile: levels from 0 to 1 are 256 to 6 kbit/s for Opus, quality 10 to 0 for
+    # Vorbis.
+    kbits = min(max(24.0, 2 * rate_hz / 1000), 256.0)
+    level = (256 - kbits) / 250 if encoding == "opus" else 0.5
+    return _without_serial(_write(frames, rate_hz, *_FORMATS[encoding], level))
+
+
+def _encode_flac(name: str, frames: npt.NDArray[Any], rate_hz: int) -> bytes:
     if frames.dtype == np.int16:
-        return _write(frames, rate_hz, 16)
+        return _write(frames, rate_hz, "FLAC", "PCM_16")
     exact = frames.astype(np.float64)
     for bits, dtype in _BITS.items():
         scaled = exact * 2 ** (bits - 1)
@@ -258,7 +300,7 @@ def encode_flac(name: str, values: npt.NDArray[Any], rate_hz: int) -> bytes:
             # libsndfile takes the upper bits of an integer.
             unused = 8 * np.dtype(dtype).itemsize - bits
             whole = scaled.astype(dtype) << unused
-            return _write(whole.astype(dtype), rate_hz, bits)
+            return _write(whole.astype(dtype), rate_hz, "FLAC", f"PCM_{bits}")
     raise InputError(
         f"Feature {name} has samples that are not those of 16-bit or 24-bit audio "
         "(resampled, mixed or changed ones are not), so flac cannot hold them exactly. "
@@ -271,22 +313,61 @@ def _are_integers(scaled: npt.NDArray[np.float64], bits: int) -> bool:
     return bool((within & (scaled == np.rint(scaled))).all())
 
 
-def _write(frames: npt.NDArray[Any], rate_hz: int, bits: int) -> bytes:
+def _write(
+    frames: npt.NDArray[Any],
+    rate_hz: int,
+    kind: str,
+    subtype: str,
+    level: float | None = None,
+) -> bytes:
     import soundfile
 
     into = io.BytesIO()
     try:
-        soundfile.write(into, frames, rate_hz, f"PCM_{bits}", format="FLAC")
+        soundfile.write(
+            into, frames, rate_hz, subtype, format=kind, compression_level=level
+        )
     except soundfile.SoundFileError as error:
         raise ValueError(str(error)) from error
     return into.getvalue()
 
 
-def decode_flac(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
-    """Returns the signal that :func:`encode_flac` encoded.
+# An Ogg page: a head of 27 bytes with the serial number of its stream, the checksum of
+# the page, and the number of segments; the sizes of the segments; the segments.
+_SERIAL, _CHECKSUM, _SEGMENTS, _HEAD = slice(14, 18), slice(22, 26), 26, 27
+_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+def _without_serial(ogg: bytes) -> bytes:
+    """Returns an Ogg file with the serial number 0; libsndfile gives a random one."""
+    pages, at = [], 0
+    while at < len(ogg):
+        sizes = at + _HEAD
+        stop = sizes + ogg[at + _SEGMENTS]
+        end = stop + sum(ogg[sizes:stop])
+        page = bytearray(ogg[at:end])
+        page[_SERIAL] = page[_CHECKSUM] = bytes(4)
+        page[_CHECKSUM] = _ogg_checksum(page)
+        pages.append(page)
+        at = end
+    return b"".join(pages)
+
+
+def _ogg_checksum(page: bytearray) -> bytes:
+    """Returns the CRC of a page: zlib's, but of reversed bits, and from 0 on."""
+    crc = zlib.crc32(page.translate(_REVERSED), 2**32 - 1) ^ (2**32 - 1)
+    return crc.to_bytes(4, "little").translate(_REVERSED)[::-1]
+
+
+def decode_signal(
+    data: bytes, encoding: str, dtype: str, shape: Shape
+) -> npt.NDArray[Any]:
+    """Returns the signal that :func:`encode_signal` encoded.
 
     Parameters
     ----------
+    encoding : str
+        ``flac``, ``opus`` or ``vorbis``.
     dtype : str
         ``float32`` or ``int16``.
     shape : tuple of int or None
@@ -295,23 +376,24 @@ def decode_flac(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
     Raises
     ------
     ValueError
-        If the bytes are no FLAC file, it breaks off, or its shape is another one.
+        If the bytes are no such file, it breaks off, or its shape is another one.
     """
     import soundfile
 
+    kind = _FORMATS[encoding][0]
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             declared, channels = file.frames, file.channels
-            if file.format != "FLAC":
-                raise ValueError(f"it is a file of {file.format}, not of FLAC")
+            if file.format != kind:
+                raise ValueError(f"it is a file of {file.format}, not of {kind}")
             problem = too_long(4 * declared * channels, len(data))
             if problem is not None:
                 raise ValueError(problem)
             frames = file.read(dtype=dtype, always_2d=True)
     except soundfile.SoundFileError as error:
-        raise ValueError(f"its FLAC cannot be decoded: {error}") from error
+        raise ValueError(f"its {kind} cannot be decoded: {error}") from error
     if len(frames) != declared:
-        raise ValueError(f"its FLAC has {len(frames)} frames of {declared}")
+        raise ValueError(f"its {kind} has {len(frames)} frames of {declared}")
     signal = np.ascontiguousarray(frames.T)
     found = signal if len(shape) == 2 else signal.reshape(-1)
     fits = (channels == 1 or len(shape) == 2) and all(

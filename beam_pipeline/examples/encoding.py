@@ -24,11 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.array_bytes import encode_flac, pack_int8, round_to_half
+from beam_pipeline.examples.array_bytes import encode_signal, pack_int8, round_to_half
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
-    FLAC,
     FLOAT_LIST,
     HALVES,
     IMAGES,
@@ -36,6 +35,7 @@ from beam_pipeline.examples.spec import (
     INT64_LIST,
     LISTS,
     RAW,
+    SIGNALS,
     TENSOR,
     FeatureSpec,
     numpy_dtype,
@@ -159,9 +159,9 @@ def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
     array = np.asarray(value, numpy_dtype(spec.dtype))
     if spec.encoding == INT8:
         return pack_int8(spec.name, array)
-    if spec.encoding == FLAC:
+    if spec.encoding in SIGNALS:
         assert spec.rate_hz is not None
-        return encode_flac(spec.name, array, spec.rate_hz)
+        return encode_signal(spec.name, array, spec.rate_hz, spec.encoding)
     if spec.encoding == TENSOR:
         from beam_pipeline.examples.tensor_proto import encode_tensor
 
@@ -234,7 +234,7 @@ def example_bytes(features: FeatureSet) -> int:
     """
     columns: dict[str, Any] = {}
     specs = [
-        replace(spec, encoding=RAW) if spec.encoding in (FLAC, *IMAGES) else spec
+        replace(spec, encoding=RAW) if spec.encoding in (*SIGNALS, *IMAGES) else spec
         for spec in features.specs.values()
     ]
     for spec in specs:

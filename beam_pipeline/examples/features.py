@@ -28,10 +28,10 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.augmentation import Origins, check_copies
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
-    FLAC,
     FLOAT_LIST,
     IMAGES,
     INT64_LIST,
+    SIGNALS,
     TENSOR,
     FeatureSpec,
     described,
@@ -489,8 +489,8 @@ def with_encoding(
         If the encoding cannot hold the feature.
     """
     encoding = features.encodings.get(spec.name, spec.encoding)
-    if encoding == FLAC:
-        rate = the_sample_rate(sample_rate_hz, TRANSFORM, f"{spec.name}={FLAC}")
+    if encoding in SIGNALS:
+        rate = the_sample_rate(sample_rate_hz, TRANSFORM, f"{spec.name}={encoding}")
         spec = replace(spec, rate_hz=rate_after(transform, rate))
     problem = encoding_problem(spec, encoding)
     if problem is not None:
@@ -549,7 +549,7 @@ def _of_any_length(short: FeatureSpec, long: FeatureSpec) -> FeatureSpec:
 
 def check_holds_shape(spec: FeatureSpec) -> None:
     """Raises RecipeError if examples would not show the shape of their arrays."""
-    if needs_shape(spec.shape) and spec.encoding not in (TENSOR, FLAC, *IMAGES):
+    if needs_shape(spec.shape) and spec.encoding not in (TENSOR, *SIGNALS, *IMAGES):
         raise RecipeError(
             f"encodings: {spec.name}",
             f"must be tensor, because several sizes of its shape {spec.shape} depend "

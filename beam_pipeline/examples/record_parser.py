@@ -23,17 +23,17 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.examples.array_bytes import decode_flac, unpack_int8
+from beam_pipeline.examples.array_bytes import decode_signal, unpack_int8
 from beam_pipeline.examples.encoding import array_prefix
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES,
     BYTES_LIST,
-    FLAC,
     FLOAT_LIST,
     IMAGES,
     INT8,
     INT64_LIST,
+    SIGNALS,
     TENSOR,
     FeatureSpec,
     numpy_dtype,
@@ -66,8 +66,8 @@ class EntryParser:
     - ``int8``: a flat array;
     - ``int64_list``: an int if the shape is (), otherwise a flat array;
     - ``bytes_list``: a text if the shape is (), otherwise a flat object array;
-    - ``tensor``, ``png``, ``jpeg``, ``flac`` (``is_decoded``) and the steps of a
-      sequence: the value itself, which the caller gets, so that it must not be kept.
+    - ``tensor``, images, signals (``is_decoded``) and the steps of a sequence: the
+      value itself, which the caller gets, so that it must not be kept.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class EntryParser:
         self.dtype = numpy_dtype(spec.dtype)
         self.little = numpy_dtype(spec.stored_dtype)
         self.count = math.prod(spec.sizes) if spec.has_fixed_shape else -1
-        self.is_decoded = spec.encoding in (TENSOR, FLAC, *IMAGES)
+        self.is_decoded = spec.encoding in (TENSOR, *SIGNALS, *IMAGES)
         is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
         is_known = is_array and spec.has_fixed_shape
         self.payload = self.count * self.little.itemsize if is_known else 0
@@ -224,8 +224,8 @@ class EntryParser:
 
             sizes = spec.shape if not spec.sequence else (spec.shape or ())[1:]
             return decode_image(text, spec.encoding, spec.dtype, sizes or ())
-        if spec.encoding == FLAC:
-            return decode_flac(text, spec.dtype, spec.shape or ())
+        if spec.encoding in SIGNALS:
+            return decode_signal(text, spec.encoding, spec.dtype, spec.shape or ())
         from beam_pipeline.examples.tensor_proto import decode_tensor
 
         assert spec.encoding == TENSOR

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.array_bytes import flac_problem, image_problem
+from beam_pipeline.examples.array_bytes import image_problem, signal_problem
 from beam_pipeline.recipe.sections import ENCODINGS
 
 # Each but the first three is a bytes_list with one entry for an array.
 FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]
-FLOAT16, BFLOAT16, INT8, FLAC = ENCODINGS[7:]
+FLOAT16, BFLOAT16, INT8, FLAC, OPUS, VORBIS = ENCODINGS[7:]
 LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
 IMAGES = (PNG, JPEG)
+SIGNALS = (FLAC, OPUS, VORBIS)
 HALVES = (FLOAT16, BFLOAT16)
 # The bytes of the array's values in ``stored_dtype``.
 ARRAYS = (RAW, *HALVES)
@@ -58,7 +59,8 @@ class FeatureSpec:
         ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
         a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
-        ``float16``, ``bfloat16``, ``int8`` or ``flac``, see :mod:`.array_bytes`.
+        ``float16``, ``bfloat16``, ``int8``, ``flac``, ``opus`` or ``vorbis``, see
+        :mod:`.array_bytes`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -228,7 +230,7 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         tensor        any dtype
         png, jpeg     see beam_pipeline.examples.array_bytes
         float16, bfloat16, int8    float32
-        flac          see beam_pipeline.examples.array_bytes
+        flac, opus, vorbis         see beam_pipeline.examples.array_bytes
 
     >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
     """
@@ -238,8 +240,8 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         return f"must be one of {', '.join(ENCODINGS)}"
     if encoding in IMAGES:
         problem = image_problem(spec.dtype, spec.shape, encoding)
-    elif encoding == FLAC:
-        problem = flac_problem(spec.dtype, spec.shape, spec.rate_hz)
+    elif encoding in SIGNALS:
+        problem = signal_problem(spec.dtype, spec.shape, spec.rate_hz, encoding)
     elif encoding == RAW and spec.is_text:
         problem = "must be numbers, not texts, for raw"
     elif dtypes is not None and spec.dtype not in dtypes:

@@ -16,16 +16,16 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.array_bytes import decode_flac
+from beam_pipeline.examples.array_bytes import decode_signal
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES,
     BYTES_LIST,
-    FLAC,
     IMAGES,
     INT8,
     LISTS,
     PNG,
+    SIGNALS,
     TENSOR,
     FeatureSpec,
     describe_features,
@@ -308,7 +308,7 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
 
 def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> Any:
     """Returns the value of one feature of one example."""
-    if spec.encoding in (TENSOR, FLAC, *IMAGES):
+    if spec.encoding in (TENSOR, *SIGNALS, *IMAGES):
         return _decode(spec, stored)
     values = stored.values if isinstance(stored, tf.SparseTensor) else stored
     if spec.encoding in (*ARRAYS, INT8):
@@ -342,8 +342,11 @@ def _decode(spec: FeatureSpec, stored: Any) -> Any:
     def decode(value: Any) -> Any:
         if spec.encoding == TENSOR:
             return tf.io.parse_tensor(value, dtype)
-        if spec.encoding == FLAC:  # TensorFlow decodes only WAV
-            read = partial(decode_flac, dtype=spec.dtype, shape=spec.shape or ())
+        if spec.encoding in SIGNALS:  # TensorFlow decodes only WAV
+            shape = spec.shape or ()
+            read = partial(
+                decode_signal, encoding=spec.encoding, dtype=spec.dtype, shape=shape
+            )
             return tf.numpy_function(read, [value], dtype, stateful=False)
         rank = None if spec.shape is None else len(spec.shape)
         grey = rank == 2

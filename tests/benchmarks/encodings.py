@@ -23,6 +23,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "bfloat16": {"encodings": {"signal": "bfloat16"}},
     "int8": {"encodings": {"signal": "int8"}},
     "flac": {"encodings": {"signal": "flac"}},
+    "opus": {"encodings": {"signal": "opus"}},
+    "vorbis": {"encodings": {"signal": "vorbis"}},
 }
 
 

@@ -1,4 +1,4 @@
-"""Whole runs whose signal is stored as FLAC."""
+"""Whole runs whose signal is stored as FLAC, Opus or Vorbis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, open_records, record
+from beam_pipeline import Metadata, convert, open_audio, open_records, record
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
@@ -58,6 +58,36 @@ def test_signals_are_exact_in_all_readers(tmp_path: Path, win_len: Any) -> None:
     record(tmp_path / "in", again, workers=2, **options)
     for path in again.glob("*.tfrecord.gz"):
         assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("encoding", ["opus", "vorbis"])
+def test_lossy_signals_are_the_same_in_all_readers(
+    tmp_path: Path, encoding: str
+) -> None:
+    sounds = {"a.wav": write_sound(tmp_path / "in/a.wav", 9000)}
+    sounds["b.wav"] = write_sound(tmp_path / "in/b.wav", 5000)
+    folder = tmp_path / "out"
+    options: dict[str, Any] = {"win_len": "clip", "encodings": {"signal": encoding}}
+    metadata = record(tmp_path / "in", folder, **options)
+    assert list(find_problems(str(folder), metadata)) == []
+    records = open_records(folder)
+    for example, scored, element, stored in zip(
+        sorted(records, key=lambda e: e["index"]),
+        open_audio(tmp_path / "in", folder),
+        sorted(replay(folder).as_numpy_iterator(), key=lambda e: e["index"]),
+        replay(folder, encoded=["signal"]).as_numpy_iterator(),
+        strict=True,
+    ):
+        wanted, signal = sounds[example["filepath"]], example["signal"]
+        assert signal.shape == wanted.shape
+        assert np.linalg.norm(signal - wanted) < 0.3 * np.linalg.norm(wanted)
+        np.testing.assert_array_equal(scored["signal"], signal)
+        np.testing.assert_array_equal(element["signal"], signal)
+        assert soundfile.info(io.BytesIO(stored["signal"])).samplerate == RATE
+    convert(folder, tmp_path / "copy")
+    copied = open_records(tmp_path / "copy")
+    for one, other in zip(records, copied, strict=True):
+        np.testing.assert_array_equal(one["signal"], other["signal"])
 
 
 def test_clips_that_flac_cannot_hold_exactly_are_rejected(tmp_path: Path) -> None:
