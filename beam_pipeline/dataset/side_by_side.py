@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,16 +40,13 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
-from beam_pipeline.inputs.recorded_clips import (
-    RecordedClips,
-    plain_name,
-    recorded_group,
-    recorded_key,
-)
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
+
+if TYPE_CHECKING:
+    from beam_pipeline.inputs.recorded_clips import RecordedClips
 
 # What decides the split of a group, in a recipe that decides splits by a hash.
 OF_SPLITS = ("splits", "folds", "group_by", "seed", "split_moves")
@@ -447,6 +444,13 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
 
     A clip that was rejected is not among them, so it is tried again.
     """
+    from beam_pipeline.inputs.recorded_clips import (  # readers do without it
+        RecordedClips,
+        plain_name,
+        recorded_group,
+        recorded_key,
+    )
+
     keys, numbers, names = [], [], list[str]()
     splits: dict[str, str] = {}
     has_groups = bool(recipe.group_by)
