@@ -5,13 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from toy_example import ToyExample
 
 from beam_pipeline.errors import ExampleError
 from beam_pipeline.tfrecorder import Example, array_feature, feature, tfrecordable
-from beam_pipeline.tfrecorder.example import encoder_of
 from tests.data_sets import decode_examples
 
 Field = Example.Field
@@ -124,36 +121,6 @@ def test_a_record_holds_what_is_declared():
     np.testing.assert_array_equal(found["data"], data, strict=True)
     np.testing.assert_array_equal(found["mel"], np.float64([[0.1, 0.2]]), strict=True)
     assert found["label"] == -7
-
-
-@given(st.data())
-def test_records_made_together_are_those_made_one_by_one(data):
-    """Of equal shapes and numbers, and of others that look equal."""
-    shapes = st.tuples(st.integers(0, 3), st.just(2))
-    fixed = data.draw(st.booleans()) and data.draw(shapes)
-    weights = st.sampled_from([0.5, 0.0, -0.0, 1, 1.0, True])
-    examples = []
-    for i in range(data.draw(st.integers(1, 5))):
-        array = np.full(fixed or data.draw(shapes), i, "f4")
-        form = data.draw(st.sampled_from(["<f4", ">f4", "list"]))
-        made = array.tolist() if form == "list" else array.astype(form)
-        examples.append(
-            More(
-                "x",
-                made if array.size else array,
-                7,
-                mel=np.full((i % 2, 2), 0.1),
-                note=data.draw(st.none() | st.text() | st.binary()),
-                weight=data.draw(weights),
-            )
-        )
-    records, numbers = encoder_of(More).encode(examples)
-    assert records == [example.serialize_to_string() for example in examples]
-    for number, example in enumerate(examples):
-        for name in ("data", "weight", "label"):
-            value = getattr(example, name)
-            expected = np.asarray(value, numbers[name][number].dtype)
-            np.testing.assert_array_equal(numbers[name][number], expected)
 
 
 def test_the_size_is_that_of_the_record():
