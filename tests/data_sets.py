@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 
 from beam_pipeline import Metadata
@@ -78,6 +80,14 @@ def records_in(folder: Path) -> dict[str, list[bytes]]:
             with (folder / shard.file).open("rb") as file:
                 found[name] += read_any_records(file)
     return found
+
+
+def check_metadata(folder: Path) -> None:
+    """The metadata are as their schema says, and survive reading and writing."""
+    schema = files("beam_pipeline") / "dataset/elements.schema.json"
+    values = json.loads((folder / "metadata.json").read_text())
+    jsonschema.validate(values, json.loads(schema.read_text()))
+    assert json.loads(Metadata.from_json(values).to_text()) == values
 
 
 def problems_in(folder: Path) -> list[str]:

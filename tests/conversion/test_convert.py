@@ -5,24 +5,18 @@ import json
 import shutil
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import beam_pipeline
 from beam_pipeline import Metadata, convert, record, record_dataset, replay
 from beam_pipeline.errors import InputError, OptionError, OutputError
-from tests.data_sets import contents, problems_in, records_in
+from tests.data_sets import check_metadata, contents, problems_in, records_in
 from tests.elements.structures import expect_equal
 from tests.raising import raises
 from tests.sounds import write_corpus
 
 pytestmark = pytest.mark.runs
-
-ELEMENTS_SCHEMA = json.loads(
-    (Path(beam_pipeline.__file__).parent / "dataset/elements.schema.json").read_text()
-)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +47,7 @@ def test_other_shards_hold_the_same_records(recorded, tmp_path, sizes):
     out = str(tmp_path / "out")
     metadata = convert(recorded, out, **sizes)
     assert metadata == Metadata.load(out)
-    jsonschema.validate(json.loads(metadata.to_text()), ELEMENTS_SCHEMA)
+    check_metadata(Path(out))
     assert problems_in(out) == []
     assert metadata.features == dict(sorted(before.features.items()))
     assert metadata.classes == before.classes

@@ -1,16 +1,13 @@
-import json
 import os
 import tempfile
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import beam_pipeline
 from beam_pipeline import Metadata, open_records, record_dataset, replay, replay_dataset
 from beam_pipeline.elements.record_dataset import describe_elements
 from beam_pipeline.errors import InputError, OutputError
@@ -18,21 +15,8 @@ from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 from tests import loopback
-from tests.data_sets import contents
+from tests.data_sets import check_metadata, contents
 from tests.elements.structures import dataset_of, expect_equal, structures
-
-SCHEMA = json.loads(
-    (Path(beam_pipeline.__file__).parent / "dataset/elements.schema.json").read_text()
-)
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-VALIDATOR.check_schema(SCHEMA)
-
-
-def check_metadata(folder):
-    """The metadata are as their schema says, and survive reading and writing."""
-    values = json.loads(Path(folder, "metadata.json").read_text())
-    VALIDATOR.validate(values)
-    assert json.loads(Metadata.from_json(values).to_text()) == values
 
 
 def counts_of(folder):
@@ -52,7 +36,7 @@ def test_any_structure_comes_back(specs, count, seed):
     dataset = dataset_of(specs, count, seed)
     with tempfile.TemporaryDirectory() as folder:
         record_dataset(dataset, f"{folder}/out", elements_per_file=2)
-        check_metadata(f"{folder}/out")
+        check_metadata(Path(folder, "out"))
         replayed = replay(f"{folder}/out")
         assert replayed.element_spec == dataset.element_spec
         found = list(replayed)
@@ -117,7 +101,7 @@ def test_batches_come_back(tmp_path, drop):
     ds = ds.batch(4, drop_remainder=drop)
     folder = record_dataset(ds.prefetch(2), tmp_path / "out")
     assert counts_of(folder) == [2 if drop else 3]
-    check_metadata(folder)
+    check_metadata(Path(folder))
     replayed = replay_dataset(folder)
     assert replayed.element_spec == ds.element_spec
     for one, other in zip(replayed, ds, strict=True):

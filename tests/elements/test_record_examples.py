@@ -6,6 +6,7 @@ import itertools
 import os
 import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +18,7 @@ from hypothesis.extra.numpy import from_dtype
 from beam_pipeline import Metadata, record_examples, replay
 from beam_pipeline.elements.values import STORED_DTYPES, as_array, cast
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.verify import find_problems
-from beam_pipeline.storage.tfrecord import read_any_records
-from tests.data_sets import decode_examples
+from tests.data_sets import contents, examples_in, problems_in
 
 FIRST = 256  # these many examples decide the features
 LATER = [{"x": 1}] * FIRST
@@ -41,14 +40,8 @@ def features_of(folder):
 
 def decoded(folder):
     """The examples as numpy, without TensorFlow; verified."""
-    metadata = Metadata.load(folder)
-    assert list(find_problems(folder, metadata)) == []
-    (entry,) = metadata.splits.values()
-    found = []
-    for shard in entry.shards:
-        with open(os.path.join(folder, shard.file), "rb") as file:
-            found += decode_examples(list(read_any_records(file)), metadata.features)
-    return found
+    assert problems_in(Path(folder)) == []
+    return examples_in(Path(folder))
 
 
 def replayed(folder):
@@ -529,9 +522,7 @@ def test_equal_examples_have_equal_bytes(tmp_path):
     rows = [{"b": n, "a": [0.5] * (n % 3), "t": str(n)} for n in range(40)]
     for name in ("one", "other"):
         record_examples(iter(rows), tmp_path / name, elements_per_file=20)
-    one, other = (sorted((tmp_path / n).iterdir()) for n in ("one", "other"))
-    for a, b in zip(one, other, strict=True):
-        assert a.read_bytes() == b.read_bytes()
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")
 
 
 # Any values

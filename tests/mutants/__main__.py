@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 TABLE = Path(__file__).with_name("mutants.yaml")
-COPIED = ("beam_pipeline", "tests", "docs")
+COPIED = ("beam_pipeline", "tests", "docs", "launch")
 COPIED_FILES = ("pyproject.toml", "setup.py", "README.md", "mkdocs.yml")
 
 KILLED, SURVIVED, NO_PATCH = "killed", "SURVIVED", "patch does not apply"

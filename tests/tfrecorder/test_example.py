@@ -1,6 +1,5 @@
 import csv
 import pickle
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,34 +57,30 @@ class More(Clip):
     weight: float = feature("float32", default=1.0)
 
 
-@pytest.mark.parametrize(
-    ("cls", "names"),
-    [
-        (Toy, ["label", "data"]),
-        (Longer, ["label", "data", "area"]),
-        (Longest, ["label", "data", "area", "a_note"]),
-        (Clip, ["data", "label", "mel", "note"]),
-        (More, ["data", "label", "mel", "note", "weight"]),
-        (Slotted, ["label", "data"]),
-    ],
-)
-def test_the_order_is_that_of_the_declarations(cls, names):
-    assert cls.get_tfrecordable_attribute_names() == names
+DATA = "data: array of float32"
+DECLARED = [
+    (Toy, ["label: int32", DATA]),
+    (Longer, ["label: int32", DATA, "area: float64"]),
+    (Longest, ["label: int32", DATA, "area: float64", "a_note: string"]),
+    (Clip, CLIP := [DATA, "label: int32", "mel: array of float64 of shape (None, 2)",
+                    "note: string"]),
+    (More, [*CLIP, "weight: float32"]),
+    (Slotted, ["label: int32", DATA]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "declared"), DECLARED)
+def test_the_order_is_that_of_the_declarations(cls, declared):
+    found = cls.get_tfrecordable_ordered_dict()
+    assert [f"{name}: {field}" for name, field in found.items()] == declared
+    assert list(found) == cls.get_tfrecordable_attribute_names()
+    assert [n for n, t in found.items() if t.optional] == [
+        name for name in ("a_note", "note") if name in found
+    ]
     specs = [spec.name for spec in cls.feature_specs()]
-    assert [name for name in specs if "/" not in name] == names
+    assert [name for name in specs if "/" not in name] == list(found)
     # A shape follows its array.
     assert specs[specs.index("data") + 1] == "data/shape"
-
-
-def test_types_by_name():
-    found = Longest.get_tfrecordable_ordered_dict()
-    assert isinstance(found, OrderedDict)
-    assert list(found.items()) == [
-        ("label", Field.TYPE_INT32),
-        ("data", Field.TYPE_ARRAY_FLOAT32),
-        ("area", Field.TYPE_DOUBLE),
-        ("a_note", Field.scalar("string", optional=True)),
-    ]
 
 
 def test_it_is_a_property():
@@ -108,18 +103,14 @@ def test_dataclasses_compare_without_arrays_and_keep_other_metadata():
     assert Own().label == 2
 
 
-def decoded(example):
-    specs = {spec.name: spec for spec in example.feature_specs()}
-    (found,) = decode_examples([example.serialize_to_string()], specs)
-    return found
-
-
 def test_a_record_holds_what_is_declared():
-    data = np.arange(6, dtype=np.float32).reshape(2, 3)
-    found = decoded(Clip("a", data, -7, mel=np.float64([[0.1, 0.2]])))
+    data, mel = np.arange(6, dtype="f4").reshape(2, 3), np.float64([[0.1, 0.2]])
+    record = Clip("a", data, -7, mel=mel).serialize_to_string()
+    specs = {spec.name: spec for spec in Clip.feature_specs()}
+    (found,) = decode_examples([record], specs)
     assert list(found) == ["data", "data/shape", "label", "mel", "mel/shape"]
     np.testing.assert_array_equal(found["data"], data, strict=True)
-    np.testing.assert_array_equal(found["mel"], np.float64([[0.1, 0.2]]), strict=True)
+    np.testing.assert_array_equal(found["mel"], mel, strict=True)
     assert found["label"] == -7
 
 
