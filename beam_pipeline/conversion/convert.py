@@ -204,7 +204,7 @@ def convert(
     }
     elements = Elements("convert", options, structure)
     encoder = RecordEncoder(
-        tuple(specs.values()), features is None, _advice(folder), hashed, group,
+        tuple(specs.values()), features is None, folder.advice, hashed, group,
         seed or 0, folder.splits, label_entries(folder, specs),
     )  # fmt: skip
     with element_output(output, "convert", overwrite) as target:
@@ -220,7 +220,7 @@ def convert(
             elements,
             len(blocks),
             metadata.classes,
-            keep_specs if folder.described_by else settle_specs,
+            keep_specs if folder.is_described else settle_specs,
             None if folder.data_sets is None else _measured(metadata),
             beside,
             folder.examples,
@@ -325,20 +325,6 @@ def _beside(
     return {name: path for name, path in paths.items() if files.exists(path)}
 
 
-def _advice(folder: InputFolder) -> str:
-    if folder.data_sets is not None:
-        return f"It does not fit {METADATA}. Restore the file."
-    if folder.described_by:
-        return (
-            f"The features follow from {folder.described_by}. Give another `schema`, "
-            "or the `features` that stay."
-        )
-    return (
-        "The features follow from the first examples. Give a `schema` that fits all "
-        "records, or the `features` that stay."
-    )
-
-
 def describe_input(
     folders: Sequence[str], schema: str | None, dtypes: Mapping[str, str]
 ) -> InputFolder:
@@ -391,7 +377,8 @@ def _data_sets(folders: Sequence[str]) -> InputFolder:
             name = file.name if len(folders) == 1 else f"{place}/{file.name}"
             found[file.split].append(file._replace(name=name))
     listed = tuple(file for of_split in found.values() for file in of_split)
-    return InputFolder(listed, data.metadata, METADATA, tuple(found), data_sets=data)
+    advice = f"It does not fit {METADATA}. Restore the file."
+    return InputFolder(listed, data.metadata, advice, tuple(found), data_sets=data)
 
 
 def _other_files(
@@ -418,14 +405,18 @@ def _other_files(
     path = schema or files.join(folder, SCHEMA)
     if schema is not None and not files.exists(path):
         raise OptionError("schema", "there is no such file", schema)
-    if files.exists(path):
-        specs = with_dtypes(parse_schema(files.read_bytes(path), path), dtypes)
+    if is_described := files.exists(path):
+        specs, source = parse_schema(files.read_bytes(path), path), path
+        advice = "another `schema`"
     else:
-        specs, path = with_dtypes(infer_features(records)[0], dtypes), ""
+        specs, source = infer_features(records)[0], "the first examples"
+        advice = "a `schema` that fits all records"
     return InputFolder(
         tuple(records),
-        Metadata(None, specs, (), {}),
-        path,
+        Metadata(None, with_dtypes(specs, dtypes), (), {}),
+        f"The features follow from {source}. Give {advice}, or the `features` that "
+        "stay.",
         tuple(dict.fromkeys(file.split for file in records)),
         sum(files.join(folder, name) != path for name in ignored),
+        is_described=is_described,
     )

@@ -89,8 +89,8 @@ class InputFolder:
         In the order of their splits.
     metadata : Metadata
         Those of the data sets; of other files, only the features.
-    described_by : str
-        What describes the features, for messages; empty if the first examples do.
+    advice : str
+        What to do if a record does not fit the features.
     splits : tuple of str
     ignored : int
         The number of files that hold no records.
@@ -98,15 +98,18 @@ class InputFolder:
         The data sets, if this package wrote them.
     labels : tuple of str
         The new labels that the changes of files number.
+    is_described : bool
+        Whether something says what the features are; otherwise, the first examples do.
     """
 
     files: tuple[InputFile, ...]
     metadata: Metadata
-    described_by: str
+    advice: str
     splits: tuple[str, ...]
     ignored: int = 0
     data_sets: DataSets | None = None
     labels: tuple[str, ...] = ()
+    is_described: bool = True
 
     @property
     def examples(self) -> int | None:

@@ -397,7 +397,9 @@ def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
         If one of the files is missing, or files of several runs are there.
     """
     folder = _folder(dirpath)
-    found = list(filter(None, map(_SHARD.fullmatch, files.list_files(folder))))
+    found = [
+        match for name in files.list_files(folder) if (match := _SHARD.fullmatch(name))
+    ]
     runs = sorted({(match["name"], int(match["shards"])) for match in found})
     if len(runs) > 1:
         raise InputError(

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import data_sets_of
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.side_by_side import check_features
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
 from beam_pipeline.examples.structure import component_names
@@ -67,31 +68,22 @@ def _choose_specs(
         If there are neither, or if the files hold other features than the class
         declares, or than other files: their bytes alone would read as garbage.
     """
-    found = {
-        folder: tuple(metadata.features.values())
-        for folder, metadata in data_sets_of(paths).items()
-    }
-    wanted = declared or next(iter(found.values()), None)
-    if wanted is None:
+    found = data_sets_of(paths)
+    if not (declared or found):
         raise InputError(
             f"No {METADATA} says what the files hold. Give `example_class`; "
             "`replay_files` reads records of other programs."
         )
-    for folder, specs in found.items():
-        if _types(specs) != _types(wanted):
-            raise InputError(
-                f"{folder} holds the features {_types(specs)}, not {_types(wanted)}. "
-                "Read other data sets by themselves, with the class that recorded them."
-            )
+    each = [metadata.features for metadata in found.values()]
+    wanted = {spec.name: spec for spec in declared or each[0].values()}
+    first = "the class" if declared else next(iter(found))
+    remedy = "Read other data sets alone, with the class that recorded them."
+    for folder, specs in zip(found, each, strict=True):
+        check_features(first, wanted, folder, specs, ["dtype"], remedy)
     # Each data set knows the shapes of its own examples.
-    return [
-        replace(same[0], shape=reduce(merge_shapes, (spec.shape for spec in same)))
-        for same in zip(*(found.values() or [wanted]), strict=True)
-    ]
-
-
-def _types(specs: Sequence[FeatureSpec]) -> str:
-    return ", ".join(f"{spec.name} ({spec.dtype})" for spec in specs)
+    shapes = {n: [specs[n].shape for specs in each or [wanted]] for n in wanted}
+    stored = each[0] if each else wanted
+    return [replace(stored[n], shape=reduce(merge_shapes, shapes[n])) for n in wanted]
 
 
 def make_tuple_parser(specs: Sequence[FeatureSpec]) -> Callable[[Any], tuple[Any, ...]]:
