@@ -231,9 +231,9 @@ def construct_metadata(
     paths = _list_paths(folder, ext)
     frame = pd.DataFrame({"filepath": paths})
     more = _matching_rows(metadata, folder, paths)
-    if labels is None and more is not None and label_colname in more:
+    if labels is None and label_colname in more:
         labels = more[label_colname].tolist()
-    if targets is None and more is not None and "target" in more:
+    if targets is None and "target" in more:
         targets = more["target"].tolist()
     classes = None
     try:
@@ -250,9 +250,8 @@ def construct_metadata(
     if targets is not None:
         _check_length("targets", targets, paths)
         frame["target"] = list(np.asarray(targets))
-    if more is not None:
-        for name in more.columns.difference(frame.columns, sort=False):
-            frame[name] = more[name].to_numpy()
+    for name in more.columns.difference(frame.columns, sort=False):
+        frame[name] = more[name].to_numpy()
     return frame
 
 
@@ -340,12 +339,10 @@ def _rows_of(
     return rows
 
 
-def _matching_rows(
-    metadata: Any, folder: str, paths: Sequence[str]
-) -> pd.DataFrame | None:
-    """Returns the row of each file, in the order of the files."""
+def _matching_rows(metadata: Any, folder: str, paths: Sequence[str]) -> pd.DataFrame:
+    """Returns the row of each file, in the order of the files; nothing of None."""
     if metadata is None:
-        return None
+        return pd.DataFrame()
     if isinstance(metadata, str | os.PathLike):
         with files.open_read(files.absolute(os.fspath(metadata))) as file:
             metadata = pd.read_csv(file)

@@ -392,7 +392,7 @@ def _python_loader(
     function: Callable[[Row], Mapping[str, Any]], columns: Columns, option: str
 ) -> Callable[[Row], Row]:
     """Returns a loader that calls a function of Python for each row."""
-    names = list(columns)
+    names, kinds = list(columns), dict[str, str]()
 
     def call(*values: Any) -> dict[str, Array]:
         row = {name: _plain(value) for name, value in zip(names, values, strict=True)}
@@ -402,21 +402,21 @@ def _python_loader(
             raise OptionError(
                 option, f"must return a dict, also for {where}", type(result).__name__
             )
-        return {str(name): as_stored(value) for name, value in result.items()}
+        made = {str(name): as_stored(value) for name, value in result.items()}
+        found = _kinds(made)
+        if found != (kinds or found):
+            raise InputError(
+                f"{option} returns {found} for {where}, but {kinds} for the first row. "
+                "Return the same names, types and numbers of axes."
+            )
+        return made
 
     first = call(*(column[0] for column in columns.values()))
-    kinds = _kinds(first)
+    kinds.update(_kinds(first))
     types = [tf.as_dtype(value.dtype) for value in first.values()]
 
     def read(*values: Any) -> list[Array]:
         found = call(*values)
-        if _kinds(found) != kinds:
-            row = dict(zip(names, map(_plain, values), strict=True))
-            raise InputError(
-                f"{option} returns {_kinds(found)} for "
-                f"{row.get('filepath', row['index'])}, but {kinds} for the first row. "
-                "Return the same names, types and numbers of axes."
-            )
         return [found[name] for name in first]
 
     def load(row: Row) -> Row:
