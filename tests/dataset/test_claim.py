@@ -8,9 +8,8 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +28,13 @@ ELSEWHERE = {"host": "elsewhere", "boot": "another start"}
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     for name, seconds in {"PATIENCE_S": 0.1, "WATCH_S": 1.0, "BEAT_S": 0.05}.items():
         monkeypatch.setattr(claims, name, seconds)
 
 
 @pytest.fixture(params=["local", "without locks", "s3", "gs"])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def output(request, tmp_path):
     """An output on each kind of file system."""
     if request.param in ("s3", "gs"):
         return f"{request.param}://{request.getfixturevalue('bucket')}/out"
@@ -44,22 +43,22 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "out")
 
 
-def turn_locks_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def turn_locks_off(monkeypatch):
+    def refuse(*_):
         raise OSError(errno.ENOLCK, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
 
 
 @contextmanager
-def held_elsewhere(output: str) -> Iterator[None]:
+def held_elsewhere(output):
     """A claim of a run on another machine, which changes it until the block ends.
 
     Its clock is wrong by years.
     """
     ended = threading.Event()
 
-    def beat() -> None:
+    def beat():
         beats = 0
         while not ended.wait(0.02):
             beats += 1
@@ -75,7 +74,7 @@ def held_elsewhere(output: str) -> Iterator[None]:
         thread.join()
 
 
-def test_a_second_run_is_refused_and_told_who_holds_the_output(output: str) -> None:
+def test_a_second_run_is_refused_and_told_who_holds_the_output(output):
     refusal = raises(OutputError, naming=[output, os.getpid(), os.uname().nodename])
     with claimed(output), refusal, claimed(output):
         pass
@@ -83,7 +82,7 @@ def test_a_second_run_is_refused_and_told_who_holds_the_output(output: str) -> N
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     with (
         raises(OutputError, naming=[tmp_path / "link", "cannot be made"]),
@@ -92,7 +91,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         pass
 
 
-def test_nothing_stays_on_this_machine(tmp_path: Path) -> None:
+def test_nothing_stays_on_this_machine(tmp_path):
     (tmp_path / "there").mkdir()
     for name in ("there", "deep/er", "there"):
         with claimed(str(tmp_path / name)) as claim:
@@ -100,7 +99,7 @@ def test_nothing_stays_on_this_machine(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
-def test_in_a_store_a_claim_stays_that_was_given_up(bucket: str) -> None:
+def test_in_a_store_a_claim_stays_that_was_given_up(bucket):
     output = f"s3://{bucket}/out"
     for number in (1, 2):
         with claimed(output) as claim:
@@ -111,7 +110,7 @@ def test_in_a_store_a_claim_stays_that_was_given_up(bucket: str) -> None:
         assert list(files.list_files(output)) == [f"_work/claims/{number}"]
 
 
-def add_often(output: str, counter: Path, times: int) -> None:
+def add_often(output, counter, times):
     """Adds to a number in a file so often, each time while it holds the claim."""
     claims.PATIENCE_S = claims.WATCH_S = 60.0
     for _ in range(times):
@@ -122,9 +121,7 @@ def add_often(output: str, counter: Path, times: int) -> None:
 
 
 @pytest.mark.parametrize("locks", [True, False])
-def test_no_two_processes_hold_it(
-    tmp_path: Path, locks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_two_processes_hold_it(tmp_path, locks, monkeypatch):
     if not locks:
         turn_locks_off(monkeypatch)
     (counter := tmp_path / "counter").write_text("0")
@@ -138,14 +135,12 @@ def test_no_two_processes_hold_it(
     assert counter.read_text() == "90"
 
 
-def claim_and_die(output: str) -> None:
+def claim_and_die(output):
     with claimed(output):
         os._exit(9)
 
 
-def test_a_dead_process_is_recognised_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_process_is_recognised_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "WATCH_S", 1e6)
     output = str(tmp_path / "out")
     context = multiprocessing.get_context("fork")
@@ -158,16 +153,14 @@ def test_a_dead_process_is_recognised_at_once(
 
 
 @pytest.mark.parametrize("owner", [{"boot": "before"}, {"is_gone": True, **ELSEWHERE}])
-def test_owners_that_are_gone_are_recognised_at_once(
-    output: str, owner: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_owners_that_are_gone_are_recognised_at_once(output, owner, monkeypatch):
     monkeypatch.setattr(claims, "WATCH_S", 1e6)
     write_claim(output, 7, **owner)
     with claimed(output) as claim:
         assert claim.number == 8
 
 
-def test_an_owner_elsewhere_lives_while_its_claim_changes(output: str) -> None:
+def test_an_owner_elsewhere_lives_while_its_claim_changes(output):
     refusal = raises(OutputError, naming=[output, "elsewhere"])
     with held_elsewhere(output), refusal, claimed(output):
         pass
@@ -177,7 +170,7 @@ def test_an_owner_elsewhere_lives_while_its_claim_changes(output: str) -> None:
     assert time.monotonic() - started >= claims.WATCH_S
 
 
-def test_an_owner_changes_its_claim(output: str) -> None:
+def test_an_owner_changes_its_claim(output):
     with claimed(output) as claim:
         before = files.read_bytes(claim.path)
         time.sleep(0.5)
@@ -186,10 +179,8 @@ def test_an_owner_changes_its_claim(output: str) -> None:
     assert len(before) == len(after)
 
 
-def test_a_claim_that_could_not_be_given_up_is_no_dead_end(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
+def test_a_claim_that_could_not_be_given_up_is_no_dead_end(bucket, monkeypatch):
+    def fail(*_):
         raise StoreError("s3://", "no answer")
 
     output, real = f"s3://{bucket}/out", files.write_bytes
@@ -200,7 +191,7 @@ def test_a_claim_that_could_not_be_given_up_is_no_dead_end(
         assert claim.number == 2
 
 
-def taken_over(claim: Claim) -> Claim:
+def taken_over(claim):
     """Takes an output over, as a run elsewhere does when its owner sleeps."""
     now = Claim(claim.output, claim.number + 1, "f" * 32)
     write_claim(claim.output, now.number, token=now.token)
@@ -210,7 +201,7 @@ def taken_over(claim: Claim) -> Claim:
     return now
 
 
-def commits(claim: Claim, folder: Path) -> dict[str, Callable[[], None]]:
+def commits(claim, folder):
     """What a run does to the files of its output."""
     draft, target = folder / "draft", f"{claim.output}/shard"
     draft.write_bytes(b"late")
@@ -227,9 +218,9 @@ def commits(claim: Claim, folder: Path) -> dict[str, Callable[[], None]]:
 @pytest.mark.parametrize("action", ["move", "write", "discard", "discard a folder"])
 @pytest.mark.parametrize("is_late", [False, True])
 def test_who_slept_changes_nothing(
-    output: str, tmp_path: Path, action: str, is_late: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    output, tmp_path, action, is_late,
+    monkeypatch,
+):  # fmt: skip
     if is_late and not files.is_local(output):
         pytest.skip("a request to a store that is under way cannot be called back")
     kept = [f"{output}/shard", f"{output}/train/shard"]
@@ -251,14 +242,12 @@ def test_who_slept_changes_nothing(
     assert files.exists(f"{output}/_work/claims/2")
 
 
-def test_a_run_claims_nothing_if_numbers_begin_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_claims_nothing_if_numbers_begin_again(tmp_path, monkeypatch):
     """The claim that it has seen is gone, and a third run holds that number."""
     output, real, third = str(tmp_path / "out"), claims._create, list[Any]()
     seen = write_claim(output, 1, is_gone=True)
 
-    def late(output: str, number: int) -> Any:
+    def late(output, number):
         os.remove(seen)
         third.append(real(output, 1))
         monkeypatch.undo()
@@ -272,7 +261,7 @@ def test_a_run_claims_nothing_if_numbers_begin_again(
     third[0].end()
 
 
-def test_the_same_number_is_created_once(output: str) -> None:
+def test_the_same_number_is_created_once(output):
     held = claims._create(output, 1)
     assert held is not None
     assert claims._create(output, 1) is None
@@ -280,7 +269,7 @@ def test_the_same_number_is_created_once(output: str) -> None:
     held.end()
 
 
-def test_a_number_that_another_run_has_now_is_not_deleted(tmp_path: Path) -> None:
+def test_a_number_that_another_run_has_now_is_not_deleted(tmp_path):
     with claimed(str(tmp_path)) as claim:
         os.remove(claim.path)
         write_claim(tmp_path, 1, token="of another run")
@@ -293,7 +282,7 @@ def test_a_number_that_another_run_has_now_is_not_deleted(tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sounds")
     write_corpus(folder / "in", clips=1)
     record(folder / "in", folder / "done", win_len=500)
@@ -302,9 +291,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.runs
 @pytest.mark.parametrize("command", ["record", "overwrite", "convert", "elements"])
-def test_every_command_respects_the_claim(
-    sounds: Path, tmp_path: Path, command: str
-) -> None:
+def test_every_command_respects_the_claim(sounds, tmp_path, command):
     out = tmp_path / "out"
     commands: dict[str, Callable[[], Any]] = {
         "record": lambda: record(sounds / "in", out, win_len=500),
@@ -325,8 +312,8 @@ def test_every_command_respects_the_claim(
 @pytest.mark.runs
 @pytest.mark.parametrize("way", ["link", "work_dir", "TMPDIR"])
 def test_one_output_is_one_output_whatever_leads_there(
-    sounds: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sounds, tmp_path, way, monkeypatch
+):
     out, options = tmp_path / "out", {}
     out.mkdir()
     with claimed(str(out)):
@@ -352,16 +339,16 @@ MOMENTS = {
 @pytest.mark.runs
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
-    sounds: Path, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sounds, tmp_path, moment, monkeypatch
+):
     """The run that takes over is one of another job, and finishes at once."""
     out, wanted = tmp_path / "out", tmp_path / "wanted"
     options: dict[str, Any] = {"win_len": 250, "overwrite": True, "workers": 1}
     record(sounds / "in", wanted, **options)
     slept = []
 
-    def falls_asleep(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
+    def falls_asleep(real):
+        def call(*args):
             if not slept and MOMENTS[moment] in "/".join(map(str, args)):
                 slept.append(moment)
                 (claim,) = (out / "_work/claims").glob("*-*")
@@ -386,9 +373,7 @@ def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
 
 
 @pytest.mark.runs
-def test_what_a_run_left_that_was_killed_at_its_end_is_deleted(
-    sounds: Path, tmp_path: Path
-) -> None:
+def test_what_a_run_left_that_was_killed_at_its_end_is_deleted(sounds, tmp_path):
     out = tmp_path / "out"
     record(sounds / "in", out, win_len=500)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -400,7 +385,7 @@ def test_what_a_run_left_that_was_killed_at_its_end_is_deleted(
 
 
 @pytest.mark.runs
-def test_elements_that_fail_leave_the_data_set_of_before(tmp_path: Path) -> None:
+def test_elements_that_fail_leave_the_data_set_of_before(tmp_path):
     out = tmp_path / "out"
     record_examples([{"a": 1}], out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}

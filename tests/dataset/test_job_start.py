@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from tests.sounds import RATE, write_corpus, write_sound
 # The table of cases
 
 
-def stamp(**options: Any) -> dict[str, Any]:
+def stamp(**options):
     return {"recipe": options, "inputs": [], "writer": {}, "code": {}}
 
 
@@ -92,9 +91,7 @@ THESIS = Found(["thesis.txt"])
         (THESIS, True, "thesis.txt"),
     ],
 )
-def test_what_is_found_decides_what_a_run_does(
-    found: Found, overwrite: bool, case: Case | str
-) -> None:
+def test_what_is_found_decides_what_a_run_does(found, overwrite, case):
     expect_case(case, found, Asked("/out", "/out/_work", MINE, overwrite))
 
 
@@ -109,13 +106,11 @@ def test_what_is_found_decides_what_a_run_does(
         (OLD, True, Case.REPLACE),
     ],
 )
-def test_elements_are_never_continued(
-    output: str, found: Found, overwrite: bool, case: Case | str
-) -> None:
+def test_elements_are_never_continued(output, found, overwrite, case):
     expect_case(case, found, Asked(output, f"{output}/_work", ELEMENTS, overwrite))
 
 
-def expect_case(case: Case | str, found: Found, asked: Asked) -> None:
+def expect_case(case, found, asked):
     facts = [asked.output, case]
     refused = isinstance(case, str)
     with raises(OutputError, naming=facts) if refused else nullcontext():
@@ -125,7 +120,7 @@ def expect_case(case: Case | str, found: Found, asked: Asked) -> None:
 # How two jobs differ
 
 
-def test_every_changed_option_is_named() -> None:
+def test_every_changed_option_is_named():
     old, new = Recipe(win_len=5, seed=1), Recipe(win_seconds=1.0, allow_truncated=True)
     old, new = ({"recipe": recipe.to_json()} for recipe in (old, new))
     assert differences(old, new) == [
@@ -171,21 +166,19 @@ JOB: dict[str, Any] = {
         ),
     ],
 )
-def test_every_change_of_a_job_is_named(
-    changes: dict[str, Any], words: list[str]
-) -> None:
+def test_every_change_of_a_job_is_named(changes, words):
     assert differences(JOB, {**JOB, **changes}) == words
 
 
 @pytest.mark.parametrize("damaged", [{"recipe": None}, {}])
-def test_a_job_that_cannot_be_read_has_no_differences(damaged: Any) -> None:
+def test_a_job_that_cannot_be_read_has_no_differences(damaged):
     assert differences(damaged, JOB) == []
 
 
 # Runs that are refused leave everything as it is
 
 
-def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+def state_of(folder):
     """The time and the content of every file and folder."""
     return {
         str(path.relative_to(folder)): (
@@ -197,7 +190,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory):
     """A folder with sounds, and the data set of them."""
     folder = tmp_path_factory.mktemp("recorded")
     write_corpus(folder / "in")
@@ -206,7 +199,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def places(recorded: Path, tmp_path: Path) -> tuple[Path, Path]:
+def places(recorded, tmp_path):
     """A copy of the sounds and their data set, which a test may change."""
     for name in ("in", "out"):
         shutil.copytree(recorded / name, tmp_path / name)
@@ -222,9 +215,7 @@ def places(recorded: Path, tmp_path: Path) -> tuple[Path, Path]:
         *((work, "a/out", ["--output"]) for work in ("a/out", "a/out/work", "a")),
     ],
 )
-def test_a_work_dir_with_files_of_others_is_refused(
-    tmp_path: Path, work: str, out: str, facts: list[str]
-) -> None:
+def test_a_work_dir_with_files_of_others_is_refused(tmp_path, work, out, facts):
     write_corpus(tmp_path / "in", clips=1)
     (tmp_path / "precious" / "deep").mkdir(parents=True)
     (tmp_path / "precious" / "deep" / "thesis.txt").write_text("years")
@@ -234,7 +225,7 @@ def test_a_work_dir_with_files_of_others_is_refused(
     assert state_of(tmp_path) == before
 
 
-def test_what_others_put_into_a_work_dir_meanwhile_stays(tmp_path: Path) -> None:
+def test_what_others_put_into_a_work_dir_meanwhile_stays(tmp_path):
     (tmp_path / "receipts").mkdir()
     (tmp_path / "receipts" / "x.json").touch()
     (tmp_path / "mine.txt").touch()
@@ -243,7 +234,7 @@ def test_what_others_put_into_a_work_dir_meanwhile_stays(tmp_path: Path) -> None
 
 
 @pytest.mark.runs
-def test_an_output_inside_an_input_is_refused_through_links(tmp_path: Path) -> None:
+def test_an_output_inside_an_input_is_refused_through_links(tmp_path):
     write_corpus(tmp_path / "in", clips=1)
     (tmp_path / "link").symlink_to(tmp_path / "in")
     for sounds, out in (("in", "link/out"), ("link", "in/out"), ("link", "link")):
@@ -261,8 +252,8 @@ def test_an_output_inside_an_input_is_refused_through_links(tmp_path: Path) -> N
     ],
 )
 def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
-    tmp_path: Path, engine: list[str], work: str | None, out: str
-) -> None:
+    tmp_path, engine, work, out
+):
     write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
     write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
     (tmp_path / "empty").mkdir()
@@ -277,8 +268,8 @@ def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
 
 @pytest.mark.runs
 def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
-    places: tuple[Path, Path],
-) -> None:
+    places,
+):
     (places[0] / "cat" / "bad.wav").write_text("no sound")
     shutil.rmtree(places[1])
     with pytest.raises(TooManyRejected):
@@ -295,7 +286,7 @@ def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
 
 
 @pytest.mark.runs
-def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
+def test_a_damaged_work_folder_is_no_dead_end(tmp_path):
     write_corpus(tmp_path / "in", clips=1)
     work = tmp_path / "out" / "_work"
     work.mkdir(parents=True)
@@ -306,9 +297,7 @@ def test_a_damaged_work_folder_is_no_dead_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.runs
-def test_the_refusal_of_an_unfinished_run_names_what_differs(
-    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_refusal_of_an_unfinished_run_names_what_differs(places, capsys):
     cut = places[0] / "owl" / "owl_1.wav"
     cut.write_bytes(cut.read_bytes()[:1500])
     new = places[1].parent / "new"
@@ -328,7 +317,7 @@ def test_the_refusal_of_an_unfinished_run_names_what_differs(
 # The same command again
 
 
-def again(*places: Any, **options: Any) -> Metadata:
+def again(*places, **options):
     """A call that must find its data set complete."""
     before, found = state_of(places[1]), []
     metadata = record(*places, found=found.append, **options)
@@ -338,7 +327,7 @@ def again(*places: Any, **options: Any) -> Metadata:
     return metadata
 
 
-def refused(difference: str, *places: Any, **options: Any) -> None:
+def refused(difference, *places, **options):
     before = state_of(places[1])
     with raises(OutputError, naming="--overwrite") as caught:
         record(*places, **options)
@@ -357,9 +346,7 @@ def refused(difference: str, *places: Any, **options: Any) -> None:
          "beam_args": ["--runner=FnApiRunner"]},
     ],
 )  # fmt: skip
-def test_the_same_command_is_complete(
-    places: tuple[Path, Path], options: dict[str, Any]
-) -> None:
+def test_the_same_command_is_complete(places, options):
     new = places[0], places[1].parent / "new"
     first = record(*new, win_len=500, **options)
     assert again(*new, win_len=500, **options) == first
@@ -367,9 +354,7 @@ def test_the_same_command_is_complete(
 
 
 @pytest.mark.runs
-def test_the_command_line_says_that_a_data_set_is_complete(
-    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_says_that_a_data_set_is_complete(places, capsys):
     command = ["record", f"--input={places[0]}", f"--output={places[1]}"]
     before = state_of(places[1])
     assert main([*command, "--win-len=500"]) == 0
@@ -382,13 +367,13 @@ def test_the_command_line_says_that_a_data_set_is_complete(
     assert state_of(places[1]) != before
 
 
-def replace_by_older(clip: Path) -> None:
+def replace_by_older(clip):
     """Puts another sound there, which was written before."""
     write_sound(clip, 2500, seed=77)
     os.utime(clip, ns=(0, 1))
 
 
-def link_to_older(clip: Path) -> None:
+def link_to_older(clip):
     shutil.move(clip, clip.parents[2] / "older.wav")
     replace_by_older(clip.parents[2] / "older.wav")
     clip.symlink_to(clip.parents[2] / "older.wav")
@@ -411,14 +396,12 @@ NEWER_CLIP = NEWER_FILE.format("owl_0.wav")
         (link_to_older, OTHER_EXAMPLES),
     ],
 )
-def test_other_inputs_are_refused(
-    places: tuple[Path, Path], change: Callable[[Path], Any], difference: str
-) -> None:
+def test_other_inputs_are_refused(places, change, difference):
     change(places[0] / "owl" / "owl_0.wav")
     refused(difference, *places, win_len=500)
 
 
-def edit_metadata(out: Path) -> None:
+def edit_metadata(out):
     path = out / "metadata.json"
     values = json.loads(path.read_text())
     values["writer"]["numpy"] = "0.1"
@@ -444,16 +427,14 @@ def edit_metadata(out: Path) -> None:
         (edit_metadata, "numpy 0.1"),
     ],
 )
-def test_a_damaged_data_set_is_not_complete(
-    places: tuple[Path, Path], change: Callable[[Path], Any], difference: str
-) -> None:
+def test_a_damaged_data_set_is_not_complete(places, change, difference):
     change(places[1])
     refused(difference, *places, win_len=500)
 
 
 @pytest.mark.runs
 @pytest.mark.parametrize("change", ["rights", "future", "moved", "archived"])
-def test_the_same_audio_is_complete(places: tuple[Path, Path], change: str) -> None:
+def test_the_same_audio_is_complete(places, change):
     (sounds, out), clip = places, places[0] / "owl" / "owl_0.wav"
     if change == "rights":
         clip.chmod(0o600)
@@ -470,8 +451,8 @@ def test_the_same_audio_is_complete(places: tuple[Path, Path], change: str) -> N
 
 @pytest.mark.runs
 def test_a_file_that_was_rejected_and_is_mended_is_refused(
-    places: tuple[Path, Path],
-) -> None:
+    places,
+):
     bad = places[0] / "cat" / "bad.wav"
     bad.write_text("no sound")
     record(*places, win_len=500, max_rejected=1, overwrite=True)
@@ -482,7 +463,7 @@ def test_a_file_that_was_rejected_and_is_mended_is_refused(
 
 
 @pytest.mark.runs
-def test_a_run_that_was_continued_is_complete(tmp_path: Path) -> None:
+def test_a_run_that_was_continued_is_complete(tmp_path):
     write_corpus(tmp_path / "in", ("zoo", "dog", "owl"))
     bad, places = tmp_path / "in" / "zoo" / "zzz.wav", (tmp_path / "in", tmp_path / "o")
     bad.write_text("no sound")
@@ -499,9 +480,7 @@ def test_a_run_that_was_continued_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.runs
-def test_other_code_of_a_transform_is_refused(
-    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_code_of_a_transform_is_refused(places, monkeypatch):
     code = places[0].parent / "peaks_of_mine.py"
     code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")
     monkeypatch.syspath_prepend(str(code.parent))
@@ -513,7 +492,7 @@ def test_other_code_of_a_transform_is_refused(
 
 
 @pytest.mark.runs
-def test_other_events_are_refused(tmp_path: Path) -> None:
+def test_other_events_are_refused(tmp_path):
     sounds = write_corpus(tmp_path / "in", clips=1)
     table = tmp_path / "events.csv"
     rows = [f"{name},0,0.1,x" for name in sounds]
@@ -527,7 +506,7 @@ def test_other_events_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.runs
-def test_rows_in_memory_are_compared(tmp_path: Path) -> None:
+def test_rows_in_memory_are_compared(tmp_path):
     sounds = write_corpus(tmp_path / "in", clips=1)
     rows = [
         {"path": str(tmp_path / "in" / name), "kind": "a", "snr": snr, "day": day}
@@ -542,7 +521,7 @@ def test_rows_in_memory_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.runs
-def test_lengths_that_a_table_tells_hide_no_change(tmp_path: Path) -> None:
+def test_lengths_that_a_table_tells_hide_no_change(tmp_path):
     sounds = write_corpus(tmp_path / "in", clips=1)
     table, clip = tmp_path / "all.csv", tmp_path / "in" / next(iter(sounds))
     rows = [f"in/{n},{len(samples)},{RATE}" for n, samples in sounds.items()]
@@ -557,9 +536,7 @@ def test_lengths_that_a_table_tells_hide_no_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.runs
-def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(
-    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(places, monkeypatch):
     new = places[0], places[1].parent / "new"
     with monkeypatch.context() as patch:
         patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda *_: None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +32,7 @@ from tests.sounds import RATE, write_sound
         ([1800.0, 1800.0], " (1.00 hours)"),
     ],
 )
-def test_words_for_lost_audio(seconds: list[float | None], words: str) -> None:
+def test_words_for_lost_audio(seconds, words):
     assert str(LostAudio.of(seconds)) == words
 
 
@@ -43,7 +41,7 @@ def test_words_for_lost_audio(seconds: list[float | None], words: str) -> None:
         st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), max_size=8
     )
 )
-def test_overlapping_windows_count_once(windows: list[tuple[int, int, bool]]) -> None:
+def test_overlapping_windows_count_once(windows):
     starts, frames, kept = (np.array([w[k] for w in windows], int) for k in range(3))
     rows = WindowRows.of(starts, frames, starts * 0)
     rows = rows._replace(left_out=np.where(kept, rows.left_out, BY_KEEP))
@@ -58,7 +56,7 @@ FRAMES = 40_000
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     folder = tmp_path / "in"
     for name in ("good", "cut", "cut_in_the_middle"):
         write_sound(folder / f"a/{name}.flac", FRAMES, seed=1)
@@ -74,13 +72,13 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def lines_of(folder: Path) -> dict[str, dict[str, Any]]:
+def lines_of(folder):
     lines = (folder / "rejected.jsonl").read_text().splitlines()
     return {line["path"]: line for line in map(json.loads, lines)}
 
 
 @pytest.mark.runs
-def test_rejects_tell_their_seconds(corpus: Path, tmp_path: Path, capsys: Any) -> None:
+def test_rejects_tell_their_seconds(corpus, tmp_path, capsys):
     out = tmp_path / "out"
     flags = ["--win-len", "500", "--hop", "250", "--max-rejected", "9"]
     flags += ["--short-clips", "reject"]
@@ -106,7 +104,7 @@ def test_rejects_tell_their_seconds(corpus: Path, tmp_path: Path, capsys: Any) -
 
 
 @pytest.mark.parametrize("seconds", ['"1"', "-1", "true", "[1]"])
-def test_seconds_that_are_none(tmp_path: Path, seconds: str) -> None:
+def test_seconds_that_are_none(tmp_path, seconds):
     texts = '"path": "a", "stage": "probe", "error": "ShortClip", "reason": "b"'
     path = tmp_path / "rejected.jsonl"
     path.write_text(f'{{{texts}, "seconds": 1.5}}\n{{{texts}, "seconds": {seconds}}}')
@@ -115,7 +113,7 @@ def test_seconds_that_are_none(tmp_path: Path, seconds: str) -> None:
 
 
 @pytest.mark.runs
-def test_a_part_of_a_file_counts_alone(tmp_path: Path) -> None:
+def test_a_part_of_a_file_counts_alone(tmp_path):
     write_sound(tmp_path / "a.wav", 8000)
     (tmp_path / "x.wav").write_text("no sound")
     rows = [

@@ -1,7 +1,6 @@
 """Warnings about data sets that are as asked for, but probably not as meant."""
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from beam_pipeline.errors import DataSetWarning
 from tests.raising import assert_names, names
 
 
-def write_clips(folder: Path, rates=(8000, 8000, 8000)) -> Path:
+def write_clips(folder, rates=(8000, 8000, 8000)):
     """Writes a clip of 100 frames for each rate, each of its own class."""
     for k, rate in enumerate(rates):
         (folder / f"class{k}").mkdir(parents=True)
@@ -23,7 +22,7 @@ def write_clips(folder: Path, rates=(8000, 8000, 8000)) -> Path:
     return folder
 
 
-def warned_of(folder, call=record, **options) -> list[str]:
+def warned_of(folder, call=record, **options):
     args = (folder / "in",) if call is plan else (folder / "in", folder / "out")
     with pytest.warns(DataSetWarning) as caught:
         call(*args, win_len=10, **options)
@@ -114,7 +113,7 @@ def test_on_the_command_line(tmp_path, capsys):
     ]
 
 
-def write_loud(folder: Path) -> int:
+def write_loud(folder):
     """Writes floats, some beyond full scale; returns how many int16 cannot hold."""
     beyond = 0
     for k in range(6):

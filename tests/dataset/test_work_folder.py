@@ -52,7 +52,7 @@ class CancellingRunner(PipelineRunner):
         return CancelledResult(PipelineState.CANCELLED)
 
 
-def claimed(folder: Path) -> str:
+def claimed(folder):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text("{}")
     return str(folder)

@@ -2,7 +2,6 @@
 
 import os
 from collections import namedtuple
-from pathlib import Path
 
 from beam_pipeline.errors import ClipCrash
 from beam_pipeline.inputs.sources import resolve_inputs
@@ -20,11 +19,11 @@ from tests.sounds import write_sound
 Row = namedtuple("Row", "row source filepath")
 
 
-def poison_clip(stage: str, row: int = 1, filepath: str = "a.wav") -> PoisonClip:
+def poison_clip(stage, row=1, filepath="a.wav"):
     return PoisonClip(row, 0, filepath, stage, "ClipCrash", "it ended the process")
 
 
-def found(clips: PoisonClips, row: Row) -> tuple[bool, bool]:
+def found(clips, row):
     return clips.probed(row) is not None, clips.recorded(row) is not None
 
 
@@ -51,7 +50,7 @@ def test_a_poison_clip_becomes_the_error_that_rejects_it():
     assert (error.path, error.reason) == ("a.wav", "it ended the process")
 
 
-def test_poison_clips_outlive_a_process_until_their_file_changes(tmp_path: Path):
+def test_poison_clips_outlive_a_process_until_their_file_changes(tmp_path):
     work = str(tmp_path / "work")
     assert found(read_poison_clips(work), Row(1, 0, "a.wav")) == (False, False)
     names = ("a.wav", "b.wav", "slow.wav", "slower.wav", "gone.wav")

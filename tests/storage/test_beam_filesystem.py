@@ -1,7 +1,6 @@
 """A whole run on a file system of Beam that is neither local nor a store."""
 
 import os
-from pathlib import Path
 
 import pytest
 from apache_beam.io.filesystem import FileMetadata
@@ -61,7 +60,7 @@ def _local(path):
 
 
 @pytest.mark.runs
-def test_a_run_on_a_file_system_of_beam(tmp_path: Path) -> None:
+def test_a_run_on_a_file_system_of_beam(tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     remote, options = f"folder:/{tmp_path}/remote", {"win_len": 500, "num_shards": 2}
     record(tmp_path / "in", tmp_path / "out", **options)
@@ -73,9 +72,7 @@ def test_a_run_on_a_file_system_of_beam(tmp_path: Path) -> None:
     assert len(open_records(remote)) == len(open_records(tmp_path / "out"))
 
 
-def test_claims_and_names_that_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claims_and_names_that_are_taken(tmp_path, monkeypatch):
     for name in ("PATIENCE_S", "BEAT_S"):
         monkeypatch.setattr(claim, name, 0.1)
     remote = f"folder:/{tmp_path}/remote"
