@@ -34,7 +34,8 @@ def blocks_of(shard, cuts=(), left_out=(), lost=()):
         )  # fmt: skip
         at = np.array(positions)
         kept = ~np.isin(at, list(left_out))
-        rows = WindowRows.of(at, at * 0 + 1, at * 0, -at).without(kept, BY_KEEP)
+        rows = WindowRows.of(at, at * 0 + 1, at * 0)._replace(levels=-at)
+        rows = rows.without(kept, BY_KEEP)
         reject = None
         if positions.start in lost:
             rows = rows.without(np.zeros(len(at), bool), REJECTED)

@@ -24,7 +24,8 @@ from beam_pipeline.conversion.records import (
     settle_specs,
     with_dtypes,
 )
-from beam_pipeline.dataset.element_set import ElementSet, element_output
+from beam_pipeline.dataset.element_set import ElementSet
+from beam_pipeline.dataset.job_start import element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import (
     EXAMPLES_CSV,
@@ -39,7 +40,6 @@ from beam_pipeline.dataset.side_by_side import (
     Folders,
     has_tables,
     open_data_sets,
-    recipe_json,
 )
 from beam_pipeline.dataset.work_folder import has_run
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
@@ -278,8 +278,8 @@ def _choose_group(metadata: Metadata, group_by: str | None) -> FeatureSpec | Non
 def _history(metadata: Metadata) -> dict[str, Any]:
     """Returns how the input was recorded, as JSON values."""
     made: dict[str, Any] = {}
-    if recipe := recipe_json(metadata):
-        made["recipe"] = dict(recipe)
+    if metadata.recorded_with is not None:
+        made["recipe"] = metadata.recorded_with.to_json()
     if metadata.recipe is None and metadata.elements is not None:
         made["converted_from"] = {
             "recorded_by": metadata.elements.recorded_by,

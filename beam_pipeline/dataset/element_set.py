@@ -12,14 +12,13 @@ cannot be asked for some of them again: what fails is deleted, and never continu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from beam_pipeline.dataset.job import writer_versions
-from beam_pipeline.dataset.job_start import make_room, started_for_elements
+from beam_pipeline.dataset.job_start import make_room
 from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Elements, Metadata, SplitEntry, shard_entry
 from beam_pipeline.dataset.output_folder import (
@@ -27,15 +26,12 @@ from beam_pipeline.dataset.output_folder import (
     INDEX,
     SCHEMA,
     delete_stale,
-    put_in_place,
 )
-from beam_pipeline.dataset.work_folder import DRAFTS, RECEIPTS
-from beam_pipeline.errors import IncompleteRun, InputError
+from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import WORK_FOLDER
 from beam_pipeline.write.element_blocks import (
     BlockResult,
     ElementOutput,
@@ -50,36 +46,6 @@ from beam_pipeline.write.member_files import (
     join_shard,
 )
 from beam_pipeline.write.statistics import DataStatistics
-
-
-@contextmanager
-def element_output(
-    output: str | os.PathLike[str], recorded_by: str, overwrite: bool
-) -> Iterator[ElementOutput]:
-    """Claims an output folder while the block runs; empties its work folder at the end.
-
-    If the block fails, what it has written is deleted. With ``overwrite``, a data set
-    in the folder stays until the new one is whole; in a store, until the block calls
-    :func:`lay_out`.
-
-    Raises
-    ------
-    InputError, OutputError
-        If the folder cannot be used; nothing in it is changed then.
-    """
-    if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
-        raise InputError(f"The output must be a folder; got {output!r}.")
-    folder = files.absolute(os.fspath(output))
-    work = files.join(folder, WORK_FOLDER)
-    is_local = files.is_local(folder)
-    with started_for_elements(folder, recorded_by, overwrite) as claim:
-        # A run that wakes up late writes where the next one finds nothing.
-        own = claim.folder if is_local else work
-        written = os.path.join(own, "written") if is_local else folder
-        drafts, receipts = files.join(own, DRAFTS), files.join(own, RECEIPTS)
-        yield ElementOutput(written, work, drafts, receipts, claim)
-        if is_local:
-            put_in_place(written, folder, claim)
 
 
 @dataclass(frozen=True)

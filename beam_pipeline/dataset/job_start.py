@@ -41,6 +41,7 @@ from beam_pipeline.dataset.output_folder import (
     finish_switch,
     is_ours,
     new_folder,
+    put_in_place,
 )
 from beam_pipeline.dataset.side_by_side import as_recorded
 from beam_pipeline.dataset.work_folder import (
@@ -79,6 +80,7 @@ from beam_pipeline.storage.claim import (
     missing_folders,
 )
 from beam_pipeline.text import parse_json
+from beam_pipeline.write.element_blocks import ElementOutput
 
 # In the stamp of a job: the SHA-256 of the metadata of the data set that it replaces.
 _REPLACES = "replaces"
@@ -233,34 +235,46 @@ def started(
 
 
 @contextmanager
-def started_for_elements(
-    output: str, recorded_by: str, overwrite: bool
-) -> Iterator[Claim]:
-    """Claims an output for elements while the block runs, and starts.
+def element_output(
+    output: str | os.PathLike[str], recorded_by: str, overwrite: bool
+) -> Iterator[ElementOutput]:
+    """Claims an output for elements while the block runs; empties its work folder then.
 
     The source of elements cannot be asked for some of them again, so nothing is
-    continued: if the block fails, all that it has written is deleted. The work folder
-    is empty at the end.
+    continued: if the block fails, what it has written is deleted. With ``overwrite``, a
+    data set in the folder stays until the new one is whole; in a store, until the block
+    calls :func:`make_room`.
 
     Raises
     ------
-    OutputError
-        See :func:`case_of`, and :func:`.claimed`.
+    InputError, OutputError
+        If the folder cannot be used, see :func:`case_of` and :func:`.claimed`; nothing
+        in it is changed then.
     """
-    work = files.join(output, WORK_FOLDER)
-    _check_can_be_folder(output, "the output")
-    with claimed(output) as claim:
-        finish_switch(output, claim)
-        found = look_at(output, work)
+    if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
+        raise InputError(f"The output must be a folder; got {output!r}.")
+    folder = files.absolute(os.fspath(output))
+    work = files.join(folder, WORK_FOLDER)
+    is_local = files.is_local(folder)
+    _check_can_be_folder(folder, "the output")
+    with claimed(folder) as claim:
+        finish_switch(folder, claim)
+        found = look_at(folder, work)
         stamp = {"recorded_by": recorded_by, _CONTINUES: False}
-        asked = Asked(output, work, stamp, overwrite)
+        asked = Asked(folder, work, stamp, overwrite)
         start(case_of(found, asked), found, asked, claim)
+        # A run that wakes up late writes where the next one finds nothing.
+        own = claim.folder if is_local else work
+        written = os.path.join(own, "written") if is_local else folder
+        drafts, receipts = files.join(own, DRAFTS), files.join(own, RECEIPTS)
         try:
-            yield claim
+            yield ElementOutput(written, work, drafts, receipts, claim)
+            if is_local:
+                put_in_place(written, folder, claim)
         except BaseException as error:
             if claim.is_held() and not _store_fails(error, work):
-                if not files.is_local(output) and _made_room(output, work):
-                    delete_data_set(output, list(_held_files(output, work)), claim)
+                if not is_local and _made_room(folder, work):
+                    delete_data_set(folder, list(_held_files(folder, work)), claim)
                 clear_work(work, claim)
             raise
         clear_work(work, claim)

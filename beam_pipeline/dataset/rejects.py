@@ -114,9 +114,14 @@ def name_some(rejects: Collection[Reject], file: str = f" in {REJECTED}") -> str
     ``file`` says where all of them are.
     """
     first = heapq.nsmallest(NAMED_IN_ERRORS, rejects, key=lambda reject: reject.row)
-    lines = [f"  {r.filepath}: {r.reason}" for r in first]
-    if len(rejects) > NAMED_IN_ERRORS:
-        lines.append(f"  ... and {len(rejects) - NAMED_IN_ERRORS} more{file}")
+    return _lines(((r.filepath, r.reason) for r in first), len(rejects), file)
+
+
+def _lines(first: Iterable[tuple[str, str]], count: int, file: str = "") -> str:
+    """Returns a line for each of the first rejects, and how many more there are."""
+    lines = [f"  {path}: {reason}" for path, reason in first]
+    if count > NAMED_IN_ERRORS:
+        lines.append(f"  ... and {count - NAMED_IN_ERRORS} more{file}")
     return "\n".join(lines)
 
 
@@ -211,10 +216,9 @@ def nothing_new(job: Job) -> Metadata | None:
         return None
     rejects = read_rejects(work, NOTHING_NEW)
     if rejects:
-        lines = [f"  {each.path}: {each.reason}" for each in rejects[:NAMED_IN_ERRORS]]
-        if len(rejects) > NAMED_IN_ERRORS:
-            lines.append(f"  ... and {len(rejects) - NAMED_IN_ERRORS} more")
-        text = "Nothing was recorded. These clips were rejected:\n" + "\n".join(lines)
+        first = ((each.path, each.reason) for each in rejects[:NAMED_IN_ERRORS])
+        lines = _lines(first, len(rejects))
+        text = f"Nothing was recorded. These clips were rejected:\n{lines}"
         warnings.warn(text, DataSetWarning, stacklevel=4)  # of `record`
     clear_work(work, job.claim)
     if not files.exists(files.join(output, METADATA)):

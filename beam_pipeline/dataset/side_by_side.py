@@ -152,7 +152,8 @@ def _check_together(
     facts = [fact.name for fact in fields(FeatureSpec)]
     check_features(first, metadata.features, folder, other.features, facts, remedy)
     check_classes(first, metadata, folder, other)
-    recipes = [recipe_json(each) for each in (metadata, other)]
+    both = (metadata.recorded_with, other.recorded_with)
+    recipes = [{} if recipe is None else recipe.to_json() for recipe in both]
     if all(recipes) and any(each.get(n) for each in recipes for n in SPLITS_OF_HASH):
         for name in OF_SPLITS:
             if recipes[0].get(name) != recipes[1].get(name):
@@ -205,15 +206,6 @@ def check_classes(first: str, one: Any, folder: str, other: Any) -> None:
             f"has {', '.join(other.classes) or 'none'}, so a target would mean "
             "different classes. `convert --classes` adds classes to a data set."
         )
-
-
-def recipe_json(metadata: Metadata) -> Mapping[str, Any]:
-    """Returns the recipe of a data set, also of one that was converted; or nothing."""
-    if metadata.recipe is not None:
-        return metadata.recipe.to_json()
-    options = {} if metadata.elements is None else metadata.elements.options
-    recipe = options.get("recipe")
-    return recipe if isinstance(recipe, Mapping) else {}
 
 
 def _joined(folders: Sequence[str], each: Sequence[Metadata]) -> Metadata:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from beam_pipeline.dataset.element_set import ElementSet, element_output, join_elements
+from beam_pipeline.dataset.element_set import ElementSet, join_elements
+from beam_pipeline.dataset.job_start import element_output
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import in_notebook, make_bar
 from beam_pipeline.errors import OptionError, check_feature

@@ -280,7 +280,8 @@ def read_work(plan: PublishedPlan, place: Place, folder: str) -> ShardWork:
     """Returns the work of the shard whose task is at a place."""
     example_format = plan.summary.example_format
     assert example_format is not None  # without clips there are no shards
-    return ShardWork(read_place(place, folder), example_format)
+    shard, segments = read_place(place, folder)
+    return ShardWork(shard, segments, example_format)
 
 
 def planned_rejects(plan: PublishedPlan, folder: str) -> Iterator[Reject]:

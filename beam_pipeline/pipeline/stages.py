@@ -175,12 +175,12 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
             self._recorded = read_recorded_shards(self.job.output)
 
     def process(self, work: ShardWork) -> Iterator[Any]:
-        shard, job = work.task.shard, self.job
+        shard, job = work.shard, self.job
         if job.repairs:
             info = find_recorded(shard, job.output, self._recorded)
         else:
             info = find_finished(shard, job.shards_folder(), job.work_folder)
-        clips = (segment.clip for segment in work.task.segments)
+        clips = (segment.clip for segment in work.segments)
         if info is not None and not job.repairs and self._poison_clips.among(clips):
             files.delete([receipt_path(shard.name, job.work_folder)])
             info = None

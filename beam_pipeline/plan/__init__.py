@@ -6,7 +6,7 @@ or fingerprint. Read :mod:`.shards` first.
 
 ::
 
-    SourceRow -> prober -> Clip -> buckets -> segments -> ShardTask
+    SourceRow -> prober -> Clip -> buckets -> segments -> ShardWork
                                      |
                                   summary               the output of ``plan``
 """

@@ -388,18 +388,25 @@ class Segment(NamedTuple):
     position: int
 
 
-class ShardTask(NamedTuple):
-    """A shard and the segments that fill it, in order."""
+class ShardWork(NamedTuple):
+    """A shard, the segments that fill it, in order, and the format of its examples.
+
+    The format is no side input of the steps: runners end a fused stage at a step with
+    side inputs, and would move the audio between stages.
+    """
 
     shard: Shard
     segments: tuple[Segment, ...]
+    example_format: ExampleFormat
 
-    @classmethod
-    def of(cls, shard: Shard, segments: Iterable[Segment], salt: str) -> ShardTask:
-        """Sorts the segments and digests them; ``salt`` is a hash of the recipe."""
-        ordered = Batch(sorted(segments, key=lambda segment: segment.position))
-        digest = bytes_sha256(stable_bytes((salt, shard, ordered)))
-        return cls(shard._replace(digest=digest), ordered)
+
+def make_task(
+    shard: Shard, segments: Iterable[Segment], salt: str
+) -> tuple[Shard, Batch[Segment]]:
+    """Sorts the segments and digests them; ``salt`` is a hash of the recipe."""
+    ordered = Batch(sorted(segments, key=lambda segment: segment.position))
+    digest = bytes_sha256(stable_bytes((salt, shard, ordered)))
+    return shard._replace(digest=digest), ordered
 
 
 def cut_segments(
@@ -424,17 +431,6 @@ def cut_segments(
             yield shard, Segment(clip, at - index, count, position - low)
             at += count
         index += clip.examples
-
-
-class ShardWork(NamedTuple):
-    """A task with the format of its examples.
-
-    The format is no side input of the steps: runners end a fused stage at a step with
-    side inputs, and would move the audio between stages.
-    """
-
-    task: ShardTask
-    example_format: ExampleFormat
 
 
 def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integers]:
@@ -517,7 +513,7 @@ def count_events(
 
 def cut_tasks(
     clips: Iterable[PlacedClips], layouts: Mapping[str, ShardLayout], recipe: Recipe
-) -> Iterator[ShardTask]:
+) -> Iterator[tuple[Shard, Batch[Segment]]]:
     """Yields the task of each shard; the clips are in order, split by split.
 
     So the segments of a shard follow each other. If examples are mixed, the segments of
@@ -533,7 +529,7 @@ def cut_tasks(
             stack.enter_context(closing(cut))
         for shard, parts in groupby(cut, key=itemgetter(0)):
             segments = chain.from_iterable(part for _, part in parts)
-            yield ShardTask.of(shard, segments, salt)
+            yield make_task(shard, segments, salt)
 
 
 def _cut_shards(

@@ -63,7 +63,6 @@ from beam_pipeline.plan.shards import (
     Segment,
     Shard,
     ShardLayout,
-    ShardTask,
     ShardWork,
     lay_out,
     narrow_events,
@@ -246,8 +245,8 @@ class DecodeAgain:
             first = max(0, of_split + begin - of_clip)
         count = number - first + 1
         segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
-        task = ShardTask(Shard("", clip.split, 0, count), Batch([segment]))
-        work = ShardWork(task, self._format)
+        shard = Shard("", clip.split, 0, count)
+        work = ShardWork(shard, Batch([segment]), self._format)
         for frames in decode_audio(work, self._inputs, self._recipe):
             last = _checked(frames)
         block = _checked(select_and_augment(cut_windows(last)))

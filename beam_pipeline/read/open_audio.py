@@ -41,7 +41,6 @@ from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.shards import (
     Segment,
     Shard,
-    ShardTask,
     ShardWork,
     locate_examples,
 )
@@ -340,7 +339,7 @@ class _Opened:
         """Yields windows in order; what cannot be decoded becomes a reject."""
         segments: Any = self.segments(span)
         shard = Shard("this reading", _SPLIT, 0, len(span))
-        work = ShardWork(ShardTask(shard, segments), self.format)
+        work = ShardWork(shard, segments, self.format)
         for block in encode_shard(work, self.inputs, self.recipe):
             if block.reject is not None:
                 self.reject(block.reject)

@@ -38,7 +38,6 @@ from beam_pipeline.plan.clips import Reject, read_poison_clips, window_frames
 from beam_pipeline.plan.shards import (
     Segment,
     ShardInfo,
-    ShardTask,
     ShardWork,
     narrow_events,
 )
@@ -110,7 +109,7 @@ def choose_blocks(
     chosen = np.sort(draw.choice(total, min(sample, total), replace=False))
     before = 0
     for work in works:
-        for segment in work.task.segments:
+        for segment in work.segments:
             first = before + segment.position
             inside = chosen[(first <= chosen) & (chosen < first + segment.examples)]
             clip = segment.clip
@@ -122,7 +121,7 @@ def choose_blocks(
                 count = min(size, segment.examples - at)
                 block = Segment(clip, segment.first + at, count, segment.position + at)
                 yield narrow_events(block, recipe), times, work
-        before += work.task.shard.examples
+        before += work.shard.examples
 
 
 def forecast(
@@ -165,8 +164,8 @@ def _one_shard(blocks: Sequence[Segment], work: ShardWork) -> ShardWork:
         block._replace(position=end - block.examples)
         for block, end in zip(blocks, ends, strict=True)
     )
-    shard = work.task.shard._replace(examples=ends[-1], mix_seed=None)
-    return work._replace(task=ShardTask(shard, segments))
+    shard = work.shard._replace(examples=ends[-1], mix_seed=None)
+    return work._replace(shard=shard, segments=segments)
 
 
 def _measure(
@@ -181,7 +180,7 @@ def _measure(
     poison_clips = read_poison_clips(job.work_folder)
     compression = job.recipe.compression
     path = os.path.join(folder, "sample" + suffix_for(compression))
-    shard, segments = work.task
+    shard, segments = work.shard, work.segments
     starts = [segment.position for segment in segments]
     taken = np.zeros((len(segments), 3))
     OneThread.begin()

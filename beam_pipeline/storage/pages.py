@@ -253,7 +253,7 @@ class Pages:
             with _opened(page.name, self._folder) as file:
                 content = memoryview(file.read())
             for _, offset, length in page.places():
-                yield _unpacked(content[offset : offset + length])
+                yield unpacked(content[offset : offset + length])
 
 
 def read_place(place: Place, folder: str) -> Any:
@@ -266,7 +266,7 @@ def read_place(place: Place, folder: str) -> Any:
     """
     with _opened(place.page, folder) as file:
         file.seek(place.offset)
-        return _unpacked(file.read(place.length))
+        return unpacked(file.read(place.length))
 
 
 @contextmanager
@@ -294,10 +294,9 @@ class PageWriter:
 
     def add(self, value: Any) -> None:
         """Adds a value; writes a page if it is full."""
-        # ISA-L is faster than zlib, but its bytes depend on an address.
-        packed = zlib.compress(stable_bytes(value), _LEVEL)
-        self._waiting.append(packed)
-        self._bytes += len(packed)
+        content = packed(value)
+        self._waiting.append(content)
+        self._bytes += len(content)
         if self._bytes >= PAGE_BYTES:
             self._write()
 
@@ -335,5 +334,12 @@ def stable_bytes(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _unpacked(packed: bytes | memoryview) -> Any:
-    return pickle.loads(zlib.decompress(packed))
+def packed(value: Any) -> bytes:
+    """Returns a value as few bytes, which depend on it alone."""
+    # ISA-L is faster than zlib, but its bytes depend on an address.
+    return zlib.compress(stable_bytes(value), _LEVEL)
+
+
+def unpacked(content: bytes | memoryview) -> Any:
+    """Returns the value that :func:`packed` packed, here: it may run code."""
+    return pickle.loads(zlib.decompress(content))

@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from isal import igzip_lib, isal_zlib
 
+from beam_pipeline.storage import files
+
 Integers = npt.NDArray[Any]
 
 # This level of ISA-L compresses float audio and spectra as well as the other levels,
@@ -128,7 +130,7 @@ class Piece(NamedTuple):
 
 
 class MemberWriter:
-    """Writes members that are complete, and counts and hashes their bytes.
+    """Writes members, and counts and hashes their bytes.
 
     The bytes of a GZIP member depend only on its content: its header holds no time and
     no name.
@@ -139,14 +141,27 @@ class MemberWriter:
         Closed with the writer.
     compression : str
         See :func:`compress_member`.
+
+    Attributes
+    ----------
+    members : list of (int, int)
+        The bytes and the records of each member that was ended.
     """
 
     def __init__(self, file: BinaryIO, compression: str = "gzip"):
         self._file = file
         self._compression = compression
-        self._waiting = bytearray()
+        # Of the member that is not complete.
+        self._waiting, self._length, self._records = list[bytes](), 0, 0
         self._sha256 = hashlib.sha256()
+        self.members: list[tuple[int, int]] = []
         self.bytes_written = 0
+
+    @classmethod
+    def create(cls, path: str, compression: str = "none") -> MemberWriter:
+        """Returns the writer of a new local file."""
+        with files.writing(path):
+            return cls(open(path, "wb"), compression)
 
     def sha256(self) -> str:
         """Returns the SHA-256 of the bytes written to ``file``, in hexadecimal."""
@@ -160,25 +175,34 @@ class MemberWriter:
         self.bytes_written += len(content)
         return len(content)
 
-    def write(self, data: bytes) -> int:
-        """Adds ``data`` to a member of up to 1 MiB; returns its length."""
-        if self._waiting and len(self._waiting) + len(data) > _BLOCK:
-            self._end_member()
-        self._waiting += data
-        return len(data)
+    def add(self, parts: Iterable[bytes]) -> None:
+        """Adds a framed record, in parts, to the member that is not complete."""
+        self._waiting += parts
+        self._records += 1
 
-    def _end_member(self) -> None:
-        self.write_member(self._waiting)
-        self._waiting = bytearray()
+    def end_member(self) -> None:
+        """Writes the member that is not complete, if it has records."""
+        if self._records:
+            size = self.write_member(b"".join(self._waiting))
+            self.members.append((size, self._records))
+            self._waiting, self._length, self._records = [], 0, 0
+
+    def write(self, data: bytes) -> int:
+        """Adds a framed record to a member of up to 1 MiB; returns its length."""
+        if self._length + len(data) > _BLOCK:
+            self.end_member()
+        self._length += len(data)
+        self.add([data])
+        return len(data)
 
     def flush(self) -> None:
         """Does nothing, because a flush before the end would change the bytes."""
 
     def close(self) -> None:
         """Ends the last member and closes ``file``."""
-        # A file without any bytes would not be GZIP.
-        if self._waiting or not self.bytes_written:
-            self._end_member()
+        self.end_member()
+        if not self.bytes_written:  # a file without any bytes would not be GZIP
+            self.write_member(b"")
         self._file.close()
 
 

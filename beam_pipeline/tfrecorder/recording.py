@@ -25,7 +25,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from beam_pipeline.dataset.element_set import ElementSet, element_output
+from beam_pipeline.dataset.element_set import ElementSet
+from beam_pipeline.dataset.job_start import element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.output_folder import LOG
 from beam_pipeline.errors import (

@@ -170,7 +170,7 @@ def decode_audio(
     """
     ahead: deque[tuple[Segment, Integers, Integers, Begin]] = deque()
     decode = partial(_decode_segment, work, recipe, poison_clips)
-    for segment in work.task.segments:
+    for segment in work.segments:
         starts, copies = locate_examples(segment, recipe)
         begin = partial(_begin_read, segment, starts, inputs, recipe)
         ahead.append((segment, starts, copies, _begun(begin)))
@@ -223,7 +223,7 @@ def _decode_segment(
     def slot(until: int) -> Slot:
         return Slot(
             work.example_format,
-            work.task.shard,
+            work.shard,
             segment.position + done,
             clip,
             segment.first + done,
@@ -235,10 +235,7 @@ def _decode_segment(
             with files.closing(begin()):
                 raise poison_clip.to_error()
 
-        def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-            return _read_stretches(clip, starts, begin(), recipe)
-
-        for block, frames in retried(read, clip.filepath):
+        for block, frames in _stretches(clip, starts, begin, recipe):
             until = done + len(block)
             yield FrameBlock(slot(until), planned.part(done, until), frames)
             done = until
@@ -248,23 +245,28 @@ def _decode_segment(
         yield _lost(FrameBlock, rest, stage, error)
 
 
-def _read_stretches(
-    clip: Clip,
-    starts: Integers,
-    source: str | BinaryIO,
-    recipe: Recipe,
+def _stretches(
+    clip: Clip, starts: Integers, begin: Begin, recipe: Recipe
 ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-    """Yields the starts of some windows, and the frames from the first start on."""
-    channels = clip.channels if recipe.channels == "keep" else 1
-    Marks.mark(clip, DECODE)
-    with files.closing(source), open_clip(source, clip, recipe) as decoder:
-        changed = files.modified_ns(source) != clip.modified_ns
-        if changed and clip.modified_ns:
-            raise UnreadableAudio(clip.filepath, "changed after its header was read")
-        most = BLOCK_BYTES // (4 * channels)
-        for stretch in read_stretches(decoder, clip, starts, most, recipe):
-            yield stretch
-            Marks.mark(clip, DECODE)
+    """Yields the starts of some windows, and the frames from the first start on.
+
+    If the machine fails, it reads the file again.
+    """
+    most = BLOCK_BYTES // (4 * (clip.channels if recipe.channels == "keep" else 1))
+
+    def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+        source = begin()
+        Marks.mark(clip, DECODE)
+        with files.closing(source), open_clip(source, clip, recipe) as decoder:
+            changed_ns = files.modified_ns(source)
+            if clip.modified_ns and changed_ns != clip.modified_ns:
+                reason = "changed after its header was read"
+                raise UnreadableAudio(clip.filepath, reason)
+            for stretch in read_stretches(decoder, clip, starts, most, recipe):
+                yield stretch
+                Marks.mark(clip, DECODE)
+
+    return retried(read, clip.filepath)
 
 
 def read_windows(
@@ -287,12 +289,8 @@ def read_windows(
     segment = Segment(clip, 0, clip.examples, 0)
     starts, _ = locate_examples(segment, recipe)
     length = window_frames(clip, recipe)
-
-    def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-        source = _begin_read(segment, starts, inputs, recipe)
-        return _read_stretches(clip, starts, source, recipe)
-
-    for block, frames in retried(read, clip.filepath):
+    begin = partial(_begin_read, segment, starts, inputs, recipe)
+    for block, frames in _stretches(clip, starts, begin, recipe):
         yield block, slice_windows(frames, int(block[0]), block, length)
 
 

@@ -13,7 +13,6 @@ receipt, which a runner that repeats a block writes again.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,14 @@ from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.marks import Marks
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
-from beam_pipeline.storage.pages import Pages, PageWriter, Place, read_place
+from beam_pipeline.storage.pages import (
+    Pages,
+    PageWriter,
+    Place,
+    packed,
+    read_place,
+    unpacked,
+)
 from beam_pipeline.write.member_files import MemberFile, MemberFileWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
 
@@ -268,16 +274,8 @@ class BlockWriter:
             split: [self._shared(each) for each in writer.close()]
             for split, writer in self._writers.items()
         }
-        receipt = {
-            "splits": {
-                split: {**vars(noted), "statistics": noted.statistics.state()}
-                for split, noted in self._splits.items()
-            },
-            "shapes": self._seen.shapes,
-            "missing": sorted(self._seen.missing),
-        }
-        path = files.join(receipts, f"{order}-{self._sources}.json")
-        files.write_bytes(path, json.dumps(receipt).encode())
+        path = files.join(receipts, f"{order}-{self._sources}")
+        files.write_bytes(path, packed((self._splits, self._seen)))
         return BlockResult(order, made, self._sources, path)
 
     def _shared(self, made: MemberFile) -> MemberFile:
@@ -290,23 +288,17 @@ class BlockWriter:
 
 def read_receipt(result: BlockResult) -> tuple[dict[str, OfSplit], Seen]:
     """Returns what the receipt of a block says of its splits, and of its shapes."""
-    receipt, seen = json.loads(files.read_bytes(result.receipt)), Seen()
-    for name, shape in receipt["shapes"].items():
-        seen.cover(name, None if shape is None else tuple(shape))
-    seen.missing.update(receipt["missing"])
-    splits = {}
-    for split, noted in receipt["splits"].items():
-        statistics = DataStatistics.from_state(noted.pop("statistics"))
-        splits[split] = OfSplit(statistics, **noted)
-    return splits, seen
+    content: tuple[dict[str, OfSplit], Seen]
+    content = unpacked(files.read_bytes(result.receipt))
+    return content
 
 
 def count_sources(receipts: str) -> int:
     """Returns the number of sources in all blocks that have a receipt."""
     if not files.is_folder(receipts):
         return 0
-    names = [n for n in files.list_files(receipts) if n.endswith(".json")]
-    return sum(int(n.removesuffix(".json").partition("-")[2]) for n in names)
+    names = (name.partition("-")[2] for name in files.list_files(receipts))
+    return sum(int(sources) for sources in names if sources.isdecimal())
 
 
 def store_blocks(

@@ -281,7 +281,7 @@ class MemberFileWriter:
         if self._file is None and self._compressing:
             name = f"{uuid.uuid4().hex}{self._suffix}"
             self._path = files.draft_path(self._folder, name)
-            self._file = MemberWriter(open(self._path, "wb"), NO_COMPRESSION)  # noqa: SIM115
+            self._file = MemberWriter.create(self._path)
         while len(self._compressing) > ahead:
             group, contents = self._compressing.popleft().result()
             assert self._file is not None
@@ -435,8 +435,7 @@ def join_shard(
     else:
         name = f"{uuid.uuid4().hex}-{file.rpartition('/')[2]}"
         draft = files.draft_path(folder, name)
-        with files.writing(draft):
-            writer = MemberWriter(open(draft, "wb"), NO_COMPRESSION)  # noqa: SIM115
+        writer = MemberWriter.create(draft)
         members = Members.of(
             pair for piece in pieces for pair in _copy(piece, compression, writer)
         )

@@ -121,19 +121,13 @@ class ShardDraft:
     ):
         self.shard = shard
         self.path, self._runner = path, runner
-        with files.writing(path):
-            self._writer = MemberWriter(
-                open(path, "wb"),  # noqa: SIM115
-                compression,
-            )
+        self._writer = MemberWriter.create(path, compression)
         self._planned = None
         if shard.mix_seed is not None:
             self._planned = _PlannedRecords(f"{path}.planned", shard.examples)
         self._position = self._examples = self._left_out = 0
         self._rows: list[WindowRows] = []
-        self._members: list[tuple[int, int]] = []  # bytes, records
-        # Of the member that is not complete: its number, its records, and how many.
-        self._number, self._parts, self._count = 0, list[bytes](), 0
+        self._number = 0  # of the member that is not complete
         self._observed = Observations.of(example_format)
 
     @property
@@ -165,8 +159,9 @@ class ShardDraft:
         if self._planned is not None:
             self._planned.write(block)
         else:
-            for position, record in zip(_kept(block), block.records, strict=True):
-                self._put(position, frame_parts(record))
+            with files.writing(self.path):
+                for position, record in zip(_kept(block), block.records, strict=True):
+                    self._put(position, frame_parts(record))
 
     def check_complete(self) -> None:
         """Raises IncompleteRun if blocks are missing, when no more can come."""
@@ -189,17 +184,9 @@ class ShardDraft:
         """Writes a framed record, in parts, to the member of its position."""
         number = position // self.shard.per_member
         if number != self._number:
-            self._end_member()
+            self._writer.end_member()
             self._number = number
-        self._parts += parts
-        self._count += 1
-
-    def _end_member(self) -> None:
-        if self._count:
-            with files.writing(self.path):
-                size = self._writer.write_member(b"".join(self._parts))
-            self._members.append((size, self._count))
-            self._parts, self._count = [], 0
+        self._writer.add(parts)
 
     def close(self, file: str) -> ShardInfo:
         """Ends the file of a complete shard.
@@ -213,11 +200,11 @@ class ShardDraft:
         rows, clips = join_rows(self._rows), ""
         if self._planned is not None:
             order = mixed_order(self.shard)
-            for position, record in self._planned.read(order.tolist()):
-                self._put(position, [record])
+            with files.writing(self.path):
+                for position, record in self._planned.read(order.tolist()):
+                    self._put(position, [record])
             rows = WindowRows(*(column[order] for column in rows))
             clips = pack_columns([self._planned.clips()[order]])
-        self._end_member()
         with files.writing(self.path):
             self._writer.close()
         return ShardInfo(
@@ -228,7 +215,7 @@ class ShardDraft:
             self._writer.sha256(),
             left_out=self._left_out,
             seen=self._observed.state(),
-            members=Members.of(self._members).pack(),
+            members=Members.of(self._writer.members).pack(),
             windows=rows.pack(),
             clips=clips,
         )

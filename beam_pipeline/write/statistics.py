@@ -470,20 +470,10 @@ class WindowRows(NamedTuple):
     left_out: Integers
 
     @classmethod
-    def of(
-        cls,
-        starts: Integers,
-        frames: Integers,
-        copies: Integers,
-        levels: Integers | None = None,
-    ) -> WindowRows:
-        """Returns rows of windows that are in the data set.
-
-        Without ``levels`` these are not known.
-        """
+    def of(cls, starts: Integers, frames: Integers, copies: Integers) -> WindowRows:
+        """Returns rows of windows in the data set; their levels are not known."""
         n = len(starts)
-        known = np.full(n, _UNKNOWN) if levels is None else levels
-        return cls(starts, frames, copies, known, np.full(n, KEPT))
+        return cls(starts, frames, copies, np.full(n, _UNKNOWN), np.full(n, KEPT))
 
     def part(self, first: int, stop: int) -> WindowRows:
         """Returns the rows ``first .. stop - 1``."""

@@ -84,7 +84,7 @@ def pretend_to_write(job, folder, writers, writer):
 
     infos = PageWriter(folder)
     for work in planned_work(writer, folder, writers):
-        shard, segments = work.task
+        shard, segments = work.shard, work.segments
         found = [locate_examples(segment, job.recipe) for segment in segments]
         starts, copies = (np.concatenate(part) for part in zip(*found, strict=True))
         random = np.random.default_rng(shard.number)

@@ -80,7 +80,7 @@ def clips_by_ours(folder):
     from beam_pipeline.pipeline.planner import REMOTE_PROBE_THREADS
     from beam_pipeline.plan.clips import Clip
     from beam_pipeline.plan.prober import Prober
-    from beam_pipeline.plan.shards import Segment, Shard, ShardTask, ShardWork
+    from beam_pipeline.plan.shards import Segment, Shard, ShardWork, make_task
     from beam_pipeline.recipe.recipe import Recipe
     from beam_pipeline.write import blocks
 
@@ -93,8 +93,8 @@ def clips_by_ours(folder):
     assert all(isinstance(clip, Clip) for clip in clips)
     example_format = ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe)
     segments = [Segment(clip, 0, 1, at) for at, clip in enumerate(clips)]
-    task = ShardTask.of(Shard("s", "records", 0, CLIPS), segments, "")
-    work = ShardWork(task, example_format)
+    task = make_task(Shard("s", "records", 0, CLIPS), segments, "")
+    work = ShardWork(*task, example_format)
     found = [block.frames for block in blocks.decode_audio(work, inputs, recipe)]
     return np.concatenate(found)
 

@@ -379,56 +379,45 @@ def link_to_older(clip):
     clip.symlink_to(clip.parents[2] / "older.wav")
 
 
-SHARD = "records-00000-of-00001.tfrecord.gz"
+SHARD_NAME, MORE = (
+    "records-00000-of-00001.tfrecord.gz",
+    "records-00001-of-00002.tfrecord.gz",
+)
+DAMAGED_SHARD = DAMAGED_FILE.format(SHARD_NAME)
 NEWER_CLIP = NEWER_FILE.format("owl_0.wav")
 
 
-@pytest.mark.runs
-@pytest.mark.parametrize(
-    ("change", "difference"),
-    [
-        (lambda clip: shutil.copy2(clip, clip.with_name("more.wav")), OTHER_INPUTS),
-        (Path.unlink, OTHER_INPUTS),
-        (lambda clip: (clip.parent / "notes.md").touch(), OTHER_INPUTS),
-        (os.utime, NEWER_CLIP),
-        (lambda clip: write_sound(clip, 2501, seed=77), NEWER_CLIP),
-        (replace_by_older, OTHER_EXAMPLES),
-        (link_to_older, OTHER_EXAMPLES),
-    ],
-)
-def test_other_inputs_are_refused(places, change, difference):
-    change(places[0] / "owl" / "owl_0.wav")
-    refused(difference, *places, win_len=500)
-
-
-def edit_metadata(out):
-    path = out / "metadata.json"
+def edit_metadata(path):
     values = json.loads(path.read_text())
     values["writer"]["numpy"] = "0.1"
     path.write_text(json.dumps(values))
 
 
+CLIP, METADATA, SHARD = "in/owl/owl_0.wav", "out/metadata.json", f"out/{SHARD_NAME}"
+
+
 @pytest.mark.runs
 @pytest.mark.parametrize(
-    ("change", "difference"),
+    ("path", "change", "difference"),
     [
-        (lambda out: (out / SHARD).unlink(), DAMAGED_FILE.format(SHARD)),
-        (
-            lambda out: os.truncate(out / SHARD, (out / SHARD).stat().st_size - 1),
-            DAMAGED_FILE.format(SHARD),
-        ),
-        (
-            lambda out: shutil.copy(
-                out / SHARD, out / "records-00001-of-00002.tfrecord.gz"
-            ),
-            "records-00001-of-00002",
-        ),
-        (lambda out: (out / "metadata.json").write_text("{"), "metadata.json"),
-        (edit_metadata, "numpy 0.1"),
+        (CLIP, lambda clip: shutil.copy2(clip, clip.with_name("more.wav")),
+         OTHER_INPUTS),
+        (CLIP, Path.unlink, OTHER_INPUTS),
+        (CLIP, lambda clip: (clip.parent / "notes.md").touch(), OTHER_INPUTS),
+        (CLIP, os.utime, NEWER_CLIP),
+        (CLIP, lambda clip: write_sound(clip, 2501, seed=77), NEWER_CLIP),
+        (CLIP, replace_by_older, OTHER_EXAMPLES),
+        (CLIP, link_to_older, OTHER_EXAMPLES),
+        (SHARD, Path.unlink, DAMAGED_SHARD),
+        (SHARD, lambda shard: os.truncate(shard, shard.stat().st_size - 1),
+         DAMAGED_SHARD),
+        (SHARD, lambda shard: shutil.copy(shard, shard.with_name(MORE)), MORE),
+        (METADATA, lambda metadata: metadata.write_text("{"), "metadata.json"),
+        (METADATA, edit_metadata, "numpy 0.1"),
     ],
-)
-def test_a_damaged_data_set_is_not_complete(places, change, difference):
-    change(places[1])
+)  # fmt: skip
+def test_other_inputs_and_damage_are_refused(places, path, change, difference):
+    change(places[1].parent / path)
     refused(difference, *places, win_len=500)
 
 

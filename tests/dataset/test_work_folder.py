@@ -104,91 +104,78 @@ def test_an_error_comes_back_as_it_was(tmp_path, error):
     assert (seen.state, str(seen.error)) == ("failed", str(error))
 
 
+@pytest.fixture
+def places(tmp_path):
+    """Sounds, and where their data set will be."""
+    write_corpus(tmp_path / "in")
+    return tmp_path / "in", tmp_path / "out"
+
+
+@pytest.fixture
+def with_bad(places):
+    """The same, with a file that is no sound."""
+    (places[0] / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
+    return places
+
+
 @pytest.mark.runs
-def test_a_run_is_found_by_its_output_and_by_its_work_folder(tmp_path):
-    write_corpus(tmp_path / "in", clips=1)
-    out = tmp_path / "out"
+def test_a_run_is_found_by_its_output_and_by_its_work_folder(places):
+    out = places[1]
     claimed(out / "_work")
     assert find_run(str(out)) == find_run(str(out / "_work")) == str(out / "_work")
     shutil.rmtree(out)
-    with raises(InputError, naming=[tmp_path / "out", "--output", "--work-dir"]):
+    with raises(InputError, naming=[out, "--output", "--work-dir"]):
         find_run(str(out))
-    record(str(tmp_path / "in"), str(out), win_len=500)
+    record(*places, win_len=500)
     assert find_run(str(out)) is find_run(str(out / "_work")) is None
 
 
 @pytest.mark.runs
-def test_status_follows_a_run_to_its_end(tmp_path, capsys):
-    write_corpus(tmp_path / "in")
-    out = str(tmp_path / "out")
+def test_status_follows_a_run_to_its_end(places, capsys):
+    out = str(places[1])
     assert main(["status", out]) == 2
+    die = {"num_shards": 4, "workers": 2, "features": {"x": "tests.sounds.die"}}
     with pytest.raises(WorkerDied):
-        record(
-            str(tmp_path / "in"),
-            out,
-            win_len=500,
-            num_shards=4,
-            workers=2,
-            features={"x": "tests.sounds.die"},
-        )
+        record(*places, win_len=500, **die)
     assert main(["status", out]) == 0
     assert_names(capsys.readouterr().out, "0", "4", "60")
-    record(str(tmp_path / "in"), out, win_len=500, overwrite=True)
+    record(*places, win_len=500, overwrite=True)
     assert main(["status", out]) == 0
     assert main(["status", "--watch", f"{out}/_work"]) == 0
     assert capsys.readouterr().out.count("complete") == 2
 
 
 @pytest.mark.runs
-def test_too_many_rejects_have_one_exit_status_on_every_engine(tmp_path):
-    write_corpus(tmp_path / "in")
-    (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
-    out = tmp_path / "out"
-    flags = ["--input", str(tmp_path / "in"), "--output", str(out), "--win-len", "500"]
+def test_too_many_rejects_have_one_exit_status_on_every_engine(with_bad):
+    sounds, out = with_bad
+    flags = ["--input", str(sounds), "--output", str(out), "--win-len", "500"]
     dashes = ["--", *ENGINE]
     assert main(["record", *flags, *dashes]) == 3
     assert not (out / "metadata.json").exists()
     assert main(["status", str(out)]) == 3
-    receipts = sorted((out / "_work" / "receipts").iterdir())
-    before = [path.stat().st_mtime_ns for path in receipts]
-    assert before
+    assert [*(out / "_work" / "receipts").iterdir()]
     assert main(["record", *flags, "--max-rejected", "1", *dashes]) == 0
     assert main(["status", str(out)]) == 0
 
 
 @pytest.mark.runs
 def test_a_cancelled_job_is_not_taken_for_a_finished_one_nor_for_the_one_before(
-    tmp_path,
+    with_bad,
 ):
-    write_corpus(tmp_path / "in")
-    (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
-    places = str(tmp_path / "in"), str(tmp_path / "out")
     with pytest.raises(TooManyRejected):
-        record(*places, win_len=500)
-    assert read_verdict(str(tmp_path / "out" / "_work")) is not None
+        record(*with_bad, win_len=500)
+    assert read_verdict(str(with_bad[1] / "_work")) is not None
+    cancelling = ["--runner=tests.dataset.test_work_folder.CancellingRunner"]
     with raises(IncompleteRun, naming="CANCELLED"):
-        record(
-            *places,
-            win_len=500,
-            beam_args=["--runner=tests.dataset.test_work_folder.CancellingRunner"],
-        )
+        record(*with_bad, win_len=500, beam_args=cancelling)
 
 
 @pytest.mark.runs
-def test_counters_say_what_the_metadata_say(tmp_path):
-    write_corpus(tmp_path / "in")
-    (tmp_path / "in" / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
-    (tmp_path / "in" / "notes.txt").write_text("not audio")
-    counts: dict[str, int] = {}
-    metadata = record(
-        str(tmp_path / "in"),
-        str(tmp_path / "out"),
-        win_len=500,
-        num_shards=3,
-        max_rejected=1,
-        beam_args=ENGINE,
-        counted=counts.update,
-    )
+def test_counters_say_what_the_metadata_say(with_bad):
+    (with_bad[0] / "notes.txt").write_text("not audio")
+    counts = {}
+    options = {"win_len": 500, "num_shards": 3, "max_rejected": 1}
+    metadata = record(*with_bad, beam_args=ENGINE, counted=counts.update, **options)
     split = metadata.splits["records"]
     assert counts == {
         "audio_microseconds": round(1e6 * split.seconds),
@@ -203,8 +190,7 @@ def test_counters_say_what_the_metadata_say(tmp_path):
 
 
 @pytest.mark.runs
-def test_the_submitter_sees_the_progress_of_an_engine(tmp_path, monkeypatch):
-    write_corpus(tmp_path / "in")
+def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch):
     monkeypatch.setattr(watching, "WATCH_S", 0.001)
     told = []
 
@@ -212,23 +198,15 @@ def test_the_submitter_sees_the_progress_of_an_engine(tmp_path, monkeypatch):
         told.append(("totals", totals.examples))
         return lambda examples, seconds: told.append((examples, seconds))
 
-    metadata = record(
-        str(tmp_path / "in"),
-        str(tmp_path / "out"),
-        win_len=500,
-        num_shards=20,
-        beam_args=ENGINE,
-        watch=watch,
-    )
-    total = metadata.splits["records"].examples
-    assert told[0] == ("totals", total)
+    options = {"win_len": 500, "num_shards": 20, "beam_args": ENGINE}
+    split = record(*places, watch=watch, **options).splits["records"]
+    assert told[0] == ("totals", split.examples)
     assert told[1:] == sorted(told[1:])
-    assert told[-1] == (total, metadata.splits["records"].seconds)
+    assert told[-1] == (split.examples, split.seconds)
 
 
 @pytest.mark.runs
-def test_the_whole_job_is_one_pipeline_for_an_engine(tmp_path):
-    write_corpus(tmp_path / "in")
+def test_the_whole_job_is_one_pipeline_for_an_engine(places, tmp_path):
     from beam_pipeline.dataset.job import Job
     from beam_pipeline.inputs.sources import resolve_inputs
     from beam_pipeline.pipeline.graph import build_pipeline

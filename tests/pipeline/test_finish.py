@@ -91,7 +91,7 @@ def summary_of(tally=None, labels=("a", "b"), clips=20, **sizes):
 
 def rows_of(shard):
     at = np.arange(shard.examples)
-    return WindowRows.of(at, at + 1, at % 2, -at).pack()
+    return WindowRows.of(at, at + 1, at % 2)._replace(levels=-at).pack()
 
 
 def infos_of(summary, short=None):

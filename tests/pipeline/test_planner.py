@@ -72,7 +72,7 @@ def plan_by_beam(job):
     with in_memory_pipeline() as pipeline:
         once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
         work = graph.plan_shards(once, job)
-        names = work | beam.Map(lambda work: work.task.shard.name)
+        names = work | beam.Map(lambda work: work.shard.name)
         names | beam.Map(_note, job.work_folder)
     found = told(job.plan_folder())
     noted = (Path(job.work_folder) / "noted").read_text().split()
@@ -194,7 +194,7 @@ def test_shards_hold_every_window_once_in_order(tmp_path, count, options):
         plan_phase(job, job.plan_folder())
         found = {}
         for work in planned_work(0, job.plan_folder()):
-            shard, segments = work.task
+            shard, segments = work.shard, work.segments
             windows = [
                 (segment.clip.filepath, segment.first + k)
                 for segment in segments

@@ -28,7 +28,7 @@ from beam_pipeline.pipeline.stages import (
 )
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.shards import Segment, Shard, ShardTask, ShardWork
+from beam_pipeline.plan.shards import Segment, Shard, ShardWork, make_task
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch, Pages
 from beam_pipeline.write.blocks import (
@@ -178,8 +178,8 @@ def work_of(clips, example_format, first=0, name="records-0"):
         segments.append(Segment(c, first, c.examples - first, at))
         at += c.examples - first
         first = 0
-    task = ShardTask.of(Shard(name, "records", 0, at), segments, "")
-    return ShardWork(task, example_format)
+    task = make_task(Shard(name, "records", 0, at), segments, "")
+    return ShardWork(*task, example_format)
 
 
 def probed(folder, recipe):
@@ -243,7 +243,7 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
         return [(blocks | beam.FlatMap(spell_out), wanted)]
 
     run([work], build)
-    assert len(wanted) == work.task.shard.examples == 9 + 2
+    assert len(wanted) == work.shard.examples == 9 + 2
 
 
 def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
@@ -264,7 +264,7 @@ def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
             (range(lost), 0, False),
             (range(lost, lost + 2), 2, True),
         ]
-        reject = (0, "a/long.wav", "decode", work.task.shard.name, lost, "a")
+        reject = (0, "a/long.wav", "decode", work.shard.name, lost, "a")
         return [(places, 2 * blocks), (rejects, 2 * [reject])]
 
     run([work, work], build)

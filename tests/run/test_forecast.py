@@ -18,7 +18,7 @@ from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.shards import Segment, Shard, ShardTask, ShardWork
+from beam_pipeline.plan.shards import Segment, Shard, ShardWork
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.forecast import Plan, choose_blocks
 from beam_pipeline.write.blocks import BLOCK_BYTES
@@ -131,18 +131,18 @@ def test_each_chosen_example_has_a_block(shards, sample):
             segments.append(Segment(clip, 3 * row, count, position))
             row += 1
         shard = Shard(f"a-{k}", "a", k, sum(counts))
-        works.append(ShardWork(ShardTask(shard, tuple(segments)), None))
+        works.append(ShardWork(shard, tuple(segments), None))
     total = sum(map(sum, shards))
     chosen = list(choose_blocks(works, total, sample, Recipe(win_len=RATE)))
     assert sum(times for _, times, _ in chosen) == min(sample, total)
     found = set()
     for block, times, work in chosen:
-        (segment,) = (s for s in work.task.segments if s.clip.row == block.clip.row)
+        (segment,) = (s for s in work.segments if s.clip.row == block.clip.row)
         places = range(block.position, block.position + block.examples)
         assert 0 < times <= len(places) <= BLOCK_BYTES // (4 * RATE)
         assert block.first - segment.first == block.position - segment.position >= 0
         assert places.stop <= segment.position + segment.examples
-        places = {(work.task.shard.number, place) for place in places}
+        places = {(work.shard.number, place) for place in places}
         assert not found & places
         found |= places
     if sample >= total:
