@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.job_start import make_room
@@ -197,7 +197,7 @@ def _merge_receipts(
     measured = [s for s in job.specs if chosen is None or s.name in chosen]
     merged = {split: DataStatistics.of(measured) for split in job.splits}
     skipped: dict[str, dict[str, Any]] = {}
-    seen, drafts = Seen(), dict[str, TextIO]()
+    seen, tables = Seen(), dict[str, BinaryIO]()
     with ExitStack() as stack:
         for result in results:
             splits, of_block = read_receipt(result)
@@ -206,17 +206,13 @@ def _merge_receipts(
             seen.missing |= of_block.missing
             for split, noted in splits.items():
                 merged[split].merge(noted.statistics)
-                if noted.lines and split not in drafts:
-                    draft = files.draft_of(files.join(job.target.drafts, EXAMPLES_CSV))
-                    drafts[split] = stack.enter_context(
-                        open(draft, "w", encoding="utf-8", newline="")
-                    )
-                if noted.lines:
-                    drafts[split].writelines(noted.lines)
+                if noted.lines and split not in tables:
+                    folder = "" if split == DEFAULT_SPLIT else split
+                    path = files.join(job.target.output, folder, EXAMPLES_CSV)
+                    tables[split] = stack.enter_context(files.replacing(path))
+                for line in noted.lines:
+                    tables[split].write(line.encode())
                 if noted.skipped:
                     first = {"sources": 0, "first": noted.first_skipped}
                     skipped.setdefault(split, first)["sources"] += noted.skipped
-    for split, file in drafts.items():
-        folder = "" if split == DEFAULT_SPLIT else f"{split}/"
-        files.move(file.name, files.join(job.target.output, f"{folder}{EXAMPLES_CSV}"))
     return merged, dict(sorted(skipped.items())), seen

@@ -305,7 +305,6 @@ class PlacedClips(NamedTuple):
     """
 
     split: str
-    bucket: int
     first_example: int
     clips: tuple[Clip, ...]
 
@@ -366,12 +365,12 @@ class Buckets:
         """Yields the clips of each bucket in order."""
         self._spill()
         before = Counter[str]()
-        for (split, bucket), parts in groupby(self._kept, key=itemgetter(0)):
+        for (split, _), parts in groupby(self._kept, key=itemgetter(0)):
             clips = sorted(
                 (clip for _, part in parts for clip in part),
                 key=lambda clip: (order_key(clip, self._shards), clip.row),
             )
-            yield PlacedClips(split, bucket, before[split], tuple(clips))
+            yield PlacedClips(split, before[split], tuple(clips))
             before[split] += sum(clip.examples for clip in clips)
 
     def close(self) -> None:

@@ -382,8 +382,8 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
     """The rows of a manifest of buckets, each given with the windows before it."""
     layout = ShardLayout("records", total, 1, total)
     parts = []
-    for number, (before, clips) in enumerate(buckets):
-        placed = PlacedClips("records", number, before, tuple(clips))
+    for before, clips in buckets:
+        placed = PlacedClips("records", before, tuple(clips))
         parts.append(make_manifest_part(placed, {"records": layout}, recipe))
     path = tmp_path / "manifest.parquet"
     fields = manifest_fields(recipe, columns)
