@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from beam_pipeline.dataset.job import Job
+from beam_pipeline.dataset.job import Job, check_skipped
 from beam_pipeline.dataset.job_start import started
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
-from beam_pipeline.dataset.side_by_side import check_skipped, given_recipe
+from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.dataset.work_folder import read_progress
 from beam_pipeline.errors import InputError, OptionError, OutputError

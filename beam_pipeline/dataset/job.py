@@ -1,7 +1,8 @@
-"""What a job is, and what decides its bytes: recipe, inputs, versions and code.
+"""What a job is, what it leaves out, and what decides its bytes.
 
-A run writes the *stamp* of its job into the work folder. Only a run with an equal stamp
-continues it, because a data set must not mix two recipes or two versions.
+Recipe, inputs, versions and code decide the bytes. A run writes them, as the *stamp* of
+its job, into the work folder. Only a run with an equal stamp continues it, because a
+data set must not mix two recipes or two versions.
 """
 
 from __future__ import annotations
@@ -9,21 +10,32 @@ from __future__ import annotations
 import json
 import sys
 import uuid
+import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
 from beam_pipeline.dataset.metadata import DISTRIBUTION
-from beam_pipeline.dataset.output_folder import METADATA, new_folder
-from beam_pipeline.dataset.side_by_side import read_skipped
+from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS, new_folder
+from beam_pipeline.dataset.side_by_side import OF_SPLITS, recipe_of
+from beam_pipeline.dataset.tables import clips_of, read_table, with_clips
 from beam_pipeline.dataset.work_folder import PLANS
-from beam_pipeline.errors import shown
+from beam_pipeline.errors import DataSetWarning, RecipeError, shown
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.listing import Listing
+from beam_pipeline.inputs.recorded_clips import (
+    RecordedClips,
+    plain_name,
+    recorded_group,
+    recorded_key,
+)
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.sections import GZIP, NO_COMPRESSION
@@ -35,6 +47,15 @@ from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
 # Libraries whose version may change the bytes of a shard.
 _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
 _DECIDES_IMAGES = "pillow"
+
+_NUMBERS = (
+    "native_frames", "native_sample_rate_hz", "channels", "sample_rate_hz", "start",
+    "frames", "channel",
+)  # fmt: skip
+_OF_CLIPS = ("path", "input", "split", "group", "windows", "index", *_NUMBERS)
+
+# Files that are looked for below the inputs of a run.
+_LOOKED_FOR = 20
 
 
 @dataclass(frozen=True)
@@ -231,3 +252,109 @@ def sources_of_code(recipe: Recipe) -> dict[str, str]:
                 continue
             sources[name] = source
     return sources
+
+
+def check_skipped(
+    folders: Sequence[str], recipe: Recipe, inputs: Sequence[Input]
+) -> None:
+    """Checks data sets whose clips a run leaves out, before the run begins.
+
+    Warns if no file of a data set is among the inputs.
+
+    Raises
+    ------
+    InputError
+        If a folder holds no data set of audio files.
+    RecipeError
+        If a group could get another split than it has in a data set.
+    """
+    for folder in folders:
+        before = recipe_of(folder)
+        if before.hashed_shares() or recipe.hashed_shares():
+            old, new = before.to_json(), recipe.to_json()
+            for name in OF_SPLITS:
+                if old[name] != new[name]:
+                    raise RecipeError(
+                        name,
+                        f"must be that of {folder}, {old[name]!r}, so that no group is "
+                        f"in two splits; give `recipe` {folder}",
+                        new[name],
+                    )
+        _warn_of_other_roots(folder, inputs)
+
+
+def _warn_of_other_roots(folder: str, inputs: Sequence[Input]) -> None:
+    """Warns if none of some files of a data set is where the inputs would have it."""
+    clips = read_table(folder, MANIFEST, ("path", "input"))
+    rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
+    some = clips.take(rows[rows >= 0]).to_pylist()
+    looked_for = [
+        files.join(inputs[clip["input"]].root, clip["path"])
+        for clip in some
+        if clip["input"] < len(inputs)
+    ]
+    if some and not any(map(files.exists, looked_for)):
+        warnings.warn(
+            f"No file of {folder} is among the inputs, for example {some[0]['path']}. "
+            "Is the root of the `input` the same as when it was recorded? Clips are "
+            "known by their paths below it.",
+            DataSetWarning,
+            stacklevel=4,  # of `record`
+        )
+
+
+def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
+    """Reads the clips of data sets that a run need not record.
+
+    A clip that was rejected is not among them, so it is tried again.
+    """
+    keys, numbers, names = [], [], list[str]()
+    splits: dict[str, str] = {}
+    has_groups = bool(recipe.group_by)
+    given = recipe.hashed_shares() is None
+    for folder in folders:
+        clips = read_table(folder, MANIFEST, _OF_CLIPS)
+        clips = clips.filter(~_rejected_rows(folder, clips))
+        paths, sources = clips["path"].to_pylist(), clips["input"].to_pylist()
+        plain = [plain_name(path) for path in paths]
+        keys += [
+            recorded_key(source, name)
+            for source, name in zip(sources, plain, strict=True)
+        ]
+        numbers.append(
+            np.stack(
+                [clips[n].fill_null(-1).to_numpy().astype(np.int64) for n in _NUMBERS],
+                axis=1,
+            )
+        )
+        if given:
+            groups = clips["group"].to_pylist() if has_groups else plain
+            named = map(recorded_group, sources, groups, [has_groups] * len(groups))
+            splits.update(zip(named, clips["split"].to_pylist(), strict=True))
+        if recipe.events is not None:
+            names += paths
+    channel = recipe.channels
+    return RecordedClips(
+        np.array(keys, np.uint64),
+        np.concatenate(numbers),
+        channel if isinstance(channel, int) else -1,
+        splits,
+        has_groups,
+        names,
+    )
+
+
+def _rejected_rows(folder: str, clips: Any) -> npt.NDArray[np.bool_]:
+    """Returns which rows of a manifest lost windows, and have no example."""
+    columns = with_clips(["left_out"], recipe_of(folder))
+    windows = read_table(folder, WINDOWS, columns)
+    clip = clips_of(windows, clips)
+    reasons = (
+        windows["left_out"].cast("string").fill_null("").to_numpy(zero_copy_only=False)
+    )
+    lost, held = (
+        np.bincount(clip[chosen], minlength=len(clips)) > 0
+        for chosen in (reasons == "rejected", reasons == "")
+    )
+    rejected: npt.NDArray[np.bool_] = lost & ~held
+    return rejected
