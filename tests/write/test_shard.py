@@ -130,11 +130,3 @@ def test_only_a_whole_shard_is_written(tmp_path, changed, facts, mix_seed):
         draft.close("bad")
     draft.abandon()
     assert [path.name for path in tmp_path.iterdir()] == ["good.tfrecord"]
-
-
-@pytest.mark.parametrize("sizes", [[], [1], [5, 300, 70000], [2**40]])
-def test_members_survive_their_text(sizes):
-    members = Members.of((size, k + 1) for k, size in enumerate(sizes))
-    found = Members.unpack(members.pack())
-    assert found.sizes.tolist() == sizes
-    assert found.counts.tolist() == [k + 1 for k in range(len(sizes))]
