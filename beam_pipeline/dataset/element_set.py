@@ -1,4 +1,4 @@
-"""A data set of elements: how it begins, what it will be, and its end.
+"""A data set of elements: what it will be, its shards, and its end.
 
 ::
 
@@ -7,7 +7,8 @@
                                 set goes
 
 How many examples there are shows only when they are written. The source of elements
-cannot be asked for some of them again: what fails is deleted, and never continued.
+cannot be asked for some of them again: what fails is deleted, and never continued. See
+:func:`.element_output` for the beginning.
 """
 
 from __future__ import annotations

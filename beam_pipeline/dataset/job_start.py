@@ -15,7 +15,8 @@
                                                      or CONTINUE what replaces it
     files of others             any                  an error
 
-Runs with equal stamps are of the same job, see :mod:`.job`. Only the run that holds the
+Elements only BEGIN or REPLACE. Runs with equal stamps are of the same job, see
+:mod:`.job`. Only the run that holds the
 claim on the output starts, see :mod:`beam_pipeline.storage.claim`.
 """
 
