@@ -16,8 +16,8 @@
     files of others             any                  an error
 
 Elements only BEGIN or REPLACE. Runs with equal stamps are of the same job, see
-:mod:`.job`. Only the run that holds the
-claim on the output starts, see :mod:`beam_pipeline.storage.claim`.
+:mod:`.job`. Only the run that holds the claim on the output starts, see
+:mod:`beam_pipeline.storage.claim`.
 """
 
 from __future__ import annotations
