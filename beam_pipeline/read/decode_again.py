@@ -232,17 +232,14 @@ class DecodeAgain:
 
     def _block(self, clip: Clip, row: int) -> WindowBlock:
         """Returns some windows, the last of them the one of a row."""
-        recorded = self.recorded
-        place = int(recorded.places[row])
-        of_clip = int(recorded.first_places[recorded.clip[row]])
-        first = number = place - of_clip
+        place = int(self.recorded.clip[row])
+        first = number = self.recorded.of_clip(place).tolist().index(row)
         if clip.native_rate_hz != clip.sample_rate_hz:
             # Resampling began with the segment's first window, and the last bits
             # depend on where it begins.
-            in_split = recorded.is_in(clip.split)[recorded.clip_by_clip]
-            of_split = int(np.argmax(in_split))
-            begin = self._layouts[clip.split].begin_of_segment(place - of_split)
-            first = max(0, of_split + begin - of_clip)
+            before = int(self.recorded.manifest["first_index"][place])
+            begin = self._layouts[clip.split].begin_of_segment(before + number)
+            first = max(0, begin - before)
         count = number - first + 1
         segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
         shard = Shard("", clip.split, 0, count)
@@ -263,8 +260,8 @@ class DecodeAgain:
             rows = range(len(recorded.manifest["path"]))
             walk = longest_walk((recorded.clip_at(k, recipe) for k in rows), recipe)
             example_format = replace(example_format, longest_walk=walk)
-        splits = np.unique(recorded.manifest["split"]).tolist()
-        totals = {split: int(recorded.is_in(split).sum()) for split in splits}
+        splits, windows = (recorded.manifest[name] for name in ("split", "windows"))
+        totals = {n: int(windows[splits == n].sum()) for n in np.unique(splits)}
         return lay_out(totals, example_format, recipe)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata, open_metadata
 from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.tables import clip_by_clip, clips_of
+from beam_pipeline.dataset.tables import clips_of
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.permutation import Integers
@@ -54,9 +54,6 @@ class RecordedWindows:
         See :func:`beam_pipeline.dataset.tables.write_windows`.
     kept : numpy.ndarray of bool, shape (windows,)
         Whether the window is in the data set.
-    clip_by_clip : numpy.ndarray, shape (windows,)
-        The windows in the order of the clips: those of a clip are together, from its
-        first one on.
     """
 
     manifest: Mapping[str, Any]
@@ -65,7 +62,6 @@ class RecordedWindows:
     frames: Integers
     copy: Integers
     kept: npt.NDArray[np.bool_]
-    clip_by_clip: Integers
 
     @classmethod
     def of(cls, windows: Any, manifest: Any) -> RecordedWindows:
@@ -89,34 +85,24 @@ class RecordedWindows:
         )
         clip = clips_of(windows, manifest)
         kept = windows["left_out"].is_null().to_numpy()
-        ordered = clip_by_clip(windows, clip)
-        return cls(columns, clip, start, frames, copy, kept, ordered)
+        return cls(columns, clip, start, frames, copy, kept)
 
     @cached_property
-    def places(self) -> Integers:
-        """Where each window is in ``clip_by_clip``, shape (windows,)."""
-        return np.argsort(self.clip_by_clip)
-
-    @cached_property
-    def first_places(self) -> Integers:
-        """Where each clip begins in ``clip_by_clip``, shape (clips,)."""
-        counts = self.manifest["windows"]
-        first: Integers = np.cumsum(counts) - counts
-        return first
+    def _clip_by_clip(self) -> tuple[Integers, Integers]:
+        """The windows in the order of the clips, and where those of each end."""
+        ordered = np.lexsort((self.copy, self.start, self.clip))
+        return ordered, np.cumsum(self.manifest["windows"])
 
     def of_clip(self, row: int) -> Integers:
         """Returns the rows of the windows of a clip, in their order."""
-        first = self.first_places[row]
-        return self.clip_by_clip[first : first + self.manifest["windows"][row]]
+        ordered, ends = self._clip_by_clip
+        return ordered[ends[row] - self.manifest["windows"][row] : ends[row]]
 
     def of_split(self, split: str) -> Integers:
         """Returns the rows of the windows of a split that are in the data set."""
-        return np.flatnonzero(self.kept & self.is_in(split))
-
-    def is_in(self, split: str) -> npt.NDArray[np.bool_]:
-        """Returns which windows are planned for a split."""
-        clips = np.asarray(self.manifest["split"] == split, np.bool_)
-        return clips[self.clip] if len(clips) else np.zeros(0, np.bool_)
+        if not len(self.clip):
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.kept & (self.manifest["split"] == split)[self.clip])
 
     def have_windows(self, recipe: Recipe) -> npt.NDArray[np.bool_]:
         """Returns which clips the recipe gives windows, also beyond ``num_elems``."""

@@ -123,8 +123,6 @@ def test_tables_events_and_late_rejects(tmp_path: Path) -> None:
     for k in range(3):
         (tmp_path / "in" / f"{k}.txt").write_text("0\t0.05\tcat\n0.3\t0.31\towl\n")
     table = str(tmp_path / "clips.parquet")
-    with pytest.raises(OptionError):
-        verify(tmp_path, input=table)
     record(table, str(tmp_path / "a"), win_len=WIN_LEN, label_from="class",
            label_separator=";")  # fmt: skip
     assert verify(tmp_path / "a", deep=True, input=table, sample=50) == []
@@ -157,7 +155,7 @@ def test_elements(tmp_path: Path) -> None:
         for k in range(50)
     ]  # fmt: skip
     record_examples(rows, tmp_path, elements_per_file=20)
-    assert verify(tmp_path, deep=True) == []
+    assert verify(tmp_path) == verify(tmp_path, deep=True) == []
     with raises(InputError, naming=["input", tmp_path]):
         verify(tmp_path, deep=True, input="sounds/")
 
@@ -384,9 +382,9 @@ def test_the_index_is_needed_for_a_sample(folder: Path, sounds: Path) -> None:
 
 
 def test_wrong_calls(whole: Path, tmp_path: Path) -> None:
-    for option in ("sample", "seed"):
+    for option, value in (("sample", -1), ("seed", -1), ("input", "sounds/")):
         with raises(OptionError, naming=option):
-            verify(whole, deep=True, **{option: -1})
+            verify(whole, deep=option != "input", **{option: value})
     with raises(InputError, naming=tmp_path):
         verify(tmp_path, deep=True)
     (tmp_path / "metadata.json").write_text("{")

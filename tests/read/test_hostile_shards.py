@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -181,7 +182,8 @@ def test_open_shards_of_a_folder_that_was_recorded_again(
     monkeypatch.setattr(members, "CHECK_SECONDS", 0)
     specs = [NUMBER, NOISE]
     folder = make(tmp_path, specs, COLUMNS, {"a": [6]}, per_member)
-    records = open_records(folder)
+    records, unread = open_records(folder), open_records(folder)
+    pickled = pickle.dumps(records)
     read(records)
     (path,) = shard_paths(folder)
     for file in (path, Path(folder, "metadata.json")):
@@ -191,9 +193,11 @@ def test_open_shards_of_a_folder_that_was_recorded_again(
         read(records)
     columns = {**COLUMNS, "number": 7 + np.arange(COUNT)}
     make(tmp_path, specs, columns, {"a": [6]}, per_member)
-    for _ in range(2):
+    for opened in (records, records, unread):
         with raises(InputError, naming=facts):
-            read(records)
+            read(opened)
+    with raises(InputError, naming=[folder, "metadata.json has changed"]):
+        pickle.loads(pickled)
     assert open_records(folder)[1]["number"] == 8
 
 

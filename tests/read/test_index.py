@@ -106,56 +106,6 @@ def sealed(content):
     return content[:-4] + struct.pack("<I", google_crc32c.value(content[:-4]))
 
 
-def damaged(path, change):
-    content = path.read_bytes()
-    header = header_of(path.parent)
-    if change == "empty":
-        content = b""
-    elif change == "cut":
-        content = content[:-1]
-    elif change == "bit":
-        content = content[:-6] + bytes([content[-6] ^ 1]) + content[-5:]
-    elif change == "magic":
-        content = b"x" + content[1:]
-    elif change == "header":
-        content = content[:20] + b"\xff" + content[21:]
-    elif change == "sha256":
-        first = header["shards"][0]["sha256"].encode()
-        content = content.replace(first, b"0" * 64)
-    elif change == "file":
-        content = content.replace(b"00000-of", b"00009-of")
-    elif change == "examples":
-        content = content.replace(b'"examples": 1,', b'"examples": 2,')
-    elif change == "bytes":
-        size = header["shards"][0]["bytes"]
-        content = content.replace(b'"bytes": %d' % size, b'"bytes": %d' % (size + 1))
-    elif change == "members":
-        content = content.replace(b'"members": 1}', b'"members": 2}')
-    path.write_bytes(content if change in ("empty", "bit") else sealed(content))
-
-
-CHANGES = {
-    "empty": "ATFRMEM1",
-    "cut": "arrays",
-    "bit": "checksum",
-    "magic": "ATFRMEM1",
-    "header": "audio-tfrecords convert",
-    "sha256": "a/a-00000-of-00003",
-    "file": "a/a-00000-of-00003",
-    "members": "arrays",
-    "examples": "has examples 2, but metadata.json has 1",
-    "bytes": "has bytes",
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_wrong_index_is_named(tmp_path, change):
-    make(tmp_path, *numbers(3), {"a": [1, 1, 1]})
-    damaged(tmp_path / "members.index", change)
-    with raises(InputError, naming=["members.index", CHANGES[change]]):
-        open_records(tmp_path)
-
-
 def crafted(folder, change=None, header=None, arrays=None):
     """Writes an index again, with another header or other arrays."""
     path = folder / "members.index"
@@ -184,8 +134,18 @@ def test_every_changed_bit_of_an_index_is_found(tmp_path, gzip):
         path.write_bytes(changed)
         with raises(InputError, naming=[path, "audio-tfrecords convert"]):
             open_records(tmp_path)
+    for wrong, fact in (
+        (b"", "ATFRMEM1"), (sealed(b"x" + content[1:]), "ATFRMEM1"),
+        (sealed(content[:-1]), "arrays"),
+    ):  # fmt: skip
+        path.write_bytes(wrong)
+        with raises(InputError, naming=[path, fact]):
+            open_records(tmp_path)
     path.write_bytes(content)
     assert [int(example["n"]) for example in open_records(tmp_path)] == [0, 1, 2]
+
+
+SHARD = "a/a-00000-of-00001"
 
 
 def shard_field(name, value):
@@ -203,7 +163,11 @@ def shard_field(name, value):
         (shard_field("members", 2), "bytes instead of"),
         (shard_field("members", 10**9), "bytes instead of"),
         (shard_field("file", 7), "file"),
+        (shard_field("file", "a/a-00009-of-00001"), SHARD),
         (shard_field("sha256", None), "sha256"),
+        (shard_field("sha256", "0" * 64), SHARD),
+        (shard_field("examples", 2), "has examples 2, but metadata.json has 3"),
+        (shard_field("bytes", 7), "has bytes"),
         (lambda header: header["shards"].__setitem__(0, "a"), "shards[0]"),
         (lambda header: header["shards"][0].pop("members"), "members"),
         (lambda header: header.update(shards={}), "shards"),
@@ -212,8 +176,7 @@ def shard_field(name, value):
 def test_a_crafted_header_is_refused(tmp_path, change, fact):
     make(tmp_path, *numbers(3), {"a": [3]})
     crafted(tmp_path, change)
-    path = tmp_path / "members.index"
-    with raises(InputError, naming=[path, fact, "audio-tfrecords convert"]):
+    with raises(InputError, naming=[tmp_path, "members.index", fact, "convert"]):
         open_records(tmp_path)
 
 
@@ -246,7 +209,7 @@ def test_arrays_that_are_not_of_the_shard_are_refused(tmp_path, place, values, g
     arrays[place : place + len(values)] = values
     crafted(tmp_path, arrays=arrays.tobytes())
     name = "offsets" if place < 4 else "first examples"
-    facts = [path, name, "3 examples", "a/a-00000-of-00001", "audio-tfrecords convert"]
+    facts = [path, name, "3 examples", SHARD, "audio-tfrecords convert"]
     with raises(InputError, naming=facts):
         open_records(tmp_path)
 

@@ -1,7 +1,6 @@
 """replay: folders in the format of tf_dataset, written by a replica of it."""
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -194,26 +193,13 @@ def test_a_batch_size_that_is_none(tmp_path, text):
     assert original_batch_size(folder) == 32
 
 
-# Shuffling
-
-
-@pytest.mark.parametrize("shuffle", [True, 5, 1000])
-def test_shuffled_elements_are_the_same_in_another_order(tmp_path, shuffle):
+def test_shuffled_elements_are_the_same_in_another_order(tmp_path):
     folder = write(tmp_path / "records", {"n": np.arange(60)}, 7)
-
-    def passes(seed):
-        tf.random.set_seed(0)
-        dataset = replay(folder, shuffle=shuffle, seed=seed).repeat(2)
-        numbers = [int(e["n"]) for e in dataset]
-        return numbers[:60], numbers[60:]
-
-    first, second = passes(1)
-    assert Counter(first) == Counter(second) == Counter(range(60))
-    in_order = [int(e["n"]) for e in replay(folder)]
-    assert first != second
-    assert in_order not in (first, second)
-    assert passes(1) == (first, second)
-    assert passes(2) != (first, second)
+    passes = [
+        [int(e["n"]) for e in replay(folder, shuffle=20, seed=1)] for _ in range(2)
+    ]
+    assert passes[0] == passes[1] != [*range(60)]
+    assert sorted(passes[0]) == [*range(60)]
 
 
 # Damage

@@ -12,7 +12,6 @@ import soundfile
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli import main
-from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import (
     BYTES_LIST,
@@ -21,7 +20,6 @@ from beam_pipeline.examples.spec import (
     RAW,
     FeatureSpec,
 )
-from beam_pipeline.read.choices import ShardRange, cut_pieces
 from beam_pipeline.read.replay import replay
 from tests.raising import raises
 from tests.read.members import make
@@ -327,28 +325,6 @@ class TestTrainers:
         assert sum(parts, []) == [*range(23)]  # noqa: RUF017  (few and short)
         assert {len(part) for part in parts} <= {23 // count, -(-23 // count)}
 
-    def test_open_no_file_of_another(self, numbered):
-        shards = [ShardEntry(str(i), n, 0, "") for i, n in enumerate((5, 0, 1, 9, 8))]
-        whole = [ShardRange(shard, 0, shard.examples) for shard in shards]
-        pieces = [cut_pieces(whole, index, 3) for index in range(3)]
-        assert [[(p.shard.file, p.skip, p.take) for p in part] for part in pieces] == [
-            [("0", 0, 5), ("2", 0, 1), ("3", 0, 1)],
-            [("3", 1, 8)],
-            [("4", 0, 8)],
-        ]
-
-    def test_a_strategy_does_not_share_out_once_more(self, numbered):
-        policy = tf.data.experimental.AutoShardPolicy
-        for shard, deterministic, expected in (
-            (None, True, policy.DATA),
-            (None, False, policy.FILE),
-            ((0, 2), True, policy.OFF),
-        ):
-            options = replay(
-                numbered, split="train", shard=shard, deterministic=deterministic
-            ).options()
-            assert options.experimental_distribute.auto_shard_policy == expected
-
 
 class TestFeatures:
     @pytest.fixture
@@ -384,12 +360,8 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("options", "facts"),
         [
-            ({}, ["split", "train", "test"]),
             ({"split": "trian"}, ["trian", "train", "test"]),
-            (
-                {"split": "test", "features": ["numbers"]},
-                ["numbers", "number"],
-            ),
+            ({"split": "test", "features": ["numbers"]}, ["numbers", "number"]),
             ({"split": "test", "as_supervised": ("number", "y")}, "'y'"),
             (
                 {"split": "test", "features": ["number"], "as_supervised": ("a", "b")},
@@ -430,13 +402,11 @@ class TestErrors:
         make(tmp_path, [NUMBER], columns, {"all": (100, 100)})
         return tmp_path / "all" / "all-00001-of-00002.tfrecord.gz"
 
-    def test_missing_shard_is_named(self, shard):
-        shard.unlink()
+    def test_truncated_and_missing_shards_are_named(self, shard):
+        shard.write_bytes(shard.read_bytes()[:-1])
         with raises(InputError, naming=shard):
             replay(str(shard.parents[1]))
-
-    def test_truncated_shard_is_named(self, shard):
-        shard.write_bytes(shard.read_bytes()[:-1])
+        shard.unlink()
         with raises(InputError, naming=shard):
             replay(str(shard.parents[1]))
 

@@ -25,7 +25,7 @@ def numbered(tmp_path_factory):
     return make(folder, [NUMBER], columns, {"train": (5, 1, 9, 8)})
 
 
-@pytest.mark.parametrize("policy", [POLICY.FILE, POLICY.DATA, POLICY.AUTO])
+@pytest.mark.parametrize("policy", [None, POLICY.FILE, POLICY.DATA, POLICY.AUTO])
 @pytest.mark.parametrize(
     "options",
     [
@@ -43,7 +43,8 @@ def test_each_example_goes_to_one_worker(numbered, policy, options, workers):
     for worker in range(workers):
         ds = replay(numbered, split="train", **options)
         given = tf.data.Options()
-        given.experimental_distribute.auto_shard_policy = policy
+        if policy is not None:
+            given.experimental_distribute.auto_shard_policy = policy
         found += numbers(_AutoShardDataset(ds.with_options(given), workers, worker))
     assert sorted(found) == sorted([*range(23)] * options.get("repeat", 1))
 

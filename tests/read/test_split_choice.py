@@ -98,7 +98,9 @@ def test_two_parts_are_the_whole(size, thousandths, sign):
 @given(st.integers(1, 5), st.sampled_from(["train[1:]+c", "!b", "train[:60%]"]))
 def test_trainers_have_every_example_once(count, split):
     pieces = choose_splits(METADATA, split).pieces(METADATA)
-    shares = [examples_in(cut_pieces(pieces, k, count)) for k in range(count)]
+    cut = [cut_pieces(pieces, k, count) for k in range(count)]
+    assert all(piece.take for share in cut for piece in share)  # no file of another
+    shares = [examples_in(share) for share in cut]
     assert [e for share in shares for e in share] == examples_in(pieces)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, record, record_examples, window_table
+from beam_pipeline import Metadata, record, window_table
 from beam_pipeline.api import plan
 from beam_pipeline.dataset import tables as written_table
 from beam_pipeline.errors import InputError
@@ -118,29 +118,6 @@ def test_hours_of_windows_that_overlap_and_pad(tmp_path):
     found = summarise_windows(str(tmp_path / "out"), made)["records"]
     assert found.audio_s == 10.5
     assert made.splits["records"].seconds == 20
-
-
-def test_other_data_sets_have_no_summary(tmp_path):
-    out = record_examples([{"x": 1.0}, {"x": 2.0}], str(tmp_path / "out"))
-    assert summarise_windows(out, Metadata.load(out)) == {}
-    assert window_table(tmp_path / "out").column_names == [
-        "record", "split", "shard", "position",
-    ]  # fmt: skip
-
-
-def test_the_table_of_all_splits_is_that_of_each(tmp_path):
-    write_corpus(tmp_path / "in", frames=1100)
-    made = record(tmp_path / "in", tmp_path / "out", **OPTIONS)
-    whole = window_table(tmp_path / "out")
-    parts = [window_table(str(tmp_path / "out"), name) for name in made.splits]
-    assert whole.equals(pa.concat_tables(parts).unify_dictionaries())
-    assert whole["split"].to_pylist() == [
-        name for part in parts for name in part["split"].to_pylist()
-    ]
-    with raises(InputError, naming=["tset", "train", "test"]):
-        window_table(tmp_path / "out", "tset")
-    with raises(InputError, naming=str(tmp_path / "in")):
-        window_table(tmp_path / "in")
 
 
 def test_tables_that_do_not_fit_are_refused(tmp_path):
