@@ -1,23 +1,31 @@
 """Batches of records: their order, their state, and the threads that read ahead."""
 
+from __future__ import annotations
+
 import gc
 import json
 import os
 import pickle
 import threading
 import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipeline import mix, open_records, record, record_examples
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.permutation import Permutation
+from beam_pipeline.permutation import BalancedDraws, Permutation
 from beam_pipeline.read import batches as read_batches
-from beam_pipeline.read.batches import Batches
+from beam_pipeline.read.batches import Batches, Mixup, draw_pairs
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords
+from tests.sounds import write_sound
 
 SHUFFLES = (False, "global")
 
@@ -394,3 +402,256 @@ def test_trainers_with_whole_batches_have_as_many(n, count, shuffle):
         taken += numbers(made)
         assert batches.epoch == 1
     assert len(set(taken)) == len(taken)
+
+
+# Mixup: pairs of a batch, weighted; the same for any threads and after a restart.
+
+
+def with_targets(n=40, classes=("a", "b", "c"), **more):
+    """Records whose ``target`` is their number modulo the number of classes."""
+    records = FakeRecords(n)
+    records.metadata.classes = classes
+    read = records.read
+
+    def with_target(indices):
+        batch = read(indices)
+        batch["target"] = batch["number"] % max(1, len(classes))
+        return {**batch, **{name: value(batch) for name, value in more.items()}}
+
+    records.read = with_target
+    return records
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+def test_weights_have_the_beta_distribution(alpha):
+    weights, partners = draw_pairs(20_000, alpha, 0, 0, 0)
+    assert scipy.stats.kstest(weights, scipy.stats.beta(alpha, alpha).cdf).pvalue > 0.01
+    assert sorted(partners.tolist()) == list(range(20_000))
+    assert abs(np.corrcoef(partners, np.arange(20_000))[0, 1]) < 0.03
+
+
+def test_each_partner_is_as_likely():
+    partners = [draw_pairs(4, 1, 0, 0, at)[1] for at in range(4000)]
+    for row in np.array(partners).T:
+        counts = np.bincount(row, minlength=4)
+        assert np.abs(counts - 1000).max() < 150
+
+
+def test_the_seed_the_epoch_and_the_position_change_what_is_drawn():
+    places = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0)]
+    drawn = {draw_pairs(5, 0.2, *place)[0].tobytes() for place in places}
+    assert len(drawn) == len(places)
+
+
+def test_features_and_targets_are_mixed_alike():
+    records = with_targets(
+        labels=lambda batch: np.stack([batch["number"] % 2] * 3, axis=1)
+    )
+    batches = Batches(records, 16, seed=3, mixup=0.4)
+    for position, batch in zip(range(0, 40, 16), batches, strict=True):
+        numbers = batch["number"]
+        weights, partners = draw_pairs(len(numbers), 0.4, 3, 0, position)
+        others = numbers[partners]
+        pair = weights * numbers + (1 - weights) * others
+        np.testing.assert_allclose(batch["pair"], np.stack([pair] * 2, 1), rtol=1e-6)
+        hot = np.eye(3)
+        expected = weights[:, None] * hot[numbers % 3]
+        expected += (1 - weights)[:, None] * hot[others % 3]
+        np.testing.assert_allclose(batch["target"], expected, atol=1e-6)
+        assert batch["target"].dtype == batch["labels"].dtype == np.float32
+        odd = weights * (numbers % 2) + (1 - weights) * (others % 2)
+        np.testing.assert_allclose(batch["labels"][:, 1], odd, atol=1e-6)
+        # What is no number between two others stays.
+        assert [len(x) for x in batch["list"] if x is not None] == [
+            k % 4 for k in numbers.tolist() if k % 7 != 3
+        ]
+
+
+@pytest.mark.parametrize("shuffle", [False, "global"])
+def test_threads_and_restarts_do_not_change_it(shuffle):
+    options = {"shuffle": shuffle, "seed": 1, "mixup": 0.3}
+    wanted = [
+        b["pair"].tobytes() for b in Batches(with_targets(), 8, threads=0, **options)
+    ]
+    for threads in (1, 3):
+        batches = Batches(with_targets(), 8, threads=threads, **options)
+        assert [b["pair"].tobytes() for b in batches] == wanted
+    batches = Batches(with_targets(), 8, **options)
+    iterator = iter(batches)
+    next(iterator)
+    state = batches.state_dict()
+    again = Batches(with_targets(), 8, **options)
+    again.load_state_dict(state)
+    assert [b["pair"].tobytes() for b in again] == wanted[1:]
+    # A state of batches without mixup has the same order.
+    plain = Batches(with_targets(), 8, **{**options, "mixup": None})
+    plain.load_state_dict(state)
+    batches.load_state_dict(plain.state_dict())
+
+
+def test_it_mixes_after_normalize():
+    plain = next(iter(Batches(with_targets(), 8, normalize=["pair"])))["pair"]
+    mixed = next(iter(Batches(with_targets(), 8, normalize=["pair"], mixup=1.0)))[
+        "pair"
+    ]
+    weights, partners = draw_pairs(8, 1.0, 0, 0, 0)
+    expected = weights[:, None] * plain + (1 - weights)[:, None] * plain[partners]
+    np.testing.assert_allclose(mixed, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_of_one_is_itself_and_a_target_without_a_class_is_0():
+    batch = {"x": np.ones((1, 3), np.float32), "target": np.array([-1])}
+    mixed = Mixup(0.2, 0, 2).mix(batch, 0, 0)
+    np.testing.assert_allclose(mixed["x"], 1)
+    assert mixed["target"].tolist() == [[0, 0]]
+    numbers = {"x": np.ones((2, 3), np.float32), "target": np.float32([0, 2])}
+    weights, partners = draw_pairs(2, 0.2, 0, 0, 0)
+    expected = weights * [0, 2] + (1 - weights) * np.array([0, 2])[partners]
+    found = Mixup(0.2, 0, 0).mix(numbers, 0, 0)["target"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf"), True, "1"])
+def test_parameters_that_cannot_be(alpha):
+    with raises(OptionError, "mixup", alpha):
+        Batches(with_targets(), 8, mixup=alpha)
+
+
+def test_batches_that_cannot_be_mixed():
+    with raises(InputError, naming="no classes"):
+        next(iter(Batches(with_targets(classes=()), 8, mixup=0.2)))
+    with raises(InputError, naming="floating-point"):
+        Mixup(0.2, 0, 2).mix({"target": np.array([1])}, 0, 0)
+
+
+# Classes of different sizes: balanced draws, and weights for losses.
+
+
+def draws_of(classes: Any, epochs: int, seed: int = 0) -> list[int]:
+    """All draws of some epochs, one after the other."""
+    draws = BalancedDraws(np.array(classes), seed)
+    positions = np.arange(len(classes))
+    return [n for epoch in range(epochs) for n in draws.at(epoch, positions).tolist()]
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(0, 9), st.data()
+)
+def test_each_class_is_drawn_once_in_a_round(
+    classes: list[int], seed: int, data: st.DataObject
+) -> None:
+    """A brute force: rounds of classes, and passes through the examples of each."""
+    found, number = draws_of(classes, 5, seed), len({*classes})
+    labels = [classes[n] for n in found]
+    for first in range(0, len(labels) - number + 1, number):
+        assert {*labels[first : first + number]} == {*classes}
+    for label in {*classes}:
+        members = [n for n, own in enumerate(classes) if own == label]
+        drawn = [n for n in found if classes[n] == label]
+        for first in range(0, len(drawn) - len(members) + 1, len(members)):
+            assert sorted(drawn[first : first + len(members)]) == members
+    # Any positions, in any order, give what is there.
+    epoch = data.draw(st.integers(0, 4))
+    some = data.draw(st.lists(st.integers(0, len(classes) - 1)))
+    at = BalancedDraws(np.array(classes), seed).at(epoch, np.array(some, np.int64))
+    assert at.tolist() == [found[epoch * len(classes) + n] for n in some]
+
+
+def test_large_classes_and_many_classes() -> None:
+    """Beyond 256, a permutation takes the place of a sort: the same promises."""
+    classes = np.sort(np.arange(3000) % 600 % 299)
+    found = np.array(draws_of(classes, 3))
+    assert {*Counter(classes[found[: 299 * 10]].tolist()).values()} == {10}
+    two = np.repeat([0, 1], [2000, 10])
+    drawn = np.array(draws_of(two, 2))
+    assert np.bincount(two[drawn]).tolist() == [2010, 2010]
+    assert len({*drawn[two[drawn] == 0][:2000].tolist()}) == 2000
+    # Orders look random: neighbours on disk do not stay neighbours, passes differ.
+    rare = drawn[two[drawn] == 1].reshape(-1, 10)
+    assert len({tuple(row) for row in rare.tolist()}) == len(rare)
+    assert np.mean(np.diff(drawn[two[drawn] == 0][:2000]) == 1) < 0.01
+
+
+def test_known_values() -> None:
+    found = draws_of([0, 0, 0, 1, 2, 0], 2, seed=1)
+    assert found == [4, 3, 0, 3, 4, 1, 3, 4, 5, 3, 4, 2]
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("uneven")
+    for label, clips in (("bat", 1), ("owl", 6), ("tit", 2)):
+        for k in range(clips):
+            write_sound(folder / "in" / label / f"{k}.wav", 1500, seed=k)
+    record(folder / "in", folder / "out", win_len=500, workers=1)
+    return str(folder / "out")
+
+
+@pytest.mark.runs
+def test_batches_are_balanced_and_continue(uneven: str) -> None:
+    records = open_records(uneven)
+    assert np.bincount(records.class_numbers()).tolist() == [3, 18, 6]
+
+    def made(**options: Any) -> Any:
+        return records.batches(4, shuffle="balanced", seed=5, **options)
+
+    whole = made(repeat=True)
+    batches = [batch for _, batch in zip(range(21), whole, strict=False)]
+    targets = np.concatenate([batch["target"] for batch in batches])
+    assert np.bincount(targets).tolist() == [27, 27, 27]
+    assert len(made()) == 7
+    first = made()
+    iterator = iter(first)
+    for _ in range(5):
+        next(iterator)
+    saved = json.loads(json.dumps(first.state_dict()))
+    assert len(json.dumps(saved)) < 300
+    again = made(threads=0)
+    again.load_state_dict(saved)
+    rest = [*again, *again]
+    for one, other in zip(rest, batches[5:14], strict=True):
+        assert one["index"].tolist() == other["index"].tolist()
+        assert one["win_start_idx"].tolist() == other["win_start_idx"].tolist()
+    with raises(InputError, naming="shuffle"):
+        records.batches(4, shuffle="global", seed=5).load_state_dict(saved)
+    # Trainers have consecutive parts of one epoch's draws; views and mixes do it, too.
+    parts = [b["target"] for k in range(3) for b in made(shard=(k, 3))]
+    assert np.concatenate(parts).tolist() == targets[:27].tolist()
+    view = records.where("class != 'bat'").batches(8, shuffle="balanced")
+    assert np.bincount(np.concatenate([b["target"] for b in view])).tolist() == [
+        0,
+        12,
+        12,
+    ]
+    mixed = mix([(records, 1.0)]).batches(27, shuffle="balanced")
+    assert np.bincount(next(iter(mixed))["target"]).tolist() == [9, 9, 9]
+
+
+@pytest.mark.runs
+def test_weights_are_those_of_scikit_learn(uneven: str) -> None:
+    records = open_records(uneven)
+    weights = records.class_weights()
+    assert weights == {0: 27 / (3 * 3), 1: 27 / (3 * 18), 2: 27 / (3 * 6)}
+    assert sum(weights[k] for k in records.class_numbers().tolist()) == len(records)
+    assert records.where("class != 'bat'").class_weights() == {
+        0: 0.0,
+        1: 24 / 36,
+        2: 2.0,
+    }
+
+
+@pytest.mark.runs
+def test_records_without_one_class_each_are_refused(
+    uneven: str, tmp_path: Path
+) -> None:
+    with raises(OptionError, "shuffle", naming=["balanced", "globe"]):
+        open_records(uneven).batches(4, shuffle="globe")  # type: ignore[arg-type]
+    record_examples([{"x": 1}], tmp_path / "dicts")
+    with raises(InputError, naming="table"):
+        open_records(tmp_path / "dicts").class_weights()
+    write_sound(tmp_path / "in" / "a.wav", 600)
+    rows = [{"path": str(tmp_path / "in" / "a.wav"), "class": "owl;tit"}]
+    options: Any = {"label_from": "class", "label_separator": ";", "win_len": 500}
+    record(rows, tmp_path / "several", **options, workers=1)
+    with raises(InputError, naming=["owl;tit", "owl, tit"]):
+        open_records(tmp_path / "several").batches(1, shuffle="balanced")

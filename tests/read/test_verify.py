@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import open_records, verify
+from beam_pipeline import open_records, record, record_examples, verify
+from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import lost_audio
-from beam_pipeline.errors import VerificationError
+from beam_pipeline.errors import InputError, OptionError, VerificationError
+from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.table import window_table
 from beam_pipeline.read.window_summary import summarise_windows
 from beam_pipeline.reporting.page import report
-from tests.raising import assert_names
-from tests.read.members import seal
+from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
+from tests.raising import assert_names, raises
+from tests.read.conftest import WIN_LEN
+from tests.read.members import index_data_set, seal, write_shard
+from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
 
@@ -160,3 +169,371 @@ def test_readers_open_only_files_that_are_checked(
     checked |= {shard.file for shard in metadata.shards()}
     assert {"manifest.parquet", "windows.parquet", "members.index"} <= opened
     assert opened <= checked
+
+
+# Deep.
+
+
+TARGETS = "tests.read.test_verify.fails_if_called"
+
+
+def fails_if_called(windows: np.ndarray) -> np.ndarray:
+    """Raises, except on silence, once ``armed`` is set."""
+    if fails_if_called.armed and windows.any():  # type: ignore[attr-defined]
+        raise AssertionError("verify ran the recipe")
+    return windows[:, :3]
+
+
+fails_if_called.armed = False  # type: ignore[attr-defined]
+
+
+def rewrite_shard(
+    folder: Path, change: Callable[[list[bytes]], list[bytes]]
+) -> tuple[str, str]:
+    """Changes the records of the first shard of train; the checksums fit.
+
+    Returns the file and the split.
+    """
+    path = min(folder.glob("train/*.tfrecord.gz"))
+    with open(path, "rb") as file:
+        records = change(list(read_any_records(file)))
+    name = f"train/{path.name}"
+    entry = write_shard(folder, name.removesuffix(SUFFIX), records, 3)
+
+    def edit(values: Any) -> None:
+        shard = values["splits"]["train"]["shards"][0]
+        shard.update(bytes=entry.bytes, sha256=entry.sha256)
+
+    seal(folder, edit)
+    index_data_set(str(folder))
+    seal(folder)
+    return name, "train"
+
+
+def found_in(folder: Path, **options: Any) -> str:
+    return "\n".join(verify(folder, deep=True, **options))
+
+
+def test_a_whole_data_set(whole: Path, sounds: Path) -> None:
+    assert verify(whole, deep=True) == []
+    assert verify(whole, deep=True, input=str(sounds), sample=10**6) == []
+    assert verify(whole) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"random_starts": True, "max_windows": 3},
+        {"tail": "pad", "compression": "none", "dtype": "int16"},
+        {"tail": "overlap", "hop": 300, "order": "listed", "label_from": "none"},
+        {"features": {"i": "log_mel(n_fft=256,n_mels=8)|as_image()"},
+         "encodings": {"i": "png"}, "folds": 3, "stratify": True},
+        {"features": {"i": "log_mel(n_fft=256,n_mels=8)|as_image()", "f": "fft()"},
+         "encodings": {"i": "jpeg", "f": "tensor"}},
+        {"label_from": r"(?P<class>[a-z]+)_(?P<who>\d)", "group_by": "who",
+         "splits": "train=.5,test=.5"},
+        {"sample_rate": 4000, "stream": "high_pass(cutoff_hz=50)"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_recipes_of_all_kinds(sounds: Path, tmp_path: Path, options: Any) -> None:
+    record(str(sounds), str(tmp_path), win_len=WIN_LEN, max_rejected=13, **options)
+    assert verify(tmp_path, deep=True, input=str(sounds), sample=40) == []
+
+
+def test_windows_that_were_resampled_are_decoded_again(tmp_path: Path) -> None:
+    """The last bits of resampled frames depend on where a shard begins."""
+    write_sound(tmp_path / "in/long.wav", 90_000)
+    write_sound(tmp_path / "in/short.wav", 20_000, seed=1)
+    options = {"win_len": 400, "hop": 300, "sample_rate": 3000, "copies": 1}
+    record(
+        tmp_path / "in",
+        tmp_path / "out",
+        elements_per_file=50,
+        augment="random_gain()",
+        keep="energy(above_db=-15.1)",
+        **options,
+    )
+    assert verify(tmp_path / "out", deep=True, input=tmp_path / "in") == []
+
+
+def test_tables_events_and_late_rejects(tmp_path: Path) -> None:
+    rows = []
+    for k in range(4):
+        write_sound(tmp_path / "in" / f"{k}.wav", 3000, seed=k)
+        rows.append(
+            {"path": f"in/{k}.wav", "class": "cat;owl" if k % 2 else "cat",
+             "day": k, "level": None if k == 1 else k / 3, "place": "" if k else "x"}
+        )  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "clips.parquet")
+    (tmp_path / "in" / "3.txt").write_text("0.1\t0.2\towl\n")
+    for k in range(3):
+        (tmp_path / "in" / f"{k}.txt").write_text("0\t0.05\tcat\n0.3\t0.31\towl\n")
+    table = str(tmp_path / "clips.parquet")
+    record(table, str(tmp_path / "a"), win_len=WIN_LEN, label_from="class",
+           label_separator=";")  # fmt: skip
+    assert verify(tmp_path / "a", deep=True, input=table, sample=50) == []
+    for k, options in enumerate(
+        [{}, {"event_targets": "multi_hot"}, {"no_event": "drop"}]
+    ):
+        out = tmp_path / f"e{k}"
+        sounds = str(tmp_path / "in")
+        record(sounds, str(out), win_len=WIN_LEN, events="{stem}.txt", **options)
+        assert verify(out, deep=True, input=sounds, sample=50) == []
+
+
+def test_clips_that_failed_in_the_middle(tmp_path: Path) -> None:
+    for k in range(4):
+        write_sound(tmp_path / "in" / "a" / f"{k}.flac", 4000, seed=k)
+    path = tmp_path / "in" / "a" / "2.flac"
+    content = bytearray(path.read_bytes())
+    content[-900:-700] = bytes(200)
+    path.write_bytes(content)
+    sounds, out = str(tmp_path / "in"), tmp_path / "out"
+    record(sounds, str(out), win_len=WIN_LEN, max_rejected=1)
+    assert Metadata.load(out).rejected == 1
+    assert verify(out, deep=True, input=sounds, sample=50) == []
+
+
+def test_elements(tmp_path: Path) -> None:
+    rows = [
+        {"x": np.arange(k % 5, dtype=np.float32), "y": np.float64(k), "t": f"n{k}",
+         "z": np.full((2, 3), k, np.int16)}
+        for k in range(50)
+    ]  # fmt: skip
+    record_examples(rows, tmp_path, elements_per_file=20)
+    assert verify(tmp_path) == verify(tmp_path, deep=True) == []
+    with raises(InputError, naming=["input", tmp_path]):
+        verify(tmp_path, deep=True, input="sounds/")
+
+
+def test_verifying_runs_no_code(
+    sounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(str(sounds), str(tmp_path), win_len=WIN_LEN, max_rejected=1,
+           features={"own": TARGETS})  # fmt: skip
+    monkeypatch.setattr(fails_if_called, "armed", True)
+    assert verify(tmp_path, deep=True) == []
+    assert "AssertionError" in found_in(tmp_path, input=str(sounds), sample=1)
+
+
+# Damage to shards.
+
+
+def test_a_damaged_example_is_named_by_file_byte_and_number(folder: Path) -> None:
+    path = min(folder.glob("train/*.tfrecord.gz"))
+    shard = load_index(str(folder))[f"train/{path.name}"]
+    whole = path.read_bytes()
+    content, expected = bytearray(whole), []
+    for number in (2, 7):
+        span = shard.span(int(shard.member_of(number)))
+        content[span.offset + span.size // 2] ^= 255
+        expected.append((number, span.offset))
+    path.write_bytes(content)
+    text = found_in(folder)
+    for number, offset in expected:
+        assert_names(text, f"train/{path.name}", number, f"byte {offset}")
+    assert "metadata.json" not in text
+    span = shard.span(int(shard.member_of(5)))
+    path.write_bytes(whole[: span.offset + 3])
+    text = found_in(folder)
+    assert_names(text, f"train/{path.name}", len(whole), span.offset + 3)
+    assert_names(text, f"byte {span.offset}", 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (lambda r: [r[1], r[0], *r[2:]], ["example 0 of train", "example 1 of train"]),
+        (lambda r: [*r[:3], r[2], *r[4:]], ["example 3 of train"]),
+        (lambda r: [*r[:4], r[5]], ["records", "expected"]),
+        (lambda r: [*r, r[0]], ["records", "expected"]),
+        (lambda r: [*r[:2], b"\xff", *r[3:]], ["example 2 of train", "byte"]),
+        (lambda r: [*r[:2], b"", *r[3:]], ["example 2 of train", "lacks feature"]),
+        (
+            lambda r: [*r[:2], r[2] + ExampleEncoder([MORE]).encode(1, {"more": 7})[0]],
+            ["example 2 of train", "more"],
+        ),
+    ],
+    ids=["swapped", "doubled", "fewer", "more", "no example", "empty", "more features"],
+)
+def test_other_examples_with_checksums_that_fit(
+    folder: Path, change: Callable[[list[bytes]], list[bytes]], facts: list[str]
+) -> None:
+    count = Metadata.load(folder).splits["train"].shards[0].examples
+
+    def keeping_count(records: list[bytes]) -> list[bytes]:
+        changed = change(records)
+        return changed if facts[0] == "records" else (changed + records)[:count]
+
+    file, _ = rewrite_shard(folder, keeping_count)
+    assert_names(found_in(folder), file, *facts)
+
+
+MORE = FeatureSpec("more", "int64", (), INT64_LIST)
+
+
+def test_each_wrong_value_is_named(folder: Path) -> None:
+    file, split = rewrite_shard(
+        folder, lambda records: [r.replace(b"owl_1", b"owl_2") for r in records]
+    )
+    lines = [line for line in verify(folder, deep=True) if "filepath" in line]
+    owls = open_records(folder, split).of_clip("owl/owl_1.wav").numbers
+    expected = [n for n in owls.tolist() if n < shard_examples(folder)]
+    assert expected
+    for line, number in zip(lines, expected, strict=True):
+        assert_names(line, file, f"example {number} of train", "manifest.parquet")
+
+
+def shard_examples(folder: Path) -> int:
+    return Metadata.load(folder).splits["train"].shards[0].examples
+
+
+def test_a_class_that_does_not_fit_its_target(folder: Path) -> None:
+    # Same lengths: the record stays well-formed.
+    rewrite_shard(
+        folder, lambda records: [r.replace(b"\x03owl", b"\x03cat") for r in records]
+    )
+    text = found_in(folder)
+    assert_names(text, "target is", "its class 'cat'", "class is 'cat'", "'owl'")
+
+
+# Damage to the tables.
+
+
+def edit_table(path: Path, name: str, row: int, value: Any) -> None:
+    """Sets a value of a table; the checksums fit."""
+    table = pq.read_table(path)
+    values = table[name].to_pylist()
+    values[row] = value
+    place = table.schema.get_field_index(name)
+    column = pa.array(values, table.schema.field(name).type)
+    pq.write_table(table.set_column(place, table.schema.field(name), column), path)
+    seal(path.parent)
+
+
+def kept_row(folder: Path) -> int:
+    """The row of the first window of test that is in the data set."""
+    left_out = pq.read_table(folder / "windows.parquet")["left_out"].to_pylist()
+    return left_out.index(None)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value", "facts"),
+    [
+        ("windows", "start", 7, ["win_start_idx", 7]),
+        ("windows", "copy", 5, ["copy", 5]),
+        ("windows", "left_out", "keep", ["metadata.json", "split", "examples"]),
+        ("manifest", "path", "no.wav", ["filepath", "no.wav"]),
+        ("manifest", "index", 77, ["index", 77]),
+        ("manifest", "class", "cow", ["class", "cow"]),
+        ("manifest", "sample_rate_hz", 7, ["fs", 7]),
+        ("manifest", "split", "more", ["metadata.json", "split", "examples"]),
+        ("manifest", "windows", 1, ["windows.parquet", "manifest.parquet"]),
+    ],
+)
+def test_examples_of_other_rows(
+    folder: Path, file: str, name: str, value: Any, facts: list[Any]
+) -> None:
+    row = kept_row(folder) if file == "windows" else clip_of(folder, kept_row(folder))
+    edit_table(folder / f"{file}.parquet", name, row, value)
+    assert list(verify(folder)) == []
+    assert_names(found_in(folder), *facts)
+
+
+def clip_of(folder: Path, window: int) -> int:
+    counts = np.cumsum(pq.read_table(folder / "manifest.parquet")["windows"])
+    return int(np.searchsorted(counts, window, "right"))
+
+
+OF_FILES = ["channels", "native_frames", "native_sample_rate_hz", "frames", "format",
+            "subtype"]  # fmt: skip
+
+
+def test_a_column_that_lacks_numbers_or_texts(folder: Path) -> None:
+    table = pq.read_table(folder / "manifest.parquet")
+    for name in OF_FILES:
+        edit_table(folder / "manifest.parquet", name, 0, None)
+        assert_names(found_in(folder), "manifest.parquet", f"column {name}")
+        pq.write_table(table.drop_columns([name]), folder / "manifest.parquet")
+        seal(folder)
+        assert_names(found_in(folder), "manifest.parquet", name)
+        pq.write_table(table, folder / "manifest.parquet")
+
+
+def test_what_the_manifest_says_of_a_file(folder: Path, sounds: Path) -> None:
+    """Only the file itself shows that it is wrong."""
+    row = clip_of(folder, kept_row(folder))
+    for name in OF_FILES:
+        table = pq.read_table(folder / "manifest.parquet")
+        value = table[name].to_pylist()[row]
+        other = value + ("x" if isinstance(value, str) else 1)
+        edit_table(folder / "manifest.parquet", name, row, other)
+        assert found_in(folder) == ""
+        found = found_in(folder, input=str(sounds), sample=10**6)
+        assert_names(found, "manifest.parquet", f"{name} is")
+        pq.write_table(table, folder / "manifest.parquet")
+
+
+@pytest.mark.parametrize("file", ["windows.parquet", "manifest.parquet"])
+def test_tables_that_cannot_be_read(folder: Path, file: str) -> None:
+    (folder / file).write_bytes((folder / file).read_bytes()[:100])
+    assert_names(found_in(folder), file)
+    (folder / file).unlink()
+    assert_names(found_in(folder), file)
+
+
+# The sources.
+
+
+def test_sources_that_changed(folder: Path, sounds: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(sounds, tmp_path / "in"))
+    options = {"input": str(copy), "sample": 10**6}
+    assert found_in(folder, **options) == ""
+    write_sound(copy / "owl" / "owl_1.wav", 2600, seed=3)
+    lines = verify(folder, deep=True, **options)
+    assert lines
+    for line in lines:
+        assert_names(line, "owl/owl_1.wav")
+    assert_names("\n".join(lines), "signal", "mel", "leaves it out")
+    assert verify(folder, deep=True, input=str(copy), sample=0) == []
+    write_sound(copy / "owl" / "owl_1.wav", 2700, seed=201)
+    assert_names(found_in(folder, **options), "owl/owl_1.wav", 2700, 2600)
+    (copy / "owl" / "owl_1.wav").write_bytes(b"RIFF")
+    assert_names(found_in(folder, **options), "owl/owl_1.wav", "read")
+    (copy / "owl" / "owl_1.wav").unlink()
+    assert_names(found_in(folder, **options), "owl/owl_1.wav", "do not have it")
+
+
+def test_a_sample_is_that_of_its_seed(
+    folder: Path, sounds: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(sounds, tmp_path / "in"))
+    for path in copy.rglob("*_?.wav"):
+        write_sound(path, 2500 + 100 * int(path.stem[-1]), seed=50, rate=RATE)
+    drawn = [
+        verify(folder, deep=True, input=str(copy), sample=4, seed=seed)
+        for seed in (0, 0, 1)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert [len(lines) for lines in drawn] == [4, 4, 4]
+
+
+def test_the_index_is_needed_for_a_sample(folder: Path, sounds: Path) -> None:
+    (folder / "members.index").unlink()
+    missing, line = verify(folder, deep=True, input=str(sounds), sample=1)
+    assert_names(missing, "members.index", "is missing", "audio-tfrecords convert")
+    assert_names(line, "members.index", "audio-tfrecords convert")
+    index_data_set(str(folder))
+    assert verify(folder, deep=True, input=str(sounds), sample=1) == []
+
+
+def test_wrong_calls(whole: Path, tmp_path: Path) -> None:
+    for option, value in (("sample", -1), ("seed", -1), ("input", "sounds/")):
+        with raises(OptionError, naming=option):
+            verify(whole, deep=option != "input", **{option: value})
+    with raises(InputError, naming=tmp_path):
+        verify(tmp_path, deep=True)
+    (tmp_path / "metadata.json").write_text("{")
+    with raises(VerificationError, naming="metadata.json"):
+        verify(tmp_path, deep=True)
