@@ -105,9 +105,8 @@ def open_records(
         If there is no data set, no split or feature of this name, or no index of
         members; or if the index does not fit the data set.
     """
-    source = SplitSource(folder, split, features)
-    scaled_by = choose_statistics(source.metadata, source.splits, statistics)
-    return Records(source, source.numbers, scaled_by)
+    source = SplitSource(folder, split, features, statistics)
+    return Records(source, source.numbers)
 
 
 class Example(dict[str, Any]):
@@ -225,12 +224,10 @@ class Records(Sequence[Example]):
     statistics : Statistics
     """
 
-    def __init__(
-        self, source: SplitSource, numbers: range | Integers, statistics: Statistics
-    ):
+    def __init__(self, source: SplitSource, numbers: range | Integers):
         self._source = source
         self._numbers = numbers
-        self.statistics = statistics
+        self.statistics: Statistics = source.statistics
         self.features: Mapping[str, FeatureSpec] = source.features
         self.metadata = source.metadata
         self.classes = source.metadata.classes
@@ -287,13 +284,13 @@ class Records(Sequence[Example]):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return self._view(self._numbers[key])
+            return Records(self._source, self._numbers[key])
         try:
             number = operator.index(key)
         except TypeError:
-            return self._view(self._chosen(key))
+            return Records(self._source, self._chosen(key))
         if isinstance(key, bool):
-            return self._view(self._chosen(key))  # a mask, and not 1
+            return Records(self._source, self._chosen(key))  # a mask, and not 1
         if not -len(self) <= number < len(self):
             raise self._no_example(number)
         source = self._source
@@ -398,7 +395,7 @@ class Records(Sequence[Example]):
         from beam_pipeline.read.conditions import rows_where  # it loads Arrow
 
         met = rows_where(examples_of(self.table()), condition)
-        return self._view(self.numbers[met])
+        return Records(self._source, self.numbers[met])
 
     def class_numbers(self) -> Integers:
         """Returns the number in ``classes`` of each example's class.
@@ -464,7 +461,7 @@ class Records(Sequence[Example]):
             raise OptionError("path", "must be a text, like 'owl/owl_1.wav'", path)
         table = self._source.table
         found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
-        return self._view(self.numbers[found])
+        return Records(self._source, self.numbers[found])
 
     def source(self, index: int, input: Given | None = None) -> Source:
         """Returns where an example comes from, without reading any shard.
@@ -641,9 +638,6 @@ class Records(Sequence[Example]):
             made[place] = source.maker.make(stored, new)
         return made
 
-    def _view(self, numbers: range | Integers) -> Records:
-        return Records(self._source, numbers, self.statistics)
-
     def _chosen(self, keys: Any) -> Integers:
         """Returns the numbers in the split of some of these examples.
 
@@ -696,8 +690,13 @@ class Records(Sequence[Example]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = self._source
-        opened = (source.data.folders, source.split, source.chosen, source.data.hashes)
-        return _reopened, (*opened, self._numbers, self.statistics.given)
+        opened = (
+            source.data.folders,
+            source.split,
+            source.chosen,
+            source.statistics.given,
+        )
+        return _reopened, (opened, source.data.hashes, self._numbers)
 
 
 def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
@@ -705,23 +704,18 @@ def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
 
 
 def _reopened(
-    folders: tuple[str, ...],
-    split: str,
-    features: Sequence[str] | None,
-    hashes: tuple[str, ...],
-    numbers: range | Integers,
-    statistics: Split | PathLike | None,
+    opened: tuple[Any, ...], hashes: tuple[str, ...], numbers: range | Integers
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
-    source = SplitSource(folders, split, features)
-    for folder, before, now in zip(folders, hashes, source.data.hashes, strict=True):
+    source = SplitSource(*opened)
+    data = source.data
+    for folder, before, now in zip(data.folders, hashes, data.hashes, strict=True):
         if before != now:
             raise InputError(
                 f"{folder} is not the data set that was opened: {METADATA} has "
                 "changed. Open it again."
             )
-    scaled_by = choose_statistics(source.metadata, source.splits, statistics)
-    return Records(source, numbers, scaled_by)
+    return Records(source, numbers)
 
 
 class SplitSource:
@@ -735,6 +729,7 @@ class SplitSource:
         folders: Folders,
         split: Split | None,
         features: Sequence[str] | None,
+        statistics: Split | PathLike | None,
     ):
         self.data = data = open_data_sets(folders)
         self.metadata, self.folder = data.metadata, data.name
@@ -746,6 +741,7 @@ class SplitSource:
         except InputError as error:  # it does not know the folder
             raise InputError(f"{data.name}: {error}") from error
         self.split, self.splits = choice.text, choice.splits
+        self.statistics = choose_statistics(self.metadata, self.splits, statistics)
         self.numbers = choice.numbers(self.metadata)
         self.chosen = None if features is None else tuple(names)
         shards = choice.shards(self.metadata)

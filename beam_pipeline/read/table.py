@@ -164,12 +164,12 @@ def _table_of_split(
     clip = pa.array(clips[rows])
     windows = windows.take(pa.array(rows)).combine_chunks()
     left_out = windows["left_out"].is_valid().to_numpy()
-    if len(rows) - left_out.sum() != total:
-        raise InputError(
-            f"{WINDOWS} of {data.name} has {len(rows) - left_out.sum()} examples of "
-            f"split {split}, but the metadata have {total}. Restore it, or "
-            "record the data set again."
-        )
+    with belonging_together(data.name):
+        if len(rows) - left_out.sum() != total:
+            raise ValueError(
+                f"{WINDOWS} has {len(rows) - left_out.sum()} examples of split {split},"
+                f" but {METADATA} has {total}"
+            )
 
     of_clip = manifest.take(clip).combine_chunks().column
     hz = of_clip("sample_rate_hz").to_numpy().astype(np.int64)
