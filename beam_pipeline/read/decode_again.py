@@ -104,10 +104,8 @@ class DecodeAgain:
 
     Parameters
     ----------
-    metadata : Metadata
-        Of a data set with a recipe.
     recorded : RecordedWindows
-        Its tables.
+        The tables of the data set.
     inputs : sequence of Input
         Those that it was recorded from, in their order.
     clips : iterable of int
@@ -117,14 +115,13 @@ class DecodeAgain:
 
     def __init__(
         self,
-        metadata: Metadata,
         recorded: RecordedWindows,
         inputs: Sequence[Input],
         clips: Iterable[int],
     ):
-        assert metadata.recipe is not None
-        self._recipe = recipe = metadata.recipe.replace(fingerprint=False)
-        self._metadata, self.recorded, self._inputs = metadata, recorded, inputs
+        assert recorded.metadata.recipe is not None
+        self._recipe = recipe = recorded.metadata.recipe.replace(fingerprint=False)
+        self.recorded, self._inputs = recorded, inputs
         self._compared = {name: CLIP_COLUMNS[name] for name in _COMPARED}
         if recipe.hash_files:
             self._compared["sha256"] = FILE_SHA256
@@ -134,7 +131,7 @@ class DecodeAgain:
             Counter(map(int, recorded.manifest[name][have_windows].tolist()))
             for name in ("sample_rate_hz", "channels")
         )
-        corpus = Corpus(metadata.classes, rates, channels)
+        corpus = Corpus(recorded.metadata.classes, rates, channels)
         self._format = ExampleFormat.of(corpus, recipe, inputs[0].columns)
         self._encoder = BlockEncoder()
         self._last: tuple[int, Clip] | None = None
@@ -278,8 +275,6 @@ def _checked(block: _Block) -> _Block:
 
 
 def sample_problems(
-    folder: str,
-    metadata: Metadata,
     recorded: RecordedWindows,
     inputs: Sequence[Input],
     count: int,
@@ -290,8 +285,6 @@ def sample_problems(
 
     Parameters
     ----------
-    folder : str
-        Absolute.
     inputs : sequence of Input
         Those that the data set was recorded from, in their order.
     count, seed : int
@@ -308,11 +301,11 @@ def sample_problems(
     rows = np.sort(np.random.default_rng(seed).permutation(wanted)[:count]).tolist()
     if not rows:
         return
-    again = DecodeAgain(metadata, recorded, inputs, recorded.clip[rows].tolist())
+    again = DecodeAgain(recorded, inputs, recorded.clip[rows].tolist())
     manifest = recorded.manifest
     try:
         splits = dict.fromkeys(manifest["split"][recorded.clip[row]] for row in rows)
-        records = {split: open_records(folder, split) for split in splits}
+        records = {split: open_records(recorded.folder, split) for split in splits}
     except InputError as error:
         yield str(error)
         return
@@ -334,7 +327,7 @@ def sample_problems(
             yield str(error)
             continue
         if stored != made:
-            names = ", ".join(_differing(stored, made, metadata))
+            names = ", ".join(_differing(stored, made, recorded.metadata))
             yield f"{where}: decoded again, it differs in {names}"
 
 
@@ -456,9 +449,7 @@ def _differences_of_inputs(
     recorded = read_recorded(output, metadata)
     among = np.isin(recorded.manifest["index"], list(moved))[recorded.clip]
     some = among if among.any() else None
-    for problem in sample_problems(
-        output, metadata, recorded, inputs, EXAMPLES_AGAIN, among=some
-    ):
+    for problem in sample_problems(recorded, inputs, EXAMPLES_AGAIN, among=some):
         yield f"{OTHER_EXAMPLES} ({problem})"
 
 

@@ -46,6 +46,10 @@ class RecordedWindows:
 
     Attributes
     ----------
+    folder : str
+        Of the data set, absolute.
+    metadata : Metadata
+        With a recipe.
     manifest : mapping
         Its columns as numpy arrays; texts are objects.
     clip : numpy.ndarray, shape (windows,)
@@ -56,6 +60,8 @@ class RecordedWindows:
         Whether the window is in the data set.
     """
 
+    folder: str
+    metadata: Metadata
     manifest: Mapping[str, Any]
     clip: Integers
     start: Integers
@@ -64,7 +70,9 @@ class RecordedWindows:
     kept: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, windows: Any, manifest: Any) -> RecordedWindows:
+    def of(
+        cls, folder: str, metadata: Metadata, windows: Any, manifest: Any
+    ) -> RecordedWindows:
         """Returns the windows in the tables of a data set, of Arrow.
 
         Raises
@@ -85,7 +93,7 @@ class RecordedWindows:
         )
         clip = clips_of(windows, manifest)
         kept = windows["left_out"].is_null().to_numpy()
-        return cls(columns, clip, start, frames, copy, kept)
+        return cls(folder, metadata, columns, clip, start, frames, copy, kept)
 
     @cached_property
     def _clip_by_clip(self) -> tuple[Integers, Integers]:
@@ -140,7 +148,7 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
     tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
     assert tables is not None  # there is a recipe
     with belonging_together(folder):
-        recorded = RecordedWindows.of(*tables)
+        recorded = RecordedWindows.of(folder, metadata, *tables)
         for split, entry in metadata.splits.items():
             rows = len(recorded.of_split(split))
             if rows != entry.examples:

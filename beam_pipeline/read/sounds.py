@@ -166,9 +166,8 @@ class Sounds:
             other, split, number = self._place(*which)
             if other == place and not self._stored(example):
                 clips.add(int(recorded.clip[recorded.of_split(split)[number]]))
-        made = DecodeAgain(metadata, recorded, self._inputs, clips)
-        self._decoders[place] = made
-        return made
+        self._decoders[place] = DecodeAgain(recorded, self._inputs, clips)
+        return self._decoders[place]
 
 
 def sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:

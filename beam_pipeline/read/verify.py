@@ -355,14 +355,14 @@ def find_deep_problems(
     if inputs and recorded is not None:
         from beam_pipeline.read.decode_again import sample_problems
 
-        yield from sample_problems(root, metadata, recorded, inputs, sample, seed)
+        yield from sample_problems(recorded, inputs, sample, seed)
 
 
 def _shard_checks(
     root: str, metadata: Metadata, recorded: RecordedWindows | None
 ) -> Iterator[_ShardCheck]:
     for split, entry in metadata.splits.items():
-        expected = {} if recorded is None else _expected(recorded, split, metadata)
+        expected = {} if recorded is None else _expected(recorded, split)
         first = 0
         for shard in entry.shards:
             yield _ShardCheck(root, metadata, split, first, shard, expected)
@@ -373,10 +373,11 @@ def _shard_checks(
 Expected = Mapping[str, tuple[Any, Integers]]
 
 
-def _expected(recorded: RecordedWindows, split: str, metadata: Metadata) -> Expected:
+def _expected(recorded: RecordedWindows, split: str) -> Expected:
     """Returns what the examples of a split hold, by the tables of the data set."""
+    metadata, manifest = recorded.metadata, recorded.manifest
     assert metadata.recipe is not None
-    specs, manifest = metadata.features, recorded.manifest
+    specs = metadata.features
     rows = recorded.of_split(split)
     clips = recorded.clip[rows]
     of_clip = {"filepath": "path", "index": "index", "fs": "sample_rate_hz"}
