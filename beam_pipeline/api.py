@@ -63,7 +63,7 @@ def record(
     output : path
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
-        :mod:`beam_pipeline.read.decode_again` lists what is compared.
+        :mod:`beam_pipeline.dataset.recorded_before` lists what is compared.
     recipe : Recipe, Metadata or path, optional
         Options to start from; keywords override them. A path is that of a YAML file or
         of a data set. The metadata of a data set bring its classes, too, so that
@@ -255,15 +255,13 @@ def _claimed(job: Job, run: RunOptions) -> AbstractContextManager[Job | None]:
 
 def _compare(job: Job) -> str | None:
     """Returns how the data set in an output differs from the one of a job."""
-    from beam_pipeline.read.decode_again import difference_to_recorded
+    from beam_pipeline.dataset.recorded_before import difference_to_recorded
+    from beam_pipeline.read.decode_again import problems_of_some
 
-    return difference_to_recorded(
-        job.output_folder,
-        job.inputs,
-        job.recipe,
-        job.max_rejected,
-        job.listing(),
-    )
+    def make_again(metadata: Metadata, clips: set[int]) -> Iterator[str]:
+        return problems_of_some(job.output_folder, metadata, job.inputs, clips)
+
+    return difference_to_recorded(job, make_again)
 
 
 @list_keywords

@@ -7,56 +7,30 @@
 
 This runs the recipe: its transforms, and the modules of a person's own that it names.
 The functions are those that wrote the data set. ``verify --deep --input`` compares
-examples; whoever listens to spectra gets windows.
-
-A run also asks whether a finished data set is what it would record, so that nothing is
-to do. A data set holds neither the location of its inputs nor the times of their
-changes. These must be equal:
-
-- the recipe and the versions of the libraries;
-- the listing of the inputs: names, classes, parts, groups, columns, and the splits that
-  the inputs name;
-- the names and the sizes of the files in the folder;
-- some examples, which are made again from the inputs: first those of files that were
-  moved, copied or given other permissions since the data set was recorded.
-
-There must be no more rejects than the job allows. And no input, file of events or
-module of a user-defined transform may have been written since. A time in the future
-says nothing.
-
-So a difference stays unnoticed if other audio has a name, a time and a class of before,
-and is not among these examples. ``verify --deep --input`` compares more of them.
+examples; whoever listens to spectra gets windows; and a run that finds its data set
+finished compares a few, see :mod:`beam_pipeline.dataset.recorded_before`.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.job import (
-    differences,
-    sources_of_code,
-    version_differences,
-)
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, stale_shards
-from beam_pipeline.dataset.side_by_side import as_recorded
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.inputs.columns import FILE_SHA256
-from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.inputs.sources import Input, locate
+from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.shards import (
@@ -74,9 +48,6 @@ from beam_pipeline.read.recorded_windows import (
     read_recorded,
 )
 from beam_pipeline.read.records import open_records
-from beam_pipeline.recipe.options import allowed_rejects
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.transforms.base import seconds_to_frames
 from beam_pipeline.write.blocks import (
@@ -350,128 +321,17 @@ def _differing(stored: bytes, made: bytes, metadata: Metadata) -> list[str]:
     ] or ["its bytes alone"]
 
 
-# How a data set differs; the text continues "... holds a data set, and".
-OTHER_RECIPE = "it has another recipe"
-OTHER_INPUTS = "it has other inputs, or its inputs have changed"
-NEWER_FILE = "{} was written after it was recorded"
-DAMAGED_FILE = "its file {} is missing or damaged"
-OTHER_EXAMPLES = "these inputs do not give its examples"
-
 EXAMPLES_AGAIN = 8
 
 
-def difference_to_recorded(
-    output: str,
-    inputs: Sequence[Input],
-    recipe: Recipe,
-    max_rejected: str,
-    listing: Listing,
-) -> str | None:
-    """Returns how the data set in a folder differs from the one a job would record.
+def problems_of_some(
+    folder: str, metadata: Metadata, inputs: Sequence[Input], clips: Iterable[int]
+) -> Iterator[str]:
+    """Yields a line for each of a few examples that the sources give no longer.
 
-    None if they do not differ; ``listing`` is that of the job. Nothing is written. The
-    text continues the sentence "the folder holds a data set, and ...".
+    They are of the clips with these numbers in the listing, if they have any.
     """
-    try:
-        metadata = Metadata.load(output)
-        if metadata.recipe is None:
-            return "it was not recorded from audio files"
-        recipe = as_recorded(recipe, metadata)
-        differences = chain(
-            _differences_beside_inputs(output, recipe, max_rejected, metadata),
-            _differences_of_inputs(output, inputs, recipe, metadata, listing),
-        )
-        return next(differences, None)
-    except InputError as error:
-        return str(error).rstrip(".")
-
-
-def _differences_beside_inputs(
-    output: str, recipe: Recipe, max_rejected: str, metadata: Metadata
-) -> Iterator[str]:
-    """Yields how the recipe, libraries, rejects and files differ."""
-    assert metadata.recipe is not None
-    others = differences(
-        {"recipe": metadata.recipe.to_json()}, {"recipe": recipe.to_json()}
-    )
-    if others:
-        yield f"{OTHER_RECIPE}: {'; '.join(others)}"
-    for name, before, now in version_differences(metadata.writer, recipe):
-        yield f"it was recorded with {name} {before}, but {now} is in use here"
-    if metadata.rejected > allowed_rejects(max_rejected, metadata.clips):
-        yield (
-            f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
-            f"`max_rejected` is {max_rejected}"
-        )
-    sizes = {name: entry.bytes for name, entry in metadata.files.items()}
-    sizes.update((entry.file, entry.bytes) for entry in metadata.shards())
-    for name, size in sizes.items():
-        if files.size(files.join(output, name)) != size:
-            yield DAMAGED_FILE.format(name)
-    for name in stale_shards(output, sizes):
-        yield f"{name} in its folder is not one of its shards"
-
-
-def _differences_of_inputs(
-    output: str,
-    inputs: Sequence[Input],
-    recipe: Recipe,
-    metadata: Metadata,
-    listing: Listing,
-) -> Iterator[str]:
-    """Yields how the listing, the times of files and some examples differ."""
-    recorded_ns = files.modified_ns(files.join(output, METADATA))
-    newer = [
-        path
-        for path in sources_of_code(recipe).values()
-        if _change_since(path, recorded_ns) == _WRITTEN
-    ]
-    moved: set[int] = set()
-    for row in chain.from_iterable(listing.blocks()):
-        for path in _files_of(row, inputs, recipe):
-            change = _change_since(path, recorded_ns)
-            if change == _WRITTEN:
-                newer.append(path)
-            elif change == _MOVED:
-                moved.add(row.row)
-    summary = listing.summary()
-    for what, old, new in (
-        ("clips", metadata.clips, summary.clips),
-        ("files that are no audio", metadata.ignored, summary.ignored),
-    ):
-        if old != new:
-            yield f"{OTHER_INPUTS} ({old} {what} were listed; here are {new})"
-    if metadata.listing_sha256 != summary.sha256:
-        yield f"{OTHER_INPUTS} (their names, classes or columns differ)"
-    for path in newer:
-        yield NEWER_FILE.format(path)
-    # Makes a few examples again; of the clips that were moved, if there are any.
-    recorded = read_recorded(output, metadata)
-    among = np.isin(recorded.manifest["index"], list(moved))[recorded.clip]
+    recorded = read_recorded(folder, metadata)
+    among = np.isin(recorded.manifest["index"], list(clips))[recorded.clip]
     some = among if among.any() else None
-    for problem in sample_problems(recorded, inputs, EXAMPLES_AGAIN, among=some):
-        yield f"{OTHER_EXAMPLES} ({problem})"
-
-
-def _files_of(row: SourceRow, inputs: Sequence[Input], recipe: Recipe) -> Iterator[str]:
-    """Yields the files that a clip is made from, if it is to be recorded."""
-    if row.recorded is None and row.source < len(inputs):
-        yield locate(inputs, row.source, row.filepath)
-        if recipe.events is not None:
-            yield events_file(row.filepath, inputs[row.source].root, recipe)
-
-
-_WRITTEN, _MOVED = "written", "moved"
-
-
-def _change_since(path: str, recorded_ns: int) -> str:
-    """Returns what happened to a file after the data set was recorded.
-
-    "written", unless its time is in the future; "moved" if it is gone or newly there.
-    """
-    try:
-        if recorded_ns < files.modified_ns(path) <= time.time_ns():
-            return _WRITTEN
-        return _MOVED if files.changed_ns(path) > recorded_ns else ""
-    except FileNotFoundError:
-        return _MOVED
+    yield from sample_problems(recorded, inputs, EXAMPLES_AGAIN, among=some)

@@ -22,18 +22,18 @@ from beam_pipeline.dataset.job_start import (
     _failing_cleanly,
     case_of,
 )
+from beam_pipeline.dataset.recorded_before import (
+    DAMAGED_FILE,
+    NEWER_FILE,
+    OTHER_EXAMPLES,
+    OTHER_INPUTS,
+)
 from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.errors import (
     EngineError,
     OutputError,
     RecipeError,
     TooManyRejected,
-)
-from beam_pipeline.read.decode_again import (
-    DAMAGED_FILE,
-    NEWER_FILE,
-    OTHER_EXAMPLES,
-    OTHER_INPUTS,
 )
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.claim import UNCLAIMED
