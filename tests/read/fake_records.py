@@ -1,9 +1,11 @@
-"""Records in memory, which count what is read of them."""
+"""Records in memory, which count what is read of them; and how batches continue."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from itertools import chain, islice, repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -56,3 +58,24 @@ class FakeRecords:
                 None if k % 7 == 3 else np.full(k % 4, k, np.float32) for k in indices
             ],
         }
+
+
+def assert_continues(make, steps):
+    """From the state before any of some steps, others give the rest of the batches.
+
+    ``make`` returns batches; an iteration that ends is followed by the next one.
+    """
+
+    def given_by(batches, count):
+        for batch in islice(chain.from_iterable(repeat(batches)), count):
+            yield batch["number"].tolist(), json.dumps(batches.state_dict())
+
+    batches = make()
+    start = json.dumps(batches.state_dict())
+    found, states = zip(*given_by(batches, steps), strict=True)
+    for step, state in enumerate([start, *states]):
+        restored = make()
+        restored.load_state_dict(json.loads(state))
+        assert json.dumps(restored.state_dict()) == state
+        rest = [numbers for numbers, _ in given_by(restored, steps - step)]
+        assert rest == [*found[step:]]

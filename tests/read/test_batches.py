@@ -24,7 +24,7 @@ from beam_pipeline.permutation import BalancedDraws, Permutation
 from beam_pipeline.read import batches as read_batches
 from beam_pipeline.read.batches import Batches, Mixup, draw_pairs
 from tests.raising import raises
-from tests.read.fake_records import FakeRecords
+from tests.read.fake_records import FakeRecords, assert_continues
 from tests.sounds import write_sound
 
 SHUFFLES = (False, "global")
@@ -137,26 +137,13 @@ class TestState:
     @pytest.mark.parametrize("drop_remainder", [False, True])
     @pytest.mark.parametrize("shard", [None, (1, 3)])
     def test_continues_at_every_batch(self, shuffle, drop_remainder, shard):
-        def make(**more):
+        def make():
             return Batches(
                 FakeRecords(33), 4, shuffle=shuffle, seed=2, shard=shard, threads=2,
-                drop_remainder=drop_remainder, **more,
+                drop_remainder=drop_remainder,
             )  # fmt: skip
 
-        whole = make()
-        expected, states = [], [json.dumps(whole.state_dict())]
-        for _ in range(2):
-            for batch in whole:
-                expected.append(batch["number"].tolist())
-                states.append(json.dumps(whole.state_dict()))
-        for k, state in enumerate(states[:-1]):
-            restored = make(epoch=5)
-            restored.load_state_dict(json.loads(state))
-            assert json.dumps(restored.state_dict()) == state
-            found = []
-            while len(found) < len(expected) - k:
-                found += [batch["number"].tolist() for batch in restored]
-            assert found == expected[k:]
+        assert_continues(make, 2 * len(make()))
 
     @settings(max_examples=25)
     @given(st.integers(1, 40), st.integers(1, 9), st.sampled_from(SHUFFLES), st.data())

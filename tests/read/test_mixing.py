@@ -1,7 +1,5 @@
 """mix: the proportions of its sources, their ends, and its state."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
 from beam_pipeline.read.mix import Draws, Mixed
 from tests.raising import raises
-from tests.read.fake_records import FakeRecords
+from tests.read.fake_records import FakeRecords, assert_continues
 from tests.read.members import make
 from tests.read.test_replay import NUMBER
 
@@ -162,31 +160,9 @@ class TestBatches:
 
 class TestState:
     @pytest.mark.parametrize("ends", ENDS)
-    @pytest.mark.parametrize("shuffle", ["global"])
-    def test_continues_at_every_batch(self, ends, shuffle):
-        def make_batches():
-            return mixed_of([7, 12], [1, 2], ends=ends).batches(
-                3, shuffle=shuffle, threads=0
-            )
-
-        batches = make_batches()
-        states, found = [json.dumps(batches.state_dict())], []
-        while len(found) < 15:
-            for batch in batches:
-                found.append(batch["number"].tolist())
-                states.append(json.dumps(batches.state_dict()))
-                if len(found) == 15:
-                    break
-        for k, state in enumerate(states):
-            restored = make_batches()
-            restored.load_state_dict(json.loads(state))
-            rest = []
-            while len(rest) < 15 - k:
-                for batch in restored:
-                    rest.append(batch["number"].tolist())
-                    if len(rest) >= 15 - k:
-                        break
-            assert rest == found[k:]
+    def test_continues_at_every_batch(self, ends):
+        mixed = mixed_of([7, 12], [1, 2], ends=ends)
+        assert_continues(lambda: mixed.batches(3, threads=0), 15)
 
     @pytest.mark.parametrize(
         ("other", "named"),
@@ -275,11 +251,7 @@ class TestMix:
         ("spec", "named"),
         [
             (FeatureSpec("number", "float32", (), FLOAT_LIST), "the dtype 'float32'"),
-            (FeatureSpec("number", "int64", (1,), INT64_LIST), "the shape (1,)"),
-            (
-                FeatureSpec("nummer", "int64", (), INT64_LIST),
-                "lacks the feature number",
-            ),
+            (FeatureSpec("z", "int64", (), INT64_LIST), "lacks the feature number"),
         ],
     )
     def test_features_must_agree(self, folders, tmp_path, spec, named):
