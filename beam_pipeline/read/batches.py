@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,20 @@ State = dict[str, Any]
 Task = Callable[[], Batch]
 # Begins ``function(*arguments)``; what it returns waits for the result.
 Submit = Callable[..., Task]
+
+
+class BatchOptions(TypedDict, total=False):
+    """The keywords of :class:`Batches`."""
+
+    shuffle: Shuffle
+    seed: int
+    epoch: int
+    shard: tuple[int, int] | None
+    drop_remainder: bool
+    normalize: bool | Sequence[str]
+    repeat: bool
+    threads: int | None
+    mixup: float | None
 
 
 class Part(NamedTuple):

@@ -15,7 +15,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ from beam_pipeline.text import html_line, html_table
 if TYPE_CHECKING:
     import pyarrow
 
-    from beam_pipeline.read.batches import Batches, Shuffle
+    from beam_pipeline.read.batches import Batches, BatchOptions
     from beam_pipeline.read.torch import TorchBatches
 
 # The module of PyTorch with its table of functions that make batches.
@@ -490,42 +490,22 @@ class Records(Sequence[Example]):
         found = dict(self._source.reader.read(numbers, _as_it_is))
         return [found[place] for place in range(len(numbers))]
 
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        shuffle: Shuffle = False,
-        seed: int = 0,
-        epoch: int = 0,
-        shard: tuple[int, int] | None = None,
-        drop_remainder: bool = False,
-        normalize: bool | Sequence[str] = False,
-        repeat: bool = False,
-        threads: int | None = None,
-        mixup: float | None = None,
-    ) -> Batches:
+    def batches(self, batch_size: int, **options: Unpack[BatchOptions]) -> Batches:
         """Returns batches of these examples, which threads read ahead.
 
-        Each iteration gives one epoch. :class:`.Batches` says what the parameters mean.
+        Each iteration gives one epoch. The options are the keywords of
+        :class:`.Batches`, ``shuffle`` and ``normalize`` for example.
         """
         from beam_pipeline.read.batches import Batches  # opening does without it
 
-        return Batches(
-            self,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            epoch=epoch,
-            shard=shard,
-            drop_remainder=drop_remainder,
-            normalize=normalize,
-            repeat=repeat,
-            threads=threads,
-            mixup=mixup,
-        )
+        return Batches(self, batch_size, **options)
 
     def to_torch(
-        self, batch_size: int, *, rank: tuple[int, int] | None = None, **options: Any
+        self,
+        batch_size: int,
+        *,
+        rank: tuple[int, int] | None = None,
+        **options: Unpack[BatchOptions],
     ) -> TorchBatches:
         """Returns batches of tensors, as a ``torch.utils.data.IterableDataset``.
 
