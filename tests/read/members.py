@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from beam_pipeline.storage.tfrecord import (
     frame_record,
     is_compressed,
     placed_records,
-    read_any_records,
 )
 
 
@@ -36,43 +34,6 @@ def index_data_set(folder):
         shards.append(ShardIndex.make(entry, *found))
     write_index(str(folder), shards)
     return sum(len(shard.offsets) - 1 for shard in shards)
-
-
-def rewrite(folder, into, per_member=1, gzip=True):
-    """Copies a data set, with so many examples in each member; returns the copy.
-
-    ``per_member`` may be a list, whose numbers take turns.
-    """
-    folder, into = Path(folder), Path(into)
-    into.mkdir(parents=True, exist_ok=True)
-    metadata = json.loads((folder / "metadata.json").read_text())
-    takes = [per_member] if isinstance(per_member, int) else per_member
-    for split in metadata["splits"].values():
-        for shard in split["shards"]:
-            with open(folder / shard["file"], "rb") as file:
-                records = [frame_record(record) for record in read_any_records(file)]
-            content, at, turn = b"", 0, 0
-            while at < len(records):
-                take = takes[turn % len(takes)]
-                framed = b"".join(records[at : at + take])
-                content += compress_member(framed) if gzip else framed
-                at, turn = at + take, turn + 1
-            if not records and gzip:
-                content = compress_member(b"")
-            if not gzip:
-                shard["file"] = shard["file"].removesuffix(SUFFIX) + ".tfrecord"
-            path = into / shard["file"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            shard["bytes"] = len(content)
-            shard["sha256"] = hashlib.sha256(content).hexdigest()
-    (into / "metadata.json").write_text(json.dumps(metadata))
-    for name in ("manifest.parquet", "schema.pbtxt"):
-        if (folder / name).exists():
-            shutil.copy(folder / name, into / name)
-    index_data_set(str(into))
-    seal(into)
-    return into
 
 
 def make(folder, specs, columns, splits, per_member=1, classes=(), gzip=True):

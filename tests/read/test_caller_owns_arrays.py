@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from beam_pipeline import open_records, record_examples
-from tests.read.members import rewrite
 
 COUNT = 12
 ENCODINGS = {
@@ -56,19 +55,16 @@ def sequence(number):
 
 @pytest.fixture(scope="module", params=["one", "several", "plain", "sequences"])
 def folder(request, tmp_path_factory):
-    root, form = tmp_path_factory.mktemp("owned"), request.param
-    if form == "sequences":
-        out = record_examples(
-            list(map(sequence, range(COUNT))),
-            root / "out",
-            encodings={"images": "png"},
-            sequences=["frames", "words", "images"],
-        )
-    else:
-        examples = list(map(example, range(COUNT)))
-        out = record_examples(examples, root / "out", encodings=ENCODINGS)
-    per_member = {"several": 4}.get(form, 1)
-    return rewrite(out, root / "set", per_member, gzip=form != "plain")
+    out, form = tmp_path_factory.mktemp("owned") / "out", request.param
+    options = {
+        "one": {"member_bytes": 1}, "several": {"member_bytes": 1 << 20},
+        "plain": {"member_bytes": 1, "compression": "none"},
+        "sequences": {"sequences": ["frames", "words", "images"]},
+    }  # fmt: skip
+    make = sequence if form == "sequences" else example
+    encodings = {"images": "png"} if form == "sequences" else ENCODINGS
+    examples = list(map(make, range(COUNT)))
+    return record_examples(examples, out, encodings=encodings, **options[form])
 
 
 def flat(values):
