@@ -86,6 +86,8 @@ def seal(folder: Path, edit: Callable[[Any], Any] = lambda values: None) -> None
     values = json.loads(path.read_text())
     values.pop("sha256", None)
     edit(values)
+    if "recipe" in values:
+        values["recipe_sha256"] = json_sha256(values["recipe"])
     for name in values["files"]:
         if (folder / name).is_file():
             size, sha256 = files.hash_of(str(folder / name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -29,13 +28,13 @@ from beam_pipeline.errors import (
     OutputError,
     VerificationError,
 )
-from beam_pipeline.hashing import json_sha256
 from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.plan.shards import Shard
 from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.storage import tfrecord
 from beam_pipeline.storage.files import draft_path, private_folder
 from tests.raising import assert_names, raises
+from tests.read.members import seal
 from tests.sounds import write_corpus
 
 pytestmark = pytest.mark.runs
@@ -52,19 +51,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(recorded: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(recorded, tmp_path / "out"))
-
-
-def edit_metadata(folder: Path, edit: Callable[[Any], Any]) -> None:
-    path = folder / "metadata.json"
-    values = json.loads(path.read_text())
-    edit(values)
-    values["recipe_sha256"] = json_sha256(values["recipe"])
-    values.pop("sha256")
-    path.write_text(json.dumps({**values, "sha256": json_sha256(values)}))
-
-
-def shard_of(values: Any) -> Any:
-    return values["splits"]["records"]["shards"][0]
 
 
 def changed(*path: Any) -> Callable[[Any], Any]:
@@ -143,7 +129,7 @@ def bins_of(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_crafted_metadata(folder: Path, edit: Any, facts: list[Any]) -> None:
-    edit_metadata(folder, edit)
+    seal(folder, edit)
     for read in (Metadata.load, open_records, verify):
         with raises(AudioTFRecordsError, naming=["metadata.json", *facts]) as caught:
             read(str(folder))
@@ -155,7 +141,7 @@ def test_names_of_splits_lead_nowhere(folder: Path, name: str) -> None:
     def rename(values: Any) -> None:
         values["splits"][name] = values["splits"].pop("records")
 
-    edit_metadata(folder, rename)
+    seal(folder, rename)
     output = folder.parent / "deep" / "er" / "out"
     for read in (Metadata.load, lambda path: convert(path, output)):
         with raises(AudioTFRecordsError, naming=["metadata.json", "split"]):
@@ -198,7 +184,7 @@ def test_crafted_json(folder: Path, text: str) -> None:
 
 def test_a_recipe_is_not_looked_at(folder: Path, tmp_path: Path) -> None:
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    edit_metadata(folder, changed("recipe", "features", {"signal": "evil.f"}))
+    seal(folder, changed("recipe", "features", {"signal": "evil.f"}))
     code = (
         "from beam_pipeline.cli.main import main\n"
         "for command in (['verify', '.'], ['verify', '--deep', '.'], ['show', '.'],\n"
@@ -330,7 +316,7 @@ def test_names_do_not_command_the_terminal(
         values["classes"][0] = "\x1b]0;owned\x07"
         values["splits"]["\x1b[2J\u202e"] = values["splits"].pop("records")
 
-    edit_metadata(folder, edit)
+    seal(folder, edit)
     (folder / "\x1b[31m-00000-of-00001.tfrecord.gz").touch()
     for command in (["verify"], ["verify", "--deep"], ["show"], ["audit", "--json"]):
         main([*command, str(folder)])

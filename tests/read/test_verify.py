@@ -233,6 +233,8 @@ def test_a_whole_data_set(whole: Path, sounds: Path) -> None:
         {"label_from": r"(?P<class>[a-z]+)_(?P<who>\d)", "group_by": "who",
          "splits": "train=.5,test=.5"},
         {"sample_rate": 4000, "stream": "high_pass(cutoff_hz=50)"},
+        {"sample_rate": 4000, "order": "mixed", "elements_per_file": 9, "copies": 1,
+         "augment": "random_gain()", "splits": "train=.5,test=.5"},
     ],
     ids=str,
 )  # fmt: skip

@@ -388,18 +388,6 @@ def test_verify_names_a_file_whose_bytes_have_changed(
     assert all("a/one.wav" in line and "file_sha256" in line for line in problems)
 
 
-def test_the_name_of_the_folder_changes_nothing(sounds: Path, tmp_path: Path) -> None:
-    shutil.copytree(sounds, tmp_path / "other name")
-    options = {"win_len": 400, "label_from": "none", "hash_files": True}
-    for name, folder in (("one", sounds), ("two", tmp_path / "other name")):
-        record(folder, tmp_path / name, **options)
-    one, two = (
-        {p.name: p.read_bytes() for p in (tmp_path / n).iterdir()}
-        for n in ("one", "two")
-    )
-    assert one == two
-
-
 def test_a_table_with_sources(sounds: Path, tmp_path: Path, capsys: Any) -> None:
     record(sounds, tmp_path / "out", win_len=400, label_from="none", hash_files=True)
     plain = window_table(tmp_path / "out")
