@@ -174,7 +174,7 @@ def load_index(folder: str) -> dict[str, ShardIndex]:
 def damaged(folder: str, problem: ValueError) -> InputError:
     """Returns the error for an index that is damaged, or of other shards."""
     return InputError(
-        f"{files.join(folder, INDEX)} is not an index of members: {problem}. "
+        f"{files.join(folder, INDEX)} cannot be used: {problem}. "
         f"`audio-tfrecords convert {folder} NEW_FOLDER` makes a data set with a "
         "new index."
     )

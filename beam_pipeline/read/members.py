@@ -19,7 +19,7 @@ import numpy as np
 
 from beam_pipeline.dataset.member_index import ShardIndex, damaged
 from beam_pipeline.dataset.metadata import ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, METADATA
+from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.permutation import Integers
@@ -85,21 +85,16 @@ def check_shards(data: DataSets, entries: Sequence[ShardEntry]) -> list[ShardInd
     found = []
     for entry in entries:
         shard = index.get(entry.file)
-        problem = "" if shard else f"it lacks the shard {entry.file}"
-        for what in ("examples", "bytes", "sha256"):
-            ours, theirs = getattr(shard, what, None), getattr(entry, what)
-            if shard and ours != theirs:
-                problem = (
-                    f"for the shard {entry.file}, it has {what} {ours}, but {METADATA} "
-                    f"has {theirs}"
-                )
-        if shard is None or problem:
-            raise InputError(
-                f"{INDEX} of {data.name} does not fit the data set: {problem}. "
-                f"`audio-tfrecords convert {data.name} NEW_FOLDER` makes a data "
-                "set with a new index."
-            )
         try:
+            if shard is None:
+                raise ValueError(f"it lacks the shard {entry.file}")
+            for what in ("examples", "bytes", "sha256"):
+                ours, theirs = getattr(shard, what), getattr(entry, what)
+                if ours != theirs:
+                    raise ValueError(
+                        f"for the shard {entry.file}, it has {what} {ours}, but "
+                        f"{METADATA} has {theirs}"
+                    )
             shard.check()
         except ValueError as error:
             raise damaged(data.name, error) from error

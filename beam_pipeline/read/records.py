@@ -43,6 +43,7 @@ from beam_pipeline.read.scales import Statistics, choose_statistics
 from beam_pipeline.read.table import (
     Given,
     Source,
+    check_clips,
     examples_of,
     make_source,
     numbers_of_clip,
@@ -411,11 +412,7 @@ class Records(Sequence[Example]):
         import pyarrow.compute as pc
 
         table = examples_of(self.table())
-        if "class" not in table.column_names:
-            raise InputError(
-                f"{self.folder} has no table of windows, so the classes of its "
-                "examples are not known without reading them."
-            )
+        check_clips(table, self.folder)
         names = pa.array(self.classes, pa.string())
         found = pc.index_in(table["class"].cast(pa.string()), names)
         if found.null_count:

@@ -207,6 +207,15 @@ def examples_of(table: Any) -> Any:
     return table.filter(table["record"].is_valid())
 
 
+def check_clips(table: Any, folder: str) -> None:
+    """Raises InputError if a table does not say of which clips the examples are."""
+    if "path" not in table.column_names:
+        raise InputError(
+            f"{folder} was not recorded from audio files, so it has no table of clips, "
+            "with their paths and classes."
+        )
+
+
 def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
     """Returns the numbers of a file's examples in their split.
 
@@ -217,10 +226,7 @@ def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
     """
     import pyarrow.compute as pc
 
-    if "path" not in table.column_names:
-        raise InputError(
-            f"{folder} was not recorded from audio files, so it has no clips."
-        )
+    check_clips(table, folder)
     rows = table.filter(pc.equal(table["path"], path))
     if len(rows) == 0:
         example = table["path"][0].as_py() if len(table) else None
@@ -467,11 +473,7 @@ class Source(NamedTuple):
 
 def make_source(folder: str, table: Any, number: int, input: Given | None) -> Source:
     """Returns where the example in a row of a data set's table comes from."""
-    if "path" not in table.column_names:
-        raise InputError(
-            f"{folder} was not recorded from audio files, so its examples come "
-            "from no file."
-        )
+    check_clips(table, folder)
     (row,) = table.slice(number, 1).to_pylist()
     path = None
     if input is not None:
