@@ -69,36 +69,12 @@ class RecordedWindows:
     copy: Integers
     kept: npt.NDArray[np.bool_]
 
-    @classmethod
-    def of(
-        cls, folder: str, metadata: Metadata, windows: Any, manifest: Any
-    ) -> RecordedWindows:
-        """Returns the windows in the tables of a data set, of Arrow.
-
-        Raises
-        ------
-        ValueError
-            If a column has no value where it must have one, or one of a wrong type.
-        """
-        columns = {name: _values(manifest, name) for name in manifest.column_names}
-        for name in _INTEGERS_OF_CLIPS:
-            columns[name] = _integers(manifest, name, MANIFEST)
-        for name in _TEXTS_OF_CLIPS:
-            if not all(isinstance(text, str) for text in columns.get(name, [None])):
-                raise ValueError(f"{MANIFEST} has no column {name} of texts")
-        if (columns["sample_rate_hz"] == 0).any():
-            raise ValueError(f"{MANIFEST} has a clip with sample_rate_hz 0")
-        start, frames, copy = (
-            _integers(windows, name, WINDOWS) for name in ("start", "frames", "copy")
-        )
-        clip = clips_of(windows, manifest)
-        kept = windows["left_out"].is_null().to_numpy()
-        return cls(folder, metadata, columns, clip, start, frames, copy, kept)
-
     @cached_property
     def _clip_by_clip(self) -> tuple[Integers, Integers]:
         """The windows in the order of the clips, and where those of each end."""
-        ordered = np.lexsort((self.copy, self.start, self.clip))
+        ordered: Integers = np.arange(len(self.clip))
+        if (self.clip[1:] < self.clip[:-1]).any():  # examples are mixed
+            ordered = np.lexsort((self.copy, self.start, self.clip))
         return ordered, np.cumsum(self.manifest["windows"])
 
     def of_clip(self, row: int) -> Integers:
@@ -147,8 +123,24 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
     """
     tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
     assert tables is not None  # there is a recipe
+    windows, manifest = tables
     with belonging_together(folder):
-        recorded = RecordedWindows.of(folder, metadata, *tables)
+        columns = {name: _values(manifest, name) for name in manifest.column_names}
+        for name in _INTEGERS_OF_CLIPS:
+            columns[name] = _integers(manifest, name, MANIFEST)
+        for name in _TEXTS_OF_CLIPS:
+            if not all(isinstance(text, str) for text in columns.get(name, [None])):
+                raise ValueError(f"{MANIFEST} has no column {name} of texts")
+        if (columns["sample_rate_hz"] == 0).any():
+            raise ValueError(f"{MANIFEST} has a clip with sample_rate_hz 0")
+        start, frames, copy = (
+            _integers(windows, name, WINDOWS) for name in ("start", "frames", "copy")
+        )
+        clip = clips_of(windows, manifest)
+        kept = windows["left_out"].is_null().to_numpy()
+        recorded = RecordedWindows(
+            folder, metadata, columns, clip, start, frames, copy, kept
+        )
         for split, entry in metadata.splits.items():
             rows = len(recorded.of_split(split))
             if rows != entry.examples:
