@@ -201,7 +201,8 @@ class DecodeAgain:
     def _block(self, clip: Clip, row: int) -> WindowBlock:
         """Returns some windows, the last of them the one of a row."""
         place = int(self.recorded.clip[row])
-        first = number = self.recorded.of_clip(place).tolist().index(row)
+        number = int(np.flatnonzero(self.recorded.of_clip(place) == row)[0])
+        first = number
         if clip.native_rate_hz != clip.sample_rate_hz:
             # Resampling began with the segment's first window, and the last bits
             # depend on where it begins.
