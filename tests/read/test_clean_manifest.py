@@ -128,12 +128,8 @@ def test_groups_and_columns_stay(tmp_path: Path) -> None:
     assert found["in/3.wav", 0.0]["group"] == "in/0.wav"
     assert found["in/1.wav", 0.0]["group"] == "bob"
     assert found["in/0.wav", 0.25]["duration_s"] == 0.2
-    metadata = record(
-        manifest,
-        tmp_path / "again",
-        **{**options, "group_by": "group"},
-        columns="who,x",
-    )
+    options |= {"group_by": "group", "columns": "who,x"}
+    metadata = record(manifest, tmp_path / "again", **options)
     assert metadata.clips == 5
     # Whoever is in no finding is in the same split as before.
     splits = [split_of(tmp_path / name) for name in ("out", "again")]
@@ -179,23 +175,13 @@ def record_two(leaky: Path, tmp_path: Path) -> Path:
 def test_the_own_manifest_is_an_input(tmp_path: Path) -> None:
     write_sound(tmp_path / "a.wav", 8000, seed=1)
     write_sound(tmp_path / "b.wav", 4001, seed=2, channels=2)
-    rows = [
-        {"path": "a.wav", "offset_s": 0.1, "duration_s": 0.3, "kind": "x", "snr": 1.5},
-        {
-            "path": "a.wav",
-            "offset_s": 0.5,
-            "duration_s": None,
-            "kind": "y",
-            "snr": None,
-        },
-        {
-            "path": "b.wav",
-            "offset_s": None,
-            "duration_s": None,
-            "kind": "x",
-            "snr": 2.5,
-        },
+    names = ("path", "offset_s", "duration_s", "kind", "snr")
+    values = [
+        ("a.wav", 0.1, 0.3, "x", 1.5),
+        ("a.wav", 0.5, None, "y", None),
+        ("b.wav", None, None, "x", 2.5),
     ]
+    rows = [dict(zip(names, row, strict=True)) for row in values]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     options: Any = {"win_len": 500, "sample_rate": 16000, "fingerprint": True}
     record(tmp_path / "rows.parquet", tmp_path / "out", label_from="kind", **options)
