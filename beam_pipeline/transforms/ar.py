@@ -33,13 +33,12 @@ from beam_pipeline.transforms.frames import (
     Frames,
     axis,
     frequency_axis,
+    gathered,
     hann_window,
     on_signals,
 )
 
 Signals = npt.NDArray[np.floating[Any]]
-# The values of a Model: coefficients, reflection, variance, power.
-Recursion = tuple[DoubleArray, DoubleArray, DoubleArray, DoubleArray]
 
 # At this order, the largest coefficient of a stable filter, binomial(128, 64) = 2e37,
 # still fits float32, and Burg's matrices of order**2 values stay small.
@@ -98,6 +97,31 @@ class Model(NamedTuple):
     power: DoubleArray
 
 
+def on_rows(
+    recursion: Callable[[Signals, int], Model],
+) -> Callable[[Signals, int], Model]:
+    """Makes a function on signals (..., N) from one on rows (n, N)."""
+
+    @functools.wraps(recursion)
+    def models(signals: Signals, order: int) -> Model:
+        *shape, frames = signals.shape
+        if frames <= order:
+            raise RecipeError(
+                "order",
+                f"needs at least {order + 1} frames, but there are {frames}",
+                order,
+            )
+        found = recursion(signals.reshape(math.prod(shape), frames), order)
+        # Infinite sums exceed any limit, which would make the coefficients zeros.
+        broken = ~np.isfinite(found.power)
+        for values in found[:-1]:
+            values[broken] = np.nan
+        return Model(*(each.reshape(*shape, *each.shape[1:]) for each in found))
+
+    return models
+
+
+@on_rows
 def burg(signals: Signals, order: int) -> Model:
     """Models that minimise the forward and backward prediction errors.
 
@@ -137,15 +161,15 @@ def burg(signals: Signals, order: int) -> Model:
     >>> model.coefficients.round(3).tolist()
     [1.0, -0.8]
     """
-    rows = _rows(signals, order)
-    results, trusted = _burg_by_sums(rows, order)
+    model, trusted = _burg_by_sums(signals, order)
     if not trusted.all():
-        again = _burg_by_samples(rows[~trusted].astype(np.float64), order)
-        for values, better in zip(results, again, strict=True):
+        again = _burg_by_samples(signals[~trusted].astype(np.float64), order)
+        for values, better in zip(model, again, strict=True):
             values[~trusted] = better
-    return _shaped(*results, signals)
+    return model
 
 
+@on_rows
 def yule_walker(signals: Signals, order: int) -> Model:
     """Models with the autocorrelation of the signals, which are zero outside.
 
@@ -181,21 +205,18 @@ def yule_walker(signals: Signals, order: int) -> Model:
     >>> model.coefficients.round(3).tolist()
     [1.0, -0.5]
     """
-    rows = _rows(signals, order)
-    lags = _autocorrelation(rows, order)
+    lags = _autocorrelation(signals, order)
     lags[:, 0] *= 1 + WHITE_NOISE
-    coefficients = np.ones((len(rows), 1))
-    reflection = np.empty((len(rows), order))
+    coefficients = np.ones((len(signals), 1))
+    reflection = np.empty((len(signals), order))
     error = lags[:, 0].copy()
     for p in range(1, order + 1):
         products = _dot(coefficients, lags[:, p:0:-1])
         reflection[:, p - 1] = k = _ratio(-products, error, LEAST_ERROR * lags[:, 0])
         coefficients = _step_up(coefficients, k)
         error *= 1 - k**2
-    frames = rows.shape[-1]
-    return _shaped(
-        coefficients, reflection, error / frames, lags[:, 0] / frames, signals
-    )
+    frames = signals.shape[-1]
+    return Model(coefficients, reflection, error / frames, lags[:, 0] / frames)
 
 
 METHODS: dict[str, Callable[[Signals, int], Model]] = {
@@ -216,20 +237,18 @@ class ArParameters(Step):
 
     def check(self) -> None:
         if (self.frame is None) != (self.hop is None):
-            raise RecipeError(
+            raise self.refused(
                 "hop",
                 "must be given together with frame; leave both out for whole windows",
-                self.hop,
-            )  # fmt: skip
+            )
         if self.frame is not None:
             self._check_length("frame", self.frame)
 
     def _check_length(self, what: str, frames: int) -> None:
         if frames <= self.order:
-            raise RecipeError(
+            raise self.refused(
                 "order",
                 f"needs at least {self.order + 1} frames, but the {what} has {frames}",
-                self.order,
             )
 
     def frames(self, frames: int) -> Frames:
@@ -244,10 +263,12 @@ class ArParameters(Step):
     ) -> FloatArray:
         """``size`` features of every frame: (..., time_frames, size)."""
         frames = self.frames(signals.shape[-1])
-        out = np.empty((len(signals), frames.count, size), np.float32)
         values = max(frames.length, size, FRAME_VALUES, (self.order + 1) ** 2)
-        for block, part in frames.blocks(signals, values):
-            out[block] = features(self._model(part))
+        out = gathered(
+            frames.blocks(signals, values),
+            lambda part: features(self._model(part)),
+            (len(signals), frames.count, size),
+        )
         return out[:, 0] if self.frame is None else out
 
     def _model(self, signals: Signals) -> Model:
@@ -432,7 +453,7 @@ class ArSpectrum(ArParameters):
     def check(self) -> None:
         super().check()
         if self.n_fft <= self.order:
-            raise RecipeError("n_fft", f"must exceed order ({self.order})", self.n_fft)
+            raise self.refused("n_fft", f"must exceed order ({self.order})")
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -484,39 +505,6 @@ class ArSpectrum(ArParameters):
         return variance
 
 
-def _rows(signals: Signals, order: int) -> Signals:
-    """The signals as (n, N), checked for the least length."""
-    frames = signals.shape[-1]
-    if frames <= order:
-        raise RecipeError(
-            "order", f"needs at least {order + 1} frames, but there are {frames}", order
-        )
-    return signals.reshape(math.prod(signals.shape[:-1]), frames)
-
-
-def _shaped(
-    coefficients: DoubleArray,
-    reflection: DoubleArray,
-    variance: DoubleArray,
-    power: DoubleArray,
-    signals: Signals,
-) -> Model:
-    """The models of all rows, in the shape of the signals."""
-    shape = signals.shape[:-1]
-    # Infinite sums exceed any limit, which would make the coefficients zeros.
-    broken = ~np.isfinite(power)
-    if broken.any():
-        for values in (coefficients, reflection, variance):
-            values[broken] = np.nan
-    order = coefficients.shape[-1] - 1
-    return Model(
-        coefficients.reshape(*shape, order + 1),
-        reflection.reshape(*shape, order),
-        variance.reshape(shape),
-        power.reshape(shape),
-    )
-
-
 @functools.lru_cache(maxsize=32)
 def _taper(name: str, length: int) -> DoubleArray:
     hann = hann_window(length).astype(np.float64)
@@ -552,7 +540,7 @@ def _autocorrelation(rows: Signals, order: int) -> DoubleArray:
     return lags
 
 
-def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.bool_]]:
+def _burg_by_sums(rows: Signals, order: int) -> tuple[Model, npt.NDArray[np.bool_]]:
     """Burg's models, and which of them are as exact as float32.
 
     ``C[i, j] = sum_t x[t - i] x[t - j]``, t = p .. N - 1, for order p. The filters of
@@ -587,7 +575,7 @@ def _burg_by_sums(rows: Signals, order: int) -> tuple[Recursion, npt.NDArray[np.
     trusted = order * np.finfo(np.float64).eps * size <= TOLERANCE * least
     power = lags[:, 0] / rows.shape[-1]
     variance = power * np.prod(1 - reflection**2, axis=-1)
-    return (coefficients, reflection, variance, power), trusted
+    return Model(coefficients, reflection, variance, power), trusted
 
 
 def _raise_order(
@@ -607,7 +595,7 @@ def _raise_order(
     forms[..., p] = _dots(edges[:, ::-1, 1 : p + 1], coefficients[:, ::-1])
 
 
-def _burg_by_samples(rows: DoubleArray, order: int) -> Recursion:
+def _burg_by_samples(rows: DoubleArray, order: int) -> Model:
     """Burg's models from the prediction errors themselves, which loses no digits."""
     energy = _dot(rows, rows)
     coefficients = np.ones((len(rows), 1))
@@ -625,7 +613,7 @@ def _burg_by_samples(rows: DoubleArray, order: int) -> Recursion:
         behind += k[:, np.newaxis] * ahead
         ahead += correction
         ahead, behind = ahead[:, 1:], behind[:, :-1]
-    return coefficients, reflection, variance, power
+    return Model(coefficients, reflection, variance, power)
 
 
 def _step_up(coefficients: DoubleArray, k: DoubleArray) -> DoubleArray:

@@ -34,15 +34,16 @@ from beam_pipeline.parameters import (
 )
 from beam_pipeline.transforms.base import (
     SHARE,
+    Array,
     DoubleArray,
     FloatArray,
     Step,
-    as_float32,
+    on_windows,
     quiet,
     seconds_to_frames,
     spectra_of,
 )
-from beam_pipeline.transforms.frames import fill_padded
+from beam_pipeline.transforms.frames import frames_of, stretch
 from beam_pipeline.transforms.select import mean_square
 from beam_pipeline.transforms.signals import rows
 
@@ -115,8 +116,41 @@ def draw_whole(keys: Keys, number: int, count: int) -> npt.NDArray[np.int64]:
     return np.floor(draw(keys, number) * count).astype(np.int64)
 
 
+class _EachWindow(Step):
+    """An augmentation that changes each window by values that it draws for it."""
+
+    @on_windows
+    def augment(
+        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
+    ) -> FloatArray:
+        drawn = self._draw(keys, windows.shape[-1], sample_rate_hz)
+        out = np.zeros(windows.shape, np.float32)
+        values = (each.tolist() for each in drawn)
+        for window, changed, *own in zip(windows, out, *values, strict=True):
+            self._change(window, changed, *own)
+        return out
+
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
+        """Arrays with a value for each key, for windows of a length."""
+        raise NotImplementedError
+
+    def _change(
+        self, window: FloatArray, out: FloatArray, *drawn: Any, **_: Any
+    ) -> None:
+        """Fills ``out``, which holds zeros, with the changed window."""
+        raise NotImplementedError
+
+
+class _Scaled(_EachWindow):
+    """An augmentation that multiplies a window by a drawn factor."""
+
+    def _change(self, window: FloatArray, out: FloatArray, factor: float) -> None:
+        # The last bit of a power differs between machines; float32 rounds it away.
+        np.multiply(window, np.float32(factor), out=out)
+
+
 @dataclass(frozen=True, kw_only=True)
-class RandomGain(Step):
+class RandomGain(_Scaled):
     """Scales each window by a random gain.
 
     ``y = x * 10**(gain_db / 20)``, with ``gain_db`` uniform from ``low_db`` to
@@ -146,16 +180,12 @@ class RandomGain(Step):
     def check(self) -> None:
         check_order(self, "low_db", "high_db", may_be_equal=True)
 
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        windows = as_float32(windows)
-        gains_db = between(self.low_db, self.high_db, keys)
-        return windows * per_window(10 ** (gains_db / 20), windows)
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
+        return (10 ** (between(self.low_db, self.high_db, keys) / 20),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomPolarity(Step):
+class RandomPolarity(_Scaled):
     """Inverts each window with a probability of one half.
 
     ``y = -x`` or ``y = x``. The channels of a window share the sign.
@@ -167,16 +197,12 @@ class RandomPolarity(Step):
     [-1.0, 1.0, 1.0]
     """
 
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        windows = as_float32(windows)
-        signs = np.where(uniforms(keys) < 0.5, 1, -1)
-        return windows * per_window(signs, windows)
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
+        return (np.where(uniforms(keys) < 0.5, 1, -1),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeShift(Step):
+class TimeShift(_EachWindow):
     """Shifts each window by a random time, forward or backward.
 
     ``y[t] = x[t - shift]``, where ``shift`` is a whole number of frames, uniform from
@@ -208,32 +234,49 @@ class TimeShift(Step):
     max_s: float = parameter(0.1, Number(0.0, unit="seconds"))
     wrap: bool = parameter(False, Flag())
 
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        windows = as_float32(windows)
-        frames = windows.shape[-1]
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
         most = seconds_to_frames(self.max_s, sample_rate_hz)
         if most >= frames:
-            raise RecipeError(
+            raise self.refused(
                 "max_s",
                 f"must be shorter than the window's {frames} frames at "
                 f"{sample_rate_hz} Hz",
-                self.max_s,
             )
-        out = np.zeros(windows.shape, np.float32)
-        shifts = draw_whole(keys, 0, 2 * most + 1) - most
-        for window, shifted, shift in zip(windows, out, shifts.tolist(), strict=True):
-            start = shift % frames
-            if shift >= 0 or self.wrap:
-                shifted[..., start:] = window[..., : frames - start]
-            if shift < 0 or self.wrap:
-                shifted[..., :start] = window[..., frames - start :]
-        return out
+        return (draw_whole(keys, 0, 2 * most + 1) - most,)
+
+    def _change(self, window: FloatArray, out: FloatArray, shift: int) -> None:
+        frames = window.shape[-1]
+        start = shift % frames
+        if shift >= 0 or self.wrap:
+            out[..., start:] = window[..., : frames - start]
+        if shift < 0 or self.wrap:
+            out[..., :start] = window[..., frames - start :]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise(Step):
+class _AtSnr(_EachWindow):
+    """Adds a sound to each window, at a random signal-to-noise ratio."""
+
+    low_snr_db: float = parameter(10.0, CHANGE_DB)
+    high_snr_db: float = parameter(40.0, CHANGE_DB)
+
+    def check(self) -> None:
+        check_order(self, "low_snr_db", "high_snr_db", may_be_equal=True)
+
+    def _ratios(self, keys: Keys, number: int) -> DoubleArray:
+        """Ratios of the level of the sound to that of the window."""
+        return 10 ** (between(self.low_snr_db, self.high_snr_db, keys, number) / -20)
+
+    def _add(
+        self, sound: FloatArray, ratio: float, window: FloatArray, out: FloatArray
+    ) -> None:
+        gain = ratio * _gain_to(window, mean_square(sound))
+        np.multiply(sound, np.float32(gain), out=out)
+        out += window
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise(_AtSnr):
     """Adds noise to each window, at a random signal-to-noise ratio.
 
     ::
@@ -277,33 +320,20 @@ class Noise(Step):
     0.1000
     """
 
-    low_snr_db: float = parameter(10.0, CHANGE_DB)
-    high_snr_db: float = parameter(40.0, CHANGE_DB)
     color: str = parameter("white", Choice(("white", "pink")))
 
-    def check(self) -> None:
-        check_order(self, "low_snr_db", "high_snr_db", may_be_equal=True)
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
+        return keys, self._ratios(keys, 0)
 
-    @quiet
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        windows = as_float32(windows)
-        out = np.empty(windows.shape, np.float32)
-        snr_db = between(self.low_snr_db, self.high_snr_db, keys)
-        ratios = 10 ** (snr_db / -20)
-        for window, noisy, key, ratio in zip(windows, out, keys, ratios, strict=True):
-            _fill_noise(noisy, int(key), _COLORS[self.color])
-            power = mean_square(noisy)
-            # Noise of a single sample can be zero.
-            gain = ratio * (mean_square(window) / power) ** 0.5 if power else 0.0
-            noisy *= np.float32(gain)
-            noisy += window
-        return out
+    def _change(
+        self, window: FloatArray, out: FloatArray, key: int, ratio: float
+    ) -> None:
+        _fill_noise(out, key, _COLORS[self.color])
+        self._add(out, ratio, window, out)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed(Step):
+class Speed(_EachWindow):
     """Plays each window faster or slower, which changes its pitch and its tempo.
 
     ``y(t) = x(speed * t)``, where ``speed`` is a whole number of hundredths, uniform
@@ -353,20 +383,16 @@ class Speed(Step):
                 raise RecipeError(name, problem, getattr(self, name))
         check_order(self, "low", "high", may_be_equal=True)
 
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        windows = as_float32(windows)
-        out = np.zeros(windows.shape, np.float32)
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
         first, last = round(self.low * GRID), round(self.high * GRID)
-        steps = first + draw_whole(keys, 0, last - first + 1)
-        for window, played, step in zip(windows, out, steps.tolist(), strict=True):
-            if step == GRID:
-                played[...] = window
-                continue
-            for channel, result in rows(window, played):
-                _resample(channel, step, result)
-        return out
+        return (first + draw_whole(keys, 0, last - first + 1),)
+
+    def _change(self, window: FloatArray, out: FloatArray, step: int) -> None:
+        if step == GRID:
+            out[...] = window
+            return
+        for channel, result in rows(window, out):
+            _resample(channel, step, result)
 
 
 def between(low: float, high: float, keys: Keys, number: int = 0) -> DoubleArray:
@@ -374,12 +400,10 @@ def between(low: float, high: float, keys: Keys, number: int = 0) -> DoubleArray
     return low + (high - low) * draw(keys, number)
 
 
-def per_window(factors: npt.NDArray[Any], windows: FloatArray) -> FloatArray:
-    """Factors in the shape that multiplies windows.
-
-    The last bit of a power differs between machines; float32 rounds it away.
-    """
-    return factors.astype(np.float32).reshape(-1, *[1] * (windows.ndim - 1))
+def _gain_to(window: FloatArray, power: float) -> float:
+    """The gain that a sound of a power needs for the level of a window."""
+    # Noise of a single sample can be zero, and so can a stretch of a recording.
+    return float((mean_square(window) / power) ** 0.5) if power else 0.0
 
 
 def white_noise(key: int, start: int, stop: int) -> FloatArray:
@@ -453,10 +477,8 @@ def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:
         rows = min(several, -(-(count - block) // GRID))
         low = start + block // GRID * step - before
         high = low + (rows - 1) * step + bank.shape[1]
-        part = np.empty(high - low)
-        fill_padded(signal, low, part)
-        framed = np.lib.stride_tricks.sliding_window_view(part, bank.shape[1])[::step]
-        values = bank @ np.ascontiguousarray(framed.T)
+        framed = frames_of(stretch(signal, low, high), bank.shape[1], step)
+        values = bank @ framed.T.astype(np.float64, order="C")
         target = out[block : min(block + rows * GRID, count)]
         target[...] = values.T.reshape(-1)[: len(target)]
 
@@ -491,10 +513,11 @@ class Sound(NamedTuple):
     samples: FloatArray
 
 
-class _FromFolder(Step):
+@dataclass(frozen=True, kw_only=True)
+class _FromFolder(_EachWindow):
     """An augmentation that takes recorded sounds from a folder."""
 
-    folder: str
+    folder: str = parameter(MISSING, Text())
     sounds: ClassVar[tuple[Sound, ...]] = ()
 
     def with_sounds(self, sounds: Sequence[Sound]) -> Any:
@@ -506,9 +529,8 @@ class _FromFolder(Step):
     def draw_sounds(self, keys: Keys) -> npt.NDArray[np.int64]:
         """The number of each window's sound."""
         if not self.sounds:
-            raise RecipeError(
-                "folder", "is not loaded; use with_sounds(sounds).augment", self.folder
-            )
+            problem = "is not loaded; use with_sounds(sounds).augment"
+            raise self.refused("folder", problem)
         return draw_whole(keys, 0, len(self.sounds))
 
 
@@ -554,28 +576,20 @@ class Reverb(_FromFolder):
     array([[0.707, 0.707]], dtype=float32)
     """
 
-    folder: str = parameter(MISSING, Text())
     wet: float = parameter(1.0, SHARE)
     sha256: str = parameter("", Text(may_be_empty=True))
 
-    @quiet
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        windows = as_float32(windows)
-        out = np.empty(windows.shape, np.float32)
-        wet = self.wet
-        chosen = self.draw_sounds(keys).tolist()
-        for window, made, number in zip(windows, out, chosen, strict=True):
-            room = _convolve(window, self.sounds[number].samples)
-            power = float(np.square(room).mean())
-            gain = wet * (mean_square(window) / power) ** 0.5 if power else 0.0
-            made[...] = (1 - wet) * window.astype(np.float64) + gain * room
-        return out
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
+        return (self.draw_sounds(keys),)
+
+    def _change(self, window: FloatArray, out: FloatArray, number: int) -> None:
+        room = _convolve(window, self.sounds[number].samples)
+        gain = self.wet * _gain_to(window, float(np.square(room).mean()))
+        out[...] = (1 - self.wet) * window.astype(np.float64) + gain * room
 
 
 @dataclass(frozen=True, kw_only=True)
-class Background(_FromFolder):
+class Background(_AtSnr, _FromFolder):
     """Adds a recorded sound to each window, at a random signal-to-noise ratio.
 
     ::
@@ -616,43 +630,27 @@ class Background(_FromFolder):
     array([[1.1, 0.9, 1.1, 0.9]], dtype=float32)
     """
 
-    folder: str = parameter(MISSING, Text())
     low_snr_db: float = parameter(0.0, CHANGE_DB)
     high_snr_db: float = parameter(20.0, CHANGE_DB)
     sha256: str = parameter("", Text(may_be_empty=True))
 
-    def check(self) -> None:
-        check_order(self, "low_snr_db", "high_snr_db", may_be_equal=True)
+    def _change(
+        self, window: FloatArray, out: FloatArray, number: int, first: int, ratio: float
+    ) -> None:
+        frames = window.shape[-1]
+        samples = self.sounds[number].samples[first : first + frames]
+        if len(samples) < frames:
+            whole = np.roll(self.sounds[number].samples, -first)
+            samples = np.resize(whole, frames)
+        self._add(samples, ratio, window, out)
 
-    @quiet
-    def augment(
-        self, windows: FloatArray, keys: Keys, sample_rate_hz: int
-    ) -> FloatArray:
-        windows = as_float32(windows)
-        out = np.empty(windows.shape, np.float32)
-        frames = windows.shape[-1]
-        drawn = self._draw(keys, frames)
-        for window, noisy, number, first, ratio in zip(
-            windows, out, *drawn, strict=True
-        ):
-            samples = self.sounds[number].samples[first : first + frames]
-            if len(samples) < frames:
-                whole = np.roll(self.sounds[number].samples, -first)
-                samples = np.resize(whole, frames)
-            power = mean_square(samples)
-            gain = ratio * (mean_square(window) / power) ** 0.5 if power else 0.0
-            np.multiply(samples, np.float32(gain), out=noisy)
-            noisy += window
-        return out
-
-    def _draw(self, keys: Keys, frames: int) -> tuple[npt.NDArray[Any], ...]:
+    def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
         """The number of each window's sound, its first frame, and a ratio of levels."""
         chosen = self.draw_sounds(keys)
-        snr_db = between(self.low_snr_db, self.high_snr_db, keys, 2)
         lengths = np.array([len(sound.samples) for sound in self.sounds])[chosen]
         places = np.where(lengths < frames, lengths, lengths - frames + 1)
         firsts = np.floor(draw(keys, 1) * places).astype(np.int64)
-        return chosen, firsts, 10 ** (snr_db / -20)
+        return chosen, firsts, self._ratios(keys, 2)
 
 
 def _convolve(window: FloatArray, response: FloatArray) -> DoubleArray:
@@ -732,7 +730,7 @@ class SpecAugment(Step):
         """The features as they are, checked to be spectra."""
         return spectra_of(features, "spec_augment")
 
-    @quiet
+    @quiet()
     def on_copies(
         self, features: FloatArray, keys: Keys, sample_rate_hz: int
     ) -> FloatArray:

@@ -7,13 +7,14 @@ grouped into calls. Every transform here gives a window the same bytes in any bl
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,10 @@ class Step(Declared):
 
     on_features: ClassVar[bool] = False
     gives_samples: ClassVar[bool] = False
+
+    def refused(self, field: str, problem: str) -> RecipeError:
+        """Returns the error of a field's value, for a window or beside other values."""
+        return RecipeError(field, problem, getattr(self, field))
 
 
 class Transform(Protocol):
@@ -225,11 +230,10 @@ class Identity(Step):
         if self.dtype == "float32":
             return windows
         if not np.isfinite(windows).all():
-            raise RecipeError(
+            raise self.refused(
                 "dtype",
                 "cannot hold NaN or infinity, but some windows contain them; use "
                 "float32",
-                "int16",
             )
         scaled: FloatArray = np.rint(windows * np.float32(INT16_SCALE))
         np.clip(scaled, -INT16_SCALE, INT16_SCALE - 1, out=scaled)
@@ -370,27 +374,31 @@ def spectra_of(features: Array, step: str) -> FloatArray:
     return features
 
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
-def quiet(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Silences numpy's warnings of overflow and of invalid values in a function.
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silences numpy's warnings of overflow and of invalid values.
 
     Divisions by zero still warn: no transform should need one.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        yield
 
-    Examples
-    --------
-    >>> quiet(np.square)(np.float32(1e30))
-    np.float32(inf)
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def on_windows(method: Method) -> Method:
+    """Makes a method of a step from one whose windows are float32, see as_float32.
+
+    It silences numpy's warnings, see :func:`quiet`.
     """
 
-    @functools.wraps(function)
-    def silent(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return function(*args, **kwargs)
+    @functools.wraps(method)
+    def transform(step: Any, windows: Array, *args: Any, **named: Any) -> Any:
+        with quiet():
+            return method(step, as_float32(windows), *args, **named)
 
-    return silent
+    return cast(Method, transform)
 
 
 WHITE = 255
@@ -439,9 +447,8 @@ class AsImage(Step):
     def check(self) -> None:
         check_order(self, "low", "high")
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray) -> Array:
-        windows = as_float32(windows)
         finite = np.isfinite(windows)
         if not finite.all():
             raise RecipeError(
@@ -463,7 +470,7 @@ class AsImage(Step):
         np.rint(levels, out=levels)
         return levels
 
-    @quiet
+    @quiet()
     def count_clipped(self, windows: FloatArray) -> int:
         """How many values are below black or above white, by half a level or more."""
         if is_within(windows, self.low, self.high):

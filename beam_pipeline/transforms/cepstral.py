@@ -6,12 +6,11 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, Flag, Number, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
@@ -20,11 +19,12 @@ from beam_pipeline.transforms.base import (
     SHARE,
     DoubleArray,
     FloatArray,
+    Method,
     Step,
     quiet,
     spectra_of,
 )
-from beam_pipeline.transforms.frames import axis, cache_blocks, on_signals
+from beam_pipeline.transforms.frames import axis, cache_blocks, gathered, on_signals
 from beam_pipeline.transforms.mel import MelFrames
 
 
@@ -90,20 +90,18 @@ class Mfcc(MelFrames):
     def check(self) -> None:
         super().check()
         if self.n_mfcc > self.n_mels:
-            raise RecipeError(
-                "n_mfcc", f"must not exceed n_mels ({self.n_mels})", self.n_mfcc
-            )
+            raise self.refused("n_mfcc", f"must not exceed n_mels ({self.n_mels})")
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         frames = self.frames(signals.shape[-1])
         cosines = dct_matrix(self.n_mfcc, self.n_mels, self.lifter)
-        out = np.empty((len(signals), frames.count, self.n_mfcc), np.float32)
-        for slices, samples in frames.stretches(signals):
+        return gathered(
+            frames.stretches(signals),
             # One product for each window: its rounding depends on the shape alone.
-            levels = self.bands(samples, sample_rate_hz)
-            np.matmul(levels, cosines, out=out[slices])
-        return out
+            lambda samples: self.bands(samples, sample_rate_hz) @ cosines,
+            (len(signals), frames.count, self.n_mfcc),
+        )
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes: time, as in ``LogMel.axes``, and coefficient."""
@@ -211,6 +209,23 @@ class Pcen(MelFrames):
         return energy
 
 
+def on_spectra(method: Method) -> Method:
+    """Makes a transform's ``__call__`` from one on spectra (n, time_frames, bins).
+
+    These are of all channels of all windows; the shape of the features stays.
+    """
+
+    @functools.wraps(method)
+    def transform(step: Any, features: FloatArray) -> FloatArray:
+        features = spectra_of(features, type(step).__name__.lower())
+        flat = features.reshape(math.prod(features.shape[:-2]), *features.shape[-2:])
+        with quiet():
+            made: FloatArray = method(step, flat)
+        return made.reshape(features.shape)
+
+    return cast(Method, transform)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Delta(Step):
     """Slopes of features in time, for features of shape (time_frames, bins).
@@ -263,32 +278,27 @@ class Delta(Step):
 
     def check(self) -> None:
         if self.width % 2 == 0:
-            raise RecipeError("width", "must be odd", self.width)
+            raise self.refused("width", "must be odd")
         if self.order >= self.width:
-            raise RecipeError(
-                "order", f"must be below width ({self.width})", self.order
-            )
+            raise self.refused("order", f"must be below width ({self.width})")
 
-    @quiet
-    def __call__(self, features: FloatArray) -> FloatArray:
-        features = spectra_of(features, "delta")
-        count, bins = features.shape[-2:]
+    @on_spectra
+    def __call__(self, spectra: FloatArray) -> FloatArray:
+        _, count, bins = spectra.shape
         if self.width > count:
-            raise RecipeError(
-                "width", f"must not exceed the features' {count} frames", self.width
-            )
+            raise self.refused("width", f"must not exceed the features' {count} frames")
         weights = slope_weights(self.width, self.order)
         half = len(weights) - 1
-        flat = features.reshape(math.prod(features.shape[:-2]), count, bins)
-        out = np.empty(flat.shape, np.float32)
+        out = np.empty(spectra.shape, np.float32)
         inner = out[:, half : count - half]
-        for rows, times in cache_blocks(len(flat), inner.shape[1], max(1, bins)):
-            stop = min(times.stop, inner.shape[1]) + 2 * half
-            around = flat[rows, times.start : stop].astype(np.float64)
-            inner[rows, times] = _slopes(around, weights, odd=self.order % 2 == 1)
+        for rows, times in cache_blocks(len(out), inner.shape[1], max(1, bins)):
+            around = spectra[rows, times.start : times.stop + 2 * half]
+            inner[rows, times] = _slopes(
+                around.astype(np.float64), weights, odd=self.order % 2 == 1
+            )
         out[:, :half] = inner[:, :1]
         out[:, count - half :] = inner[:, -1:]
-        return out.reshape(features.shape)
+        return out
 
 
 def smoothing_share(time_constant: float) -> float:
@@ -433,49 +443,41 @@ class Cmvn(Step):
 
     def check(self) -> None:
         if self.window is not None and self.over != WINDOW:
-            raise RecipeError(
-                "window", f"must not be given with over={self.over!r}", self.window
-            )
+            raise self.refused("window", f"must not be given with over={self.over!r}")
 
     @property
     def measures_clips(self) -> bool:
         """Whether a clip must be measured first; see :meth:`measure`."""
         return self.over != WINDOW
 
-    @quiet
-    def __call__(self, features: FloatArray) -> FloatArray:
-        features = spectra_of(features, "cmvn")
-        count, bins = features.shape[-2:]
-        flat = features.reshape(math.prod(features.shape[:-2]), count, bins)
-        out = np.empty(flat.shape, np.float32)
-        for rows, _ in cache_blocks(len(flat), 1, max(1, count * bins)):
-            x = flat[rows].astype(np.float64, order="C")
+    @on_spectra
+    def __call__(self, spectra: FloatArray) -> FloatArray:
+        _, count, bins = spectra.shape
+        out = np.empty(spectra.shape, np.float32)
+        for rows, _ in cache_blocks(len(out), 1, max(1, count * bins)):
+            x = spectra[rows].astype(np.float64, order="C")
             x -= _mean(x)
-            if self.window is None:
-                if self.norm_vars:
-                    variance = _mean(np.square(x))
-                    x /= np.sqrt(np.maximum(variance, self.floor))
-            elif count:
-                self._slide(x)
+            if self.window is not None and count:
+                mean, squares = self._sliding_means(x, self.window)
+                variance = squares - np.square(mean)
+                x -= mean
+            elif self.norm_vars:
+                variance = _mean(np.square(x))
+            if self.norm_vars:
+                x /= np.sqrt(np.maximum(variance, self.floor))
             out[rows] = x
-        return out.reshape(features.shape)
+        return out
 
-    def _slide(self, x: DoubleArray) -> None:
-        """Normalises features (n, time_frames, bins) of mean 0 in place."""
-        assert self.window is not None
-        bounds = _bounds(x.shape[1], self.window, self.min_window, self.center)
-        starts, stops = bounds
+    def _sliding_means(
+        self, x: DoubleArray, window: int
+    ) -> tuple[DoubleArray, DoubleArray]:
+        """Means of features (n, time_frames, bins), and of their squares."""
+        starts, stops = _bounds(x.shape[1], window, self.min_window, self.center)
         frames = (stops - starts)[:, np.newaxis]
         mean = _sums(x, starts, stops) / frames
-        if self.norm_vars:
-            squares = _sums(np.square(x), starts, stops) / frames
-            variance = np.maximum(squares - np.square(mean), self.floor)
-            x -= mean
-            x /= np.sqrt(variance)
-        else:
-            x -= mean
+        return mean, _sums(np.square(x), starts, stops) / frames
 
-    @quiet
+    @quiet()
     def measure(self, blocks: Iterable[FloatArray]) -> bytes:
         """Measures a clip, for :meth:`of_measured`.
 
@@ -522,7 +524,7 @@ class MeasuredCmvn:
 
     measured: bytes
 
-    @quiet
+    @quiet()
     def __call__(self, features: FloatArray) -> FloatArray:
         features = spectra_of(features, "cmvn")
         shape = (2, *features.shape[1:-2], 1, features.shape[-1])

@@ -28,12 +28,13 @@ from beam_pipeline.transforms.base import (
     Step,
 )
 from beam_pipeline.transforms.frames import (
+    Where,
     axis,
     axis_at,
     cache_blocks,
-    fill_padded,
     frames_of,
     on_signals,
+    stretch,
 )
 
 ComplexArray = npt.NDArray[np.complex64]
@@ -267,9 +268,7 @@ class Chroma(Step):
 
     def check(self) -> None:
         if self.bins_per_octave % 12:
-            raise RecipeError(
-                "bins_per_octave", "must be a multiple of 12", self.bins_per_octave
-            )
+            raise self.refused("bins_per_octave", "must be a multiple of 12")
         self.cqt()  # checks the number of bins
 
     @on_signals
@@ -355,7 +354,15 @@ def filter_bank(
     """
     cycles = filter_scale / (2 ** (1 / bins_per_octave) - 1)
     hertz = bin_frequencies(f_min, bins_per_octave, n_bins)
-    _check_highest(f_min, float(hertz[-1]), n_bins, cycles, sample_rate_hz)
+    # The end of the band is where the Hann window's response is half its peak.
+    if hertz[-1] * (1 + 1 / cycles) > sample_rate_hz / 2:
+        raise RecipeError(
+            "f_min",
+            f"puts the highest of {n_bins} bins at {hertz[-1]:.6g} Hz; the band of "
+            f"this bin ends above half the sample rate of {sample_rate_hz} Hz; use "
+            "fewer bins, or a lower f_min",
+            f_min,
+        )
     plans = []
     total = 0.0
     for last in range(n_bins, 0, -bins_per_octave):
@@ -376,20 +383,6 @@ def filter_bank(
         Octave(bins, halvings, _weights(hertz[bins] / rate, cycles))
         for bins, halvings, rate in plans
     )
-
-
-def _check_highest(
-    f_min: float, highest: float, n_bins: int, cycles: float, sample_rate_hz: int
-) -> None:
-    # The end of the band is where the Hann window's response is half its peak.
-    if highest * (1 + 1 / cycles) > sample_rate_hz / 2:
-        raise RecipeError(
-            "f_min",
-            f"puts the highest of {n_bins} bins at {highest:.6g} Hz; the band of this "
-            f"bin ends above half the sample rate of {sample_rate_hz} Hz; use fewer "
-            "bins, or a lower f_min",
-            f_min,
-        )
 
 
 def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> int:
@@ -413,7 +406,7 @@ def _weights(frequencies: DoubleArray, cycles: float) -> FloatArray:
 
 def responses(
     signals: FloatArray, hop: int, bank: tuple[Octave, ...]
-) -> Iterator[tuple[tuple[slice, slice], Octave, ComplexArray]]:
+) -> Iterator[tuple[Where, Octave, ComplexArray]]:
     """Yields the filters' responses to signals (n, frames), piece by piece.
 
     Yields
@@ -438,45 +431,31 @@ def responses(
             last = min(first + times, count)
             begin = max(0, first * hop - reach)
             part = signals[signal : signal + several, begin : last * hop + reach]
-            yield from _segment_responses(
-                part, first * hop - begin, (signal, first), last - first, hop, bank
-            )
+            middle = first * hop - begin
+            for (rows, at), octave, response in _segment_responses(
+                part, middle, last - first, hop, bank
+            ):
+                signal_rows = slice(signal + rows.start, signal + rows.stop)
+                signal_times = slice(first + at.start, first + at.stop)
+                yield (signal_rows, signal_times), octave, response
 
 
 def _segment_responses(
-    part: FloatArray,
-    middle: int,
-    start: tuple[int, int],
-    count: int,
-    hop: int,
-    bank: tuple[Octave, ...],
-) -> Iterator[tuple[tuple[slice, slice], Octave, ComplexArray]]:
-    """Yields the responses of ``count`` time frames, the first centred on ``middle``.
-
-    ``start`` is the number of the first signal and that of the first time frame.
-    """
-    signal, first = start
+    part: FloatArray, middle: int, count: int, hop: int, bank: tuple[Octave, ...]
+) -> Iterator[tuple[Where, Octave, ComplexArray]]:
+    """Yields the responses of some time frames, the first centred on ``middle``."""
     halvings = 0
     for octave in bank:
         for _ in range(octave.halvings - halvings):
             part, middle = halve(part, middle)
         halvings = octave.halvings
-        length = len(octave.weights)
-        step = hop >> halvings
-        padded = np.empty((len(part), (count - 1) * step + length), np.float32)
-        fill_padded(part, middle - length // 2, padded)
-        framed = frames_of(padded, length, step)
-        for rows, times in cache_blocks(len(framed), count, length):
-            frames = np.ascontiguousarray(framed[rows, times])
-            response = _product(frames, octave.weights).view(np.complex64)
-            yield (
-                (
-                    slice(signal + rows.start, signal + rows.start + len(response)),
-                    slice(first + times.start, first + times.start + len(response[0])),
-                ),
-                octave,
-                response,
-            )
+        length, step = len(octave.weights), hop >> halvings
+        start = middle - length // 2
+        samples = stretch(part, start, start + (count - 1) * step + length)
+        framed = frames_of(samples, length, step)
+        for block in cache_blocks(len(framed), count, length):
+            frames = np.ascontiguousarray(framed[block])
+            yield block, octave, _product(frames, octave.weights).view(np.complex64)
 
 
 def _product(frames: FloatArray, weights: FloatArray) -> FloatArray:

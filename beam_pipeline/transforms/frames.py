@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,9 @@ from beam_pipeline.transforms.base import (
     Array,
     DoubleArray,
     FloatArray,
+    Method,
     Step,
-    as_float32,
+    on_windows,
 )
 
 # Framed samples in a block. Its frames and their spectrum, 1 MiB each, stay in the
@@ -34,6 +35,9 @@ STRETCH_SAMPLES = 2**20
 
 FFT_SIZE = WholeNumber(2, 1 << 24)
 PAD_MODE = Choice(("constant", "reflect", "edge"))
+
+Where = tuple[slice, slice]
+"""A block of features: slices over signals and over their time frames."""
 
 
 def axis(name: str, unit: str, size: int, start: float, step: float) -> dict[str, Any]:
@@ -59,7 +63,7 @@ class Frames:
     first : int
         Start of frame 0; negative before the signal.
     pad_mode : str
-        Values beyond the ends, as in :func:`framed`.
+        Values beyond the ends, as in :func:`stretch`.
     """
 
     length: int
@@ -107,8 +111,8 @@ class Frames:
         return {**time, "length": self.length / sample_rate_hz}
 
     def blocks(
-        self, flat: FloatArray, size: int | None = None, samples: int | None = None
-    ) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
+        self, flat: FloatArray, size: int | None = None
+    ) -> Iterator[tuple[Where, FloatArray]]:
         """Yields signals (m, frames) as time frames, in blocks that fit the cache.
 
         Parameters
@@ -116,31 +120,24 @@ class Frames:
         flat : numpy.ndarray, shape (m, frames)
         size : int, optional
             The values that a frame needs in memory. Default: its length.
-        samples : int, optional
-            The values of a block, see :func:`cache_blocks`.
 
         Yields
         ------
         slices : (slice, slice)
             Over signals and over their time frames.
         frames : numpy.ndarray, shape (some signals, some time frames, length)
-            A view, as returned by :func:`framed`.
+            A view; of the signals themselves if all frames are within them. Only the
+            samples of these frames are padded.
         """
-        length, hop, first = self.length, self.hop, self.first
-        blocks = cache_blocks(len(flat), self.count, size or length, samples)
-        if first >= 0 and first + (self.count - 1) * hop + length <= flat.shape[1]:
-            # One view for all blocks: creating a view takes longer than slicing it.
-            views = framed(flat, range(self.count), length, hop, first)
-            yield from ((block, views[block]) for block in blocks)
-            return
-        for rows, times in blocks:
-            shown = range(self.count)[times]
-            part = framed(flat[rows], shown, length, hop, first, self.pad_mode)
-            yield (rows, times), part
+        for rows, times in cache_blocks(len(flat), self.count, size or self.length):
+            start = self.first + times.start * self.hop
+            stop = self.first + (times.stop - 1) * self.hop + self.length
+            samples = stretch(flat[rows], start, stop, self.pad_mode)
+            yield (rows, times), frames_of(samples, self.length, self.hop)
 
     def tapered(
         self, flat: FloatArray, taper: Array, size: int | None = None
-    ) -> Iterator[tuple[tuple[slice, slice], Array]]:
+    ) -> Iterator[tuple[Where, Array]]:
         """Yields :meth:`blocks` times a taper, in its dtype; each lasts till the next.
 
         One buffer holds all of them: new arrays of this size are slow.
@@ -152,9 +149,7 @@ class Frames:
             tapered = buffer[: part.size].reshape(part.shape)
             yield block, np.multiply(part, taper, out=tapered)
 
-    def stretches(
-        self, signals: FloatArray
-    ) -> Iterator[tuple[tuple[slice, slice], FloatArray]]:
+    def stretches(self, signals: FloatArray) -> Iterator[tuple[Where, FloatArray]]:
         """Cuts signals into stretches of whole time frames.
 
         Yields
@@ -228,123 +223,108 @@ class CentredFrames(SpectrumFrames):
         return Frames.centred(frames, self.n_fft, self.hop, self.pad_mode)
 
 
-def framed(
-    flat: FloatArray,
-    times: range,
-    length: int,
-    hop: int,
-    first: int = 0,
-    pad_mode: str = "constant",
+def stretch(
+    signals: FloatArray, start: int, stop: int, pad_mode: str = "constant"
 ) -> FloatArray:
-    """Some time frames of signals, which may extend beyond the ends.
-
-    Only the samples of these frames are padded. Padding whole signals would copy them
-    again for each block.
+    """The samples of signals from ``start`` to ``stop``, which may be beyond the ends.
 
     Parameters
     ----------
-    flat : numpy.ndarray, shape (m, frames)
-    times : range
-        Numbers of the frames, at least one.
-    length, hop : int
-        Length of a frame; step to the next one.
-    first : int
-        Start of frame 0; negative before the signal.
+    signals : numpy.ndarray, shape (..., frames)
+    start, stop : int
+        ``start`` may be negative, and ``stop`` above the number of frames.
     pad_mode : str
         Values beyond the ends: ``constant`` (zeros), ``reflect`` (around the last
         sample), ``symmetric`` (repeats the last sample) or ``edge``.
 
     Returns
     -------
-    numpy.ndarray, shape (m, len(times), length)
-        A view; of the signals themselves if all frames are within them.
+    numpy.ndarray, shape (..., stop - start)
+        A view if all samples are within the signals.
 
     Examples
     --------
-    >>> framed(np.array([[1, 2, 3]]), range(2), 3, hop=1, first=-1, pad_mode="reflect")
-    array([[[2, 1, 2],
-            [1, 2, 3]]])
+    >>> stretch(np.array([1, 2, 3]), -1, 4, pad_mode="reflect")
+    array([2, 1, 2, 3, 2])
     """
-    start = first + times[0] * hop
-    stop = first + times[-1] * hop + length
-    part = flat[:, max(start, 0) : max(stop, 0)]
-    if part.shape[1] < stop - start:
-        before = _padding(flat, range(start, min(stop, 0)), pad_mode)
-        after = _padding(flat, range(max(start, flat.shape[1]), stop), pad_mode)
-        part = np.concatenate([before, part, after], axis=1)
-    return frames_of(part, length, hop)
-
-
-def _padding(flat: FloatArray, where: range, pad_mode: str) -> FloatArray:
-    """The samples at indices beyond the ends of signals."""
-    if pad_mode == "constant":
-        return np.zeros((len(flat), len(where)), flat.dtype)
-    last = flat.shape[1] - 1
-    at = np.array(where, np.int64)
-    if pad_mode == "edge":
-        at = np.clip(at, 0, last)
-    else:
-        # Both reflections are periodic; ``symmetric`` has each end twice in a period.
-        twice = pad_mode == "symmetric"
-        at %= max(1, 2 * (last + twice))
-        at = np.minimum(at, 2 * last + twice - at)
-    return flat[:, at]
-
-
-def fill_padded(signals: Array, start: int, out: Array) -> None:
-    """Fills ``out`` with the samples of signals from ``start`` on, and zeros beyond."""
-    stop = start + out.shape[-1]
+    frames = signals.shape[-1]
     inside = signals[..., max(start, 0) : max(stop, 0)]
-    before = min(max(-start, 0), out.shape[-1])
-    out[..., :before] = 0
-    out[..., before : before + inside.shape[-1]] = inside
-    out[..., before + inside.shape[-1] :] = 0
+    if inside.shape[-1] == stop - start:
+        return inside
+    ends = []
+    for beyond in (range(start, min(stop, 0)), range(max(start, frames), stop)):
+        at = np.array(beyond, np.int64)
+        if pad_mode == "constant":
+            ends.append(np.zeros((*signals.shape[:-1], len(at)), signals.dtype))
+            continue
+        if pad_mode == "edge":
+            at = np.clip(at, 0, frames - 1)
+        else:
+            # Both reflections are periodic; ``symmetric`` has each end twice.
+            twice = pad_mode == "symmetric"
+            at %= max(1, 2 * (frames - 1 + twice))
+            at = np.minimum(at, 2 * (frames - 1) + twice - at)
+        ends.append(signals[..., at])
+    return np.concatenate([ends[0], inside, ends[1]], axis=-1)
 
 
-def frames_of(flat: FloatArray, length: int, hop: int) -> FloatArray:
-    """A view (n, time_frames, length) of signals (n, frames)."""
-    return np.lib.stride_tricks.sliding_window_view(flat, length, axis=-1)[:, ::hop]
+def frames_of(signals: FloatArray, length: int, hop: int) -> FloatArray:
+    """A view (..., time_frames, length) of signals (..., frames)."""
+    views = np.lib.stride_tricks.sliding_window_view(signals, length, axis=-1)
+    return views[..., ::hop, :]
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+def gathered(
+    pieces: Iterable[tuple[Where, Array]],
+    features: Callable[[Array], Array],
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike = np.float32,
+) -> Array:
+    """The features of all pieces in one array.
+
+    Parameters
+    ----------
+    pieces : iterable of (slices, numpy.ndarray)
+        Such as :meth:`Frames.blocks`.
+    features : callable
+        From a piece to what belongs at its slices.
+    shape : tuple of int
+        (signals, time frames, ...)
+    dtype : numpy.dtype
+    """
+    out = np.empty(shape, dtype)
+    for where, piece in pieces:
+        out[where] = features(piece)
+    return out
 
 
 def on_signals(method: Method) -> Method:
     """Makes a transform's ``__call__`` from a method on signals, (signals, frames).
 
     The signals are all channels of all windows, one after another. The first axis of
-    the result becomes those of windows and channels again. As :func:`.base.quiet`, it
-    silences numpy's warnings of overflow.
+    the result becomes those of windows and channels again. The rest is as in
+    :func:`.base.on_windows`.
     """
 
     @functools.wraps(method)
     def transform(step: Any, windows: FloatArray, *rate: Any, **named: Any) -> Array:
-        windows = as_float32(windows)
         flat = windows.reshape(math.prod(windows.shape[:-1]), windows.shape[-1])
-        with np.errstate(over="ignore", invalid="ignore"):
-            features = method(step, flat, *rate, **named)
+        features = method(step, flat, *rate, **named)
         made: Array = features.reshape(*windows.shape[:-1], *features.shape[1:])
         return made
 
-    return cast(Method, transform)
+    return cast(Method, on_windows(transform))
 
 
-def cache_blocks(
-    windows: int, count: int, n_fft: int, samples: int | None = None
-) -> Iterator[tuple[slice, slice]]:
-    """Slices over windows and their ``count`` frames, for blocks of ``samples``.
-
-    The default is ``BLOCK_SAMPLES``.
-    """
-    frames = max(1, (samples or BLOCK_SAMPLES) // n_fft)
+def cache_blocks(windows: int, count: int, n_fft: int) -> Iterator[Where]:
+    """Slices over windows and their ``count`` frames, for blocks that fit the cache."""
+    frames = max(1, BLOCK_SAMPLES // n_fft)
     several = max(1, frames // count)
     for window in range(0, windows, several):
+        rows = slice(window, min(window + several, windows))
         for frame in range(0, count, frames):
-            yield slice(window, window + several), slice(frame, frame + frames)
+            yield rows, slice(frame, min(frame + frames, count))
 
-
-# Framed samples in a block. Larger than the cache: whole spectra leave it anyway.
-SPECTRUM_SAMPLES = 1 << 20
 
 # Coefficients of a sum of cosines, a[0] - a[1] cos(w) + a[2] cos(2 w).
 _COSINES = {
@@ -377,8 +357,9 @@ def frequency_axis(sample_rate_hz: int, n_fft: int) -> dict[str, Any]:
     return axis("frequency", "Hz", n_fft // 2 + 1, 0.0, sample_rate_hz / n_fft)
 
 
-def as_kind(spectrum: npt.NDArray[np.complex64], kind: str, floor: float) -> Array:
-    """A spectrum, or its magnitude, power, or power in dB; may overwrite its input."""
+def spectrum_of(frames: FloatArray, n_fft: int, kind: str, floor: float = 0.0) -> Array:
+    """The spectrum of frames, or its magnitude, power, or power in dB."""
+    spectrum: npt.NDArray[np.complex64] = scipy.fft.rfft(frames, n_fft)
     if kind == "complex":
         return spectrum
     if kind == "magnitude":
@@ -441,10 +422,13 @@ class Fft(Step):
     @on_signals
     def __call__(self, signals: FloatArray) -> Array:
         n_fft = self.length_for(signals.shape[-1])
-        shape = (len(signals), 1, n_fft // 2 + 1)
-        blocks = cache_blocks(len(signals), 1, n_fft, SPECTRUM_SAMPLES)
-        parts = ((block, signals[block[0], np.newaxis]) for block in blocks)
-        return _spectra(parts, shape, n_fft, self.kind, 0.0)[:, 0]
+        whole = Frames(signals.shape[-1], 1, 1)
+        return gathered(
+            whole.blocks(signals, n_fft),
+            lambda frames: spectrum_of(frames, n_fft, self.kind),
+            (len(signals), 1, n_fft // 2 + 1),
+            np.complex64 if self.kind == "complex" else np.float32,
+        )[:, 0]
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis: frequency, as in :meth:`Stft.axes`."""
@@ -522,18 +506,18 @@ class Stft(CentredFrames):
 
     def check(self) -> None:
         if self.win_length is not None and self.win_length > self.n_fft:
-            raise RecipeError(
-                "win_length", f"must not exceed n_fft ({self.n_fft})", self.win_length
-            )
+            raise self.refused("win_length", f"must not exceed n_fft ({self.n_fft})")
 
     @on_signals
     def __call__(self, signals: FloatArray) -> Array:
         frames = self.frames(signals.shape[-1])
         taper = taper_of(self.window, self.win_length or self.n_fft, self.n_fft)
-        shape = (len(signals), frames.count, self.n_fft // 2 + 1)
-        blocks = frames.blocks(signals, samples=SPECTRUM_SAMPLES)
-        parts = ((block, part * taper) for block, part in blocks)
-        return _spectra(parts, shape, self.n_fft, self.kind, self.floor)
+        return gathered(
+            frames.tapered(signals, taper),
+            lambda tapered: spectrum_of(tapered, self.n_fft, self.kind, self.floor),
+            (len(signals), frames.count, self.n_fft // 2 + 1),
+            np.complex64 if self.kind == "complex" else np.float32,
+        )
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes, as JSON values.
@@ -543,24 +527,6 @@ class Stft(CentredFrames):
         """
         frequency = frequency_axis(sample_rate_hz, self.n_fft)
         return [*super().axes(sample_rate_hz, frames), frequency]
-
-
-def _spectra(
-    parts: Iterable[tuple[Any, FloatArray]],
-    shape: tuple[int, ...],
-    n_fft: int,
-    kind: str,
-    floor: float,
-) -> Array:
-    """The spectra of a shape, whose blocks come one after another; see as_kind."""
-    dtype = np.complex64 if kind == "complex" else np.float32
-    out: Array = np.empty(shape, dtype)
-    for block, part in parts:
-        made = as_kind(scipy.fft.rfft(part, n_fft), kind, floor)
-        if made.shape == shape:
-            return made  # a single block needs no copy
-        out[block] = made
-    return out
 
 
 @functools.lru_cache(maxsize=32)

@@ -15,22 +15,17 @@ import numpy as np
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import (
-    Choice,
-    Number,
-    WholeNumber,
-    parameter,
-)
+from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     LEVEL_DB,
     DoubleArray,
     FloatArray,
     Step,
-    as_float32,
-    quiet,
+    on_windows,
 )
 from beam_pipeline.transforms.frames import (
     SignalFrames,
+    gathered,
     hann_window,
     on_signals,
 )
@@ -321,8 +316,9 @@ class Lufs(Step):
     array([-23.], dtype=float32)
     """
 
+    @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        lufs = integrated_lufs(as_float32(windows), sample_rate_hz)
+        lufs = integrated_lufs(windows, sample_rate_hz)
         return np.maximum(lufs, ABSOLUTE_GATE_LUFS).astype(np.float32)
 
 
@@ -356,9 +352,8 @@ class LufsGain(Step):
 
     level_lufs: float = parameter(-23.0, LEVEL_DB)
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        windows = as_float32(windows)
         lufs = integrated_lufs(windows, sample_rate_hz)
         out = np.empty(windows.shape, np.float32)
         for window, scaled, measured in zip(windows, out, lufs.tolist(), strict=True):
@@ -469,18 +464,19 @@ class Loudness(SignalFrames):
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         frames = self.frames(signals.shape[-1])
         bank = weighting_bank(self.weighting, self.frame, sample_rate_hz)
-        out = np.empty((len(signals), frames.count), np.float32)
         hann = hann_window(self.frame)
-        for block, tapered in frames.tapered(signals, hann):
+
+        def levels(tapered: FloatArray) -> FloatArray:
             if self.weighting == "none":  # by Parseval's theorem, without an FFT
                 power = np.einsum("wtj,wtj->wt", tapered, tapered)
                 power /= np.square(hann).sum()
             else:
-                power = mel_power(tapered.reshape(-1, self.frame), bank)
+                power = mel_power(tapered, bank)[..., 0]
             with np.errstate(divide="ignore"):
-                levels = np.log10(power, out=power)
-            levels *= np.float32(10)
-            out[block] = levels.reshape(tapered.shape[:2])
-        # Last, so that silence is exactly the floor.
-        np.maximum(out, np.float32(self.floor_db), out=out)
-        return out
+                level: FloatArray = np.log10(power) * np.float32(10)
+            # Last, so that silence is exactly the floor.
+            np.maximum(level, np.float32(self.floor_db), out=level)
+            return level
+
+        shape = len(signals), frames.count
+        return gathered(frames.tapered(signals, hann), levels, shape)

@@ -34,6 +34,7 @@ from beam_pipeline.transforms.frames import (
     CentredFrames,
     Frames,
     axis_at,
+    gathered,
     hann_window,
     on_signals,
     to_levels,
@@ -187,7 +188,7 @@ def sparse_filter_bank(*bank: Any) -> Any:
 
 
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
-    """Mel power of frames (f, n_fft), as (n_mels, f).
+    """Mel power of frames (n, time_frames, n_fft), as (n, time_frames, n_mels).
 
     The bank is banded: a bin belongs to two bands at most. So a sparse product needs a
     few per cent of the multiplications of a dense one. It is fast if each row contains
@@ -196,12 +197,13 @@ def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
     same order for any number of frames. The squares of real and imaginary parts are
     added after the product, when there are fewer of them.
     """
-    spectrum = scipy.fft.rfft(tapered.T, axis=0)
+    *shape, n_fft = tapered.shape
+    spectrum = scipy.fft.rfft(tapered.reshape(-1, n_fft).T, axis=0)
     squares = spectrum.view(np.float32)
     np.square(squares, out=squares)
     parts = bank @ squares
     power: FloatArray = parts[:, 0::2] + parts[:, 1::2]
-    return power
+    return power.T.reshape(*shape, len(power))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +253,6 @@ class MelFrames(CentredFrames):
         # What a neper is in the unit of the level.
         unit = {"db": 10 / math.log(10), "ln": 1.0, "none": None}[log]
         frames = self.frames(signals.shape[-1])
-        out = np.empty((len(signals), frames.count, self.n_mels), np.float32)
         bank = sparse_filter_bank(
             sample_rate_hz,
             self.n_fft,
@@ -261,13 +262,18 @@ class MelFrames(CentredFrames):
             self.mel_scale,
             self.norm,
         )
-        for block, tapered in frames.tapered(signals, hann_window(self.n_fft)):
-            power = mel_power(tapered.reshape(-1, self.n_fft), bank)
+
+        def levels(tapered: FloatArray) -> FloatArray:
+            power = mel_power(tapered, bank)
             if unit is not None:
                 to_levels(power, unit, self.floor)
-            into = out[block]
-            into[...] = power.T.reshape(into.shape)
-        return out
+            return power
+
+        return gathered(
+            frames.tapered(signals, hann_window(self.n_fft)),
+            levels,
+            (len(signals), frames.count, self.n_mels),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,32 +455,57 @@ class KaldiFbank(Step):
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
-        layout = self._layout(sample_rate_hz, signals.shape[-1])
-        length = layout.length
-        n_fft = 1 << (length - 1).bit_length()
+        layout = self.frames(signals.shape[-1], sample_rate_hz)
+        n_fft = 1 << (layout.length - 1).bit_length()
         bank = _kaldi_bank(
             sample_rate_hz, n_fft, self.n_mels, *self._edges(sample_rate_hz)
         )
-        bins = self.use_energy + self.n_mels
-        out = np.empty((len(signals), layout.count, bins), np.float32)
-        for block, part in layout.blocks(signals):
-            into = out[block]
-            tapered = np.zeros((*part.shape[:2], n_fft), np.float32)
-            energy = self._taper(part, tapered[..., :length])
-            if self.use_energy:
-                into[..., 0] = energy
-            bands = self._bands(tapered.reshape(-1, n_fft), bank)
-            into[..., self.use_energy :] = bands.T.reshape(*part.shape[:2], -1)
-        return out
+        return gathered(
+            layout.blocks(signals),
+            lambda part: self._energies(part, n_fft, bank),
+            (len(signals), layout.count, self.use_energy + self.n_mels),
+        )
+
+    def _energies(self, part: FloatArray, n_fft: int, bank: Any) -> FloatArray:
+        """The features of frames (n, time_frames, length)."""
+        # In C order, so that the rounding of sums does not depend on strides.
+        frames = np.multiply(part, np.float32(self.scale), order="C")
+        if self.remove_dc:
+            mean = frames.mean(axis=-1, keepdims=True, dtype=np.float64)
+            frames -= mean.astype(np.float32)
+        tapered = self._tapered(frames, n_fft)
+        if self.use_power:
+            bands = mel_power(tapered, bank)
+        else:
+            magnitudes = np.abs(scipy.fft.rfft(tapered.reshape(-1, n_fft).T, axis=0))
+            bands = (bank @ magnitudes).T.reshape(*part.shape[:2], -1)
+        if self.log:
+            bands = _log_energy(bands)
+        if not self.use_energy:
+            return bands
+        energy = np.square(frames, out=frames).sum(axis=-1, keepdims=True)
+        return np.concatenate([_log_energy(energy), bands], axis=-1)
+
+    def _tapered(self, frames: FloatArray, n_fft: int) -> FloatArray:
+        """Frames with pre-emphasis and window, filled up with zeros."""
+        c, length = np.float32(self.pre_emphasis), frames.shape[-1]
+        tapered = np.zeros((*frames.shape[:2], n_fft), np.float32)
+        out = tapered[..., :length]
+        np.multiply(frames[..., :-1], -c, out=out[..., 1:])
+        out[..., 1:] += frames[..., 1:]
+        np.multiply(frames[..., 0], 1 - c, out=out[..., 0])
+        out *= _kaldi_taper(self.window, length)
+        return tapered
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; see ``LogMel.axes``."""
         edges = _kaldi_edges(self.n_mels, *self._edges(sample_rate_hz))
         hertz = [0.0] * self.use_energy + _kaldi_hz(edges[1:-1]).tolist()
-        time = self._layout(sample_rate_hz, frames).axis(sample_rate_hz)
+        time = self.frames(frames, sample_rate_hz).axis(sample_rate_hz)
         return [time, axis_at("mel_band", "Hz", hertz)]
 
-    def _layout(self, sample_rate_hz: int, frames: int) -> Frames:
+    def frames(self, frames: int, sample_rate_hz: int) -> Frames:
+        """Where the time frames of a window are."""
         # Kaldi rounds down to whole samples, in float32.
         length, shift = (
             int(np.float32(sample_rate_hz) * np.float32(1e3 * s) * np.float32(0.001))
@@ -488,20 +519,18 @@ class KaldiFbank(Step):
                 (self.frame_length_s, self.frame_shift_s),
             )
         if length > frames:
-            raise RecipeError(
+            raise self.refused(
                 "frame_length_s",
                 f"is {length} samples, but the window has only {frames}",
-                self.frame_length_s,
             )
         if self.snip_edges:
             return Frames(length, shift, 1 + (frames - length) // shift)
         count = (frames + shift // 2) // shift
         if not count:
-            raise RecipeError(
+            raise self.refused(
                 "frame_shift_s",
                 f"is {shift} samples, more than twice the window's {frames}, so no "
                 "frame has its centre in the window; use a shorter frame_shift_s",
-                self.frame_shift_s,
             )
         first = shift // 2 - length // 2
         return Frames(length, shift, count, first, "symmetric")
@@ -510,36 +539,12 @@ class KaldiFbank(Step):
         nyquist = sample_rate_hz / 2
         f_max = nyquist if self.f_max is None else self.f_max
         if not self.f_min < f_max <= nyquist:
-            raise RecipeError(
+            raise self.refused(
                 "f_max",
                 f"must be above f_min ({self.f_min:g} Hz) and at most half the sample "
                 f"rate ({nyquist:g} Hz)",
-                self.f_max,
             )
         return self.f_min, f_max
-
-    def _taper(self, framed: FloatArray, out: FloatArray) -> FloatArray | None:
-        """Scales, removes the mean, pre-emphasises and windows; returns the energy."""
-        c = np.float32(self.pre_emphasis)
-        # In C order, so that the rounding of sums does not depend on strides.
-        frame = np.multiply(framed, np.float32(self.scale), order="C")
-        if self.remove_dc:
-            frame -= frame.mean(axis=-1, keepdims=True, dtype=np.float64).astype("f4")
-        np.multiply(frame[..., :-1], -c, out=out[..., 1:])
-        out[..., 1:] += frame[..., 1:]
-        np.multiply(frame[..., 0], 1 - c, out=out[..., 0])
-        out *= _kaldi_taper(self.window, frame.shape[-1])
-        if not self.use_energy:
-            return None
-        return _log_energy(np.square(frame, out=frame).sum(axis=-1))
-
-    def _bands(self, tapered: FloatArray, bank: Any) -> FloatArray:
-        """Bands (n_mels, f) of frames (f, n_fft)."""
-        if self.use_power:
-            energy = mel_power(tapered, bank)
-        else:
-            energy = bank @ np.abs(scipy.fft.rfft(tapered.T, axis=0))
-        return _log_energy(energy) if self.log else energy
 
 
 def _log_energy(energy: FloatArray) -> FloatArray:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 from numpy.lib.stride_tricks import sliding_window_view
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, Number, WholeNumber, check_order, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
@@ -24,6 +23,7 @@ from beam_pipeline.transforms.base import (
 )
 from beam_pipeline.transforms.frames import (
     SignalFrames,
+    Where,
     axis,
     cache_blocks,
     on_signals,
@@ -245,27 +245,25 @@ class _Periods(SignalFrames):
     def _lags(self, sample_rate_hz: int) -> tuple[int, int]:
         """The least and the largest lag that can be a period."""
         if self.f_max > sample_rate_hz / 2:
-            raise RecipeError(
+            raise self.refused(
                 "f_max",
                 f"must not exceed {sample_rate_hz / 2:g} Hz, half the sample rate of "
                 f"{sample_rate_hz} Hz",
-                self.f_max,
             )
         longest = math.ceil(sample_rate_hz / self.f_min)
         least = 2 * (longest + NEAR) + 1
         if self.frame < least:
-            raise RecipeError(
+            raise self.refused(
                 "f_min",
                 f"has a period of {longest} frames at {sample_rate_hz} Hz; two periods "
                 f"do not fit into frame ({self.frame}); use a higher f_min, or set "
                 f"frame to {least} or more",
-                self.f_min,
             )
         return math.floor(sample_rate_hz / self.f_max), longest
 
     def _dips(
         self, signals: FloatArray, sample_rate_hz: int
-    ) -> Iterator[tuple[tuple[slice, slice], Dips, BoolArray]]:
+    ) -> Iterator[tuple[Where, Dips, BoolArray]]:
         """Yields the dips of the time frames of signals, block by block.
 
         The last value is boolean, (signals, time_frames): which frames contain NaN or
@@ -279,13 +277,15 @@ class _Periods(SignalFrames):
         size = 2 * (length + lags)  # in float64
         count = self.frames(signals.shape[-1]).count
         for rows, times in cache_blocks(len(signals), count, size):
-            first, last = times.start, min(times.stop, count) - 1
-            samples = signals[rows, first * self.hop : last * self.hop + self.frame]
+            last = times.stop - 1
+            samples = signals[
+                rows, times.start * self.hop : last * self.hop + self.frame
+            ]
             difference = difference_function(samples, self.frame, self.hop, lags)
             # The difference of lag 0 covers the whole frame; it is 0 for finite frames.
             broken = ~np.isfinite(difference[..., 0])
             dips = find_dips(difference, shortest)
-            yield (rows, slice(first, last + 1)), dips, broken
+            yield (rows, times), dips, broken
 
     def _frequency(self, periods: DoubleArray, sample_rate_hz: int) -> DoubleArray:
         return np.clip(sample_rate_hz / periods, self.f_min, self.f_max)

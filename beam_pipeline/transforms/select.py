@@ -246,7 +246,7 @@ def mean_square(window: FloatArray) -> float:
     return total / window.size
 
 
-@quiet
+@quiet()
 def variance(window: FloatArray) -> float:
     """Mean of the squared distances of samples from their channel's mean, in float64.
 
@@ -397,7 +397,7 @@ def _frames(frame_s: float, sample_rate_hz: int) -> int:
     return max(1, seconds_to_frames(frame_s, sample_rate_hz))
 
 
-@quiet
+@quiet()
 def _powers(blocks: Iterable[FloatArray], frame: int) -> tuple[Powers, int]:
     """Mean square of each frame, with 0 for NaN, and the number of samples in all.
 

@@ -14,15 +14,15 @@ power is infinite in float32.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Number, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     LEAST_LEVEL,
@@ -36,6 +36,7 @@ from beam_pipeline.transforms.frames import (
     axis_at,
     exact_hann,
     frames_of,
+    gathered,
     hann_window,
     on_signals,
 )
@@ -52,17 +53,59 @@ _RUN = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Frequency(SpectrumFrames):
+class _Spectral(SpectrumFrames):
+    """Measures the spectrum of each frame by itself.
+
+    Attributes
+    ----------
+    is_exact : bool
+        Whether the faintest bins beside loud ones matter. The rounding error of an FFT
+        is relative to the loudest bin, so the FFT is then in float64, which takes twice
+        the time.
+    """
+
+    is_exact: ClassVar[bool] = False
+
+    def _measured(
+        self,
+        signals: FloatArray,
+        measure: Callable[[FloatArray], FloatArray],
+        *size: int,
+    ) -> FloatArray:
+        """The results of ``measure`` for all frames: (n, time_frames, *size).
+
+        ``measure`` gets power of shape (f, bins), which it may overwrite, and returns
+        (f, *size). It reduces each row as a contiguous run, for any number of
+        rows. numpy then sums it pairwise, in the same order for any other frames in the
+        block.
+        """
+        frames, n_fft = self.frames(signals.shape[-1]), self.n_fft
+        taper: npt.NDArray[Any] = hann_window(n_fft)
+        if self.is_exact:
+            taper = exact_hann(n_fft)
+
+        def measured(tapered: npt.NDArray[Any]) -> FloatArray:
+            power = _power(tapered.reshape(-1, n_fft))
+            return measure(power).reshape(*tapered.shape[:2], *size)
+
+        blocks = frames.tapered(signals, taper, n_fft * (1 + self.is_exact))
+        return gathered(blocks, measured, (len(signals), frames.count, *size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frequency(_Spectral):
     """Computes a frequency of each frame's spectrum, in Hz."""
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
-        out = measure_spectra(signals, self, self._bins)
+        out = self._measured(
+            signals, lambda power: self._bins(np.sqrt(power, out=power))
+        )
         out *= np.float32(sample_rate_hz / self.n_fft)
         return out
 
-    def _bins(self, power: FloatArray) -> FloatArray:
-        """The frequency in bins, from power (f, bins), which may be overwritten."""
+    def _bins(self, magnitudes: FloatArray) -> FloatArray:
+        """The frequency in bins, from magnitudes (f, bins)."""
         raise NotImplementedError
 
 
@@ -73,13 +116,11 @@ class _Level(SignalFrames):
     @on_signals
     def __call__(self, signals: FloatArray) -> FloatArray:
         frames = self.frames(signals.shape[-1])
-        out = np.empty((len(signals), frames.count), np.float32)
-        for slices, samples in frames.stretches(signals):
-            self._measure(samples, out[slices])
-        return out
+        shape = len(signals), frames.count
+        return gathered(frames.stretches(signals), self._levels, shape)
 
-    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
-        """Writes the numbers (n, time_frames) of samples (n, frames)."""
+    def _levels(self, samples: FloatArray) -> npt.NDArray[Any]:
+        """The numbers (n, time_frames) of samples (n, frames)."""
         raise NotImplementedError
 
 
@@ -119,8 +160,8 @@ class SpectralCentroid(_Frequency):
     array([[2000., 2000., 2000., 2000., 2000.]], dtype=float32)
     """
 
-    def _bins(self, power: FloatArray) -> FloatArray:
-        return centroid_bins(power)
+    def _bins(self, magnitudes: FloatArray) -> FloatArray:
+        return _centroid(magnitudes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +199,17 @@ class SpectralBandwidth(_Frequency):
     (2, 4, 5)
     """
 
-    def _bins(self, power: FloatArray) -> FloatArray:
-        return bandwidth_bins(power)
+    def _bins(self, magnitudes: FloatArray) -> FloatArray:
+        # In bins, which are exact in float32; frequencies in Hz are not.
+        bins = np.arange(magnitudes.shape[1], dtype=np.float32)
+        away = bins - _centroid(magnitudes)[:, np.newaxis]
+        np.square(away, out=away)
+        away *= magnitudes
+        return np.sqrt(_over(_total(away), _total(magnitudes)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralFlatness(SpectrumFrames):
+class SpectralFlatness(_Spectral):
     """Geometric mean over arithmetic mean of the power in each frame's bins.
 
     ::
@@ -202,13 +248,23 @@ class SpectralFlatness(SpectrumFrames):
     array([[1.]], dtype=float32)
     """
 
+    is_exact = True
+
     floor: float = parameter(1e-10, LEAST_LEVEL)
 
     @on_signals
     def __call__(self, signals: FloatArray) -> FloatArray:
-        return measure_spectra(
-            signals, self, lambda power: flatness(power, self.floor), exact=True
-        )
+        return self._measured(signals, self._flatness)
+
+    def _flatness(self, power: FloatArray) -> FloatArray:
+        np.maximum(power, np.float32(self.floor), out=power)
+        arithmetic = _mean(power)
+        # Relative to the mean: logarithms close to 0 are more exact, and 0 for silence.
+        power /= arithmetic[:, np.newaxis]
+        np.maximum(power, np.finfo(np.float32).tiny, out=power)
+        np.log(power, out=power)
+        ratio: FloatArray = np.exp(_mean(power))
+        return ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,12 +305,29 @@ class SpectralRolloff(_Frequency):
 
     share: float = parameter(0.85, _PART)
 
-    def _bins(self, power: FloatArray) -> FloatArray:
-        return rolloff_bins(power, self.share)
+    def _bins(self, magnitudes: FloatArray) -> FloatArray:
+        bins = magnitudes.shape[1]
+        # A running sum over all bins takes longer than the FFT. So sum over runs of
+        # bins first, and then within the run that reaches the share.
+        runs = np.add.reduceat(
+            magnitudes, np.arange(0, bins, _RUN), axis=1, dtype=np.float64
+        )
+        upto = np.cumsum(runs, axis=1)
+        least = self.share * upto[:, -1:]
+        run = (upto >= least).argmax(axis=1)[:, np.newaxis]
+        within = run * _RUN + np.arange(_RUN)
+        part = np.take_along_axis(magnitudes, np.minimum(within, bins - 1), axis=1)
+        sums = np.cumsum(part, axis=1, dtype=np.float64)
+        sums += np.take_along_axis(upto - runs, run, axis=1)
+        below = np.count_nonzero(sums < least, axis=1)
+        last = bins - 1
+        found: FloatArray = np.minimum(within[:, 0] + below, last).astype(np.float32)
+        found[~np.isfinite(upto[:, -1])] = np.nan
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpectralContrast(SpectrumFrames):
+class SpectralContrast(_Spectral):
     """Peaks over valleys of the spectrum in octave bands, in dB.
 
     ::
@@ -305,6 +378,8 @@ class SpectralContrast(SpectrumFrames):
     (2, 5, 7)
     """
 
+    is_exact = True
+
     bands: int = parameter(6, WholeNumber(1, 64))
     f_min: float = parameter(200.0, POSITIVE)
     quantile: float = parameter(0.02, _PART)
@@ -312,14 +387,24 @@ class SpectralContrast(SpectrumFrames):
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
-        octaves = self._octaves(sample_rate_hz)
-        return measure_spectra(
-            signals,
-            self,
-            lambda power: contrast(power, octaves, self.quantile, self.floor),
-            self.bands + 1,
-            exact=True,
-        )
+        contrast = functools.partial(self._contrast, self._octaves(sample_rate_hz))
+        return self._measured(signals, contrast, self.bands + 1)
+
+    def _contrast(
+        self, octaves: list[tuple[slice, int]], power: FloatArray
+    ) -> FloatArray:
+        """The features of spectra (f, bins)."""
+        magnitudes = np.sqrt(power, out=power)
+        out = np.empty((len(power), len(octaves)), np.float32)
+        for band, (bins, count) in enumerate(octaves):
+            ordered = np.sort(magnitudes[:, bins], axis=1)
+            most = max(1, round(self.quantile * count))
+            valley, peak = (
+                np.maximum(_mean(ends), np.float32(self.floor))
+                for ends in (ordered[:, :most], ordered[:, -most:])
+            )
+            out[:, band] = np.float32(10) * (np.log10(peak) - np.log10(valley))
+        return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; the frequency of a band is its lower edge."""
@@ -337,42 +422,32 @@ class SpectralContrast(SpectrumFrames):
         """For each band, its bins and the number of bins that its quantile counts."""
         lower = self._lower_edges()
         if lower[-1] >= sample_rate_hz / 2:
-            raise RecipeError(
+            raise self.refused(
                 "bands",
                 f"puts the start of the last octave at {lower[-1]:g} Hz, but it must "
                 f"be below half the sample rate of {sample_rate_hz} Hz; use fewer "
                 "bands, or a lower f_min",
-                self.bands,
             )
         hz = np.arange(self.n_fft // 2 + 1) * (sample_rate_hz / self.n_fft)
         # A band has the bins from its edge to the next one, including both. From the
         # second band on, it takes one more bin from the end of the band before.
         first = np.searchsorted(hz, lower, "left")
         last = np.append(np.searchsorted(hz, lower[1:], "right") - 1, hz.size - 1)
-        if (last < first).any():
-            band = int(np.flatnonzero(last < first)[0])
-            raise self._empty(lower, band, sample_rate_hz)
-        first[1:] -= 1
-        counts = last + 1 - first
-        ends = np.append(last[:-1], hz.size)
-        if ends[0] == 0:
-            raise self._empty(lower, 0, sample_rate_hz)
-        return [
-            (slice(begin, end), count)
-            for begin, end, count in zip(
-                first.tolist(), ends.tolist(), counts.tolist(), strict=True
+        # The lowest band leaves its last bin to the next one.
+        empty = np.flatnonzero(last < first + (lower == 0))
+        if empty.size:
+            raise self.refused(
+                "n_fft",
+                f"leaves the band from {lower[empty[0]]:g} Hz without a bin; at "
+                f"{sample_rate_hz} Hz, there is a bin every "
+                f"{sample_rate_hz / self.n_fft:.1f} Hz; use a larger n_fft, or a "
+                "higher f_min",
             )
-        ]
-
-    def _empty(self, lower: DoubleArray, band: int, sample_rate_hz: int) -> RecipeError:
-        return RecipeError(
-            "n_fft",
-            f"leaves the band from {lower[band]:g} Hz without a bin; at "
-            f"{sample_rate_hz} Hz, there is a bin every "
-            f"{sample_rate_hz / self.n_fft:.1f} Hz; use a larger n_fft, or a higher "
-            "f_min",
-            self.n_fft,
-        )
+        first[1:] -= 1
+        counts = (last + 1 - first).tolist()
+        ends = np.append(last[:-1], hz.size).tolist()
+        bands = map(slice, first.tolist(), ends)
+        return list(zip(bands, counts, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,7 +477,7 @@ class ZeroCrossingRate(_Level):
     array([[0.5]], dtype=float32)
     """
 
-    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+    def _levels(self, samples: FloatArray) -> npt.NDArray[Any]:
         negative = samples < -_LEAST_SAMPLE
         # Crossings up to each sample; differences of these count those between.
         before = np.empty(samples.shape, np.int32)
@@ -410,10 +485,11 @@ class ZeroCrossingRate(_Level):
         np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=before[:, 1:])
         crossings = before[:, self.frame - 1 :: self.hop]
         crossings = crossings - before[:, :: self.hop][:, : crossings.shape[1]]
-        np.divide(crossings, self.frame, out=out, casting="same_kind")
+        rates = crossings / self.frame
         if np.isnan(samples.max()):
             unknown = frames_of(np.isnan(samples), self.frame, self.hop)
-            out[unknown.any(axis=-1)] = np.nan
+            rates[unknown.any(axis=-1)] = np.nan
+        return rates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,12 +519,10 @@ class Rms(_Level):
     array([[1.        , 0.70710677]], dtype=float32)
     """
 
-    def _measure(self, samples: FloatArray, out: FloatArray) -> None:
+    def _levels(self, samples: FloatArray) -> npt.NDArray[Any]:
         squares = np.square(samples, order="C")
         framed = frames_of(squares, self.frame, self.hop)
-        np.add.reduce(framed, axis=-1, out=out)
-        out *= np.float32(1 / self.frame)
-        np.sqrt(out, out=out)
+        return np.asarray(np.sqrt(_total(framed) * np.float32(1 / self.frame)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -519,119 +593,10 @@ class OnsetStrength(MelFrames):
         return super().axes(sample_rate_hz, frames)[:1]
 
 
-def measure_spectra(
-    signals: FloatArray,
-    step: SpectrumFrames,
-    measure: Callable[[FloatArray], FloatArray],
-    *size: int,
-    exact: bool = False,
-) -> FloatArray:
-    """Measures the power spectrum of each frame of a step.
-
-    Parameters
-    ----------
-    signals : numpy.ndarray, shape (n, frames)
-    step : SpectrumFrames
-    measure : callable
-        From power (f, n_fft // 2 + 1), which it may overwrite, to (f, *size); each
-        frame by itself.
-    *size : int
-        Shape of a frame's result.
-    exact : bool
-        Whether the faintest bins beside loud ones matter. The rounding error of an FFT
-        is relative to the loudest bin, so the FFT is then in float64, which takes twice
-        the time.
-
-    Returns
-    -------
-    numpy.ndarray, shape (n, time_frames, *size), float32
-    """
-    n_fft, frames = step.n_fft, step.frames(signals.shape[-1])
-    out = np.empty((len(signals), frames.count, *size), np.float32)
-    taper: npt.NDArray[Any] = exact_hann(n_fft) if exact else hann_window(n_fft)
-    for block, tapered in frames.tapered(signals, taper, n_fft * (1 + exact)):
-        power = _power(tapered.reshape(-1, n_fft))
-        out[block] = measure(power).reshape(*tapered.shape[:2], *size)
-    return out
-
-
-# The functions below take spectra (f, bins) and may overwrite them. They reduce each
-# row as a contiguous run, for any number of rows. numpy then sums it pairwise, in the
-# same order for any other frames in the block.
-
-
-def centroid_bins(power: FloatArray) -> FloatArray:
-    """Centroid of magnitudes, in bins."""
-    return _centroid(np.sqrt(power, out=power))
-
-
 def _centroid(magnitudes: FloatArray) -> FloatArray:
+    """Mean bin, weighted by magnitude."""
     bins = np.arange(magnitudes.shape[1], dtype=np.float32)
     return _over(_total(magnitudes * bins), _total(magnitudes))
-
-
-def bandwidth_bins(power: FloatArray) -> FloatArray:
-    """Standard deviation of magnitudes around their centroid, in bins."""
-    magnitudes = np.sqrt(power, out=power)
-    # In bins, which are exact in float32; frequencies in Hz are not.
-    bins = np.arange(magnitudes.shape[1], dtype=np.float32)
-    away = bins - _centroid(magnitudes)[:, np.newaxis]
-    np.square(away, out=away)
-    away *= magnitudes
-    return np.sqrt(_over(_total(away), _total(magnitudes)))
-
-
-def flatness(power: FloatArray, floor: float) -> FloatArray:
-    """Geometric over arithmetic mean of power."""
-    np.maximum(power, np.float32(floor), out=power)
-    arithmetic = _mean(power)
-    # Relative to the mean: logarithms close to 0 are more exact, and 0 for silence.
-    power /= arithmetic[:, np.newaxis]
-    np.maximum(power, np.finfo(np.float32).tiny, out=power)
-    np.log(power, out=power)
-    return np.exp(_mean(power))
-
-
-def rolloff_bins(power: FloatArray, share: float) -> FloatArray:
-    """The first bin up to which the magnitudes sum to a share of the total."""
-    magnitudes = np.sqrt(power, out=power)
-    bins = magnitudes.shape[1]
-    # A running sum over all bins takes longer than the FFT. So sum over runs of bins
-    # first, and then within the run that reaches the share.
-    runs = np.add.reduceat(
-        magnitudes, np.arange(0, bins, _RUN), axis=1, dtype=np.float64
-    )
-    upto = np.cumsum(runs, axis=1)
-    least = share * upto[:, -1:]
-    run = (upto >= least).argmax(axis=1)[:, np.newaxis]
-    within = run * _RUN + np.arange(_RUN)
-    part = np.take_along_axis(magnitudes, np.minimum(within, bins - 1), axis=1)
-    sums = np.cumsum(part, axis=1, dtype=np.float64)
-    sums += np.take_along_axis(upto - runs, run, axis=1)
-    below = np.count_nonzero(sums < least, axis=1)
-    found: FloatArray = np.minimum(within[:, 0] + below, bins - 1).astype(np.float32)
-    found[~np.isfinite(upto[:, -1])] = np.nan
-    return found
-
-
-def contrast(
-    power: FloatArray,
-    octaves: list[tuple[slice, int]],
-    quantile: float,
-    floor: float,
-) -> FloatArray:
-    """Peaks over valleys of magnitudes in dB, for bands of (bins, count)."""
-    magnitudes = np.sqrt(power, out=power)
-    out = np.empty((len(power), len(octaves)), np.float32)
-    for band, (bins, count) in enumerate(octaves):
-        ordered = np.sort(magnitudes[:, bins], axis=1)
-        most = max(1, round(quantile * count))
-        valley, peak = (
-            np.maximum(_mean(ends), np.float32(floor))
-            for ends in (ordered[:, :most], ordered[:, -most:])
-        )
-        out[:, band] = np.float32(10) * (np.log10(peak) - np.log10(valley))
-    return out
 
 
 def _power(tapered: npt.NDArray[Any]) -> FloatArray:

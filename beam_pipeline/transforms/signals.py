@@ -26,10 +26,9 @@ from beam_pipeline.transforms.base import (
     DoubleArray,
     FloatArray,
     Step,
-    as_float32,
-    quiet,
+    on_windows,
 )
-from beam_pipeline.transforms.frames import BLOCK_SAMPLES, fill_padded
+from beam_pipeline.transforms.frames import BLOCK_SAMPLES, frames_of, stretch
 
 Sections = DoubleArray
 Edges = tuple[tuple[str, float], ...]
@@ -125,15 +124,6 @@ def run(sections: Sections, samples: Array, state: Array) -> tuple[DoubleArray, 
 
 def at_rest(sections: Sections, samples: Array) -> Array:
     return np.zeros((len(sections), *samples.shape[:-1], 2))
-
-
-def causal(sections: Sections, frames: FloatArray) -> FloatArray:
-    """Filters frames (rows, m) forward, from rest."""
-    out = np.empty(frames.shape, np.float32)
-    state = at_rest(sections, frames)
-    for piece in pieces(frames):
-        out[..., piece], state = run(sections, frames[..., piece], state)
-    return out
 
 
 def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatArray:
@@ -236,20 +226,25 @@ class _Butterworth(Step):
 
     order: int
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         sections = butterworth(*self._design(), sample_rate_hz)
         steady = steady_state(*self._design(), sample_rate_hz)
-        return zero_phase(sections, steady, as_float32(windows))
+        return zero_phase(sections, steady, windows)
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of frames that :meth:`on_stream` needs before a stretch."""
         return butterworth_context(*self._design(), sample_rate_hz)
 
-    @quiet
+    @on_windows
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """Filters frames (rows, m) forward only, from rest."""
-        return causal(butterworth(*self._design(), sample_rate_hz), as_float32(frames))
+        sections = butterworth(*self._design(), sample_rate_hz)
+        out = np.empty(frames.shape, np.float32)
+        state = at_rest(sections, frames)
+        for piece in pieces(frames):
+            out[..., piece], state = run(sections, frames[..., piece], state)
+        return out
 
     def _design(self) -> tuple[str, Edges, int]:
         edges = tuple((field, float(getattr(self, field))) for field in self.EDGES)
@@ -412,15 +407,14 @@ class Gain(Step):
 
     gain_db: float = parameter(MISSING, LEVEL_DB)
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray) -> FloatArray:
-        return as_float32(windows) * np.float32(10 ** (self.gain_db / 20))
+        return windows * np.float32(10 ** (self.gain_db / 20))
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of frames that :meth:`on_stream` needs before a stretch: none."""
         return 0
 
-    @quiet
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """Scales frames (rows, m)."""
         return self(frames)
@@ -450,7 +444,7 @@ class PeakGain(Step):
 
     level_db: float = parameter(0.0, LEVEL_DB)
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray) -> FloatArray:
         return _scale_windows(windows, _peak, self.level_db)
 
@@ -478,7 +472,7 @@ class RmsGain(Step):
 
     level_db: float = parameter(-20.0, LEVEL_DB)
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray) -> FloatArray:
         return _scale_windows(windows, _rms, self.level_db)
 
@@ -526,9 +520,8 @@ class Normalize(Step):
         "standard", Choice(("log", "mean", "median", "minmax", "standard"))
     )
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray) -> FloatArray:
-        windows = as_float32(windows)
         out = np.empty(windows.shape, np.float32)
         for row, result in rows(windows, out):
             if self.kind == "log":
@@ -547,10 +540,6 @@ def _mean(row: FloatArray) -> float:
     # Relative to the first sample, so that the mean of a constant is exact.
     first = float(row[0])
     return first + _sum(row, first, lambda part: part) / len(row)
-
-
-def _deviation(row: FloatArray, mean: float) -> float:
-    return math.sqrt(_sum(row, mean, np.square) / len(row))
 
 
 def _sum(
@@ -575,7 +564,7 @@ def _median(row: FloatArray) -> float:
 
 def _standard(row: FloatArray) -> tuple[float, float]:
     mean = _mean(row)
-    return mean, _deviation(row, mean)
+    return mean, math.sqrt(_sum(row, mean, np.square) / len(row))
 
 
 def _minmax(row: FloatArray) -> tuple[float, float]:
@@ -595,7 +584,6 @@ _SCALES: dict[str, Callable[[FloatArray], tuple[float, float]]] = {
 def _scale_windows(
     windows: FloatArray, measure: Callable[[FloatArray], float], level_db: float
 ) -> FloatArray:
-    windows = as_float32(windows)
     level = 10 ** (level_db / 20)
     out = np.empty(windows.shape, np.float32)
     # Window by window: each stays in the cache, and sums round the same in any block.
@@ -687,9 +675,8 @@ class PreEmphasis(Step):
 
     coefficient: float = parameter(0.97, SHARE)
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray) -> FloatArray:
-        windows = as_float32(windows)
         out = self._differences(windows)
         out[..., :1] = windows[..., :1] * np.float32(1 - self.coefficient)
         return out
@@ -698,10 +685,9 @@ class PreEmphasis(Step):
         """The number of frames that :meth:`on_stream` needs before a stretch."""
         return 1
 
-    @quiet
+    @on_windows
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """The differences of frames (rows, m), from rest."""
-        frames = as_float32(frames)
         out = self._differences(frames)
         out[..., :1] = frames[..., :1]
         return out
@@ -745,9 +731,8 @@ class Analytic(Step):
     array([[1., 1., 1., 1., 1., 1., 1., 1.]], dtype=float32)
     """
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray) -> npt.NDArray[np.complex64]:
-        windows = as_float32(windows)
         frames = windows.shape[-1]
         out = np.empty(windows.shape, np.complex64)
         if out.size == 0:
@@ -825,15 +810,14 @@ def change_rate(windows: FloatArray, up: int, down: int) -> FloatArray:
     count = -(-frames * up // down)
     out = np.empty((*windows.shape[:-1], count), np.float32)
     several = min(max(1, BLOCK_SAMPLES // inputs), max(1, -(-count // outputs)))
-    stretches = np.empty((several, inputs), np.float32)
-    padded = np.empty(inputs + (several - 1) * step, np.float32)
-    overlapping = np.lib.stride_tricks.sliding_window_view(padded, inputs)[::step]
+    length = inputs + (several - 1) * step
     for row, result in rows(windows, out):
         for first in range(0, count, several * outputs):
-            fill_padded(row, first // outputs * step - lead, padded)
-            stretches[...] = overlapping
+            start = first // outputs * step - lead
+            samples = stretch(row, start, start + length)
+            overlapping = np.ascontiguousarray(frames_of(samples, inputs, step))
             # The product always has this shape, because its rounding depends on it.
-            computed = (stretches @ weights).reshape(-1)
+            computed = (overlapping @ weights).reshape(-1)
             result[first : first + len(computed)] = computed[: count - first]
     return out
 
@@ -887,9 +871,8 @@ class Resample(Step):
 
     rate_hz: int = parameter(MISSING, COUNT)
 
-    @quiet
+    @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        windows = as_float32(windows)
         common = math.gcd(self.rate_hz, sample_rate_hz)
         up, down = self.rate_hz // common, sample_rate_hz // common
         if up == down:
@@ -897,12 +880,11 @@ class Resample(Step):
         try:
             return change_rate(windows, up, down)
         except OverflowError as error:
-            raise RecipeError(
+            raise self.refused(
                 "rate_hz",
                 f"is {up}/{down} of the sample rate of {sample_rate_hz} Hz, and the "
                 "filter for this ratio is too large; use a rate that is closer to the "
                 "sample rate, or that has a larger common divisor with it",
-                self.rate_hz,
             ) from error
 
     def rate_after(self, sample_rate_hz: int) -> int:
@@ -938,7 +920,6 @@ class Downsample(Step):
 
     ratio: int = parameter(2, COUNT)
 
-    @quiet
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
         resample = Resample(rate_hz=self.rate_after(sample_rate_hz))
         return resample(windows, sample_rate_hz)
@@ -946,10 +927,9 @@ class Downsample(Step):
     def rate_after(self, sample_rate_hz: int) -> int:
         """The rate of the result."""
         if sample_rate_hz % self.ratio:
-            raise RecipeError(
+            raise self.refused(
                 "ratio",
                 f"must divide the sample rate of {sample_rate_hz} Hz without a "
                 "remainder; for other rates, use resample(rate_hz=...)",
-                self.ratio,
             )
         return sample_rate_hz // self.ratio
