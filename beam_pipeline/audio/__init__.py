@@ -7,8 +7,8 @@ hashes that find equal and similar audio (:mod:`.fingerprint`). Read
 
 ::
 
-    integrity -> formats -> decoder, av_decoder -> probe -> clip_reader
-    headers      names                             length   samples
+    formats, integrity -> decoder, av_decoder -> probe -> clip_reader
+    names    headers                             length   samples
 
 :mod:`.loaded` reads files by a function of the user, and :mod:`.retrying` reads again
 what the machine failed to read.

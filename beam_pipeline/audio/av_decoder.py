@@ -8,26 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.decoder import (
-    UNKNOWN_FRAMES,
-    AudioInfo,
-    ForwardDecoder,
-    check_finite,
-)
-from beam_pipeline.audio.formats import COMMON, DEMUXERS, LIBRARY, is_installed
-from beam_pipeline.audio.integrity import inspect
-from beam_pipeline.errors import (
-    ClipError,
-    TruncatedAudio,
-    UnreadableAudio,
-    read_error,
-)
+from beam_pipeline.audio.decoder import UNKNOWN_FRAMES, AudioInfo, ForwardDecoder
+from beam_pipeline.audio.formats import DEMUXERS, LIBRARY, is_installed
+from beam_pipeline.errors import ClipError, UnreadableAudio, read_error
 
 _Samples = npt.NDArray[np.float32]
 _NOTHING: _Samples = np.empty((0, 1), np.float32)
@@ -35,8 +23,6 @@ _NOTHING: _Samples = np.empty((0, 1), np.float32)
 
 # Containers that declare the length of each stream.
 _DECLARE_LENGTH = frozenset({"mp4", "asf", "wavpack", "tta", "flac", "caf"})
-# Encoders count their delay, and decoders of WMA leave out the last block (128 ms).
-LENGTH_TOLERANCE_S = 0.25
 # Of the times of two packets: some containers round to milliseconds. A packet is mostly
 # 20 ms long, or longer.
 MOST_GAP_S = 0.015
@@ -83,8 +69,6 @@ class AvDecoder(ForwardDecoder):
                 f"not readable as audio without PyAV, which decodes {container} files "
                 f"of this kind; `pip install {LIBRARY}` adds it",
             )
-        if probed is not None and not probed.format:
-            inspect(file, name)
         self._blocks = self._decode()
         self._container: Any = None
         self._stream: Any = None
@@ -114,10 +98,6 @@ class AvDecoder(ForwardDecoder):
         return float(self._stream.duration * self._stream.time_base)
 
     def blocks(self) -> Iterator[_Samples]:
-        """Yields the rest of the samples, shape (frames, channels), as decoded.
-
-        Raises ``UnreadableAudio`` if decoding fails; all frames before are yielded.
-        """
         while len(block := self._take(UNKNOWN_FRAMES)):
             yield block
 
@@ -235,57 +215,6 @@ class AvDecoder(ForwardDecoder):
         else:
             return values.astype(np.float32, copy=False)
         return np.multiply(values, np.float32(scale), dtype=np.float32)
-
-
-def probe_with_ffmpeg(
-    file: BinaryIO,
-    container: str,
-    *,
-    name: str,
-    allow_truncated: bool,
-    allow_nonfinite: bool,
-) -> AudioInfo:
-    """Decodes an open file once, as :func:`.probe.probe_audio` does, and counts.
-
-    Raises
-    ------
-    UnreadableAudio, TruncatedAudio, NonFiniteAudio
-        As there. A file ends early if its last packet is not complete, or if it lacks
-        more than 0.25 s of the length that its container declares.
-    """
-    cut, data = inspect(file, name)
-    if cut is None and data is not None and data.declared > data.present:
-        cut = (
-            f"its header declares {data.declared} bytes of samples, but the file holds "
-            f"only {data.present}"
-        )
-    with AvDecoder(file, name, container) as decoder:
-        try:
-            for block in decoder.blocks():
-                if not allow_nonfinite:
-                    check_finite(block, decoder.position - len(block), name)
-        except UnreadableAudio as error:
-            if not decoder.is_cut:
-                raise
-            cut = cut or error.reason
-        info = replace(decoder.info, frames=decoder.position)
-        cut = cut or _lacks_seconds(info, decoder.declared_s)
-    if cut is not None and not allow_truncated:
-        raise TruncatedAudio(
-            name, f"ends early: {cut}; `allow_truncated` accepts such files"
-        )
-    return info
-
-
-def _lacks_seconds(info: AudioInfo, declared_s: float | None) -> str | None:
-    seconds = info.frames / info.sample_rate_hz
-    # FLAC declares its frames, and half of one is for the rounding of seconds.
-    tolerance_s = LENGTH_TOLERANCE_S
-    if info.format in COMMON:
-        tolerance_s = 0.5 / info.sample_rate_hz
-    if declared_s is None or seconds >= declared_s - tolerance_s:
-        return None
-    return f"it declares {declared_s:g} s of sound, but {seconds:g} s are decoded"
 
 
 def _failures() -> tuple[type[Exception], ...]:

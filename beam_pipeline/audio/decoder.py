@@ -19,7 +19,6 @@ from beam_pipeline.audio.formats import REFUSED
 from beam_pipeline.audio.integrity import (
     FlacHeader,
     find_mpeg,
-    inspect,
     read_flac_header,
 )
 from beam_pipeline.errors import NonFiniteAudio, UnreadableAudio, read_error
@@ -177,7 +176,7 @@ class ForwardDecoder(abc.ABC):
         probed
             What a probe found, or what a table lists, which has no format.
         header
-            Its number of frames counts only if ``is_exact``.
+            Its number of frames is compared only if ``is_exact``.
 
         Raises
         ------
@@ -186,26 +185,35 @@ class ForwardDecoder(abc.ABC):
         """
         if probed is None:
             return header
-        if not probed.format:
-            for field in ("sample_rate_hz", "channels", "frames"):
-                found, listed = getattr(header, field), getattr(probed, field)
-                if found != listed and (field != "frames" or is_exact):
-                    raise UnreadableAudio(
-                        self.name,
-                        f"has {field} {found}, but its row in the table says {listed}",
-                    )
-        header = replace(header, frames=probed.frames)
-        if probed.format and header != probed:
+        known = replace(header, frames=probed.frames)
+        if probed.format and known != probed:
             raise UnreadableAudio(
                 self.name,
                 f"changed after its header was read: it was {probed}, and now it is "
-                f"{header}",
+                f"{known}",
             )
-        return header
+        by = "its probe found" if probed.format else "its row in the table says"
+        for field in ("sample_rate_hz", "channels", "frames"):
+            found, listed = getattr(header, field), getattr(probed, field)
+            if found != listed and (field != "frames" or is_exact):
+                raise UnreadableAudio(
+                    self.name, f"has {field} {found}, but {by} {listed}"
+                )
+        return known
 
     @abc.abstractmethod
     def read_into(self, out: np.ndarray) -> int:
         """Decodes into C-ordered ``out``; returns fewer frames only at the end."""
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields the rest of the samples, shape (frames, channels), in blocks.
+
+        The next block may overwrite one. Raises ``UnreadableAudio`` if decoding fails.
+        """
+        count = len(self.scratch)
+        while count == len(self.scratch):
+            count = self.read_into(self.scratch)
+            yield self.scratch[:count]
 
     def fill(self, out: np.ndarray) -> None:
         """Decodes into all of ``out``; raises ``UnreadableAudio`` if it cannot."""
@@ -262,9 +270,6 @@ class Decoder(ForwardDecoder):
         super().__init__(name)
         self._callbacks: Callbacks | None = None
         self._sound: Any = None
-        if probed is not None and not probed.format:
-            # From a manifest, which has no formats. No probe has read the file.
-            inspect(file, name)
         if probed is not None and probed.format == "FLAC":
             flac_frames = probed.frames if probed.frames < UNKNOWN_FRAMES else 0
         self._sound = self._call("not readable as audio", self._open, file, flac_frames)
@@ -283,7 +288,9 @@ class Decoder(ForwardDecoder):
         self._seeks = finds_frames(header)
         self._raw: np.ndarray | None = None
         try:
-            self.info = self.agreed(probed, header, has_exact_length(header))
+            is_listed = probed is not None and not probed.format
+            is_exact = is_listed and has_exact_length(header)
+            self.info = self.agreed(probed, header, is_exact)
         except UnreadableAudio:
             self.close()
             raise

@@ -80,6 +80,14 @@ class DataSize:
     declared: int
     present: int
 
+    @property
+    def lack(self) -> str:
+        """What is missing, as :func:`inspect` says it."""
+        return (
+            f"its header declares {self.declared} bytes of samples, but the file holds "
+            f"only {self.present}"
+        )
+
 
 def inspect(file: BinaryIO, name: str) -> tuple[str | None, DataSize | None]:
     """Returns how a file is cut, if it is, and the sizes of its samples, if declared.

@@ -174,12 +174,8 @@ class LoadedDecoder(ForwardDecoder):
         with local_path(source, name) as path:
             self._samples, rate = loader.samples(path, name)
         frames, channels = self._samples.shape
-        self.info = AudioInfo(frames, rate, channels, loader.name, SUBTYPE)
-        for field in ("frames", "sample_rate_hz", "channels"):
-            found, known = getattr(self.info, field), getattr(probed, field)
-            if found != known:
-                by = "its probe found" if probed.format else "its row in the table says"
-                raise UnreadableAudio(name, f"has {field} {found}, but {by} {known}")
+        header = AudioInfo(frames, rate, channels, loader.name, SUBTYPE)
+        self.info = self.agreed(probed, header, is_exact=True)
 
     def read_into(self, out: np.ndarray) -> int:
         block = self._samples[self.position : self.position + len(out)]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
-from beam_pipeline.audio.av_decoder import AvDecoder, probe_with_ffmpeg
+from beam_pipeline.audio.av_decoder import AvDecoder
 from beam_pipeline.audio.decoder import (
     SAMPLE_BYTES,
     UNKNOWN_FRAMES,
@@ -32,15 +32,16 @@ from beam_pipeline.audio.formats import (
     DEMUXERS,
     PYAV,
     SOUNDFILE,
-    find_common,
-    find_foreign,
     is_installed,
 )
 from beam_pipeline.audio.integrity import (
     DataSize,
+    after_id3,
+    find_mpeg,
     find_second_flac,
     inspect,
     naming_reads,
+    read_at,
     read_flac_header,
 )
 from beam_pipeline.errors import (
@@ -60,7 +61,102 @@ _CUT_BLOCK = {"MP3": 576, "FLAC": 1 << 12}
 # Bytes and frames. libsndfile decodes the byte that fills up an odd number of bytes as
 # one block more, of noise.
 _GSM_BLOCK = (65, 320)
+# Encoders count their delay, and decoders of WMA leave out the last block (128 ms).
+_LENGTH_TOLERANCE_S = 0.25
 _LONGEST_FLAC_BLOCK = (1 << 16) - 1  # frames
+
+_MAGIC = (
+    (0, b"\x1a\x45\xdf\xa3", "matroska"),
+    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c", "asf"),
+    (0, b"#!AMR\n", "amr"),
+    (0, b"#!AMR-WB\n", "amr"),
+    (0, b"wvpk", "wavpack"),
+    (0, b"TTA1", "tta"),
+    # libsndfile reads the headers of a file's later blocks as sound.
+    (0, b"Creative Voice File\x1a", "voc"),
+    (4, b"ftyp", "mp4"),
+    (4, b"moov", "mp4"),  # QuickTime files may begin with any of these
+    (4, b"mdat", "mp4"),
+    (4, b"wide", "mp4"),
+)
+_COMMON_MAGIC = {
+    (b"RIFF", b"WAVE"): "wav",
+    (b"RF64", b"WAVE"): "wav",
+    (b"FORM", b"AIFF"): "aiff",
+    (b"FORM", b"AIFC"): "aiff",
+}
+_OGG_PAGE = 27  # bytes of a header, before the lengths of its parts
+_FLAC_BITS = (8, 16, 24)  # that libsndfile decodes
+# Numbers of 16 and 24 bits. libsndfile may read those of 20 and 32 bits as noise, and
+# refuses files that do not declare the bits.
+_ALAC_BITS = (1, 3)
+
+
+def find_foreign(file: BinaryIO) -> str | None:
+    """Returns the container of a file that only ffmpeg decodes right; None: of others.
+
+    ::
+
+        a container that libsndfile does not know     mp4, matroska, asf ...
+        FLAC and Speex in Ogg                         ogg
+        FLAC of other than 8, 16 and 24 bits          flac
+    Apple Lossless in CAF, not of 16 or 24 bits   caf
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary. The position changes.
+
+    Returns
+    -------
+    str or None
+        A key of ``DEMUXERS``.
+    """
+    start = after_id3(file)
+    head = read_at(file, start, 64)
+    for offset, magic, container in _MAGIC:
+        if head[offset : offset + len(magic)] == magic:
+            return container
+    # A header of ADTS has few fixed bits, so a second one must follow the first.
+    length = _adts_length(head)
+    if length and _adts_length(read_at(file, start + length, 7)):
+        return "adts"
+    if head[:4] == b"OggS":
+        packet = head[_OGG_PAGE + head[_OGG_PAGE - 1] :]
+        return "ogg" if packet.startswith((b"\x7fFLAC", b"Speex   ")) else None
+    if head[:4] == b"fLaC":
+        header = read_flac_header(file)
+        return "flac" if header is not None and header.bits not in _FLAC_BITS else None
+    if head[:4] == b"caff":
+        is_other = head[28:32] == b"alac" and head[35] not in _ALAC_BITS
+        return "caf" if is_other else None
+    return None
+
+
+def find_common(file: BinaryIO) -> str | None:
+    """Returns the container of a file that both libraries know; None: of any other.
+
+    Parameters
+    ----------
+    file
+        Open, seekable and binary. The position changes.
+    """
+    head = read_at(file, 0, 12)
+    if head[:4] == b"fLaC":
+        return "flac"
+    if head[:4] == b"OggS":
+        return "ogg"
+    if (head[:4], head[8:12]) in _COMMON_MAGIC:
+        return _COMMON_MAGIC[head[:4], head[8:12]]
+    return "mp3" if find_mpeg(file) is not None else None
+
+
+def _adts_length(head: bytes) -> int:
+    """Returns the length of the frame that begins with ``head``; 0 if none does."""
+    if len(head) < 7 or head[0] != 0xFF or head[1] & 0xF6 != 0xF0:
+        return 0
+    length = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5
+    return length if length >= 7 and (head[2] >> 2 & 15) < 13 else 0
 
 
 def ffmpeg_container(
@@ -144,6 +240,8 @@ def open_decoder(
             raise UnreadableAudio(
                 name, f"changed after its header was read: it was {probed}"
             )
+    if probed is not None and not probed.format:
+        inspect(file, name)  # no probe has read the file
     if container is None:
         return Decoder(file, name, probed)
     return AvDecoder(file, name, container, probed)
@@ -199,16 +297,16 @@ def probe_audio(
     """
     with opened(source, name) as file:
         container = ffmpeg_container(file, name, decoders)
+        cut, data = inspect(file, name)
         if container is None:
-            info = _probe_opened(file, name, allow_truncated, allow_nonfinite)
-        else:
-            info = probe_with_ffmpeg(
-                file,
-                container,
-                name=name,
-                allow_truncated=allow_truncated,
-                allow_nonfinite=allow_nonfinite,
+            info = _probe_with_libsndfile(
+                file, name, cut, data, allow_truncated, allow_nonfinite
             )
+        else:
+            info, cut = _probe_with_ffmpeg(
+                file, name, container, cut, data, allow_nonfinite
+            )
+            _check_whole(name, cut, allow_truncated)
     with telling_length(info):
         if info.frames == 0:
             raise EmptyAudio(name, "holds no frames")
@@ -251,20 +349,62 @@ def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
         )
 
 
-def _probe_opened(
-    file: BinaryIO, name: str, allow_truncated: bool, allow_nonfinite: bool
+def _check_whole(name: str, cut: str | None, allow_truncated: bool) -> None:
+    if cut is not None and not allow_truncated:
+        raise TruncatedAudio(
+            name, f"ends early: {cut}; `allow_truncated` accepts such files"
+        )
+
+
+def _probe_with_ffmpeg(
+    file: BinaryIO,
+    name: str,
+    container: str,
+    cut: str | None,
+    data: DataSize | None,
+    allow_nonfinite: bool,
+) -> tuple[AudioInfo, str | None]:
+    """Returns what a file holds, and how it is cut; decodes it once.
+
+    It ends early if its last packet is not complete, or if it lacks more than 0.25 s of
+    the length that its container declares.
+    """
+    if cut is None and data is not None and data.declared > data.present:
+        cut = data.lack
+    with AvDecoder(file, name, container) as decoder:
+        try:
+            _count_frames(decoder, finite=not allow_nonfinite)
+        except UnreadableAudio as error:
+            if not decoder.is_cut:
+                raise
+            cut = cut or error.reason
+        info = replace(decoder.info, frames=decoder.position)
+        declared_s = decoder.declared_s
+    seconds = info.frames / info.sample_rate_hz
+    # FLAC declares its frames, and half of one is for the rounding of seconds.
+    tolerance_s = _LENGTH_TOLERANCE_S
+    if info.format in COMMON:
+        tolerance_s = 0.5 / info.sample_rate_hz
+    if cut is None and declared_s is not None and seconds < declared_s - tolerance_s:
+        cut = f"it declares {declared_s:g} s of sound, but {seconds:g} s are decoded"
+    return info, cut
+
+
+def _probe_with_libsndfile(
+    file: BinaryIO,
+    name: str,
+    cut: str | None,
+    data: DataSize | None,
+    allow_truncated: bool,
+    allow_nonfinite: bool,
 ) -> AudioInfo:
     """Returns what a file holds that libsndfile opens, or that no decoder knows."""
-    cut, data = inspect(file, name)
     with Decoder(file, name) as decoder:
         info = decoder.info
     file_bytes = file.seek(0, os.SEEK_END)
     is_known = has_exact_length(info) and info.frames <= file_bytes * _FRAMES_PER_BYTE
     if data is not None and _lacks_frames(data, info):
-        cut = (
-            f"its header declares {data.declared} bytes of samples, but the file holds "
-            f"only {data.present} ({info.frames} frames)"
-        )
+        cut = f"{data.lack} ({info.frames} frames)"
     elif cut is not None and info.format == "MP3":
         info, is_known = _counted_until_error(file, name, info), True
     elif info.format == "FLAC" and 0 < info.frames < UNKNOWN_FRAMES:
@@ -284,10 +424,7 @@ def _probe_opened(
                 f"holds no frames: its header declares no samples. {data.present} "
                 "bytes follow the header; if these are samples, repair the header",
             )
-        if cut is not None and not allow_truncated:
-            raise TruncatedAudio(
-                name, f"ends early: {cut}; `allow_truncated` accepts such files"
-            )
+        _check_whole(name, cut, allow_truncated)
         floats = info.subtype in ("FLOAT", "DOUBLE") and not allow_nonfinite
         if floats or not is_known:
             with Decoder(file, name) as decoder:
@@ -337,15 +474,12 @@ def _end_of_flac(file: BinaryIO, name: str, info: AudioInfo) -> AudioInfo:
     return _counted_until_error(file, name, info)
 
 
-def _count_frames(decoder: Decoder, *, finite: bool) -> int:
+def _count_frames(decoder: ForwardDecoder, *, finite: bool) -> int:
     """Counts the frames; if ``finite``, raises ``NonFiniteAudio`` for other samples."""
-    while True:
-        frames = decoder.read_into(decoder.scratch)
-        block = decoder.scratch[:frames]
+    for block in decoder.blocks():
         if finite:
-            check_finite(block, decoder.position - frames, decoder.name)
-        if frames < len(decoder.scratch):
-            return decoder.position
+            check_finite(block, decoder.position - len(block), decoder.name)
+    return decoder.position
 
 
 def _counted_until_error(file: BinaryIO, name: str, info: AudioInfo) -> AudioInfo:

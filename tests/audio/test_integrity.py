@@ -8,9 +8,9 @@ import pytest
 import soundfile
 
 from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.decoder import AudioInfo, Decoder
+from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.integrity import find_mpeg
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.probe import open_decoder, probe_audio
 from beam_pipeline.errors import ClipError, TruncatedAudio, UnreadableAudio
 from tests.raising import raises
 
@@ -107,7 +107,7 @@ def test_gap_in_mp3_is_named_with_its_offset(data, frame):
             assert at - 300 <= int(named) <= at + 1500
         listed = AudioInfo(20_000, RATE, 2, format="", subtype="")  # by a table
         with raises(UnreadableAudio, naming=named):
-            Decoder(io.BytesIO(damaged), "clip", listed)
+            open_decoder(io.BytesIO(damaged), "clip", listed)
 
 
 def test_mp3_that_has_other_frames_than_its_header_declares():
