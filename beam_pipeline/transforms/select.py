@@ -14,14 +14,13 @@ depend on where one block ends and the next begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Number, parameter
 from beam_pipeline.permutation import Integers
 from beam_pipeline.transforms.base import (
@@ -56,7 +55,34 @@ class Selection(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Energy(Step):
+class _AboveLevel(Step):
+    """Keeps a window whose measure is at a level, or above.
+
+    Attributes
+    ----------
+    unit_db : int
+        Decibels of a tenfold measure: 10 for a power, 20 for an amplitude.
+    """
+
+    unit_db: ClassVar[int] = 10
+
+    above_db: float = parameter(-60.0, LEVEL_DB)
+
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
+        windows = as_float32(windows)
+        least = 10 ** (self.above_db / self.unit_db)
+        kept = (self._is_kept(window, least) for window in windows)
+        return np.fromiter(kept, bool, len(windows))
+
+    def _is_kept(self, window: FloatArray, least: float) -> bool:
+        return self._measure(window) >= least
+
+    def _measure(self, window: FloatArray) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy(_AboveLevel):
     """Keeps a window whose root mean square is at a level, or above.
 
     ``10 log10(mean(x**2)) >= above_db``, with the mean over all frames and channels of
@@ -79,15 +105,12 @@ class Energy(Step):
     array([ True, False])
     """
 
-    above_db: float = parameter(-60.0, LEVEL_DB)
-
-    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
-        least = 10 ** (self.above_db / 10)
-        return _each(windows, lambda window: mean_square(window) >= least)
+    def _measure(self, window: FloatArray) -> float:
+        return mean_square(window)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AcEnergy(Step):
+class AcEnergy(_AboveLevel):
     """Keeps a window whose root mean square without its offset is at a level, or above.
 
     ``10 log10(mean((x - m)**2)) >= above_db``, where ``m`` is the mean of each channel
@@ -112,15 +135,12 @@ class AcEnergy(Step):
     array([ True, False])
     """
 
-    above_db: float = parameter(-60.0, LEVEL_DB)
-
-    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
-        least = 10 ** (self.above_db / 10)
-        return _each(windows, lambda window: variance(window) >= least)
+    def _measure(self, window: FloatArray) -> float:
+        return variance(window)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Peak(Step):
+class Peak(_AboveLevel):
     """Keeps a window whose peak is at a level, or above.
 
     ``20 log10(max|x|) >= above_db``, with the maximum over all frames and channels of
@@ -142,18 +162,16 @@ class Peak(Step):
     array([ True, False])
     """
 
+    unit_db = 20
+
     above_db: float = parameter(-40.0, LEVEL_DB)
 
-    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
-        least = 10 ** (self.above_db / 20)
-        return _each(
-            windows,
-            lambda window: max(float(window.max()), -float(window.min())) >= least,
-        )
+    def _measure(self, window: FloatArray) -> float:
+        return max(float(window.max()), -float(window.min()))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Active(Step):
+class Active(_AboveLevel):
     """Keeps a window that is above a level for a share of its time.
 
     The window is cut into adjacent frames. A frame is active if
@@ -192,14 +210,11 @@ class Active(Step):
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
         frames = windows.shape[-1]
         if self.frame > frames:
-            raise RecipeError(
-                "frame", f"must not exceed the window's {frames} frames", self.frame
-            )
-        return _each(windows, self._keep_one)
+            raise self.refused("frame", f"must not exceed the window's {frames} frames")
+        return super().keep(windows, sample_rate_hz)
 
-    def _keep_one(self, window: FloatArray) -> bool:
-        powers = frame_powers(window, self.frame)
-        active = powers >= 10 ** (self.above_db / 10)
+    def _is_kept(self, window: FloatArray, least: float) -> bool:
+        active = frame_powers(window, self.frame) >= least
         # Divide, do not multiply: 7 / 100 rounds to the same number as the text 0.07,
         # but 0.07 * 100 is more than 7.
         return int(np.count_nonzero(active)) / len(active) >= self.share
@@ -266,14 +281,6 @@ def _pieces(channel: FloatArray) -> Iterator[FloatArray]:
         yield channel[start : start + _PIECE]
 
 
-def _each(windows: FloatArray, decide: Callable[[FloatArray], bool]) -> BoolArray:
-    windows = as_float32(windows)
-    return np.fromiter((decide(window) for window in windows), bool, len(windows))
-
-
-Powers = DoubleArray
-
-
 class Placement(Protocol):
     """``placement.passages(blocks, sample_rate_hz)`` returns passages of a clip.
 
@@ -327,8 +334,7 @@ class Peaks(Step):
     frame_s: float = parameter(0.01, FRAME_S)
 
     def passages(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
-        frame = _frames(self.frame_s, sample_rate_hz)
-        powers, total = _powers(blocks, frame)
+        frame, powers, total = _powers(blocks, self.frame_s, sample_rate_hz)
         peaks = _maxima(powers)
         peaks = peaks[powers[peaks] >= 10 ** (self.above_db / 10)]
         gap = -(-seconds_to_frames(self.min_gap_s, sample_rate_hz) // frame)
@@ -376,11 +382,9 @@ class Sounds(Step):
     frame_s: float = parameter(0.01, FRAME_S)
 
     def passages(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
-        frame = _frames(self.frame_s, sample_rate_hz)
-        powers, total = _powers(blocks, frame)
+        frame, powers, total = _powers(blocks, self.frame_s, sample_rate_hz)
         loud = powers >= 10 ** (self.above_db / 10)
-        silence = np.zeros(1, np.bool_)
-        changes = np.flatnonzero(np.diff(np.concatenate([silence, loud, silence])))
+        changes = np.flatnonzero(np.diff(loud, prepend=False, append=False))
         begins, ends = changes[::2] * frame, np.minimum(changes[1::2] * frame, total)
         if not len(begins):
             return np.empty((0, 2), np.int64)
@@ -393,33 +397,31 @@ class Sounds(Step):
         return np.stack([begins[long], ends[long]], axis=1)
 
 
-def _frames(frame_s: float, sample_rate_hz: int) -> int:
-    return max(1, seconds_to_frames(frame_s, sample_rate_hz))
-
-
 @quiet()
-def _powers(blocks: Iterable[FloatArray], frame: int) -> tuple[Powers, int]:
-    """Mean square of each frame, with 0 for NaN, and the number of samples in all.
+def _powers(
+    blocks: Iterable[FloatArray], frame_s: float, sample_rate_hz: int
+) -> tuple[int, DoubleArray, int]:
+    """The frame, the mean square of each, with 0 for NaN, and the length of the clip.
 
     Blocks are cut anew, so that no frame is in two of them.
     """
+    frame = max(1, seconds_to_frames(frame_s, sample_rate_hz))
     found, total = [np.zeros(0)], 0
-    rest: FloatArray | None = None
-    for block in blocks:
-        channels = np.atleast_2d(block)
-        total += channels.shape[1]
-        if rest is not None and rest.shape[1]:
-            channels = np.concatenate([rest, channels], axis=1)
-        whole = channels.shape[1] // frame * frame
-        found.append(frame_powers(channels[:, :whole], frame))
-        rest = channels[:, whole:]
-    if rest is not None and rest.shape[1]:
+    rest = np.empty((1, 0), np.float32)
+    for block in map(np.atleast_2d, blocks):
+        total += block.shape[1]
+        if rest.shape[1]:
+            block = np.concatenate([rest, block], axis=1)
+        whole = block.shape[1] // frame * frame
+        found.append(frame_powers(block[:, :whole], frame))
+        rest = block[:, whole:]
+    if rest.shape[1]:
         found.append(frame_powers(rest, rest.shape[1]))
     powers = np.concatenate(found)
-    return np.where(np.isnan(powers), 0.0, powers), total
+    return frame, np.where(np.isnan(powers), 0.0, powers), total
 
 
-def _maxima(powers: Powers) -> Integers:
+def _maxima(powers: DoubleArray) -> Integers:
     """Returns the local maxima, ascending; of a run of equal values, its middle."""
     if not len(powers):
         return np.empty(0, np.int64)
@@ -431,7 +433,7 @@ def _maxima(powers: Powers) -> Integers:
     return middles[above]
 
 
-def _apart(places: Integers, powers: Powers, gap: int) -> Integers:
+def _apart(places: Integers, powers: DoubleArray, gap: int) -> Integers:
     """Returns the places that stay if each removes weaker ones closer than ``gap``."""
     first = np.searchsorted(places, places - gap, side="right")
     stop = np.searchsorted(places, places + gap, side="left")

@@ -102,15 +102,6 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
     return sections
 
 
-@functools.lru_cache(maxsize=32)
-def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Array:
-    """The state after an infinitely long input of ones."""
-    state: Array = scipy.signal.sosfilt_zi(
-        butterworth(kind, edges, order, sample_rate_hz)
-    )
-    return state
-
-
 def run(sections: Sections, samples: Array, state: Array) -> tuple[DoubleArray, Array]:
     """Filters samples (..., frames) in float64; also returns the state after them.
 
@@ -126,7 +117,7 @@ def at_rest(sections: Sections, samples: Array) -> Array:
     return np.zeros((len(sections), *samples.shape[:-1], 2))
 
 
-def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatArray:
+def zero_phase(sections: Sections, windows: FloatArray) -> FloatArray:
     """Filters each window forward, and the result backward.
 
     Both ends are padded with the window's points, reflected through the end point:
@@ -139,6 +130,7 @@ def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatA
     out = np.empty(windows.shape, np.float32)
     if out.size == 0:
         return out
+    steady = scipy.signal.sosfilt_zi(sections)  # after an endless input of ones
     poles = 2 * len(sections) - np.count_nonzero(sections[:, 5] == 0)
     pad = min(3 * (int(poles) + 1), windows.shape[-1] - 1)
     several = max(1, PIECE_SAMPLES // math.prod(windows.shape[1:]))
@@ -228,9 +220,7 @@ class _Butterworth(Step):
 
     @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        sections = butterworth(*self._design(), sample_rate_hz)
-        steady = steady_state(*self._design(), sample_rate_hz)
-        return zero_phase(sections, steady, windows)
+        return zero_phase(butterworth(*self._design(), sample_rate_hz), windows)
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of frames that :meth:`on_stream` needs before a stretch."""
