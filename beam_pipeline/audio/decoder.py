@@ -280,14 +280,13 @@ class Decoder(ForwardDecoder):
             format=self._sound.format,
             subtype=self._sound.subtype,
         )
-        if header.format in REFUSED:
-            self.close()
-            raise UnreadableAudio(
-                name, f"is a file of {header.format}, which is not read; convert it"
-            )
         self._seeks = finds_frames(header)
         self._raw: np.ndarray | None = None
         try:
+            if header.format in REFUSED:
+                raise UnreadableAudio(
+                    name, f"is a file of {header.format}, which is not read; convert it"
+                )
             is_listed = probed is not None and not probed.format
             is_exact = is_listed and has_exact_length(header)
             self.info = self.agreed(probed, header, is_exact)

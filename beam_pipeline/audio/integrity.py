@@ -152,7 +152,6 @@ _W64 = _Chunks(
     streamed=_STREAMED_64,
     is_wave=True,
 )
-_ASF_MAGIC = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"
 _ASF = _Chunks(
     struct.Struct("<16sQ"),
     b"\x36\x26\xb2\x75",
@@ -160,13 +159,14 @@ _ASF = _Chunks(
     align=1,
     size_counts_header=True,
 )
+# By the first bytes of a file, where a dot is any byte.
 _FAMILIES = {
-    (b"RIFF", b"WAVE"): _RIFF,
-    (b"RF64", b"WAVE"): _RIFF,
-    (b"BW64", b"WAVE"): _RIFF,
-    (b"RIFX", b"WAVE"): _RIFX,
-    (b"FORM", b"AIFF"): _AIFF,
-    (b"FORM", b"AIFC"): _AIFF,
+    rb"R(IFF|F64)....WAVE|BW64....WAVE": _RIFF,
+    rb"RIFX....WAVE": _RIFX,
+    rb"FORM....AIF[FC]": _AIFF,
+    rb"caff": _CAF,
+    rb"riff\x2e\x91\xcf\x11": _W64,
+    rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11": _ASF,
 }
 
 
@@ -174,13 +174,10 @@ def _data_size(
     file: BinaryIO, name: str, head: bytes, file_bytes: int
 ) -> DataSize | None:
     """Returns the declared and the present size of a container's samples."""
-    family = _FAMILIES.get((head[:4], head[8:12]))
-    if head[:4] == b"caff":
-        family = _CAF
-    elif head[:8] == b"riff\x2e\x91\xcf\x11":
-        family = _W64
-    elif head[:8] == _ASF_MAGIC:
-        family = _ASF
+    family = next(
+        (chunks for magic, chunks in _FAMILIES.items() if re.match(magic, head, re.S)),
+        None,
+    )
     streamed: tuple[tuple[int, int], ...] = _STREAMED_32
     if family is None:
         start, size = _after_header(head)

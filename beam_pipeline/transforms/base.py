@@ -81,6 +81,14 @@ class Step(Declared):
         return RecipeError(field, problem, getattr(self, field))
 
 
+class FrameByFrame:
+    """A step on a stream whose frames depend on no earlier ones."""
+
+    def context(self, sample_rate_hz: int) -> int:
+        """The number of frames that it needs before a stretch: none."""
+        return 0
+
+
 class Transform(Protocol):
     """``transform(windows)`` or ``transform(windows, sample_rate_hz=rate)``.
 

@@ -202,25 +202,21 @@ class SignalFrames(OverTime):
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumFrames(OverTime):
-    """Parameters of frames for the FFT, and the time axis."""
+    """Parameters of frames for the FFT, and the time axis.
+
+    Frames may extend beyond the window if a step declares ``center`` and ``pad_mode``.
+    """
+
+    center = False
+    pad_mode = "constant"
 
     n_fft: int = parameter(1024, FFT_SIZE)
     hop: int = parameter(256, COUNT)
 
     def frames(self, frames: int) -> Frames:
+        if self.center:
+            return Frames.centred(frames, self.n_fft, self.hop, self.pad_mode)
         return Frames.within(frames, "n_fft", self.n_fft, self.hop)
-
-
-class CentredFrames(SpectrumFrames):
-    """Frames that may extend beyond the window, if a step declares how."""
-
-    center = False
-    pad_mode = "constant"
-
-    def frames(self, frames: int) -> Frames:
-        if not self.center:
-            return super().frames(frames)
-        return Frames.centred(frames, self.n_fft, self.hop, self.pad_mode)
 
 
 def stretch(
@@ -445,7 +441,7 @@ class Fft(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stft(CentredFrames):
+class Stft(SpectrumFrames):
     """Spectra of short frames.
 
     ::

@@ -31,8 +31,8 @@ from beam_pipeline.transforms.base import (
 )
 from beam_pipeline.transforms.frames import (
     PAD_MODE,
-    CentredFrames,
     Frames,
+    SpectrumFrames,
     axis_at,
     gathered,
     hann_window,
@@ -207,7 +207,7 @@ def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MelFrames(CentredFrames):
+class MelFrames(SpectrumFrames):
     """Parameters of mel bands, the bands and their axes; see :class:`LogMel`."""
 
     mel_scale = "slaney"

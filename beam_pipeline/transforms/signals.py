@@ -25,6 +25,7 @@ from beam_pipeline.transforms.base import (
     Array,
     DoubleArray,
     FloatArray,
+    FrameByFrame,
     Step,
     on_windows,
 )
@@ -371,7 +372,7 @@ class BandPass(_Butterworth):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain(Step):
+class Gain(FrameByFrame, Step):
     """Scales by a given gain, ``y = x * 10**(gain_db / 20)``.
 
     The shape does not change; the result is float32. Silence stays silence; nothing is
@@ -400,10 +401,6 @@ class Gain(Step):
     @on_windows
     def __call__(self, windows: FloatArray) -> FloatArray:
         return windows * np.float32(10 ** (self.gain_db / 20))
-
-    def context(self, sample_rate_hz: int) -> int:
-        """The number of frames that :meth:`on_stream` needs before a stretch: none."""
-        return 0
 
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """Scales frames (rows, m)."""
@@ -518,18 +515,26 @@ class Normalize(Step):
                 np.log1p(np.abs(row, out=result), out=result)
                 np.copysign(result, row, out=result)
             else:
-                offset, scale = _SCALES[self.kind](row)
+                offset, scale = self._offset_and_scale(row)
                 for piece in pieces(row):
                     # In float64: the difference may be far smaller than the offset.
                     part = np.subtract(row[piece], offset, dtype=np.float64)
                     result[piece] = np.multiply(part, 1 / (scale or 1.0), out=part)
         return out
 
-
-def _mean(row: FloatArray) -> float:
-    # Relative to the first sample, so that the mean of a constant is exact.
-    first = float(row[0])
-    return first + _sum(row, first, lambda part: part) / len(row)
+    def _offset_and_scale(self, row: FloatArray) -> tuple[float, float]:
+        """What to subtract, and by what to divide; 0: do not divide."""
+        if self.kind == "median":
+            return float(np.median(row.astype(np.float64))), 1.0
+        if self.kind == "minmax":
+            low = float(row.min())
+            return low, _finite(float(row.max()) - low)
+        # Relative to the first sample, so that the mean of a constant is exact.
+        first = float(row[0])
+        mean = first + _sum(row, first, lambda part: part) / len(row)
+        if self.kind == "mean":
+            return mean, 1.0
+        return mean, math.sqrt(_sum(row, mean, np.square) / len(row))
 
 
 def _sum(
@@ -542,33 +547,6 @@ def _sum(
     ]
     # math.fsum raises if there are infinities of both signs.
     return math.fsum(sums) if math.isfinite(sum(sums)) else math.nan
-
-
-def _median(row: FloatArray) -> float:
-    middle = (len(row) - 1) // 2, len(row) // 2
-    if np.isnan(row.max()):  # np.partition sorts NaN to the end
-        return math.nan
-    ordered = np.partition(row, middle)
-    return (float(ordered[middle[0]]) + float(ordered[middle[1]])) / 2
-
-
-def _standard(row: FloatArray) -> tuple[float, float]:
-    mean = _mean(row)
-    return mean, math.sqrt(_sum(row, mean, np.square) / len(row))
-
-
-def _minmax(row: FloatArray) -> tuple[float, float]:
-    low = float(row.min())
-    return low, _finite(float(row.max()) - low)
-
-
-# Kind -> the offset to subtract, and the divisor (0: do not divide).
-_SCALES: dict[str, Callable[[FloatArray], tuple[float, float]]] = {
-    "mean": lambda row: (_mean(row), 1.0),
-    "median": lambda row: (_median(row), 1.0),
-    "minmax": _minmax,
-    "standard": _standard,
-}
 
 
 def _scale_windows(

@@ -51,22 +51,6 @@ def step_name(step: Any) -> str:
     return str(getattr(step, "__name__", cls.__name__))
 
 
-def _steps_with(method: str) -> dict[str, type[Any]]:
-    """The steps of this package that have a method, by their names."""
-    members = (getattr(catalogue, name) for name in catalogue.__all__)
-    return {
-        step_name(member): member
-        for member in members
-        if isinstance(member, type)
-        and issubclass(member, Step)
-        and _has_method(member, method)
-    }
-
-
-def _has_method(cls: type[Any], method: str) -> bool:
-    return any(method in vars(base) for base in cls.__mro__)
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of steps.
@@ -102,7 +86,19 @@ class Kind:
     @functools.cached_property
     def table(self) -> dict[str, type[Any]]:
         """The built-in steps of the kind, by name."""
-        return _steps_with(self.method) if self.has_built_in else {}
+        members = (getattr(catalogue, name) for name in catalogue.__all__)
+        return {
+            step_name(member): member
+            for member in members
+            if isinstance(member, type) and issubclass(member, Step)
+            if self.has_built_in and self.fits(member)
+        }
+
+    def fits(self, step: Any) -> bool:
+        """Whether a step, or the instances of a class, have the method."""
+        if isinstance(step, type):  # a class itself can be called
+            return any(self.method in vars(base) for base in step.__mro__)
+        return callable(getattr(step, self.method, None))
 
     @property
     def advice(self) -> str:
@@ -439,21 +435,17 @@ def _make_step(named: Named, expression: str, kind: Kind) -> Any:
     name, arguments = named
     try:
         target = _find(name, kind)
-        if isinstance(target, type):
-            step = _instantiate(target, name, arguments or [], kind)
-        elif arguments is not None:
+        is_class = isinstance(target, type)
+        if arguments is not None and not is_class:
             raise _Refused(f"{name} is not a class, so it takes no arguments")
-        else:
-            step = target
+        if not kind.fits(target):  # before an instance is made, which may do anything
+            which = "" if is_class else f"is of type {type(target).__name__}, which "
+            raise _Refused(f"{name} {which}{kind.lacks}; {kind.advice}")
+        if not is_class:
+            return target
+        return _instantiate(target, name, arguments or [], kind)
     except _Refused as refused:
         raise RecipeError(kind.field, str(refused), expression) from refused.__cause__
-    if not callable(getattr(step, kind.method, None)):
-        raise RecipeError(
-            kind.field,
-            f"{name} is of type {type(step).__name__}, which {kind.lacks}",
-            expression,
-        )
-    return step
 
 
 class _Refused(Exception):
@@ -531,9 +523,6 @@ def _instantiate(
                 "numbers, text in quotes, True, False, None, or tuples or lists of "
                 "these"
             ) from error
-    # Before an instance is made: making one may do anything.
-    if not _has_method(cls, kind.method):
-        raise _Refused(f"{name} {kind.lacks}; {kind.advice}")
     try:
         with naming_step(cls, kind):
             return cls(**values)

@@ -22,7 +22,13 @@ from beam_pipeline.hashing import clip_key, hash64
 from beam_pipeline.marks import Marks
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
 from beam_pipeline.transforms.augment import white_noise
-from beam_pipeline.transforms.base import INT16_SCALE, LEVEL_DB, FloatArray, Step
+from beam_pipeline.transforms.base import (
+    INT16_SCALE,
+    LEVEL_DB,
+    FloatArray,
+    FrameByFrame,
+    Step,
+)
 from beam_pipeline.transforms.loudness import clip_level
 
 CHUNK_FRAMES = 1 << 16
@@ -52,7 +58,7 @@ class StreamStep(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipGain(Step):
+class ClipGain(FrameByFrame, Step):
     """Scales a whole clip so that a measure of it is at a level.
 
     The probe decodes the clip once more to measure it. Silence stays silence.
@@ -73,10 +79,6 @@ class ClipGain(Step):
 
     kind: str = parameter("peak", Choice(("peak", "rms", "lufs")))
     level_db: float = parameter(-1.0, LEVEL_DB)
-
-    def context(self, sample_rate_hz: int) -> int:
-        """The number of earlier frames: none. See :func:`with_factors`."""
-        return 0
 
     def measure(
         self, reader: Reader, frames: int, sample_rate_hz: int, name: str
@@ -118,13 +120,10 @@ class ClipGain(Step):
 
 
 @dataclass(frozen=True)
-class Factor:
+class Factor(FrameByFrame):
     """A clip gain whose factor is known."""
 
     value: float
-
-    def context(self, sample_rate_hz: int) -> int:
-        return 0
 
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         return frames * np.float32(self.value)
@@ -249,7 +248,7 @@ _STD = math.sqrt(4 * (65536**2 - 1) / 12)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dither(Step):
+class Dither(FrameByFrame, Step):
     """Adds faint noise to a whole clip, as Kaldi does to each frame.
 
     ::
@@ -297,10 +296,6 @@ class Dither(Step):
     amplitude: float = parameter(1.0, Number(0.0, INT16_SCALE))
     seed: int = parameter(0, WholeNumber(None))
 
-    def context(self, sample_rate_hz: int) -> int:
-        """The number of earlier frames that a frame depends on: none."""
-        return 0
-
     def of_clip(self, filepath: str, source: int, start: int) -> ClipDither:
         """The dither of a clip that begins at a frame of its file."""
         key = clip_key(self.seed, filepath, source)
@@ -308,15 +303,12 @@ class Dither(Step):
 
 
 @dataclass(frozen=True)
-class ClipDither:
+class ClipDither(FrameByFrame):
     """A dither whose clip is known: its factor, its key, and its start in its file."""
 
     factor: float
     key: int
     start: int
-
-    def context(self, sample_rate_hz: int) -> int:
-        return 0
 
     def on_stream_from(
         self, first: int, frames: FloatArray, sample_rate_hz: int
