@@ -467,16 +467,18 @@ class Loudness(SignalFrames):
         hann = hann_window(self.frame)
 
         def levels(tapered: FloatArray) -> FloatArray:
+            power: FloatArray
             if self.weighting == "none":  # by Parseval's theorem, without an FFT
                 power = np.einsum("wtj,wtj->wt", tapered, tapered)
                 power /= np.square(hann).sum()
             else:
                 power = mel_power(tapered, bank)[..., 0]
             with np.errstate(divide="ignore"):
-                level: FloatArray = np.log10(power) * np.float32(10)
+                np.log10(power, out=power)
+            power *= np.float32(10)
             # Last, so that silence is exactly the floor.
-            np.maximum(level, np.float32(self.floor_db), out=level)
-            return level
+            np.maximum(power, np.float32(self.floor_db), out=power)
+            return power
 
         shape = len(signals), frames.count
         return gathered(frames.tapered(signals, hann), levels, shape)

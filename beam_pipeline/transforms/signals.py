@@ -779,11 +779,12 @@ def change_rate(windows: FloatArray, up: int, down: int) -> FloatArray:
     out = np.empty((*windows.shape[:-1], count), np.float32)
     several = min(max(1, BLOCK_SAMPLES // inputs), max(1, -(-count // outputs)))
     length = inputs + (several - 1) * step
+    overlapping = np.empty((several, inputs), np.float32)  # once: it is large
     for row, result in rows(windows, out):
         for first in range(0, count, several * outputs):
             start = first // outputs * step - lead
             samples = stretch(row, start, start + length)
-            overlapping = np.ascontiguousarray(frames_of(samples, inputs, step))
+            overlapping[...] = frames_of(samples, inputs, step)
             # The product always has this shape, because its rounding depends on it.
             computed = (overlapping @ weights).reshape(-1)
             result[first : first + len(computed)] = computed[: count - first]
