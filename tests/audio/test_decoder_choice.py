@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import soundfile
 
 from beam_pipeline import Metadata, Recipe, open_records, record, verify
-from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.errors import (
     ClipError,
     RecipeError,
     TruncatedAudio,
     UnreadableAudio,
 )
+from tests.audio import files
 from tests.audio.test_av import KINDS, encoded
 from tests.raising import raises
 
@@ -34,28 +32,24 @@ COMMON = {
 }  # fmt: skip
 
 
-def noise(frames: int = 12_345, channels: int = 2) -> np.ndarray:
-    return np.random.default_rng(0).uniform(-0.7, 0.7, (frames, channels))
+NOISE = files.noise(12_345, 2, level=0.7)
 
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, bytes]:
-    files = {"m4a": encoded(*KINDS["aac.m4a"])}
-    for name, (form, subtype) in COMMON.items():
-        file = io.BytesIO()
-        soundfile.write(file, noise(), RATE, format=form, subtype=subtype)
-        files[name] = file.getvalue()
-    return files
+    common = {
+        name: files.encode(NOISE, RATE, format=form, subtype=subtype)
+        for name, (form, subtype) in COMMON.items()
+    }
+    return {**common, "m4a": encoded(*KINDS["aac.m4a"])}
 
 
 def probe(data: bytes, decoders: tuple[str, ...], **options: Any) -> Any:
-    return probe_audio(io.BytesIO(data), name="clip", decoders=decoders, **options)
+    return files.probe(data, decoders=decoders, **options)
 
 
-def read(data: bytes, decoders: tuple[str, ...], **options: Any) -> np.ndarray:
-    info = probe(data, decoders, **options)
-    with ClipReader(io.BytesIO(data), info, name="clip", channels="keep") as clip:
-        return clip.read(0, info.frames)
+def read(data: bytes, decoders: tuple[str, ...]) -> np.ndarray:
+    return files.read(data, decoders=decoders).T
 
 
 @pytest.mark.parametrize("decoders", [PYAV, EITHER])
@@ -78,11 +72,10 @@ def test_ffmpeg_decodes_what_both_know(name, decoders, made):
 
 
 def test_the_next_one_decodes_what_the_first_does_not(made):
-    file = io.BytesIO()
-    soundfile.write(file, noise(), RATE, format="CAF", subtype="PCM_16")
-    assert probe(file.getvalue(), EITHER).format == "CAF"
+    caf = files.encode(NOISE, RATE, format="CAF", subtype="PCM_16")
+    assert probe(caf, EITHER).format == "CAF"
     with raises(UnreadableAudio, naming=["pyav", "soundfile"]):
-        probe(file.getvalue(), PYAV)
+        probe(caf, PYAV)
     assert probe(made["m4a"], ("soundfile", "pyav")).format == "mp4"
     with raises(UnreadableAudio):
         probe(made["m4a"], ("soundfile",))

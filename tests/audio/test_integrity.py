@@ -12,6 +12,8 @@ from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.integrity import find_mpeg
 from beam_pipeline.audio.probe import open_decoder, probe_audio
 from beam_pipeline.errors import ClipError, TruncatedAudio, UnreadableAudio
+from tests.audio import files
+from tests.audio.files import probe, read
 from tests.raising import raises
 
 RATE = 16000
@@ -26,21 +28,9 @@ def chirp(frames=20_000, channels=1, seed=0):
 
 
 def encode(container, subtype=None, channels=1, frames=20_000, seed=0, **kwargs):
-    file = io.BytesIO()
-    samples = chirp(frames, channels, seed)
     rate = 8000 if container == "WVE" else RATE
-    soundfile.write(file, samples, rate, subtype, format=container, **kwargs)
-    return file.getvalue()
-
-
-def probe(data, **kwargs):
-    return probe_audio(io.BytesIO(data), name="clip", **kwargs)
-
-
-def read(data, info=None):
-    info = info or probe(data)
-    with ClipReader(io.BytesIO(data), info, name="clip", channels="keep") as clip:
-        return clip.read(0, info.frames).T
+    options = {"subtype": subtype, "format": container, **kwargs}
+    return files.encode(chirp(frames, channels, seed), rate, **options)
 
 
 def frames_of(data):

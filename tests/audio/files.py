@@ -1,0 +1,34 @@
+"""Audio files in memory, and what the package reads of them."""
+
+import io
+
+import numpy as np
+import soundfile
+
+from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.probe import probe_audio
+
+
+def noise(frames, channels=1, seed=0, level=1.0):
+    rng = np.random.default_rng(seed)
+    return (level * rng.uniform(-1, 1, (frames, channels))).astype(np.float32)
+
+
+def encode(samples, rate=8000, **options):
+    """The bytes of a file, by default WAV."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, **{"format": "WAV", **options})
+    return file.getvalue()
+
+
+def probe(data, **options):
+    return probe_audio(io.BytesIO(data), name="clip", **options)
+
+
+def read(data, info=None, block=1 << 20, **options):
+    """All samples, as a probe finds them or as ``info`` says, in blocks."""
+    info = info or probe(data, **options)
+    with ClipReader(io.BytesIO(data), info, name="clip", channels="keep") as reader:
+        starts = range(0, info.frames, block)
+        parts = [reader.read(k, min(k + block, info.frames)) for k in starts]
+    return np.concatenate(parts, axis=1).T
