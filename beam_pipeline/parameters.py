@@ -280,15 +280,6 @@ def no_parameter(name: str, known: Sequence[str]) -> str:
     return f"no parameter {name}; {has}"
 
 
-def check_order(step: Any, low: str, high: str, *, may_be_equal: bool = False) -> None:
-    """Refuses a field ``high`` that is not above the field ``low``; None is allowed."""
-    least, most = getattr(step, low), getattr(step, high)
-    if most is None or most > least or (may_be_equal and most == least):
-        return
-    above = "not be below" if may_be_equal else "be above"
-    raise RecipeError(high, f"must {above} {low} ({least:g})", most)
-
-
 def attribute_texts(cls: type) -> dict[str, str]:
     """Returns what the docstrings of a class and its bases say of each attribute.
 

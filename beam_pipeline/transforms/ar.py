@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
@@ -105,12 +104,6 @@ def on_rows(
     @functools.wraps(recursion)
     def models(signals: Signals, order: int) -> Model:
         *shape, frames = signals.shape
-        if frames <= order:
-            raise RecipeError(
-                "order",
-                f"needs at least {order + 1} frames, but there are {frames}",
-                order,
-            )
         found = recursion(signals.reshape(math.prod(shape), frames), order)
         # Infinite sums exceed any limit, which would make the coefficients zeros.
         broken = ~np.isfinite(found.power)
@@ -236,6 +229,7 @@ class ArParameters(Step):
     taper: str = parameter("none", Choice(("none", "hann", "hamming")))
 
     def check(self) -> None:
+        super().check()
         if (self.frame is None) != (self.hop is None):
             raise self.refused(
                 "hop",
@@ -446,14 +440,9 @@ class ArSpectrum(ArParameters):
     array([[-160., -160., -160., -160., -160.]], dtype=float32)
     """
 
-    n_fft: int = parameter(512, WholeNumber(2, 2**16))
+    n_fft: int = parameter(512, WholeNumber(2, 2**16), above="order")
     floor: float = parameter(1e-16, POSITIVE)
     log: str = parameter("db", Choice(("db", "ln")))
-
-    def check(self) -> None:
-        super().check()
-        if self.n_fft <= self.order:
-            raise self.refused("n_fft", f"must exceed order ({self.order})")
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import (
     Choice,
@@ -29,7 +28,6 @@ from beam_pipeline.parameters import (
     Number,
     Text,
     WholeNumber,
-    check_order,
     parameter,
 )
 from beam_pipeline.transforms.base import (
@@ -175,10 +173,7 @@ class RandomGain(_Scaled):
     """
 
     low_db: float = parameter(-6.0, CHANGE_DB)
-    high_db: float = parameter(6.0, CHANGE_DB)
-
-    def check(self) -> None:
-        check_order(self, "low_db", "high_db", may_be_equal=True)
+    high_db: float = parameter(6.0, CHANGE_DB, at_least="low_db")
 
     def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
         return (10 ** (between(self.low_db, self.high_db, keys) / 20),)
@@ -258,10 +253,7 @@ class _AtSnr(_EachWindow):
     """Adds a sound to each window, at a random signal-to-noise ratio."""
 
     low_snr_db: float = parameter(10.0, CHANGE_DB)
-    high_snr_db: float = parameter(40.0, CHANGE_DB)
-
-    def check(self) -> None:
-        check_order(self, "low_snr_db", "high_snr_db", may_be_equal=True)
+    high_snr_db: float = parameter(40.0, CHANGE_DB, at_least="low_snr_db")
 
     def _ratios(self, keys: Keys, number: int) -> DoubleArray:
         """Ratios of the level of the sound to that of the window."""
@@ -373,15 +365,15 @@ class Speed(_EachWindow):
     moves_time: ClassVar[bool] = True
 
     low: float = parameter(0.9, SPEED)
-    high: float = parameter(1.1, SPEED)
+    high: float = parameter(1.1, SPEED, at_least="low")
 
     def check(self) -> None:
+        super().check()
         for name in ("low", "high"):
             parts = getattr(self, name) * GRID
             if abs(parts - round(parts)) > 1e-9:
                 problem = "must be a multiple of 0.01, like 0.95"
-                raise RecipeError(name, problem, getattr(self, name))
-        check_order(self, "low", "high", may_be_equal=True)
+                raise self.refused(name, problem)
 
     def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
         first, last = round(self.low * GRID), round(self.high * GRID)
@@ -631,7 +623,7 @@ class Background(_AtSnr, _FromFolder):
     """
 
     low_snr_db: float = parameter(0.0, CHANGE_DB)
-    high_snr_db: float = parameter(20.0, CHANGE_DB)
+    high_snr_db: float = parameter(20.0, CHANGE_DB, at_least="low_snr_db")
     sha256: str = parameter("", Text(may_be_empty=True))
 
     def _change(

@@ -11,8 +11,9 @@ import contextlib
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import FunctionType
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
@@ -25,7 +26,6 @@ from beam_pipeline.parameters import (
     Declared,
     Number,
     WholeNumber,
-    check_order,
     parameter,
 )
 
@@ -42,6 +42,14 @@ POSITIVE = Number(is_positive=True)
 SHARE = Number(0.0, 1.0)
 LEVEL_DB = Number(-200.0, 200.0)
 LEAST_LEVEL = Number(1e-30, 1e30)
+
+# How a parameter's declaration binds its value to that of another parameter.
+_RELATIONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "above": (operator.gt, "be above"),
+    "at_least": (operator.ge, "not be below"),
+    "below": (operator.lt, "be below"),
+    "at_most": (operator.le, "not exceed"),
+}
 
 
 def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
@@ -75,6 +83,22 @@ class Step(Declared):
 
     on_features: ClassVar[bool] = False
     gives_samples: ClassVar[bool] = False
+
+    def check(self) -> None:
+        """Checks values against others that their declarations name.
+
+        ``parameter(None, HERTZ, above="f_min")`` is above the field ``f_min``, or None.
+        """
+        for each in fields(self):
+            value = getattr(self, each.name)
+            for relation, (holds, words) in _RELATIONS.items():
+                other = each.metadata.get(relation)
+                if other is None or value is None:
+                    continue
+                bound = getattr(self, other)
+                if not holds(value, bound):
+                    shown = f"{bound:g}" if isinstance(bound, float) else bound
+                    raise self.refused(each.name, f"must {words} {other} ({shown})")
 
     def refused(self, field: str, problem: str) -> RecipeError:
         """Returns the error of a field's value, for a window or beside other values."""
@@ -450,10 +474,7 @@ class AsImage(Step):
     on_features = True
 
     low: float = parameter(-23.0, Number(-1e300, 1e300))
-    high: float = parameter(9.0, Number(-1e300, 1e300))
-
-    def check(self) -> None:
-        check_order(self, "low", "high")
+    high: float = parameter(9.0, Number(-1e300, 1e300), above="low")
 
     @on_windows
     def __call__(self, windows: FloatArray) -> Array:

@@ -83,14 +83,9 @@ class Mfcc(MelFrames):
     (2, 59, 13)
     """
 
-    n_mfcc: int = parameter(20, COUNT)
+    n_mfcc: int = parameter(20, COUNT, at_most="n_mels")
     floor: float = parameter(1e-10, POSITIVE)
     lifter: float = parameter(0.0, Number(0.0))
-
-    def check(self) -> None:
-        super().check()
-        if self.n_mfcc > self.n_mels:
-            raise self.refused("n_mfcc", f"must not exceed n_mels ({self.n_mels})")
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -274,13 +269,12 @@ class Delta(Step):
     on_features = True
 
     width: int = parameter(9, WholeNumber(3, 999))
-    order: int = parameter(1, WholeNumber(1, 4))
+    order: int = parameter(1, WholeNumber(1, 4), below="width")
 
     def check(self) -> None:
+        super().check()
         if self.width % 2 == 0:
             raise self.refused("width", "must be odd")
-        if self.order >= self.width:
-            raise self.refused("order", f"must be below width ({self.width})")
 
     @on_spectra
     def __call__(self, spectra: FloatArray) -> FloatArray:
@@ -442,6 +436,7 @@ class Cmvn(Step):
     floor: float = parameter(1e-10, POSITIVE)
 
     def check(self) -> None:
+        super().check()
         if self.window is not None and self.over != WINDOW:
             raise self.refused("window", f"must not be given with over={self.over!r}")
 

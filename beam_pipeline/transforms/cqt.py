@@ -267,6 +267,7 @@ class Chroma(Step):
     norm: str = parameter("max", Choice(("max", "none")))
 
     def check(self) -> None:
+        super().check()
         if self.bins_per_octave % 12:
             raise self.refused("bins_per_octave", "must be a multiple of 12")
         self.cqt()  # checks the number of bins

@@ -493,16 +493,12 @@ class Stft(SpectrumFrames):
     (2, 59, 513)
     """
 
-    win_length: int | None = parameter(None, COUNT)
+    win_length: int | None = parameter(None, COUNT, at_most="n_fft")
     window: str = parameter("hann", Choice(tuple(_COSINES)))
     center: bool = parameter(False, Flag())
     pad_mode: str = parameter("constant", PAD_MODE)
     kind: str = parameter("complex", Choice(("complex", "magnitude", "power", "db")))
     floor: float = parameter(1e-10, POSITIVE)
-
-    def check(self) -> None:
-        if self.win_length is not None and self.win_length > self.n_fft:
-            raise self.refused("win_length", f"must not exceed n_fft ({self.n_fft})")
 
     @on_signals
     def __call__(self, signals: FloatArray) -> Array:

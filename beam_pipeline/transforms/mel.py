@@ -19,7 +19,6 @@ from beam_pipeline.parameters import (
     Flag,
     Number,
     WholeNumber,
-    check_order,
     parameter,
 )
 from beam_pipeline.transforms.base import (
@@ -216,10 +215,7 @@ class MelFrames(SpectrumFrames):
 
     n_mels: int = parameter(64, BANDS)
     f_min: float = parameter(0.0, HERTZ)
-    f_max: float | None = parameter(None, HERTZ)
-
-    def check(self) -> None:
-        check_order(self, "f_min", "f_max")
+    f_max: float | None = parameter(None, HERTZ, above="f_min")
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes, as JSON values.
@@ -440,7 +436,7 @@ class KaldiFbank(Step):
     frame_length_s: float = parameter(0.025, FRAME_S)
     frame_shift_s: float = parameter(0.010, FRAME_S)
     f_min: float = parameter(20.0, HERTZ)
-    f_max: float | None = parameter(None, HERTZ)
+    f_max: float | None = parameter(None, HERTZ, above="f_min")
     pre_emphasis: float = parameter(0.97, SHARE)
     window: str = parameter("povey", Choice(_KALDI_TAPERS))
     snip_edges: bool = parameter(True, Flag())
@@ -449,9 +445,6 @@ class KaldiFbank(Step):
     use_energy: bool = parameter(False, Flag())
     log: bool = parameter(True, Flag())
     scale: float = parameter(32768.0, POSITIVE)
-
-    def check(self) -> None:
-        check_order(self, "f_min", "f_max")
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:

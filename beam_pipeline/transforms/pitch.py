@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 from numpy.lib.stride_tricks import sliding_window_view
 
-from beam_pipeline.parameters import Choice, Number, WholeNumber, check_order, parameter
+from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
     POSITIVE,
@@ -228,12 +228,9 @@ class _Periods(SignalFrames):
     frame: int = parameter(2048, WholeNumber(1, 2**16))
     hop: int = parameter(512, COUNT)
     f_min: float = parameter(65.0, POSITIVE)
-    f_max: float = parameter(2093.0, POSITIVE)
+    f_max: float = parameter(2093.0, POSITIVE, above="f_min")
 
     columns: ClassVar[tuple[str, str]]
-
-    def check(self) -> None:
-        check_order(self, "f_min", "f_max")
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last two axes; for time, see ``LogMel.axes``."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import Choice, WholeNumber, check_order, parameter
+from beam_pipeline.parameters import Choice, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
     LEVEL_DB,
@@ -364,11 +364,8 @@ class BandPass(_Butterworth):
     EDGES = ("low_hz", "high_hz")
 
     low_hz: float = parameter(MISSING, POSITIVE)
-    high_hz: float = parameter(MISSING, POSITIVE)
+    high_hz: float = parameter(MISSING, POSITIVE, above="low_hz")
     order: int = parameter(4, ORDER)
-
-    def check(self) -> None:
-        check_order(self, "low_hz", "high_hz")
 
 
 @dataclass(frozen=True, kw_only=True)
