@@ -130,10 +130,13 @@ class Frames:
             samples of these frames are padded.
         """
         for rows, times in cache_blocks(len(flat), self.count, size or self.length):
-            start = self.first + times.start * self.hop
-            stop = self.first + (times.stop - 1) * self.hop + self.length
-            samples = stretch(flat[rows], start, stop, self.pad_mode)
+            samples = stretch(flat[rows], *self.span(times), self.pad_mode)
             yield (rows, times), frames_of(samples, self.length, self.hop)
+
+    def span(self, times: slice) -> tuple[int, int]:
+        """The first sample of some time frames, and the one after their last."""
+        first, last = times.start * self.hop, (times.stop - 1) * self.hop
+        return self.first + first, self.first + last + self.length
 
     def tapered(
         self, flat: FloatArray, taper: Array, size: int | None = None
@@ -167,14 +170,9 @@ class Frames:
         >>> slices, samples.shape
         ((slice(0, 2, None), slice(0, 3, None)), (2, 8))
         """
-        most = max(1, STRETCH_SAMPLES // self.length)
-        several = max(1, most // self.count)
-        for signal in range(0, len(signals), several):
-            rows = slice(signal, min(signal + several, len(signals)))
-            for first in range(0, self.count, most):
-                last = min(first + most, self.count) - 1
-                samples = slice(first * self.hop, last * self.hop + self.length)
-                yield (rows, slice(first, last + 1)), signals[rows, samples]
+        some = STRETCH_SAMPLES
+        for rows, times in cache_blocks(len(signals), self.count, self.length, some):
+            yield (rows, times), signals[rows, slice(*self.span(times))]
 
 
 class OverTime(Step):
@@ -312,9 +310,14 @@ def on_signals(method: Method) -> Method:
     return cast(Method, on_windows(transform))
 
 
-def cache_blocks(windows: int, count: int, n_fft: int) -> Iterator[Where]:
-    """Slices over windows and their ``count`` frames, for blocks that fit the cache."""
-    frames = max(1, BLOCK_SAMPLES // n_fft)
+def cache_blocks(
+    windows: int, count: int, n_fft: int, samples: int | None = None
+) -> Iterator[Where]:
+    """Slices over windows and their ``count`` frames, for blocks of some samples.
+
+    By default, blocks fit the cache.
+    """
+    frames = max(1, (samples or BLOCK_SAMPLES) // n_fft)
     several = max(1, frames // count)
     for window in range(0, windows, several):
         rows = slice(window, min(window + several, windows))

@@ -268,16 +268,12 @@ class _Periods(SignalFrames):
         """
         shortest, longest = self._lags(sample_rate_hz)
         lags = longest + NEAR
-        length = (
-            self.hop + lags if _shared_hops(self.frame, self.hop, lags) else self.frame
-        )
+        shares = _shared_hops(self.frame, self.hop, lags) > 0
+        length = self.hop + lags if shares else self.frame
         size = 2 * (length + lags)  # in float64
-        count = self.frames(signals.shape[-1]).count
-        for rows, times in cache_blocks(len(signals), count, size):
-            last = times.stop - 1
-            samples = signals[
-                rows, times.start * self.hop : last * self.hop + self.frame
-            ]
+        frames = self.frames(signals.shape[-1])
+        for rows, times in cache_blocks(len(signals), frames.count, size):
+            samples = signals[rows, slice(*frames.span(times))]
             difference = difference_function(samples, self.frame, self.hop, lags)
             # The difference of lag 0 covers the whole frame; it is 0 for finite frames.
             broken = ~np.isfinite(difference[..., 0])
