@@ -27,6 +27,7 @@ from beam_pipeline.transforms.base import (
     DoubleArray,
     FloatArray,
     Step,
+    slices,
 )
 from beam_pipeline.transforms.frames import (
     Frames,
@@ -628,9 +629,8 @@ def _ratio(
 
 def _dot(left: DoubleArray, right: DoubleArray) -> DoubleArray:
     products: DoubleArray = np.zeros(len(left))
-    for start in range(0, left.shape[-1], PIECE):
-        piece = np.s_[:, start : start + PIECE]
-        products += np.einsum("ni,ni->n", left[piece], right[piece])
+    for piece in slices(left.shape[-1], PIECE):
+        products += np.einsum("ni,ni->n", left[:, piece], right[:, piece])
     return products
 
 

@@ -67,6 +67,18 @@ def seconds_to_frames(seconds: float, sample_rate_hz: int) -> int:
     return math.floor(seconds * sample_rate_hz + 0.5)
 
 
+def slices(count: int, size: int) -> list[slice]:
+    """Cuts ``count`` places into slices of a size, at least 1; the last is shorter.
+
+    Examples
+    --------
+    >>> slices(5, 3)
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    size = max(1, size)
+    return [slice(at, min(at + size, count)) for at in range(0, count, size)]
+
+
 @dataclass(frozen=True)
 class Step(Declared):
     """Base of the steps of this package; those of users need none.

@@ -26,6 +26,7 @@ from beam_pipeline.transforms.base import (
     DoubleArray,
     FloatArray,
     Step,
+    slices,
 )
 from beam_pipeline.transforms.frames import (
     Where,
@@ -155,8 +156,8 @@ class Cqt(Step):
         dtype = np.complex64 if self.kind == "complex" else np.float32
         out = np.empty((len(signals), count, self.n_bins), dtype)
         bank = self.bank(sample_rate_hz)
-        for slices, octave, response in responses(signals, self.hop, bank):
-            self._measure(response, out[slices][..., octave.bins])
+        for where, octave, response in responses(signals, self.hop, bank):
+            self._measure(response, out[where][..., octave.bins])
         return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
@@ -277,8 +278,8 @@ class Chroma(Step):
         count = _time_frames(signals.shape[-1], self.hop)
         out = np.zeros((len(signals), count, 12), np.float32)
         bank = self.cqt().bank(sample_rate_hz)
-        for slices, _, response in responses(signals, self.hop, bank):
-            out[slices] += self._fold(np.abs(response))
+        for where, _, response in responses(signals, self.hop, bank):
+            out[where] += self._fold(np.abs(response))
         if self.norm == "max":
             for signal in out:
                 greatest = signal.max(axis=-1, keepdims=True)
@@ -425,18 +426,17 @@ def responses(
         for octave in bank
     )
     longest = max(SEGMENT_SAMPLES, 4 * reach)
-    times = max(1, longest // hop)
-    several = max(1, SEGMENT_SAMPLES // (min(frames, longest) + 2 * reach))
-    for signal in range(0, len(signals), several):
-        for first in range(0, count, times):
-            last = min(first + times, count)
+    several = SEGMENT_SAMPLES // (min(frames, longest) + 2 * reach)
+    for some in slices(len(signals), several):
+        for times in slices(count, longest // hop):
+            first, last = times.start, times.stop
             begin = max(0, first * hop - reach)
-            part = signals[signal : signal + several, begin : last * hop + reach]
+            part = signals[some, begin : last * hop + reach]
             middle = first * hop - begin
             for (rows, at), octave, response in _segment_responses(
                 part, middle, last - first, hop, bank
             ):
-                signal_rows = slice(signal + rows.start, signal + rows.stop)
+                signal_rows = slice(some.start + rows.start, some.start + rows.stop)
                 signal_times = slice(first + at.start, first + at.stop)
                 yield (signal_rows, signal_times), octave, response
 
@@ -469,9 +469,8 @@ def _product(frames: FloatArray, weights: FloatArray) -> FloatArray:
     columns = weights.shape[1]
     terms = max(16, MOST_PRODUCTS // (min(count, MOST_FRAMES) * columns))
     out = np.empty((*frames.shape[:2], columns), np.float32)
-    for first in range(0, count, MOST_FRAMES):
-        some = frames[:, first : first + MOST_FRAMES]
-        sums = out[:, first : first + MOST_FRAMES]
+    for times in slices(count, MOST_FRAMES):
+        some, sums = frames[:, times], out[:, times]
         np.matmul(some[..., :terms], weights[:terms], out=sums)
         for term in range(terms, length, terms):
             sums += some[..., term : term + terms] @ weights[term : term + terms]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from beam_pipeline.transforms.base import (
     Method,
     Step,
     on_windows,
+    slices,
 )
 
 # Framed samples in a block. Its frames and their spectrum, 1 MiB each, stay in the
@@ -317,12 +319,10 @@ def cache_blocks(
 
     By default, blocks fit the cache.
     """
-    frames = max(1, (samples or BLOCK_SAMPLES) // n_fft)
-    several = max(1, frames // count)
-    for window in range(0, windows, several):
-        rows = slice(window, min(window + several, windows))
-        for frame in range(0, count, frames):
-            yield rows, slice(frame, min(frame + frames, count))
+    frames = (samples or BLOCK_SAMPLES) // n_fft
+    yield from itertools.product(
+        slices(windows, frames // count), slices(count, frames)
+    )
 
 
 # Coefficients of a sum of cosines, a[0] - a[1] cos(w) + a[2] cos(2 w).

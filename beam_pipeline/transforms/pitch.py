@@ -20,6 +20,7 @@ from beam_pipeline.transforms.base import (
     POSITIVE,
     DoubleArray,
     FloatArray,
+    slices,
 )
 from beam_pipeline.transforms.frames import (
     SignalFrames,
@@ -480,9 +481,8 @@ class Pyin(_Periods):
         count = self.frames(signals.shape[-1]).count
         out = np.empty((len(signals), count, 2), np.float32)
         paths = self._paths(sample_rate_hz)
-        several = max(1, HISTORY_BYTES // (paths.bytes_a_step * count))
-        for first in range(0, len(signals), several):
-            rows = slice(first, first + several)
+        several = HISTORY_BYTES // (paths.bytes_a_step * count)
+        for rows in slices(len(signals), several):
             candidates = self._observe(signals[rows], sample_rate_hz, paths)
             path = paths.backward(candidates.forward(paths))
             out[rows, :, 0] = self._frequencies(candidates, path)

@@ -14,7 +14,7 @@ depend on where one block ends and the next begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -32,6 +32,7 @@ from beam_pipeline.transforms.base import (
     as_float32,
     quiet,
     seconds_to_frames,
+    slices,
 )
 
 BoolArray = npt.NDArray[np.bool_]
@@ -235,14 +236,12 @@ def frame_powers(window: FloatArray, frame: int) -> DoubleArray:
     """
     channels = np.atleast_2d(window)
     count = window.shape[-1] // frame
-    several = max(1, _PIECE // frame)
     powers = np.zeros(count)
     for channel in channels:
-        for first in range(0, count, several):
-            last = min(first + several, count)
-            framed = channel[first * frame : last * frame]
+        for some in slices(count, _PIECE // frame):
+            framed = channel[some.start * frame : some.stop * frame]
             squares = np.square(framed, dtype=np.float64)
-            powers[first:last] += squares.reshape(-1, frame).sum(axis=1)
+            powers[some] += squares.reshape(-1, frame).sum(axis=1)
     powers /= frame * len(channels)
     return powers
 
@@ -276,9 +275,8 @@ def variance(window: FloatArray) -> float:
     return total / window.size
 
 
-def _pieces(channel: FloatArray) -> Iterator[FloatArray]:
-    for start in range(0, len(channel), _PIECE):
-        yield channel[start : start + _PIECE]
+def _pieces(channel: FloatArray) -> list[FloatArray]:
+    return [channel[piece] for piece in slices(len(channel), _PIECE)]
 
 
 class Placement(Protocol):

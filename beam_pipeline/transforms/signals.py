@@ -28,6 +28,7 @@ from beam_pipeline.transforms.base import (
     FrameByFrame,
     Step,
     on_windows,
+    slices,
 )
 from beam_pipeline.transforms.frames import BLOCK_SAMPLES, frames_of, stretch
 
@@ -134,9 +135,7 @@ def zero_phase(sections: Sections, windows: FloatArray) -> FloatArray:
     steady = scipy.signal.sosfilt_zi(sections)  # after an endless input of ones
     poles = 2 * len(sections) - np.count_nonzero(sections[:, 5] == 0)
     pad = min(3 * (int(poles) + 1), windows.shape[-1] - 1)
-    several = max(1, PIECE_SAMPLES // math.prod(windows.shape[1:]))
-    for first in range(0, len(windows), several):
-        some = slice(first, first + several)
+    for some in slices(len(windows), PIECE_SAMPLES // math.prod(windows.shape[1:])):
         _there_and_back(sections, steady, windows[some], out[some], pad)
     return out
 
@@ -166,8 +165,8 @@ def _there_and_back(
 
 def pieces(samples: Array) -> list[slice]:
     """Slices over the last axis, each with ``PIECE_SAMPLES`` of all channels."""
-    length = max(1, PIECE_SAMPLES // max(1, math.prod(samples.shape[:-1])))
-    return [slice(i, i + length) for i in range(0, samples.shape[-1], length)]
+    rows = max(1, math.prod(samples.shape[:-1]))
+    return slices(samples.shape[-1], PIECE_SAMPLES // rows)
 
 
 @functools.lru_cache(maxsize=32)
@@ -702,9 +701,7 @@ class Analytic(Step):
         out = np.empty(windows.shape, np.complex64)
         if out.size == 0:
             return out
-        several = max(1, BLOCK_SAMPLES // math.prod(windows.shape[1:]))
-        for first in range(0, len(windows), several):
-            some = slice(first, first + several)
+        for some in slices(len(windows), BLOCK_SAMPLES // math.prod(windows.shape[1:])):
             spectrum = scipy.fft.rfft(windows[some])
             spectrum *= np.complex64(-1j)
             out[some].real = windows[some]

@@ -28,6 +28,7 @@ from beam_pipeline.transforms.base import (
     FloatArray,
     FrameByFrame,
     Step,
+    slices,
 )
 from beam_pipeline.transforms.loudness import clip_level
 
@@ -92,12 +93,11 @@ class ClipGain(FrameByFrame, Step):
         """
 
         def chunks() -> Iterator[FloatArray]:
-            for start in range(0, frames, CHUNK_FRAMES):
-                stop = min(start + CHUNK_FRAMES, frames)
-                chunk = np.atleast_2d(reader.read(start, stop))
+            for at in slices(frames, CHUNK_FRAMES):
+                chunk = np.atleast_2d(reader.read(at.start, at.stop))
                 finite = np.isfinite(chunk)
                 if not finite.all():
-                    frame = start + int(np.argmin(finite.all(axis=0)))
+                    frame = at.start + int(np.argmin(finite.all(axis=0)))
                     raise NonFiniteAudio(
                         name,
                         f"has a sample that is NaN or infinite at frame {frame}, so "
