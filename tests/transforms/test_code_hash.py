@@ -173,7 +173,6 @@ def test_hashes_are_equal_in_every_process():
 def test_what_changes_a_hash(old, new, changed):
     assert old in CELL
     first = "from typing import Generic, TypeVar\nT = TypeVar('T')\n"
-    text = first + CELL.replace("@per_window", "@wrap" if new == "wrap" else old)
     text = first + CELL.replace(old, new)
     if new == "@wrap":  # defined before it is used
         wrap = text[text.index("def wrap") : text.index("@wrap\ndef twice")]
