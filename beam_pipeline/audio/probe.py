@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from beam_pipeline.audio.av_decoder import AvDecoder
@@ -297,16 +297,11 @@ def probe_audio(
     """
     with opened(source, name) as file:
         container = ffmpeg_container(file, name, decoders)
-        cut, data = inspect(file, name)
+        probe = _Probe(file, name, allow_truncated, allow_nonfinite)
         if container is None:
-            info = _probe_with_libsndfile(
-                file, name, cut, data, allow_truncated, allow_nonfinite
-            )
+            info = probe.with_libsndfile()
         else:
-            info, cut = _probe_with_ffmpeg(
-                file, name, container, cut, data, allow_nonfinite
-            )
-            _check_whole(name, cut, allow_truncated)
+            info = probe.with_ffmpeg(container)
     with telling_length(info):
         if info.frames == 0:
             raise EmptyAudio(name, "holds no frames")
@@ -349,129 +344,151 @@ def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
         )
 
 
-def _check_whole(name: str, cut: str | None, allow_truncated: bool) -> None:
-    if cut is not None and not allow_truncated:
-        raise TruncatedAudio(
-            name, f"ends early: {cut}; `allow_truncated` accepts such files"
-        )
+@dataclass
+class _Probe:
+    """A file that is probed, and what is accepted of it.
 
-
-def _probe_with_ffmpeg(
-    file: BinaryIO,
-    name: str,
-    container: str,
-    cut: str | None,
-    data: DataSize | None,
-    allow_nonfinite: bool,
-) -> tuple[AudioInfo, str | None]:
-    """Returns what a file holds, and how it is cut; decodes it once.
-
-    It ends early if its last packet is not complete, or if it lacks more than 0.25 s of
-    the length that its container declares.
+    ``cut`` says how it ends early, if it does.
     """
-    if cut is None and data is not None and data.declared > data.present:
-        cut = data.lack
-    with AvDecoder(file, name, container) as decoder:
-        try:
-            _count_frames(decoder, finite=not allow_nonfinite)
-        except UnreadableAudio as error:
-            if not decoder.is_cut:
-                raise
-            cut = cut or error.reason
-        info = replace(decoder.info, frames=decoder.position)
-        declared_s = decoder.declared_s
-    seconds = info.frames / info.sample_rate_hz
-    # FLAC declares its frames, and half of one is for the rounding of seconds.
-    tolerance_s = _LENGTH_TOLERANCE_S
-    if info.format in COMMON:
-        tolerance_s = 0.5 / info.sample_rate_hz
-    if cut is None and declared_s is not None and seconds < declared_s - tolerance_s:
-        cut = f"it declares {declared_s:g} s of sound, but {seconds:g} s are decoded"
-    return info, cut
 
+    file: BinaryIO
+    name: str
+    allow_truncated: bool
+    allow_nonfinite: bool
 
-def _probe_with_libsndfile(
-    file: BinaryIO,
-    name: str,
-    cut: str | None,
-    data: DataSize | None,
-    allow_truncated: bool,
-    allow_nonfinite: bool,
-) -> AudioInfo:
-    """Returns what a file holds that libsndfile opens, or that no decoder knows."""
-    with Decoder(file, name) as decoder:
-        info = decoder.info
-    file_bytes = file.seek(0, os.SEEK_END)
-    is_known = has_exact_length(info) and info.frames <= file_bytes * _FRAMES_PER_BYTE
-    if data is not None and _lacks_frames(data, info):
-        cut = f"{data.lack} ({info.frames} frames)"
-    elif cut is not None and info.format == "MP3":
-        info, is_known = _counted_until_error(file, name, info), True
-    elif info.format == "FLAC" and 0 < info.frames < UNKNOWN_FRAMES:
-        declared, info = info.frames, _end_of_flac(file, name, info)
-        is_known = True
-        if info.frames < declared:
-            cut = (
-                f"its header declares {declared} frames, but {info.frames} can be "
-                "decoded"
+    def __post_init__(self) -> None:
+        self.cut, self.data = inspect(self.file, self.name)
+
+    def check_whole(self) -> None:
+        if self.cut is not None and not self.allow_truncated:
+            raise TruncatedAudio(
+                self.name,
+                f"ends early: {self.cut}; `allow_truncated` accepts such files",
             )
-    with telling_length(info, is_known):
-        if info.frames == 0 and data is not None and data.present > 0:
-            # A recorder that was killed leaves this. So does one that recorded no
-            # samples and appended its notes, which is what libsndfile assumes.
-            raise EmptyAudio(
-                name,
-                f"holds no frames: its header declares no samples. {data.present} "
-                "bytes follow the header; if these are samples, repair the header",
+
+    def with_ffmpeg(self, container: str) -> AudioInfo:
+        """Returns what the file holds; decodes it once.
+
+        It ends early if its last packet is not complete, or if it lacks more than
+        0.25 s of the length that its container declares.
+        """
+        data, cut = self.data, self.cut
+        if cut is None and data is not None and data.declared > data.present:
+            cut = data.lack
+        with AvDecoder(self.file, self.name, container) as decoder:
+            try:
+                _count_frames(decoder, finite=not self.allow_nonfinite)
+            except UnreadableAudio as error:
+                if not decoder.is_cut:
+                    raise
+                cut = cut or error.reason
+            info = replace(decoder.info, frames=decoder.position)
+            declared_s = decoder.declared_s
+        seconds = info.frames / info.sample_rate_hz
+        # FLAC declares its frames, and half of one is for the rounding of seconds.
+        tolerance_s = _LENGTH_TOLERANCE_S
+        if info.format in COMMON:
+            tolerance_s = 0.5 / info.sample_rate_hz
+        if declared_s is not None and seconds < declared_s - tolerance_s:
+            cut = cut or (
+                f"it declares {declared_s:g} s of sound, but {seconds:g} s are decoded"
             )
-        _check_whole(name, cut, allow_truncated)
-        floats = info.subtype in ("FLOAT", "DOUBLE") and not allow_nonfinite
-        if floats or not is_known:
-            with Decoder(file, name) as decoder:
-                info = replace(info, frames=_count_frames(decoder, finite=floats))
-    sample_bytes = SAMPLE_BYTES.get(info.subtype)
-    if data is not None and (info.format, info.subtype) == ("WAV", "GSM610"):
-        block_bytes, block_frames = _GSM_BLOCK
-    elif data is not None and sample_bytes is not None:
-        block_bytes, block_frames = sample_bytes * info.channels, 1
-    else:
+        self.cut = cut
+        self.check_whole()
         return info
-    # libsndfile reads some files beyond the end of their samples.
-    most = data.declared // block_bytes * block_frames
-    return replace(info, frames=min(info.frames, most))
+
+    def with_libsndfile(self) -> AudioInfo:
+        """Returns what the file holds, if libsndfile opens it."""
+        with self._decoder() as decoder:
+            info = decoder.info
+        most = self.file.seek(0, os.SEEK_END) * _FRAMES_PER_BYTE
+        is_known = has_exact_length(info) and info.frames <= most
+        data = self.data
+        if data is not None and _lacks_frames(data, info):
+            self.cut = f"{data.lack} ({info.frames} frames)"
+        elif self.cut is not None and info.format == "MP3":
+            info, is_known = self._counted_until_error(info), True
+        elif info.format == "FLAC" and 0 < info.frames < UNKNOWN_FRAMES:
+            declared, info = info.frames, self._end_of_flac(info)
+            is_known = True
+            if info.frames < declared:
+                self.cut = (
+                    f"its header declares {declared} frames, but {info.frames} can be "
+                    "decoded"
+                )
+        with telling_length(info, is_known):
+            if info.frames == 0 and data is not None and data.present > 0:
+                # A recorder that was killed leaves this. So does one that recorded no
+                # samples and appended its notes, which is what libsndfile assumes.
+                raise EmptyAudio(
+                    self.name,
+                    "holds no frames: its header declares no samples. "
+                    f"{data.present} bytes follow the header; if these are samples, "
+                    "repair the header",
+                )
+            self.check_whole()
+            floats = info.subtype in ("FLOAT", "DOUBLE") and not self.allow_nonfinite
+            if floats or not is_known:
+                with self._decoder() as decoder:
+                    info = replace(info, frames=_count_frames(decoder, finite=floats))
+        return info if data is None else _without_more(data, info)
+
+    def _decoder(self, flac_frames: int | None = None) -> Decoder:
+        return Decoder(self.file, self.name, flac_frames=flac_frames)
+
+    def _end_of_flac(self, info: AudioInfo) -> AudioInfo:
+        """Returns what a FLAC file holds that declares a number of frames.
+
+        Raises ``UnreadableAudio`` if a second stream follows the first.
+        """
+        with self._decoder(info.frames + _LONGEST_FLAC_BLOCK) as decoder:
+            count = decoder.count_from(info.frames - 1)
+        if count == 1:
+            return info
+        if count > 1:
+            with self._decoder(0) as decoder:
+                return replace(info, frames=_count_frames(decoder, finite=False))
+        header = read_flac_header(self.file)
+        second = None if header is None else find_second_flac(self.file, header)
+        if second is not None:
+            raise UnreadableAudio(
+                self.name,
+                "holds several FLAC streams in sequence, but only the first would be "
+                f"read; the second begins at byte {second}; split the file",
+            )
+        return self._counted_until_error(info)
+
+    def _counted_until_error(self, info: AudioInfo) -> AudioInfo:
+        """Returns the frames that decode before the first error, in whole blocks."""
+        with self._decoder() as decoder:
+            block = decoder.scratch[: _CUT_BLOCK[info.format]]
+            try:
+                while decoder.position < info.frames:
+                    wanted = block[: info.frames - decoder.position]
+                    if decoder.read_into(wanted) < len(wanted):
+                        break
+            except UnreadableAudio as error:
+                if not isinstance(error.__cause__, DecodingError):
+                    raise
+            return replace(info, frames=decoder.position)
 
 
 def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:
     """Whether a frame, or a byte of a codec's data, is missing."""
-    sample_bytes = SAMPLE_BYTES.get(info.subtype)
-    if sample_bytes is None:
-        return data.declared > data.present
-    frame_bytes = sample_bytes * info.channels
+    frame_bytes = SAMPLE_BYTES.get(info.subtype, 0) * info.channels or 1
     return data.declared // frame_bytes > data.present // frame_bytes
 
 
-def _end_of_flac(file: BinaryIO, name: str, info: AudioInfo) -> AudioInfo:
-    """Returns what a FLAC file holds that declares a number of frames.
-
-    Raises ``UnreadableAudio`` if a second stream follows the first.
-    """
-    more = info.frames + _LONGEST_FLAC_BLOCK
-    with Decoder(file, name, flac_frames=more) as decoder:
-        count = decoder.count_from(info.frames - 1)
-    if count == 1:
+def _without_more(data: DataSize, info: AudioInfo) -> AudioInfo:
+    """Leaves out frames that libsndfile reads beyond the end of the samples."""
+    if (info.format, info.subtype) == ("WAV", "GSM610"):
+        block_bytes, block_frames = _GSM_BLOCK
+    elif info.subtype in SAMPLE_BYTES:
+        block_bytes, block_frames = SAMPLE_BYTES[info.subtype] * info.channels, 1
+    else:
         return info
-    if count > 1:
-        with Decoder(file, name, flac_frames=0) as decoder:
-            return replace(info, frames=_count_frames(decoder, finite=False))
-    header = read_flac_header(file)
-    second = None if header is None else find_second_flac(file, header)
-    if second is not None:
-        raise UnreadableAudio(
-            name,
-            "holds several FLAC streams in sequence, but only the first would be read; "
-            f"the second begins at byte {second}; split the file",
-        )
-    return _counted_until_error(file, name, info)
+    most = data.declared // block_bytes * block_frames
+    return replace(info, frames=min(info.frames, most))
 
 
 def _count_frames(decoder: ForwardDecoder, *, finite: bool) -> int:
@@ -480,18 +497,3 @@ def _count_frames(decoder: ForwardDecoder, *, finite: bool) -> int:
         if finite:
             check_finite(block, decoder.position - len(block), decoder.name)
     return decoder.position
-
-
-def _counted_until_error(file: BinaryIO, name: str, info: AudioInfo) -> AudioInfo:
-    """Returns the frames that decode before the first error, in whole blocks."""
-    with Decoder(file, name) as decoder:
-        block = decoder.scratch[: _CUT_BLOCK[info.format]]
-        try:
-            while decoder.position < info.frames:
-                wanted = block[: info.frames - decoder.position]
-                if decoder.read_into(wanted) < len(wanted):
-                    break
-        except UnreadableAudio as error:
-            if not isinstance(error.__cause__, DecodingError):
-                raise
-        return replace(info, frames=decoder.position)
