@@ -110,7 +110,7 @@ def on_rows(
         broken = ~np.isfinite(found.power)
         for values in found[:-1]:
             values[broken] = np.nan
-        return Model(*(each.reshape(*shape, *each.shape[1:]) for each in found))
+        return Model(*(each.reshape((*shape, *each.shape[1:])) for each in found))
 
     return models
 
