@@ -194,45 +194,49 @@ def _describe(
         return Node("namedtuple", tuple(names), below, type(found).__name__)
     if found is None or found == tf.type_spec_from_value(None):
         return Leaf("none")
+    kind = _KINDS.get(type(found))
+    if kind is None:
+        raise InputError(
+            f"{_component(path)} is a {type(found).__name__}, which cannot be stored. "
+            "Tensors, ragged tensors and sparse tensors can, in dicts and tuples. Turn "
+            "the component into one of them with `dataset.map`, or leave it out."
+        )
     name = feature_name(path, specs, getattr(found, "ragged_rank", 0))
-    if isinstance(found, tf.TensorSpec):
-        _add_values(name, found.dtype, _shape(found.shape), path, specs)
-        return Leaf("tensor", name)
-    if isinstance(found, tf.RaggedTensorSpec):
-        return _describe_ragged(name, found, path, specs)
-    if isinstance(found, tf.SparseTensorSpec):
-        _add_values(name, found.dtype, (None,), path, specs)
-        shape = _shape(found.shape)
-        rank = None if shape is None else len(shape)
-        add_feature(specs, indices(name), "int64", (None, rank))
-        add_feature(specs, dense_shape(name), "int64", (rank,))
-        return Leaf("sparse", name, shape)
-    raise InputError(
-        f"{_component(path)} is a {type(found).__name__}, which cannot be stored. "
-        "Tensors, ragged tensors and sparse tensors can, in dicts and tuples. Turn the "
-        "component into one of them with `dataset.map`, or leave it out."
-    )
+    for feature, part in _parts(kind, name, found):
+        if part.dtype.name not in STORED_DTYPES:
+            raise InputError(
+                f"{_component(path)} has the dtype {part.dtype.name}, which cannot be "
+                f"stored. These can: {', '.join(STORED_DTYPES)}. Cast it with "
+                "`dataset.map`, or leave it out."
+            )
+        are_splits = kind == "ragged" and feature != name
+        encoding = INT64_LIST if are_splits else None
+        add_feature(specs, feature, part.dtype.name, _shape(part.shape), encoding)
+    if kind == "tensor":
+        return Leaf(kind, name)
+    if kind == "sparse":
+        return Leaf(kind, name, _shape(found.shape))
+    splits_dtype = found.row_splits_dtype.name
+    return Leaf(kind, name, _shape(found.shape), found.ragged_rank, splits_dtype)
 
 
-def _describe_ragged(
-    name: str,
-    found: Any,
-    path: tuple[Any, ...],
-    specs: dict[str, FeatureSpec],
-) -> Leaf:
-    shape, rank = _shape(found.shape), found.ragged_rank
-    inner: Shape | None = None
-    if found.flat_values_spec is not None:
-        inner = _shape(found.flat_values_spec.shape)
-    elif shape is not None:
-        inner = (shape[0] if rank == 0 else None, *shape[rank + 1 :])
-    _add_values(name, found.dtype, inner, path, specs)
-    dtype = found.row_splits_dtype.name
-    for axis in range(rank):
-        size = shape[0] if axis == 0 and shape is not None else None
-        splits = None if size is None else size + 1
-        add_feature(specs, row_splits(name, axis), dtype, (splits,), INT64_LIST)
-    return Leaf("ragged", name, shape, rank, dtype)
+_KINDS = {
+    tf.TensorSpec: "tensor",
+    tf.RaggedTensorSpec: "ragged",
+    tf.SparseTensorSpec: "sparse",
+}
+
+
+def _parts(kind: str, name: str, component: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the features of a component, and the tensor of each, or its spec."""
+    first, *others = tf.nest.flatten(component, expand_composites=True)
+    if kind == "sparse":
+        values, shape = others
+        yield from ((name, values), (indices(name), first), (dense_shape(name), shape))
+        return
+    yield name, first
+    for axis, splits in enumerate(others):
+        yield row_splits(name, axis), splits
 
 
 def _shape(shape: Any) -> Shape | None:
@@ -241,22 +245,6 @@ def _shape(shape: Any) -> Shape | None:
 
 def _component(path: Sequence[Any]) -> str:
     return f"Component {'/'.join(map(str, path))!r}" if path else "The element"
-
-
-def _add_values(
-    name: str,
-    dtype: Any,
-    shape: Shape | None,
-    path: Sequence[Any],
-    specs: dict[str, FeatureSpec],
-) -> None:
-    if dtype.name not in STORED_DTYPES:
-        raise InputError(
-            f"{_component(path)} has the dtype {dtype.name}, which cannot be stored. "
-            f"These can: {', '.join(STORED_DTYPES)}. Cast it with `dataset.map`, or "
-            "leave it out."
-        )
-    add_feature(specs, name, dtype.name, shape)
 
 
 def element_columns(
@@ -280,14 +268,5 @@ def _tensors(value: Any, structure: Structure) -> Iterator[tuple[str, Any]]:
             part = getattr(value, key) if structure.kind == "namedtuple" else value[key]
             yield from _tensors(part, child)
         return
-    name = structure.feature
-    if structure.kind == "sparse":
-        yield name, value.values
-        yield indices(name), value.indices
-        yield dense_shape(name), value.dense_shape
-    elif structure.kind == "ragged" and not isinstance(value, tf.Tensor):
-        yield name, value.flat_values
-        for axis, splits in enumerate(value.nested_row_splits):
-            yield row_splits(name, axis), splits
-    elif structure.kind != "none":
-        yield name, value
+    if structure.kind != "none":
+        yield from _parts(structure.kind, structure.feature, value)
