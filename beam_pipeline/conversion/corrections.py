@@ -414,11 +414,10 @@ def _with_changes(
             f"{WINDOWS} has {len(changes.splits)} examples, but {METADATA} has "
             f"{ends[-1]}. Restore it, or record the data set again."
         )
+    of_files = zip(*(np.split(column, ends[1:-1]) for column in changes), strict=True)
     return tuple(
-        file._replace(
-            changes=RecordChanges(*(column[first:stop] for column in changes))
-        )
-        for file, first, stop in zip(sources, ends[:-1], ends[1:], strict=True)
+        file._replace(changes=RecordChanges(*columns))
+        for file, columns in zip(sources, of_files, strict=True)
     )
 
 

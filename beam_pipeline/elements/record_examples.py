@@ -161,13 +161,12 @@ progress, **sizes
 
 def _rows(examples: Examples) -> tuple[int | None, Iterator[Mapping[str, Any]]]:
     """Returns the number of examples, if it is known, and the examples."""
-    for method in ("to_dicts", "to_pylist"):  # data frames of polars and pyarrow
+    for method in ("to_dicts", "to_pylist", "to_dict"):
+        # Data frames of polars, of pyarrow and of pandas
         if hasattr(examples, method) and hasattr(examples, "columns"):
-            rows = getattr(examples, method)()
+            is_pandas = method == "to_dict"
+            rows = _pandas_rows(examples) if is_pandas else getattr(examples, method)()
             return len(rows), iter(rows)
-    if hasattr(examples, "to_dict") and hasattr(examples, "columns"):
-        frame: Any = examples
-        return len(frame), _pandas_rows(frame)
     if isinstance(examples, Mapping):
         return _column_rows(examples)
     if not isinstance(examples, Iterable):
@@ -178,16 +177,11 @@ def _rows(examples: Examples) -> tuple[int | None, Iterator[Mapping[str, Any]]]:
     return len(examples) if isinstance(examples, Sequence) else None, iter(examples)
 
 
-def _pandas_rows(frame: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields the rows of a pandas data frame; None for empty cells."""
-    # There, NaN is a number as well.
-    floats = {name for name, kind in frame.dtypes.items() if kind in _FLOATS}
-    empty = {name: frame[name].isna() for name in frame.columns if name not in floats}
-    for i, row in enumerate(frame.to_dict("records")):
-        yield {
-            name: None if name in empty and empty[name].iloc[i] else value
-            for name, value in row.items()
-        }
+def _pandas_rows(frame: Any) -> list[Mapping[str, Any]]:
+    """Returns the rows of a pandas data frame; None for empty cells."""
+    # Among floats, NaN is a number as well.
+    kept = frame.notna() | [kind in _FLOATS for kind in frame.dtypes]
+    return list(frame.astype(object).where(kept, None).to_dict("records"))
 
 
 _FLOATS = ("float16", "float32", "float64")

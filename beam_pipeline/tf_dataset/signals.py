@@ -195,16 +195,15 @@ def _column(name: str, column: pd.Series) -> Array:
             "row out with df.dropna()",
         )
     values = column.tolist()
-    if values and isinstance(values[0], np.ndarray | list | tuple):
-        try:
-            return np.stack([np.asarray(value) for value in values])
-        except ValueError as error:
-            raise OptionError(
-                "df", f"has arrays of different shapes in column {name}"
-            ) from error
-    numeric = np.array(values)
-    if numeric.dtype.kind in "biuf":
-        return numeric
+    try:
+        made = np.array(values)
+    except ValueError as error:
+        raise OptionError(
+            "df", f"has arrays of different shapes in column {name}"
+        ) from error
+    if made.dtype.kind in "biuf" or made.ndim > 1:
+        return as_stored(made)
+    # numpy's own types of text lose zeros at the end.
     texts = [v if isinstance(v, bytes) else str(v).encode() for v in values]
     return np.array(texts, object)
 

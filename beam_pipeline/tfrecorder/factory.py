@@ -379,11 +379,7 @@ def _checked_ratios(ratio: Any) -> list[float]:
 
 
 def _share(total: int, ratio: float) -> int:
-    share = total * ratio
-    nearest = round(share)
-    if abs(share - nearest) <= _TOLERANCE * max(1, total):
-        return nearest
-    return math.floor(share)
+    return math.floor(total * ratio + _TOLERANCE * max(1, total))
 
 
 def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
