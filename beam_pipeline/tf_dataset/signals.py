@@ -403,7 +403,7 @@ def _python_loader(
             )
         made = {str(name): as_stored(value) for name, value in result.items()}
         found = _kinds(made)
-        if found != (kinds or found):
+        if kinds and found != kinds:
             raise InputError(
                 f"{option} returns {found} for {where}, but {kinds} for the first row. "
                 "Return the same names, types and numbers of axes."
