@@ -112,18 +112,19 @@ def test_channels_are_chosen(tmp_path):
     )
     elements = iter(signal_dataset(df))
     next(elements)
-    with pytest.raises(tf.errors.OpError, match="mono") as caught:
+    with raises(
+        tf.errors.OpError, naming=["mono", "stereo.wav", "1 channels", "channels"]
+    ):
         next(elements)
-    assert_names(str(caught.value), "stereo.wav", "1 channels", "channels")
 
 
 def test_damaged_files_raise_and_are_named(df, folder):
     third = folder / "2_tug.wav"
     third.write_bytes(third.read_bytes()[:-50])
     seen = []
-    with pytest.raises(tf.errors.OpError, match="ends early") as caught:
+    with raises(tf.errors.OpError, naming=["ends early", str(third)]):
         seen.extend(signal_dataset(df).as_numpy_iterator())
-    assert_names(str(caught.value), str(third))
+
     (folder / "0_tug.wav").write_text("no audio")
     with raises(ClipError, path=str(folder / "0_tug.wav")):
         signal_dataset(df)
@@ -231,6 +232,5 @@ def test_loaders_that_misbehave(df):
     def changes(row):
         return {"x": np.zeros(3, "f4" if row["index"] < 2 else "f8"), **row}
 
-    with pytest.raises(tf.errors.OpError, match="2_tug") as caught:
+    with raises(tf.errors.OpError, naming=["2_tug", "float32", "float64"]):
         list(signal_dataset(df, process_db_entry=changes))
-    assert_names(str(caught.value), "float32", "float64")

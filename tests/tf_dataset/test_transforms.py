@@ -10,7 +10,7 @@ from beam_pipeline.tf_dataset.folders import construct_metadata
 from beam_pipeline.transforms import LogMel
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.steps import parse_transform
-from tests.raising import assert_names
+from tests.raising import raises
 from tests.sounds import write_sound
 from tests.transform_checks import EVERY_CALL, noise
 
@@ -166,15 +166,15 @@ def test_rates():
     assert [x["fs"] for x in kept] == [HZ, HZ]
     (batch,) = mapped(ds.batch(2), "downsample(ratio=4)", batched=True)
     assert batch["fs"].tolist() == [4000, 4000]
-    with pytest.raises(tf.errors.OpError) as caught:
+    with raises(tf.errors.OpError, naming=["0.wav", HZ, 8000]):
         mapped(ds, "log_mel()", sample_rate=8000)
-    assert_names(str(caught.value), "0.wav", HZ, 8000)
+
     mixed = elements(noise(2, 4800)).map(
         lambda x: {**x, "fs": x["fs"] + x["win_start_idx"]}
     )
-    with pytest.raises(tf.errors.OpError) as caught:
+    with raises(tf.errors.OpError, naming=[HZ, HZ + 100]):
         mapped(mixed.batch(2), "log_mel()", batched=True)
-    assert_names(str(caught.value), HZ, HZ + 100)
+
     np.testing.assert_array_equal(as_tf("rms()")(noise(4800)).shape, [15])
 
 
@@ -186,16 +186,14 @@ def test_failures_name_the_window():
 
     windows = noise(3, 50)
     windows[1, 5] = 4
-    with pytest.raises(tf.errors.OpError, match="too loud") as caught:
+    with raises(tf.errors.OpError, naming=["too loud", "1.wav", "fails", 100]):
         mapped(elements(windows), fails)
-    assert_names(str(caught.value), "1.wav", "fails", 100)
-    with pytest.raises(tf.errors.OpError, match="too loud") as caught:
+
+    with raises(tf.errors.OpError, naming=["too loud", "frame 100"]):
         mapped(elements(windows).batch(3), fails, batched=True)
-    assert_names(str(caught.value), "frame 100")
 
     def shrinks(windows):
         return windows if not windows.any() else windows[:, 1:]
 
-    with pytest.raises(tf.errors.OpError, match="shrinks") as caught:
+    with raises(tf.errors.OpError, naming=["shrinks", 50, 49]):
         mapped(elements(windows), shrinks)
-    assert_names(str(caught.value), 50, 49)
