@@ -117,16 +117,14 @@ def record_dataset(
         overwrite,
         progress,
     )
-    count = int(dataset.cardinality())
-    if count == tf.data.INFINITE_CARDINALITY and num_elems is None:
+    wanted = dataset if num_elems is None else dataset.take(num_elems)
+    count = int(wanted.cardinality())
+    if count == tf.data.INFINITE_CARDINALITY:
         raise InputError(
             "The data set has no end. Give `num_elems`, the number of elements to "
             "write, or leave out `repeat()`."
         )
     structure, specs = describe_elements(dataset.element_spec)
-    wanted = dataset if num_elems is None else dataset.take(num_elems)
-    if count == tf.data.INFINITE_CARDINALITY:
-        count = int(wanted.cardinality())
     return write_elements(
         request,
         Elements("record_dataset", structure=structure),

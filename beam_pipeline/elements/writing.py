@@ -17,7 +17,7 @@ from beam_pipeline.errors import OptionError, check_feature
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.parameters import check_whole
+from beam_pipeline.parameters import Declared, WholeNumber, parameter
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.write.element_blocks import (
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Declared):
     """What functions that record elements are asked for; see :func:`.record_dataset`.
 
     Attributes
@@ -49,15 +49,11 @@ class Request:
 
     output: str | os.PathLike[str]
     sizes: ShardSizes
-    num_elems: int | None = None
+    num_elems: int | None = parameter(None, WholeNumber(0))
     encodings: Mapping[str, str] | None = None
     sequences: Sequence[str] = ()
     overwrite: bool = False
     progress: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_elems is not None:
-            check_whole("num_elems", self.num_elems, least=0)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what decides the data set, for the metadata."""
