@@ -272,7 +272,9 @@ class RowEncoder:
         _called(source, "load()", example.load, **kwargs)
         line = None
         if self.log_in_csv_file:
-            line = csv_line(_called(source, "to_csv_row()", example.to_csv_row))
+            line = _called(
+                source, "to_csv_row()", lambda: csv_line(example.to_csv_row())
+            )
 
         def split() -> list[Example]:
             found = example.split(**kwargs)
@@ -286,7 +288,7 @@ class RowEncoder:
 
 
 def _called(
-    source: Source, what: str, method: Callable[..., T], *args: Any, **kwargs: Any
+    source: Source, what: str, method: Callable[..., T], /, *args: Any, **kwargs: Any
 ) -> T:
     """Calls a method of the user's class; its error becomes one that names the source.
 

@@ -80,7 +80,8 @@ def run(sources, cls=Word, **kwargs):
 
 
 def test_rows_become_chunks_and_lines():
-    assert run([["ab"]], Whole) == [("ab,2\n", [""], None)]
+    keywords = {"source": 1, "what": 2, "method": 3}  # any are the user's
+    assert run([["ab"]], Whole, **keywords) == [("ab,2\n", [""], None)]
     assert RowEncoder(Word, {"fail_in": "to_csv_row"}, False).load(["bad"])[0] is None
     assert run([["ab"], ["c,d"], [""]]) == [
         ("ab,2\n", ["a", "b"], None),
@@ -117,6 +118,12 @@ def test_errors_name_the_row_and_the_method(method):
     assert str(pickle.loads(pickle.dumps(caught.value))) == message
     with pytest.raises(ExampleError, match=r"Word \['bad', 3\]: load\(\) raised"):
         run([Word("bad")], fail_in="load")
+
+
+def test_a_row_that_is_none_is_an_error_of_its_source():
+    none = type("NoRow", (Word,), {"to_csv_row": lambda self: None})
+    with pytest.raises(ExampleError, match=r"row \['a'\]: to_csv_row\(\) raised"):
+        run([["a"]], none)
 
 
 class Odd(Word):
