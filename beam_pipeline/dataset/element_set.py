@@ -33,12 +33,12 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.plan.shards import ShardInfo
 from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import unpacked
 from beam_pipeline.write.element_blocks import (
     BlockResult,
     ElementOutput,
     Seen,
     observed_specs,
-    read_receipt,
 )
 from beam_pipeline.write.member_files import (
     JoinedShard,
@@ -128,7 +128,7 @@ def join_elements(job: ElementSet, results: Sequence[BlockResult]) -> str:
     """Makes shards of what all blocks wrote here, and finishes the data set."""
     target = job.target
     infos = [
-        join_shard(shard, target.output, target.drafts, may_move=True)
+        join_shard(shard, job.sizes, target.output, target.drafts, may_move=True)
         for shard in lay_out(job, results)
     ]
     return finish_elements(job, infos, results)
@@ -201,7 +201,7 @@ def _merge_receipts(
     seen, tables = Seen(), dict[str, BinaryIO]()
     with ExitStack() as stack:
         for result in results:
-            splits, of_block = read_receipt(result)
+            splits, of_block = unpacked(files.read_bytes(result.receipt))
             for name, shape in of_block.shapes.items():
                 seen.cover(name, shape)
             seen.missing |= of_block.missing

@@ -1,4 +1,4 @@
-"""Data sets side by side: a run leaves out what others hold, readers take several.
+"""Data sets side by side: a later one shares the recipe, and readers take several.
 
 A data set that grows is several folders, each recorded by itself::
 

@@ -89,7 +89,7 @@ def _lay_out(
 
 def _join(shard: JoinedShard, job: ElementSet) -> ShardInfo:
     with keeping_verdict(job.target.work, job.target.claim):
-        return join_shard(shard, job.target.output, job.target.drafts)
+        return join_shard(shard, job.sizes, job.target.output, job.target.drafts)
 
 
 def _finish(

@@ -33,7 +33,6 @@ from beam_pipeline.storage.pages import (
     Place,
     packed,
     read_place,
-    unpacked,
 )
 from beam_pipeline.write.member_files import MemberFile, MemberFileWriter, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
@@ -114,7 +113,7 @@ class BlockResult:
     sources : int
         How many sources it had.
     receipt : str
-        The path of its receipt.
+        The path of its receipt: a packed (dict of split to OfSplit, Seen).
     """
 
     order: int
@@ -284,13 +283,6 @@ class BlockWriter:
         if path != made.path:
             files.move(made.path, path)
         return made._replace(path=path)
-
-
-def read_receipt(result: BlockResult) -> tuple[dict[str, OfSplit], Seen]:
-    """Returns what the receipt of a block says of its splits, and of its shapes."""
-    content: tuple[dict[str, OfSplit], Seen]
-    content = unpacked(files.read_bytes(result.receipt))
-    return content
 
 
 def count_sources(receipts: str) -> int:

@@ -346,14 +346,11 @@ class MemberRange(NamedTuple):
 class JoinedShard(NamedTuple):
     """A shard and the pieces that make it.
 
-    ``file`` is its name, ``compression`` that of its members. ``whole`` is the SHA-256
-    of the only file that makes it; empty if there are several, or only some members of
-    one.
+    ``whole`` is the SHA-256 of the only file that makes it; empty if there are several,
+    or only some members of one.
     """
 
     shard: Shard
-    file: str
-    compression: str
     pieces: tuple[MemberRange, ...]
     whole: str = ""
 
@@ -381,8 +378,7 @@ def cut_shards(
         is_whole = len(pieces) == 1 and pieces[0].records == made[low].records
         shard = Shard(shard_name(split, k, shards), split, k, stop - start)
         whole = made[low].sha256 if is_whole else ""
-        file, compression = shard.name + sizes.suffix, sizes.compression
-        yield JoinedShard(shard, file, compression, pieces, whole)
+        yield JoinedShard(shard, pieces, whole)
 
 
 def _piece(file: MemberFile, start: int, stop: int) -> MemberRange:
@@ -413,12 +409,19 @@ def _bounds(made: Sequence[MemberFile], sizes: ShardSizes) -> Sequence[int]:
 
 
 def join_shard(
-    joined: JoinedShard, output: str, folder: str, *, may_move: bool = False
+    joined: JoinedShard,
+    sizes: ShardSizes,
+    output: str,
+    folder: str,
+    *,
+    may_move: bool = False,
 ) -> ShardInfo:
     """Writes a shard from its pieces.
 
     Parameters
     ----------
+    sizes : ShardSizes
+        Those of its pieces.
     output : str
         The output folder.
     folder : str
@@ -427,7 +430,8 @@ def join_shard(
         Whether a local file that is the whole shard is moved instead of copied. A
         runner may write a shard twice, so the files must then stay.
     """
-    shard, file, compression, pieces, sha256 = joined
+    shard, pieces, sha256 = joined
+    file, compression = shard.name + sizes.suffix, sizes.compression
     if may_move and sha256 and files.is_local(pieces[0].path):
         draft, table = pieces[0].path, pieces[0].members
         members = Members(table[:, 2], table[:, 0])

@@ -43,7 +43,8 @@ def joined(folder, made, sizes, may_move=False):
     """Joins shards, and returns the SHA-256 and the records of each."""
     found = []
     for number, shard in enumerate(cut_shards("train", made, sizes)):
-        info = join_shard(shard, f"{folder}/out", f"{folder}/drafts", may_move=may_move)
+        places = f"{folder}/out", f"{folder}/drafts"
+        info = join_shard(shard, sizes, *places, may_move=may_move)
         path = Path(f"{folder}/out/{info.file}")
         content = path.read_bytes()
         assert info.sha256 == hashlib.sha256(content).hexdigest()
@@ -114,7 +115,8 @@ def test_shards_stay_below_their_limit_and_may_be_moved(tmp_path, limit):
         full = [sum(some) >= limit * 15 / 16 - 56 for some in framed]
         assert sum(full) >= len(full) - 3
     names = [
-        f"{tmp_path}/out/{shard.file}" for shard in cut_shards("train", made, sizes)
+        f"{tmp_path}/out/{each.shard.name}{sizes.suffix}"
+        for each in cut_shards("train", made, sizes)
     ]
     again = tf.data.TFRecordDataset(names, "GZIP")
     assert list(again.as_numpy_iterator()) == records
