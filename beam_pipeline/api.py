@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,18 +16,16 @@ from beam_pipeline.dataset.progress import in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
-from beam_pipeline.dataset.work_folder import read_progress
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.engine import pipeline_for, run_on_engine, temporary_files
+from beam_pipeline.run.engine import pipeline_for, run_on_engine
 from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.preflight import check_engine, check_transforms
-from beam_pipeline.run.watching import watching
-from beam_pipeline.run.workers import check_can_start
+from beam_pipeline.run.workers import TIME_LIMIT_S, check_can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, delete_empty
 from beam_pipeline.storage.files import PathLike, temporary_folder
@@ -142,8 +141,7 @@ def _run(
     from beam_pipeline.run.local import run_local
 
     if run.has_runner():
-        with watching(bar, partial(read_progress, job.work_folder)):
-            counts = run_on_engine(job, run.beam_args)
+        counts = run_on_engine(job, run.beam_args, run.time_limit, bar)
         if counted is not None:
             counted(counts)
     else:
@@ -237,9 +235,9 @@ def write_template(
                 f"{os.fspath(output)} already holds this data set, and it is complete. "
                 "Give another `output`, or give `overwrite` to replace it."
             )
-        with temporary_files():
-            pipeline = pipeline_for(run.beam_args)
-            build_pipeline(pipeline, job)
+        with pipeline_for(run.beam_args) as pipeline:
+            limit_s = TIME_LIMIT_S if run.time_limit is None else run.time_limit
+            build_pipeline(pipeline, replace(job, limit_s=limit_s))
             pipeline.run()
 
 

@@ -12,11 +12,21 @@ microsecond. Without a watcher, nothing is stored.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
+
+# A message says what a run waits for after this time, and each time it has doubled.
+PATIENCE_S = 30.0
+
+# The longest time between two looks that counts: the run may have been suspended.
+MOST_BETWEEN_S = 1.0
+
+_LOG = logging.getLogger(__name__)
 
 _WORDS = {
     "probe": "probing it",
@@ -72,7 +82,7 @@ class WorkerState(ctypes.Structure):
     """The shared memory of one worker.
 
     ``several`` says that threads of the worker work on several clips, so that the mark
-    names only one of them. ``one_thread`` is set by the watcher, to forbid that.
+    names at most one of them. ``one_thread`` is set by the watcher, to forbid that.
     """
 
     # A local path has at most 4096 bytes, a key in an object store 1024.
@@ -91,7 +101,7 @@ class WorkerState(ctypes.Structure):
 
     def mark(self) -> Mark | None:
         """Returns what the worker is doing; None if it is at no clip."""
-        if not self.stage:
+        if not (self.stage or self.several):
             return None
         return Mark(
             self.row,
@@ -105,6 +115,34 @@ class WorkerState(ctypes.Structure):
     def clear(self) -> None:
         """Forgets everything, before another process takes the worker's place."""
         ctypes.memset(ctypes.byref(self), 0, ctypes.sizeof(self))
+
+
+class MarkClock:
+    """How long the mark of a worker has stayed the same."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._mark: Mark | None = None
+        self._age_s = 0.0
+        self._told_at_s = PATIENCE_S
+        self._looked = time.monotonic()
+
+    def is_overdue(self, mark: Mark | None) -> bool:
+        """Looks at the mark; returns whether it has stayed longer than the limit."""
+        now = time.monotonic()
+        passed = min(now - self._looked, MOST_BETWEEN_S)
+        self._looked = now
+        if mark is None or mark != self._mark:
+            self._mark, self._age_s, self._told_at_s = mark, 0.0, PATIENCE_S
+            return False
+        self._age_s += passed
+        if self._age_s >= self._told_at_s:
+            self._told_at_s *= 2
+            _LOG.warning(
+                "%s has taken %.0f s; the time limit is %g s",
+                mark, self._age_s, self._limit_s,
+            )  # fmt: skip
+        return self._age_s > self._limit_s
 
 
 def new_state() -> WorkerState:
@@ -121,17 +159,31 @@ class Marks:
     _clip: Any = None
     _process = 0
     _thread = 0  # that has set the mark
+    _threads = 0  # that work on clips
+    _counting = threading.Lock()
+    _alone = threading.Lock()  # of the only thread that may work
 
     @classmethod
     @contextmanager
     def kept_in(cls, state: WorkerState) -> Iterator[None]:
         """Keeps the mark and the counts in this memory while the block runs."""
-        cls._state, cls._clip, cls._process = state, None, os.getpid()
+        cls.keep_in(state)
         try:
             yield
         finally:
-            state.stage = b""
+            state.stage, state.several = b"", 0
             cls._state = cls._clip = None
+
+    @classmethod
+    def keep_in(cls, state: WorkerState) -> None:
+        """Keeps the mark and the counts in this memory from now on."""
+        cls._state, cls._clip, cls._process = state, None, os.getpid()
+        cls._threads, cls._alone = 0, threading.Lock()
+
+    @classmethod
+    def are_watched(cls) -> bool:
+        """Whether anybody sees the mark."""
+        return cls._state is not None
 
     @classmethod
     def add(cls, examples: int, seconds: float) -> None:
@@ -200,18 +252,34 @@ class Marks:
 
     @classmethod
     @contextmanager
-    def of_several(cls, first: Marked, stage: str) -> Iterator[None]:
-        """Keeps one mark while threads work on several clips in the block."""
+    def working(cls, threads: int = 1) -> Iterator[None]:
+        """Says that this thread, or so many, work on clips while the block runs.
+
+        A runner may have several such threads. If only one may work, the others wait.
+        """
         if (state := cls._state) is None:
             yield
             return
+        with cls._alone if state.one_thread else nullcontext():
+            with cls._counting:
+                cls._threads += threads
+                # Until all have ended: a mark from before names no clip of now.
+                state.several |= cls._threads > 1
+            try:
+                yield
+            finally:
+                with cls._counting:
+                    cls._threads -= threads
+                    if not cls._threads:
+                        state.several, state.stage = 0, b""
+
+    @classmethod
+    @contextmanager
+    def of_several(cls, first: Marked, stage: str) -> Iterator[None]:
+        """Keeps one mark while threads work on several clips in the block."""
         cls.mark(first, stage)
-        state.several = 1
-        try:
+        with cls.working(threads=2):
             yield
-        finally:
-            state.several = 0
-            cls.unmark()
 
     @classmethod
     def one_thread(cls) -> bool:

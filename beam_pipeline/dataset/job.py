@@ -67,8 +67,10 @@ class Job:
     ``allow_unreadable``, the run fails if the machine fails at a clip. With
     ``repairs``, shards of a data set are made again, see
     :mod:`beam_pipeline.read.verify`. Files get their names while ``claim`` is held.
-    ``run`` is another name in each run: a plan is for one run, because inputs may have
-    changed since the run before.
+    A worker of an engine has ``limit_s`` for a step on one block of a clip; without it,
+    nobody watches the worker. So many clips of the work folder were ``known_poison``
+    when the job was sent. ``run`` is another name in each run: a plan is for one run,
+    because inputs may have changed since the run before.
     """
 
     inputs: tuple[Input, ...]
@@ -81,6 +83,8 @@ class Job:
     skip_recorded: tuple[str, ...] = ()
     allow_unreadable: bool = False
     claim: Claim = UNCLAIMED
+    limit_s: float | None = None
+    known_poison: int = 0
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property

@@ -17,13 +17,16 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.work_folder import (
+    CONTINUE,
     keeping_verdict,
     receipt_path,
 )
+from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import Marks
 from beam_pipeline.pipeline.finish import finish_job
+from beam_pipeline.pipeline.guard import Guard
 from beam_pipeline.pipeline.planner import (
     ClipPages,
     make_plan,
@@ -95,6 +98,7 @@ class ProbeClips(beam.DoFn):  # type: ignore[misc]
     job: Job
 
     def setup(self) -> None:
+        Guard.begin(self.job)
         self._pages = ClipPages(self.job, self.job.plan_folder())
 
     def start_bundle(self) -> None:
@@ -106,7 +110,8 @@ class ProbeClips(beam.DoFn):  # type: ignore[misc]
     def process(
         self, keyed: tuple[int, Iterable[Sequence[SourceRow]]]
     ) -> Iterator[Page]:
-        clips, rejects = self._pages.add(chain.from_iterable(keyed[1]))
+        with Marks.working():
+            clips, rejects = self._pages.add(chain.from_iterable(keyed[1]))
         _counter("clips").inc(len(clips))
         for reject in rejects:
             _counter(f"rejected_{reject.error}").inc()
@@ -122,6 +127,7 @@ def plan_pages(
 ) -> Iterator[tuple[int, Place]]:
     """Calls :func:`make_plan`: pages of clips -> numbered places of tasks."""
     folder = job.plan_folder()
+    check_poison_clips(job)
     make_plan(pages, listing, job, folder)
     yield from enumerate(Pages(folder, read_plan(folder).tasks).places())
 
@@ -143,9 +149,23 @@ def finish_planned(
     job: Job,
 ) -> str:
     """Calls :func:`finish_job`."""
+    check_poison_clips(job)
     path = finish_job(job.plan_folder(), infos, rejects, job)
     job.claim.end()
     return path
+
+
+def check_poison_clips(job: Job) -> None:
+    """Raises IncompleteRun if a clip became a poison clip after the job was sent.
+
+    Other workers may have used it before.
+    """
+    if len(read_poison_clips(job.work_folder)) > job.known_poison:
+        with keeping_verdict(job.work_folder, job.claim):
+            raise IncompleteRun(
+                "Clips ended their workers twice while the job ran, and must be left "
+                f"out of all shards. {CONTINUE}"
+            )
 
 
 class Written(NamedTuple):
@@ -200,6 +220,7 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
     job: Job
 
     def setup(self) -> None:
+        Guard.begin(self.job)
         self._poison_clips = read_poison_clips(self.job.work_folder)
         keep_freed_memory()
         OneThread.begin()
@@ -209,7 +230,8 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock]:
         job = self.job
-        yield from decode_audio(work, job.inputs, job.recipe, self._poison_clips)
+        with Marks.working():  # for the steps that take its blocks, too
+            yield from decode_audio(work, job.inputs, job.recipe, self._poison_clips)
 
 
 def step(function: Callable[[Any], Any], given: type, made: type) -> Any:

@@ -8,7 +8,8 @@
 
 Poison clips ended or stalled the process that worked on them, twice::
 
-    two processes end or stall at a clip -> poison clip, in the work folder -> reject
+    a process ends or stalls at a clip -> note in the work folder
+    a second one does                  -> poison clip -> reject
 
 If decoding was at fault, all clips of the file are rejected. If a step of the recipe
 was at fault, only the clip is.
@@ -25,12 +26,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline import errors
-from beam_pipeline.errors import ClipError, RecipeError
+from beam_pipeline.errors import ClipCrash, ClipError, ClipTimeout, RecipeError
 from beam_pipeline.examples.windows import (
     NO_EVENT,
     PlacedWindows,
@@ -198,6 +200,9 @@ def why_left_out(frames: int, plan: WindowPlan, windows: Windows) -> str:
 # The folder, in the work folder.
 POISON_CLIPS = "poison_clips"
 
+# In it, says that threads of a process must work on one clip after the other.
+_ONE_THREAD = "one-thread"
+
 PROBE = "probe"
 DECODE = "decode"
 
@@ -206,7 +211,7 @@ Cause = tuple[str, int, str | int]
 
 
 class PoisonClip(NamedTuple):
-    """A clip that must not be worked on again.
+    """A clip at which processes have ended.
 
     Attributes
     ----------
@@ -223,6 +228,8 @@ class PoisonClip(NamedTuple):
     changed_ns : int
         When its file was last changed; 0 if unknown. The clip is tried again after
         another change.
+    exits : int
+        How many processes have ended.
     """
 
     row: int
@@ -233,6 +240,12 @@ class PoisonClip(NamedTuple):
     reason: str
     limit_s: float = 0.0
     changed_ns: int = 0
+    exits: int = 2
+
+    @property
+    def is_poison(self) -> bool:
+        """Whether it must not be worked on again."""
+        return self.exits > 1
 
     def to_error(self) -> ClipError:
         """Returns the error that rejects the clip."""
@@ -251,7 +264,10 @@ class PoisonClips:
     """The poison clips of a run, by what is at fault."""
 
     def __init__(self, clips: Iterable[PoisonClip] = ()) -> None:
-        self._by_cause = {cause_of(clip): clip for clip in clips}
+        self._by_cause = {cause_of(clip): clip for clip in clips if clip.is_poison}
+
+    def __len__(self) -> int:
+        return len(self._by_cause)
 
     def probed(self, row: Marked) -> PoisonClip | None:
         """Returns the poison clip, found while headers were read, that a row is."""
@@ -273,10 +289,56 @@ class PoisonClips:
 NO_POISON_CLIPS = PoisonClips()
 
 
-def write_poison_clip(clip: PoisonClip, work_folder: str, claim: Claim) -> None:
-    """Adds a poison clip to those of a run."""
-    content = json.dumps(clip._asdict(), indent=2).encode()
-    claim.write(_path_of(clip, work_folder), content)
+@dataclass(frozen=True)
+class Exits:
+    """Notes in a work folder at which clips processes have ended."""
+
+    inputs: Sequence[Input]
+    work_folder: str
+    claim: Claim
+    limit_s: float
+
+    def note(self, mark: Mark, exit_text: str | None) -> PoisonClip:
+        """Notes an exit; the second one at a clip makes it a poison clip.
+
+        ``exit_text`` says how the process ended; None if the time limit had passed.
+        """
+        if exit_text is None:
+            error, limit_s = ClipTimeout.__name__, self.limit_s
+            reason = f"took longer than the time limit of {limit_s:g} s, twice"
+        else:
+            error, limit_s = ClipCrash.__name__, 0.0
+            reason = f"ended the process with {exit_text}, twice"
+        path = _path_of(mark, self.work_folder)
+        clip = PoisonClip(
+            mark.row,
+            mark.source,
+            mark.filepath,
+            mark.stage,
+            error,
+            f"{mark.describe()} {reason}",
+            limit_s,
+            changed_ns_of(locate(self.inputs, mark.source, mark.filepath)),
+            1 + (_read(path).exits if files.exists(path) else 0),
+        )
+        self.claim.write(path, json.dumps(clip._asdict(), indent=2).encode())
+        return clip
+
+    def want_one_thread(self) -> None:
+        """Notes that a process ended while its threads worked on several clips."""
+        path = files.join(self.work_folder, POISON_CLIPS, _ONE_THREAD)
+        self.claim.write(path, b"")
+
+
+def only_one_thread(work_folder: str) -> bool:
+    """Whether threads of a process must work on one clip after the other."""
+    return files.exists(files.join(work_folder, POISON_CLIPS, _ONE_THREAD))
+
+
+def count_exits(work_folder: str) -> int:
+    """Returns how many exits have been noted."""
+    exits = sum(clip.exits for clip in _stored(work_folder))
+    return exits + only_one_thread(work_folder)
 
 
 def read_poison_clips(work_folder: str) -> PoisonClips:
@@ -310,9 +372,14 @@ def _stored(work_folder: str) -> Iterator[PoisonClip]:
     if not files.is_folder(folder):
         return
     for name in files.list_files(folder):
-        yield PoisonClip(**json.loads(files.read_bytes(files.join(folder, name))))
+        if name != _ONE_THREAD:
+            yield _read(files.join(folder, name))
 
 
-def _path_of(clip: PoisonClip, work_folder: str) -> str:
+def _read(path: str) -> PoisonClip:
+    return PoisonClip(**json.loads(files.read_bytes(path)))
+
+
+def _path_of(clip: PoisonClip | Mark, work_folder: str) -> str:
     name = bytes_sha256(repr(cause_of(clip)).encode())
     return files.join(work_folder, POISON_CLIPS, f"{name}.json")

@@ -74,13 +74,6 @@ class RunOptions(Declared):
                 "change before the job is started",
                 self.skip_recorded,
             )
-        limit = self.time_limit
-        if limit is not None and self.beam_args:
-            raise OptionError(
-                "time_limit",
-                "works only on this machine, not with `--runner`; leave it out",
-                limit,
-            )
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args

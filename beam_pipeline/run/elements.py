@@ -16,7 +16,7 @@ from beam_pipeline.dataset.work_folder import WRITING, RunProgress, Totals
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import OptionError
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.run.engine import pipeline_for, run_pipeline, temporary_files
+from beam_pipeline.run.engine import pipeline_for, run_pipeline
 from beam_pipeline.run.preflight import check_engine
 from beam_pipeline.run.watching import Watch, reporter, watching
 from beam_pipeline.run.workers import Workers, can_fork
@@ -104,12 +104,9 @@ def run_elements(
         def finished() -> RunProgress:
             return RunProgress(WRITING, totals, count_sources(target.receipts))
 
-        with temporary_files(), watching(watch, finished):
-            pipeline = pipeline_for(run.beam_args)
+        with watching(watch, finished), pipeline_for(run.beam_args) as pipeline:
             build_elements_pipeline(pipeline, job, encoder, blocks)
-            run_pipeline(
-                pipeline, target.output, target.work, run.beam_args, _NOTHING_KEPT
-            )
+            run_pipeline(pipeline, target.output, target.work, _NOTHING_KEPT)
 
 
 def _run_here(

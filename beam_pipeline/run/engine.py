@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.work_folder import (
     CONTINUE,
     NOTHING_NEW,
+    VERDICT_FILE,
+    Totals,
     has_run,
+    read_progress,
     read_verdict,
 )
-from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun
+from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, WorkerDied
+from beam_pipeline.plan.clips import (
+    count_exits,
+    drop_changed,
+    read_poison_clips,
+)
+from beam_pipeline.run.watching import WATCH_S, Reporter, Watch
+from beam_pipeline.run.workers import MOST_EXITS, Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
 
@@ -29,22 +42,58 @@ _ENDED = "The runner ended the job with the state {}. {}"
 _KEPT = f"Finished shards are kept. {CONTINUE}"
 
 
-def run_on_engine(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
+def run_on_engine(
+    job: Job,
+    beam_args: Sequence[str],
+    time_limit: float | None,
+    watch: Callable[[Totals], Watch] | None,
+) -> dict[str, int]:
     """Runs the job on a runner of Beam and waits for it; returns its counters.
+
+    Many runners have their workers in the process that submits, or start servers from
+    it. So it is a process that is watched, see :mod:`.workers`. Workers elsewhere have
+    a guard, see :mod:`beam_pipeline.pipeline.guard`. If clips have ended some of them,
+    the job is sent again: it may have failed, or have written a part of these clips.
 
     Raises
     ------
     AudioTFRecordsError
         The error of a worker, on whatever machine; IncompleteRun if the runner ended
-        the job without one.
+        the job without one; WorkerDied if the process ended, not because of a clip.
     """
+    progress = Reporter(watch, partial(read_progress, job.work_folder), WATCH_S)
+    with temporary_files(), Workers(time_limit) as processes:
+        job = replace(job, limit_s=processes.limit_s)
+        drop_changed(job.work_folder, job.inputs, processes.limit_s)
+        while True:
+            noted = count_exits(job.work_folder)
+            try:
+                counts = processes.call(
+                    partial(_run, job, beam_args),
+                    job,
+                    "runner",
+                    look=progress.look,
+                    with_children=True,
+                )
+                break
+            except WorkerDied:
+                raise
+            except AudioTFRecordsError:
+                if not noted < count_exits(job.work_folder) <= MOST_EXITS:
+                    raise
+    progress.finish()
+    return counts
+
+
+def _run(job: Job, beam_args: Sequence[str], _: int) -> dict[str, int]:
+    """Runs the job in this process."""
     from beam_pipeline.pipeline.graph import build_pipeline
 
-    with temporary_files():
-        pipeline = pipeline_for(beam_args)
-        build_pipeline(pipeline, job)
-        with _stopping_prism(pipeline):
-            result = run_pipeline(pipeline, job.output, job.work_folder, beam_args)
+    job.claim.discard(files.join(job.work_folder, VERDICT_FILE))
+    known_poison = len(read_poison_clips(job.work_folder))
+    with pipeline_for(beam_args) as pipeline:
+        build_pipeline(pipeline, replace(job, known_poison=known_poison))
+        result = run_pipeline(pipeline, job.output, job.work_folder)
         if job.shards_folder() != job.output and has_run(job.work_folder):
             state = "DONE, but the data set in the output is that of before"
             raise IncompleteRun(_ENDED.format(state, _KEPT))
@@ -70,30 +119,26 @@ def temporary_files() -> Iterator[None]:
 
 
 @contextmanager
-def _stopping_prism(pipeline: Any) -> Iterator[None]:
-    """Stops Prism's server after the block.
+def pipeline_for(beam_args: Sequence[str]) -> Iterator[Any]:
+    """Yields an empty pipeline with these options; then nothing is left of it.
 
-    Beam stops it when the process ends, fails if its temporary files are gone then, and
-    leaves the server alive.
+    Prism's server, which DirectRunner may start, too, would be left: Beam stops it when
+    the process ends, fails if its temporary files are gone then, and leaves it alive.
     """
-    try:
-        yield
-    finally:
-        if type(pipeline.runner).__name__ == "PrismRunner":
-            pipeline.runner.default_job_server(pipeline.options).stop()
-
-
-def pipeline_for(beam_args: Sequence[str]) -> Any:
-    """Returns an empty pipeline with these options."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    return beam.Pipeline(options=PipelineOptions(list(beam_args)))
+    options = PipelineOptions(list(beam_args))
+    with temporary_files():
+        try:
+            yield beam.Pipeline(options=options)
+        finally:
+            prism = sys.modules.get("apache_beam.runners.portability.prism_runner")
+            if prism is not None:
+                prism.PrismRunner().default_job_server(options).stop()
 
 
-def run_pipeline(
-    pipeline: Any, output: str, work: str, beam_args: Sequence[str], advice: str = _KEPT
-) -> Any:
+def run_pipeline(pipeline: Any, output: str, work: str, advice: str = _KEPT) -> Any:
     """Runs a pipeline that writes a data set, and waits for it; returns its result.
 
     Parameters

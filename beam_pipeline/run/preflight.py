@@ -10,10 +10,12 @@ import argparse
 import logging
 import re
 import socket
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from beam_pipeline.errors import (
     EngineError,
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from beam_pipeline.dataset.job import Job
 
 ANSWER_S = 10.0
+# How long each of two questions to Dataflow may take.
+DATAFLOW_ANSWER_S = 3.5
+# Without one of them, Beam's validator says so.
+_DATAFLOW_OPTIONS = ("project", "region", "temp_location")
 # A recipe is tried on one of so many rows.
 FIRST_ROWS = 20
 
@@ -71,7 +77,7 @@ def check_engine(beam_args: Sequence[str]) -> None:
     OptionError
         If the runner or an option is unknown, or a value is wrong or missing.
     EngineError
-        If nothing answers at an address.
+        If nothing answers at an address, or Dataflow takes no credentials from here.
     """
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import (
@@ -94,6 +100,8 @@ def check_engine(beam_args: Sequence[str]) -> None:
     if name == "PortableRunner" and not values.get("job_endpoint"):
         raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
     check_addresses(name, values)
+    if name == "DataflowRunner" and all(map(values.get, _DATAFLOW_OPTIONS)):
+        check_dataflow(values)
     _refuse_unknown(unknown, is_judged=name not in _HAVE_JOB_SERVER)
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
@@ -199,6 +207,61 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
                 f"engine, as launch/{folder}/start.sh does on this machine, or check "
                 "host and port. Nothing was written."
             ) from error
+
+
+def check_dataflow(values: Mapping[str, Any]) -> None:
+    """Connects to Dataflow, and asks for a token, as Beam would do for minutes.
+
+    Raises
+    ------
+    EngineError
+        If nothing answers in time, or the credentials are not accepted.
+    """
+    import google.auth
+    from google.auth.transport.requests import Request
+
+    def connect() -> None:
+        parts = urlsplit(values["dataflow_endpoint"])
+        address = parts.hostname or "", parts.port or 443
+        socket.create_connection(address, DATAFLOW_ANSWER_S).close()
+
+    def ask_for_token() -> None:
+        credentials, _ = google.auth.default(scopes=values["gcp_oauth_scopes"])
+        credentials.refresh(Request())
+
+    endpoint = f"--dataflow_endpoint={values['dataflow_endpoint']}"
+    _try(connect, f"Dataflow does not answer at {endpoint}", "Check the network")
+    if not values["no_auth"]:
+        _try(
+            ask_for_token,
+            "Google gives no token for the credentials of this machine",
+            "Check the network, and log in by `gcloud auth application-default login` "
+            "or name the key of a service account in GOOGLE_APPLICATION_CREDENTIALS",
+        )
+
+
+def _try(question: Callable[[], None], problem: str, remedy: str) -> None:
+    """Raises EngineError if a question fails, or is not answered in time."""
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            question()
+        except Exception as raised:
+            errors.append(raised)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(DATAFLOW_ANSWER_S)
+    if thread.is_alive():
+        errors.append(TimeoutError(f"no answer in {DATAFLOW_ANSWER_S:g} s"))
+    if errors:
+        (error,) = errors
+        # Google's errors have a second argument, the whole answer.
+        reason = error if isinstance(error, OSError) else error.args[0]
+        raise EngineError(
+            f"{problem} ({reason}). {remedy}. Nothing was written."
+        ) from error
 
 
 def check_transforms(

@@ -29,17 +29,31 @@ Progress = Callable[[], RunProgress]
 
 
 class Reporter:
-    """Reports the progress of a run to a watcher; what is reported never goes back."""
+    """Reports the progress of a run to a watcher; what is reported never goes back.
 
-    def __init__(self, watch: Callable[[Totals], Watch], progress: Progress):
+    Between two looks at the progress, some seconds pass. Without a watcher, nothing is
+    looked at.
+    """
+
+    def __init__(
+        self,
+        watch: Callable[[Totals], Watch] | None,
+        progress: Progress,
+        seconds: float = 0.0,
+    ):
         self._watch = watch
         self._progress = progress
+        self._seconds = seconds
+        self._next = 0.0
         self._report: Watch | None = None
         self._totals = NOTHING
         self._most = (0, 0.0)
 
     def look(self) -> None:
         """Reports how far the run is now, if its plan is known."""
+        if self._watch is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._seconds
         # The run deletes its folder at the end: a look may fail, or miss receipts.
         with suppress(OSError, InputError, StoreError):
             found = self._progress()

@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
-import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -35,20 +32,11 @@ from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.work_folder import CONTINUE, delete_drafts_of
 from beam_pipeline.errors import (
     AudioTFRecordsError,
-    ClipCrash,
-    ClipTimeout,
     OptionError,
     WorkerDied,
 )
-from beam_pipeline.inputs.sources import locate
-from beam_pipeline.marks import Mark, Marks, WorkerState, new_state
-from beam_pipeline.plan.clips import (
-    Cause,
-    PoisonClip,
-    cause_of,
-    changed_ns_of,
-    write_poison_clip,
-)
+from beam_pipeline.marks import Mark, MarkClock, Marks, WorkerState, new_state
+from beam_pipeline.plan.clips import Exits, PoisonClip
 from beam_pipeline.run.watching import repeating
 from beam_pipeline.storage.claim import beating, without_heartbeats
 
@@ -62,14 +50,6 @@ TIME_LIMIT_S = 600.0
 
 # More exits than this are not the fault of single clips.
 MOST_EXITS = 200
-
-# A message says what a run waits for after this time, and each time it has doubled.
-PATIENCE_S = 30.0
-
-# The longest time between two looks that counts: the run may have been suspended.
-MOST_BETWEEN_S = 1.0
-
-_LOG = logging.getLogger(__name__)
 
 # Their threads are not in threading's count.
 THREADED = {"jax", "tensorflow", "obstore"}
@@ -122,11 +102,17 @@ def check_can_start(workers: int | None, time_limit: float | None) -> None:
 class WorkerProcess:
     """A process that calls ``work`` with its number, sends what it returns, and ends.
 
-    ``state`` holds its marks and counts.
+    ``state`` holds its marks and counts. A process ``with_children`` ends together with
+    all processes that it has started, also if this process is killed.
     """
 
     def __init__(
-        self, work: Callable[[int], Any], number: int, name: str, state: WorkerState
+        self,
+        work: Callable[[int], Any],
+        number: int,
+        name: str,
+        state: WorkerState,
+        with_children: bool = False,
     ) -> None:
         context: Any = multiprocessing.get_context("fork" if can_fork() else "spawn")
         # A value, or the error to raise.
@@ -135,12 +121,15 @@ class WorkerProcess:
         self._name = name
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
-            target=_main, args=(work, number, name, state, theirs), name=name
+            target=_main,
+            args=(work, number, name, state, theirs, with_children),
+            name=name,
         )
         self._process.daemon = True
         with _hidden_main(), without_heartbeats():
             self._process.start()
         theirs.close()
+        self._group_end = _group_end(self.pid) if with_children else None
 
     @property
     def pid(self) -> int:
@@ -186,8 +175,22 @@ class WorkerProcess:
         """Ends the process, if it still runs."""
         if self._process.is_alive():
             self._process.kill()
+        if self._group_end is not None:
+            self._group_end.communicate()
         self._process.join()
         self._pipe.close()
+
+
+def _group_end(leader: int) -> subprocess.Popen[bytes]:
+    """Starts what kills a group of processes when this process closes it, or dies."""
+    script = 'cat; kill -s KILL -- "-$1"'
+    return subprocess.Popen(
+        ["sh", "-c", script, "sh", str(leader)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # if all have ended
+        start_new_session=True,  # the terminal's signals must not end it first
+    )
 
 
 def _main(
@@ -196,9 +199,12 @@ def _main(
     name: str,
     state: WorkerState,
     pipe: Connection,
+    leads_group: bool,
 ) -> None:
     """What the process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if leads_group:
+        os.setpgid(0, 0)
     _die_with_parent()
     gc.freeze()  # a collection would write to the objects that a fork shares
     value = error = None
@@ -257,16 +263,6 @@ def _hidden_main() -> Iterator[None]:
         main.update({n: v for n, v in hidden.items() if v or n == "__spec__"})
 
 
-@dataclass
-class _Clock:
-    """How long a mark has stayed the same, and whether the worker was killed for it."""
-
-    mark: Mark | None
-    age_s: float = 0.0
-    told_at_s: float = PATIENCE_S
-    has_killed: bool = False
-
-
 class ClipWatch:
     """Watches workers, and decides what happens after one has ended.
 
@@ -293,37 +289,23 @@ class ClipWatch:
         self._states = states
         self._limit_s = limit_s
         self._exits = 0
-        self._exits_at = Counter[Cause]()
         self._one_thread: set[int] = set()
-        self._clocks: dict[int, _Clock] = {}
-        self._looked = time.monotonic()
+        self._clocks = {n: MarkClock(limit_s) for n in range(len(states))}
+        self._stalled: dict[int, Mark] = {}
 
     def begin(self, number: int) -> None:
         """Makes the shared memory of a worker ready before it begins."""
         self._states[number].clear()
         self._states[number].one_thread = number in self._one_thread
-        self._clocks.pop(number, None)
+        self._clocks[number] = MarkClock(self._limit_s)
 
     def look(self, running: Mapping[int, WorkerProcess]) -> None:
         """Kills each worker whose clip takes too much time."""
-        now = time.monotonic()
-        passed = min(now - self._looked, MOST_BETWEEN_S)
-        self._looked = now
         for number, worker in running.items():
             mark = self._states[number].mark()
-            clock = self._clocks.get(number)
-            if mark is None or clock is None or clock.mark != mark:
-                self._clocks[number] = _Clock(mark)
-                continue
-            clock.age_s += passed
-            if clock.age_s >= clock.told_at_s:
-                clock.told_at_s *= 2
-                _LOG.warning(
-                    "%s has taken %.0f s; the time limit is %g s",
-                    mark, clock.age_s, self._limit_s,
-                )  # fmt: skip
-            if clock.age_s > self._limit_s and not worker.has_ended():
-                clock.has_killed = True
+            is_overdue = self._clocks[number].is_overdue(mark)
+            if is_overdue and mark is not None and not worker.has_ended():
+                self._stalled[number] = mark
                 worker.kill()
 
     def after_exit(self, number: int, worker: WorkerProcess, advice: str) -> None:
@@ -335,8 +317,7 @@ class ClipWatch:
             If no clip was the cause.
         """
         mark = self._states[number].mark()
-        clock = self._clocks.pop(number, None)
-        killed_at = clock.mark if clock is not None and clock.has_killed else None
+        killed_at = self._stalled.pop(number, None)
         if (job := self._job) is not None:
             delete_drafts_of(worker.pid, job.work_folder, job.claim)
         self._exits += 1
@@ -354,30 +335,10 @@ class ClipWatch:
         if self._states[number].several:
             self._one_thread.add(number)
             return
-        self._exits_at[cause_of(mark)] += 1
-        if self._exits_at[cause_of(mark)] == 2:
-            self._reject(mark, job, None if killed_at else worker.exit_text())
-
-    def _reject(self, mark: Mark, job: Job, exit_text: str | None) -> None:
-        if exit_text is None:
-            error, limit_s = ClipTimeout.__name__, self._limit_s
-            reason = f"took longer than the time limit of {limit_s:g} s, twice"
-        else:
-            error, limit_s = ClipCrash.__name__, 0.0
-            reason = f"ended the process with {exit_text}, twice"
-        path = locate(job.inputs, mark.source, mark.filepath)
-        clip = PoisonClip(
-            mark.row,
-            mark.source,
-            mark.filepath,
-            mark.stage,
-            error,
-            f"{mark.describe()} {reason}",
-            limit_s,
-            changed_ns_of(path),
-        )
-        write_poison_clip(clip, job.work_folder, job.claim)
-        self.found.append(clip)
+        exits = Exits(job.inputs, job.work_folder, job.claim, self._limit_s)
+        clip = exits.note(mark, None if killed_at else worker.exit_text())
+        if clip.is_poison:
+            self.found.append(clip)
 
 
 class Workers:
@@ -429,13 +390,14 @@ class Workers:
         return can_fork() or self._has_limit
 
     def call(
-        self, work: Callable[[int], _T], job: Job, name: str, *, apart: bool = False
+        self, work: Callable[[int], _T], job: Job, name: str, **options: Any
     ) -> _T:
         """Returns ``work(0)``, from a watched process if that is possible.
 
         The process may end early, and ``work`` is called again: it must begin afresh.
+        The options are those of :meth:`run`.
         """
-        value: _T = self.run(work, 1, job, apart=apart, name=name)[0]
+        value: _T = self.run(work, 1, job, name=name, **options)[0]
         return value
 
     def run(
@@ -448,6 +410,7 @@ class Workers:
         apart: bool = False,
         name: str = "writer {}",
         advice: str = KEPT,
+        with_children: bool = False,
     ) -> list[Any]:
         """Calls ``work`` with each number, each in a process; returns the answers.
 
@@ -467,6 +430,8 @@ class Workers:
             The name of a worker in errors.
         advice : str
             The end of the message if a worker ended early.
+        with_children : bool
+            See :class:`WorkerProcess`.
 
         Raises
         ------
@@ -490,7 +455,11 @@ class Workers:
                 for number in waiting:
                     watch.begin(number)
                     self._running[number] = WorkerProcess(
-                        work, number, name.format(number), states[number]
+                        work,
+                        number,
+                        name.format(number),
+                        states[number],
+                        with_children,
                     )
                 waiting = []
                 wait([end for worker in self._running.values() for end in worker.ends],

@@ -5,13 +5,15 @@ from collections import namedtuple
 
 from beam_pipeline.errors import ClipCrash
 from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.marks import Mark
 from beam_pipeline.plan.clips import (
+    Exits,
     PoisonClip,
     PoisonClips,
-    changed_ns_of,
+    count_exits,
     drop_changed,
+    only_one_thread,
     read_poison_clips,
-    write_poison_clip,
 )
 from beam_pipeline.storage.claim import UNCLAIMED
 from tests.sounds import write_sound
@@ -59,12 +61,13 @@ def test_poison_clips_outlive_a_process_until_their_file_changes(tmp_path):
     inputs = resolve_inputs([str(tmp_path / "in")])
     limits = {"slow.wav": 5.0, "slower.wav": 7.0}
     for row, name in enumerate(names):
-        changed_ns = changed_ns_of(str(tmp_path / "in" / name))
-        one = poison_clip("decode", row, name)._replace(
-            changed_ns=changed_ns, limit_s=limits.get(name, 0.0)
-        )
-        for _ in range(2):  # a second worker may find it, too
-            write_poison_clip(one, work, UNCLAIMED)
+        limit_s = limits.get(name)
+        exits = Exits(inputs, work, UNCLAIMED, limit_s or 0.0)
+        for _ in range(2):
+            assert read_poison_clips(work).recorded(Row(row, 0, name)) is None
+            mark = Mark(row, 0, name, "decode", "", 1)
+            exits.note(mark, "SIGSEGV" if limit_s is None else None)
+    assert count_exits(work) == 2 * len(names)
     assert len(list((tmp_path / "work" / "poison_clips").iterdir())) == len(names)
     os.utime(tmp_path / "in" / "b.wav")
     drop_changed(work, inputs, limit_s=7.0)
@@ -72,3 +75,7 @@ def test_poison_clips_outlive_a_process_until_their_file_changes(tmp_path):
     rows = [Row(row, 0, name) for row, name in enumerate(names)]
     kept = [left.recorded(row) is not None for row in rows]
     assert kept == [True, False, False, True, True]
+    assert not only_one_thread(work)
+    exits.want_one_thread()
+    assert only_one_thread(work)
+    assert (len(read_poison_clips(work)), count_exits(work)) == (3, 7)

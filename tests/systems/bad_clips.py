@@ -1,4 +1,4 @@
-"""Runs with clips that crash or stall a process: ``bad_clips.py FOLDER``.
+"""Runs with clips that crash or stall a process: ``bad_clips.py FOLDER [PRISM]``.
 
 A process of its own, because the test runner has threads and could not fork. It prints
 a line of JSON for each run: its name, how it ended, how many processes it took, what
@@ -88,7 +88,7 @@ def break_decoder(method: str, name: str, harm: object) -> object:
     return lambda: setattr(Decoder, method, real)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *prism: str) -> None:
     write_clips(folder / "in", [0.0] * CLIPS)
     write_clips(folder / "odd", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     runs = Runs(folder)
@@ -120,6 +120,12 @@ def main(folder: Path) -> None:
     mend()
     (folder / "in" / "5.wav").unlink()
     runs.run("without", "in", "", workers=1)
+    write_clips(folder / "fresh", [0.0] * CLIPS)
+    engines = {"FnApiRunner": ["--runner=FnApiRunner"]}
+    for path in prism:
+        engines["PrismRunner"] = ["--runner=PrismRunner", f"--prism_location={path}"]
+    for engine, beam_args in {"here": [], **engines}.items():
+        run_on(engine, runs, beam_args=beam_args, max_rejected=1)
 
     for count in (1, 2):
         runs.run(f"misbehave{count}", "odd", "misbehave", max_rejected=2,
@@ -128,5 +134,19 @@ def main(folder: Path) -> None:
              elements_per_file=8)  # fmt: skip
 
 
+def run_on(engine: str, runs: Runs, **options: object) -> None:
+    """Runs with a clip that harms its process in each stage."""
+    runs.run(f"{engine}-step", "fresh", "crash_on_loud", elements_per_file=3, **options)
+    mend = break_decoder("read_into", "0.wav", lambda: os._exit(3))
+    runs.run(f"{engine}-decode", "fresh", "", elements_per_file=12, **options)
+    mend()
+    mend = break_decoder("_open", "1.wav", os.abort)
+    runs.run(f"{engine}-probe", "fresh", "", **options)
+    mend()
+    mend = break_decoder("_open", "5.wav", lambda: time.sleep(99))
+    runs.run(f"{engine}-stall", "fresh", "", time_limit=0.5, **options)
+    mend()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

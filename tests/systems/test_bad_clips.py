@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -16,6 +18,13 @@ pytestmark = pytest.mark.runs
 
 # A fork of a process sees it in its environment.
 MARK = f"BAD_CLIPS={uuid.uuid4().hex}"
+
+REPOSITORY = Path(__file__).parents[2]
+ENGINES = Path(os.environ.get("AUDIO_TFRECORDS_ENGINES", REPOSITORY / ".engines"))
+PRISM = ENGINES / "prism" / "prism"
+needs_prism = pytest.mark.skipif(
+    not PRISM.exists(), reason="launch/prism/submit.sh fetches Prism"
+)
 
 
 def processes_left() -> list[str]:
@@ -38,10 +47,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     folder = tmp_path_factory.mktemp("bad-clips")
     name, _, value = MARK.partition("=")
     done = subprocess.run(
-        [sys.executable, bad_clips.__file__, folder],
-        capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2],
+        [sys.executable, bad_clips.__file__, folder, *[PRISM][: PRISM.exists()]],
+        capture_output=True, text=True, timeout=900, cwd=REPOSITORY,
         env={**os.environ, name: value, "TMPDIR": str(folder),
-             "PYTHONPATH": str(Path(__file__).parents[2])},
+             "PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = dict(map(json.loads, done.stdout.splitlines()))
@@ -120,6 +129,60 @@ def test_steps_that_misbehave_lose_and_double_nothing(runs):
 def test_a_step_that_raises_keyboard_interrupt_is_named(runs):
     ended = runs["interrupt"]["ended"]
     assert_names(ended, "WorkerDied", "2.wav", "feature x", "KeyboardInterrupt")
+
+
+@pytest.mark.parametrize(
+    ("what", "rejects"),
+    [
+        ("step", 3 * [("2.wav", "transform", "ClipCrash")]),
+        ("decode", [("0.wav", "decode", "ClipCrash")]),
+        ("probe", [("1.wav", "probe", "ClipCrash")]),
+        ("stall", [("5.wav", "probe", "ClipTimeout")]),
+    ],
+)
+@pytest.mark.parametrize(
+    "engine", ["FnApiRunner", pytest.param("PrismRunner", marks=needs_prism)]
+)
+def test_engines_reject_the_same_clips(runs, engine, what, rejects):
+    run, here = runs[f"{engine}-{what}"], runs[f"here-{what}"]
+    assert (run["ended"], run["work"]) == ("done", False)
+    assert rejects_of(here) == rejects
+    for fact in ("rejected", "digest"):
+        assert run[fact] == here[fact]
+
+
+@needs_prism
+@pytest.mark.parametrize(
+    "number", [None, signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+)
+@pytest.mark.parametrize("runner", ["PrismRunner", "DirectRunner"])
+def test_prism_ends_with_the_command(tmp_path, runner, number):
+    bad_clips.write_clips(tmp_path / "in", [0.0])
+    name, _, value = MARK.partition("=")
+    step = "fail_on_loud" if number is None else "stall_on_sound"
+    command = subprocess.Popen(
+        [sys.executable, "-m", "beam_pipeline", "record", "--input", tmp_path / "in",
+         "--output", tmp_path / "out", "--win-seconds=0.25", "--label-from=none",
+         f"--feature=x=tests.sounds.{step}", "--", f"--runner={runner}",
+         f"--prism_location={PRISM}"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=REPOSITORY,
+        env={**os.environ, name: value, "TMPDIR": str(tmp_path),
+             "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    with command:
+        for line in command.stderr:
+            if "Serving JobManagement" in line:
+                break
+        assert any("prism" in name for name in processes_left())
+        if number is not None:
+            command.send_signal(number)
+        errors = command.stderr.read()
+    assert "Traceback" not in errors
+    assert (command.returncode == 0) == (number is None)
+    deadline = time.monotonic() + 60
+    while processes_left() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_left() == []
 
 
 def test_nothing_is_left(runs):

@@ -40,6 +40,7 @@ from tests.fake_dataflow import (
 )
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
+from tests.systems.bad_clips import LOUD, write_clips
 
 pytestmark = pytest.mark.runs
 
@@ -180,6 +181,44 @@ def test_an_error_of_a_worker_arrives_as_itself(
         flags = "--win-len 500 --max-rejected 1"
         assert run_main(tmp_path, service, flags=flags) == 0
     assert [job.state for job in service.jobs] == [FAILED, FAILED, "JOB_STATE_DONE"]
+
+
+@pytest.mark.parametrize(
+    ("step", "options", "tries", "error", "facts"),
+    [
+        ("crash_on_loud", {}, 1, "ClipCrash", ["SIGSEGV"]),
+        ("dawdle_on_loud", {"time_limit": 0.5}, 3, "ClipTimeout", ["0.5 s"]),
+    ],
+)
+def test_clips_that_harm_a_worker_elsewhere_are_rejected_from_all_shards(
+    tmp_path: Path,
+    step: str,
+    options: dict[str, Any],
+    tries: int,
+    error: str,
+    facts: list[str],
+) -> None:
+    def run_several_times(job: Job) -> Ending:
+        for _ in range(tries):
+            ending = run_apart(job)
+            if ending.state != FAILED:
+                break
+        return ending
+
+    write_clips(tmp_path / "in", [0.0] * 4)
+    options |= {"win_len": 2000, "elements_per_file": 3, "max_rejected": 1}
+    options["features"] = {"x": f"tests.sounds.{step}"}
+    with fake_dataflow(run_several_times) as service:
+        metadata = send(tmp_path, service, **options)
+    # The last job finds shards with the clip that were finished before.
+    states = [job.state for job in service.jobs]
+    assert states == [FAILED] * (2 if tries == 1 else 1) + ["JOB_STATE_DONE"]
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    for line in map(json.loads, lines):
+        assert (line["path"], line["stage"]) == (LOUD, "transform")
+        assert line["error"] == error
+        assert_names(line["reason"], "feature x", "twice", *facts)
+    assert (len(lines), metadata.splits["records"].examples) == (3, 24)
 
 
 @pytest.mark.usefixtures("sounds")
