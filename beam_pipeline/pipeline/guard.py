@@ -127,7 +127,8 @@ def main(worker: int, file: BinaryIO, limit_s: float) -> None:
     from beam_pipeline.plan.clips import Exits
 
     file.seek(_STATE_BYTES)
-    exits = Exits(*pickle.loads(file.read()), limit_s)
+    inputs, work_folder, claim = pickle.loads(file.read())
+    exits = Exits(inputs, work_folder, claim, limit_s)
     if state.several:
         exits.want_one_thread()
     else:

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from beam_pipeline.dataset.job import Job
 
 ANSWER_S = 10.0
-# How long each of two questions to Dataflow may take.
-DATAFLOW_ANSWER_S = 3.5
+# How long Dataflow may take to answer, and Google to give a token.
+DATAFLOW_ANSWER_S = 3.0
+TOKEN_S = 6.0
 # Without one of them, Beam's validator says so.
 _DATAFLOW_OPTIONS = ("project", "region", "temp_location")
 # A recipe is tried on one of so many rows.
@@ -226,21 +227,26 @@ def check_dataflow(values: Mapping[str, Any]) -> None:
         socket.create_connection(address, DATAFLOW_ANSWER_S).close()
 
     def ask_for_token() -> None:
+        credentials: Any
         credentials, _ = google.auth.default(scopes=values["gcp_oauth_scopes"])
         credentials.refresh(Request())
 
     endpoint = f"--dataflow_endpoint={values['dataflow_endpoint']}"
-    _try(connect, f"Dataflow does not answer at {endpoint}", "Check the network")
+    problem = f"Dataflow does not answer at {endpoint}"
+    _try(connect, DATAFLOW_ANSWER_S, problem, "Check the network")
     if not values["no_auth"]:
         _try(
             ask_for_token,
+            TOKEN_S,
             "Google gives no token for the credentials of this machine",
             "Check the network, and log in by `gcloud auth application-default login` "
             "or name the key of a service account in GOOGLE_APPLICATION_CREDENTIALS",
         )
 
 
-def _try(question: Callable[[], None], problem: str, remedy: str) -> None:
+def _try(
+    question: Callable[[], None], seconds: float, problem: str, remedy: str
+) -> None:
     """Raises EngineError if a question fails, or is not answered in time."""
     errors: list[Exception] = []
 
@@ -252,9 +258,9 @@ def _try(question: Callable[[], None], problem: str, remedy: str) -> None:
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(DATAFLOW_ANSWER_S)
+    thread.join(seconds)
     if thread.is_alive():
-        errors.append(TimeoutError(f"no answer in {DATAFLOW_ANSWER_S:g} s"))
+        errors.append(TimeoutError(f"no answer in {seconds:g} s"))
     if errors:
         (error,) = errors
         # Google's errors have a second argument, the whole answer.

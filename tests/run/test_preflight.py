@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 from beam_pipeline import Metadata
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import EngineError, OptionError
+from beam_pipeline.run import preflight
 from beam_pipeline.run.preflight import check_addresses, check_engine
+from tests.fake_dataflow import FakeDataflow, fake_dataflow
 from tests.loopback import refusing_port
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
@@ -99,16 +104,75 @@ def test_options_that_cannot_be_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+needs_dataflow = pytest.mark.skipif(
+    not find_spec("google.auth"), reason="'.[gcp]' brings Dataflow's client"
+)
+
+
+@needs_dataflow
 @pytest.mark.runs
 def test_dataflow_needs_some_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("google.cloud.dataflow", reason="'.[gcp]' brings its client")
     assert record_on(tmp_path, "--runner=DataflowRunner") == 2
     err = capsys.readouterr().err
     for name in ("project", "region", "temp_location"):
         assert name in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDataflow]:
+    """Dataflow, and the key of a service account that it gives tokens for."""
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path = tmp_path / "key.json"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    with fake_dataflow() as service:
+        account = {
+            "type": "service_account",
+            "client_email": "a@b",
+            "private_key": key.decode(),
+            "token_uri": f"{service.endpoint}/token",
+        }
+        path.write_text(json.dumps(account))
+        yield service
+
+
+def ask_dataflow(endpoint: str) -> None:
+    """Checks the options of a job for a service that has this endpoint."""
+    names = {"project": "my-project", "region": "europe-west4"}
+    names |= {"temp_location": "gs://my-bucket/tmp", "dataflow_endpoint": endpoint}
+    check_engine(["--runner=DataflowRunner", *(f"--{n}={v}" for n, v in names.items())])
+
+
+@needs_dataflow
+def test_dataflow_is_asked_before_a_job_is_sent(
+    service: FakeDataflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refusing_port() as port:
+        endpoint = f"http://localhost:{port}"
+        with raises(EngineError, naming=f"--dataflow_endpoint={endpoint}"):
+            ask_dataflow(endpoint)
+    monkeypatch.setattr(PipelineOptionsValidator, "validate", lambda validator: [])
+    ask_dataflow(service.endpoint)
+    path, uri = tmp_path / "key.json", f"{service.endpoint}/token"
+    remedy = "GOOGLE_APPLICATION_CREDENTIALS"
+    account = path.read_text()
+    path.write_text(account.replace("/token", "/closed"))
+    with raises(EngineError, naming=["/closed", remedy]):
+        ask_dataflow(service.endpoint)
+    monkeypatch.setattr(preflight, "TOKEN_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent_uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        path.write_text(account.replace(uri, silent_uri))
+        with raises(EngineError, naming=["0.5 s", remedy]):
+            ask_dataflow(service.endpoint)
 
 
 def test_what_nobody_can_judge_is_left_to_the_job_server(
