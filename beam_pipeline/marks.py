@@ -160,6 +160,7 @@ class Marks:
     _process = 0
     _thread = 0  # that has set the mark
     _threads = 0  # that work on clips
+    failed_at: Mark | None = None  # what raised an error, or stopped at one
     _counting = threading.Lock()
     _alone = threading.Lock()  # of the only thread that may work
 
@@ -178,7 +179,7 @@ class Marks:
     def keep_in(cls, state: WorkerState) -> None:
         """Keeps the mark and the counts in this memory from now on."""
         cls._state, cls._clip, cls._process = state, None, os.getpid()
-        cls._threads, cls._alone = 0, threading.Lock()
+        cls._threads, cls._alone, cls.failed_at = 0, threading.Lock(), None
 
     @classmethod
     def are_watched(cls) -> bool:
@@ -267,6 +268,9 @@ class Marks:
                 state.several |= cls._threads > 1
             try:
                 yield
+            except BaseException:
+                cls.failed_at = state.mark()
+                raise
             finally:
                 with cls._counting:
                     cls._threads -= threads

@@ -224,7 +224,7 @@ def _failure(error: BaseException, name: str, state: WorkerState) -> WorkerDied:
     while first.__cause__ is not None:  # runners wrap errors
         first = first.__cause__
     lines = str(first).strip().splitlines() or [""]
-    mark = state.mark()
+    mark = state.mark() or Marks.failed_at
     doing = "" if mark is None else f" at {mark}"
     reason = f"{name}, {type(first).__name__}: {lines[-1]}"
     return WorkerDied(f"A worker failed{doing} ({reason}).", traceback.format_exc())
