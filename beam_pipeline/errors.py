@@ -328,7 +328,8 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | 
 
 def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:
     """Returns the error for an unknown option; its hint names the closest option."""
-    names = sorted(known)
+    dash = "-" if "-" in name else "_"  # as it is written
+    names = sorted(each.replace("_", dash) for each in known)
     close = did_you_mean(name, names)
     hint = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
     return UnknownOption(name, hint)

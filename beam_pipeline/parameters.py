@@ -178,12 +178,15 @@ class Text(ValueType):
     """Text."""
 
     may_be_empty: bool = False
+    is_character: bool = False
 
     def value(self, name: str, given: Any) -> str:
         if not isinstance(given, str):
             raise RecipeError(name, "must be text", given)
         if not (given or self.may_be_empty):
             raise RecipeError(name, "must not be empty", given)
+        if self.is_character and len(given) != 1:
+            raise RecipeError(name, "must be one character", given)
         return given
 
 
@@ -207,15 +210,27 @@ class Names(ValueType):
     ----------
     none : str, optional
         The text for no names.
+    known : tuple of str, optional
+        What names there are. Default: any.
+    are_different : bool
+        Whether no name may be empty or occur twice.
     """
 
     none: str | None = None
+    known: tuple[str, ...] = ()
+    are_different: bool = False
 
     def value(self, name: str, given: Any) -> tuple[str, ...]:
         text = comma_text(given) if isinstance(given, list | tuple) else given
         if self.none is not None and text in ("", self.none):
             return ()
-        return tuple(comma_list(Text().value(name, text)))
+        names = tuple(comma_list(Text().value(name, text)))
+        for each in names if self.known else ():
+            Choice(self.known).value(name, each)
+        if self.are_different and ("" in names or len(set(names)) < len(names)):
+            like = ",".join(self.known or ("owl", "tit"))
+            raise RecipeError(name, f"must be different names, like {like}", text)
+        return names
 
     def json(self, held: Any) -> Any:
         return comma_text(held) or self.none

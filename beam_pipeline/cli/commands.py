@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
+import inspect
 import json
 import os
 import sys
@@ -37,18 +37,8 @@ from beam_pipeline.parameters import (
     comma_list,
 )
 from beam_pipeline.recipe.fields import Shares, option, options_of
-from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.sections import (
-    Audio,
-    Augmentation,
-    Columns,
-    Events,
-    Features,
-    Labels,
-    Shards,
-    Splits,
-    Windows,
-)
+from beam_pipeline.recipe.options import RunOptions, beam_option
+from beam_pipeline.recipe.recipe import SECTIONS, Shards
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.text import counted
 
@@ -59,44 +49,19 @@ FIRST_DAY = (
     "tail", "features", "copies", "augment", "max_rejected", "overwrite", "workers",
 )  # fmt: skip
 
-_OF_RUN = (
-    "How the job runs. These options do not change the data. Options of Beam follow a "
-    "lone --."
-)
-_ONE_SIZE = "At most one of `elements_per_file`, `shard_bytes` and `num_shards`."
+
+def _group(section: type, only: Sequence[str] = ()) -> Any:
+    """Returns the title of a section, the end of its docstring, and its options.
+
+    ``only`` names some of the options.
+    """
+    about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\nAttributes")
+    options = [each for each in options_of(section) if not each.is_carried]
+    given = [each for each in options if not only or each.name in only]
+    title = section.__name__.removesuffix("Options").lower()
+    return title, " ".join(about.rpartition("\n\n")[2].split()), given
 
 
-def _given(*sections: type) -> list[Any]:
-    """Returns the options of sections that flags give."""
-    found = (each for section in sections for each in options_of(section))
-    return [each for each in found if not each.is_carried]
-
-
-# What record and plan share: titles, descriptions and options.
-_OF_JOB = (
-    (
-        "manifests",
-        "Columns of CSV, TSV, JSONL, Parquet and Avro files.",
-        _given(Columns),
-    ),
-    ("labels", "The class of each clip.", _given(Labels)),
-    ("events", "Labels with times: the classes of each window.", _given(Events)),
-    (
-        "splits",
-        "At most one of `splits`, `folds` and `split_column`. Without them there is "
-        "one split, records.",
-        _given(Splits),
-    ),
-    ("audio", "", _given(Audio)),
-    (
-        "windows",
-        "One of `win_len` and `win_seconds` is required.",
-        _given(Windows, Augmentation),
-    ),
-    ("features", "What examples hold of their windows.", _given(Features)),
-    ("shards", _ONE_SIZE, _given(Shards)),
-    ("run", _OF_RUN, _given(RunOptions)),
-)
 _OF_SHARDS = (
     "seed", "elements_per_file", "shard_bytes", "num_shards", "member_bytes",
     "compression",
@@ -133,7 +98,7 @@ class Job(Command):
         splits; flags override them.
     """
 
-    groups = _OF_JOB
+    groups = (*map(_group, SECTIONS), _group(RunOptions))
     first_day: ClassVar[Sequence[str]] = FIRST_DAY
 
     input: list[str] = option((), ValueType(), "PATH", repeats=True, required=True)
@@ -179,7 +144,7 @@ class Record(Job):
 
         search_here()
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
-        template = _beam_option(self.beam_args, "--template_location")
+        template = beam_option(self.beam_args, "--template_location")
         if template is not None:
             with _quiet(self.debug):
                 write_template(
@@ -324,7 +289,7 @@ class Convert(Command):
         With `splits`: columns a,b of the manifest; clips with equal values are in one
         split. Default: as recorded. Of other TFRecords: a feature.
     multiple_of
-        Number of shards becomes a multiple of this. Default: 1.
+        Number of shards becomes a multiple of this.
 
     Examples
     --------
@@ -340,12 +305,8 @@ class Convert(Command):
 
     usage = "DIR [DIR ...] OUT [OPTION ...] [-- ...]"
     groups = (
-        ("shards", _ONE_SIZE, [o for o in _given(Shards) if o.name in _OF_SHARDS]),
-        (
-            "run",
-            _OF_RUN,
-            [o for o in _given(RunOptions) if o.name in ("overwrite", "workers")],
-        ),
+        _group(Shards, _OF_SHARDS),
+        _group(RunOptions, ("overwrite", "workers")),
     )
     takes_beam_args = True
 
@@ -360,24 +321,19 @@ class Convert(Command):
     splits: Mapping[str, float] | None = option(None, Shares(), "SHARES")
     stratify: bool = option(False, Flag())
     group_by: str | None = option(None, Text(), "COLUMNS")
-    multiple_of: int | None = option(None, WholeNumber(), "N")
+    multiple_of: int = option(1, WholeNumber(), "N")
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_metadata
 
         started = time.monotonic()
-        names = (
+        given = self.given(
             "features", "schema", "dtypes", "classes", "labels", "drop", "splits",
-            "stratify", "group_by",
+            "stratify", "group_by", "beam_args", "multiple_of",
         )  # fmt: skip
         with _quiet(self.debug):
             metadata = beam_pipeline.convert(
-                self.input_dir,
-                self.output_dir,
-                beam_args=self.beam_args,
-                multiple_of=self.multiple_of or 1,
-                **{name: getattr(self, name) for name in names},
-                **self.options,
+                self.input_dir, self.output_dir, **given, **self.options
             )
         say(describe_metadata(metadata))
         assert metadata.elements is not None
@@ -616,13 +572,8 @@ class Verify(Command):
             return self._repair()
         if self.input is not None:
             search_here()
-        problems = beam_pipeline.verify(
-            self.records,
-            deep=self.deep,
-            input=self.input,
-            sample=self.sample,
-            seed=self.seed,
-        )
+        given = self.given("deep", "input", "sample", "seed")
+        problems = beam_pipeline.verify(self.records, **given)
         if problems:
             raise VerificationError(problems)
         splits = open_data_sets(self.records).metadata.splits.values()
@@ -702,12 +653,9 @@ class Audit(Command):
         else:
             say(found.describe())
         if self.write_manifest is not None:
+            given = self.given("input", "group_by", "drop_doubles")
             written = beam_pipeline.write_clean_manifest(
-                self.records,
-                self.write_manifest,
-                self.input,
-                group_by=self.group_by,
-                drop_doubles=self.drop_doubles,
+                self.records, self.write_manifest, **given
             )
             say(f"{self.write_manifest}: {written}", file=sys.stderr)
         elif self.input is not None or self.drop_doubles:
@@ -763,12 +711,8 @@ class Report(Command):
             search_here()
         path = beam_pipeline.report(
             self.records,
-            self.output,
-            clips=self.clips,
-            bytes=self.bytes,
-            seed=self.seed,
             examples=parse_examples(self.examples),
-            input=self.input,
+            **self.given("output", "clips", "bytes", "seed", "input"),
         )
         say(f"{path}: {os.path.getsize(path) / 1e6:.1f} MB. Open it in a browser.")
         return 0
@@ -863,12 +807,11 @@ class Predict(Command):
         from beam_pipeline.recipe.options import allowed_rejects
 
         search_here()
-        names = (
-            "feature", "normalize", "threshold", "max_gap_seconds", "each_window",
-            "batch_size",
+        given = self.given(
+            "model", "input", "like", "feature", "normalize", "threshold",
+            "max_gap_seconds", "each_window", "batch_size",
         )  # fmt: skip
-        given = {name: getattr(self, name) for name in names}
-        scoring = Scoring(self.model, self.input, self.like, **given)
+        scoring = Scoring(**given)
         allowed_rejects(self.max_rejected, 0)
         found = write_tables(scoring, self.output, self.raven)
         clips, counts = scoring.recordings, sorted(found.items())
@@ -971,15 +914,6 @@ COMMANDS: tuple[type[Command], ...] = (
     Record, Plan, Convert, Show, ListWindows, Verify, Audit, Report, Predict,
     Transforms, Status,
 )  # fmt: skip
-
-
-def _beam_option(beam_args: Sequence[str], name: str) -> str | None:
-    """The value of an option of Beam: ``--name=value`` or ``--name value``."""
-    for word, following in itertools.pairwise([*beam_args, ""]):
-        key, equals, value = word.partition("=")
-        if key == name:
-            return value if equals else following
-    return None
 
 
 def _quiet(debug: bool) -> contextlib.AbstractContextManager[None]:

@@ -68,6 +68,10 @@ class Command(Declared):
         """Does what is asked for; returns the exit status."""
         raise NotImplementedError
 
+    def given(self, *names: str) -> dict[str, Any]:
+        """Maps names of fields to their values, as keywords of a function."""
+        return {name: getattr(self, name) for name in names}
+
     @classmethod
     def name(cls) -> str:
         return cls.__name__.lower()
@@ -92,8 +96,8 @@ class Command(Declared):
     def explained(cls, option: Option) -> str:
         """Returns what an option does, with its choices and its default."""
         text = option.help
-        choices = getattr(option.values, "choices_of_texts", ())
-        if choices:
+        texts = getattr(option.values, "texts", None)  # of features
+        if choices := getattr(texts, "choices", ()):
             text += f" One of: {', '.join(choices)}."
         is_flag = isinstance(option.values, Flag)
         if option.default not in (None, "") and not (is_flag or option.repeats):
@@ -197,12 +201,7 @@ def _taken(option: Option) -> dict[str, Any]:
             raise argparse.ArgumentTypeError(f"{problem}; got {value!r}") from error
         return given
 
-    choices = option.choices or None
-    return {
-        "type": parse,
-        "choices": choices,
-        "metavar": "|".join(choices or [option.metavar]),
-    }
+    return {"type": parse, "metavar": "|".join(option.choices) or option.metavar}
 
 
 def parse_command(
@@ -235,13 +234,10 @@ def parse_command(
         raise OptionError(name, "takes no options of Beam", " ".join(beam_args))
     own = {each.name for each in fields(command)}
     held = {name: value for name, value in values.items() if name in own}
-    options = {
-        name: by_feature(known[name], value)
-        if isinstance(known[name].values, ByFeature)
-        else value
-        for name, value in values.items()
-        if name in known and name not in own
-    }
+    options = {name: values[name] for name in known if name in values.keys() - own}
+    for name, given in options.items():
+        if isinstance(known[name].values, ByFeature):
+            options[name] = by_feature(known[name], given)
     made: Command = command(options=options, beam_args=beam_args, **held)
     return made
 

@@ -37,8 +37,7 @@ from beam_pipeline.inputs.recorded_clips import (
     recorded_key,
 )
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import GZIP, NO_COMPRESSION
+from beam_pipeline.recipe.recipe import GZIP, NO_COMPRESSION, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.transforms.own_code import MAIN

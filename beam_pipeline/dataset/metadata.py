@@ -30,8 +30,7 @@ from beam_pipeline.examples.spec import (
 )
 from beam_pipeline.examples.structure import Structure, structure_from_json
 from beam_pipeline.hashing import json_sha256
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import ENCODINGS
+from beam_pipeline.recipe.recipe import ENCODINGS, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.text import (

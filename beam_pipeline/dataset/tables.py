@@ -37,8 +37,7 @@ from beam_pipeline.write.statistics import LEFT_OUT, WindowRows, join_rows, leve
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import PlacedClips, ShardInfo, ShardLayout
-    from beam_pipeline.recipe.recipe import Recipe
-    from beam_pipeline.recipe.sections import Audio
+    from beam_pipeline.recipe.recipe import Audio, Recipe
 
 # In the schema of the file: who reads it with other tools sees only names.
 _DESCRIPTIONS = {

@@ -44,10 +44,28 @@ _SHAPES = {
     "png": "(h, w), or (h, w, c) with 1 to 4 channels",
     "jpeg": "(h, w), (h, w, 1) or (h, w, 3)",
 }
+_OPTIONS_OF: dict[str, dict[str, Any]] = {
+    "png": {"compress_level": 6},
+    "jpeg": {"quality": 95, "subsampling": "4:2:0"},
+}
 # The format of PNG has 31 bits for a side, libjpeg allows 65500. Pillow warns of more
 # than 89 million pixels.
 _MOST_SIDE = {"png": 2**31 - 1, "jpeg": 65500}
 MOST_PIXELS = 2**26
+
+
+def fits_shape(found: Sequence[int], shape: Shape) -> bool:
+    """Whether an array has a shape, of which a size that is None may be any."""
+    return len(found) == len(shape) and all(
+        wanted in (None, size) for wanted, size in zip(shape, found, strict=True)
+    )
+
+
+def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """Returns values as an array of one axis, whatever they are."""
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
 
 
 def image_problem(dtype: Any, shape: Shape | None, kind: str) -> str | None:
@@ -102,7 +120,7 @@ def image_problem(dtype: Any, shape: Shape | None, kind: str) -> str | None:
     return None
 
 
-def encode_image(array: npt.NDArray[Any], kind: str, *, quality: int = 95) -> bytes:
+def encode_image(array: npt.NDArray[Any], kind: str) -> bytes:
     """Encodes an array as an image; equal arrays give equal bytes.
 
     The bytes also depend on the version of Pillow and of the codec in it.
@@ -112,14 +130,13 @@ def encode_image(array: npt.NDArray[Any], kind: str, *, quality: int = 95) -> by
     array : numpy.ndarray, shape (h, w) or (h, w, channels), uint8 or uint16
         The pixels; :func:`image_problem` lists what an image can hold.
     kind : str
-        ``png``, which is lossless, or ``jpeg``.
-    quality : int
-        Of JPEG, from 1 to 100. JPEG also halves the resolution of colours.
+        ``png``, which is lossless, or ``jpeg``, of quality 95 from 1 to 100. JPEG also
+        halves the resolution of colours.
 
     Raises
     ------
     RecipeError
-        If the image cannot hold the array, or the quality is out of its range.
+        If the image cannot hold the array.
 
     Examples
     --------
@@ -130,17 +147,12 @@ def encode_image(array: npt.NDArray[Any], kind: str, *, quality: int = 95) -> by
     problem = image_problem(array.dtype, array.shape, kind)
     if problem is not None:
         raise RecipeError("image", problem, f"{array.dtype} {array.shape}")
-    if isinstance(quality, bool) or quality not in range(1, 101):
-        raise RecipeError("quality", "must be a whole number from 1 to 100", quality)
     from PIL import Image
 
     pixels = array[..., 0] if array.shape[2:] == (1,) else array
     native = np.ascontiguousarray(pixels, array.dtype.newbyteorder("="))
-    options: dict[str, Any] = {"compress_level": 6}
-    if kind == "jpeg":
-        options = {"quality": int(quality), "subsampling": "4:2:0"}
     into = io.BytesIO()
-    Image.fromarray(native).save(into, kind, **options)
+    Image.fromarray(native).save(into, kind, **_OPTIONS_OF[kind])
     return into.getvalue()
 
 
@@ -184,12 +196,9 @@ def decode_image(
             sizes: tuple[int, ...] = (image.height, image.width)
             if len(shape) == 3 or modes.get(image.mode) != 1:
                 sizes = (*sizes, modes.get(image.mode, 0))
-            fits = len(sizes) == len(shape) and all(
-                wanted in (None, size)
-                for wanted, size in zip(shape, sizes, strict=True)
-            )
+            fits = fits_shape(sizes, shape) and 0 not in sizes
             # Checked first: a damaged header must not request gigabytes.
-            if 0 in sizes or not fits or sizes[0] * sizes[1] > MOST_PIXELS:
+            if not fits or sizes[0] * sizes[1] > MOST_PIXELS:
                 raise InputError(
                     f"A {kind} image of {image.height} rows, {image.width} columns and "
                     f"mode {image.mode} was found, but {np.dtype(dtype)} of shape "
@@ -395,11 +404,8 @@ def decode_signal(
     if len(frames) != declared:
         raise ValueError(f"its {kind} has {len(frames)} frames of {declared}")
     signal = np.ascontiguousarray(frames.T)
-    found = signal if len(shape) == 2 else signal.reshape(-1)
-    fits = (channels == 1 or len(shape) == 2) and all(
-        size in (None, n) for size, n in zip(shape, found.shape, strict=True)
-    )
-    if not fits:
+    found = signal[0] if len(shape) == 1 and channels == 1 else signal
+    if not fits_shape(found.shape, shape):
         raise ValueError(f"it has the shape {signal.shape} instead of {shape}")
     return found
 

@@ -40,7 +40,7 @@ from beam_pipeline.recipe.canonical import (
     list_sounds,
     takes_sounds,
 )
-from beam_pipeline.recipe.sections import Augmentation
+from beam_pipeline.recipe.recipe import Augmentation, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.augment import Sound
 from beam_pipeline.transforms.base import Transform, chain_of, steps_of
@@ -49,6 +49,7 @@ from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     SELECTION,
     TRANSFORM,
+    Kind,
     parse_steps,
 )
 
@@ -59,32 +60,9 @@ Keys = npt.NDArray[np.uint64]
 COPY_BITS = 16
 
 
-class CopyKeys(NamedTuple):
-    """Makes the keys of the copies of a clip's windows.
-
-    ``bits`` are random bits of the clip, and not those of its random starts.
-    """
-
-    bits: int
-
-    @classmethod
-    def of(cls, seed: int, filepath: str, source: int) -> CopyKeys:
-        """Returns the keys in a clip, under the seed of a recipe."""
-        return cls(int(~np.uint64(clip_key(seed, filepath, source))))
-
-    def of_augmentation(self, at: int, numbers: Integers) -> Keys:
-        """Returns the keys for the step number ``at`` of the recipe's ``augment``.
-
-        ``numbers`` are those of :func:`copy_numbers`.
-        """
-        return self._of(at, numbers)
-
-    def of_feature(self, name: str, at: int, numbers: Integers) -> Keys:
-        """Returns the keys for step ``at`` of those of a feature that change copies."""
-        return self._of(text_key(name, str(at)) >> 1, numbers)
-
-    def _of(self, step: int, numbers: Integers) -> Keys:
-        return hash64(int(hash64(self.bits, np.array([step]))[0]), numbers)
+def clip_bits(seed: int, filepath: str, source: int) -> int:
+    """Returns random bits of a clip, which are not those of its random starts."""
+    return int(~np.uint64(clip_key(seed, filepath, source)))
 
 
 def copy_numbers(windows: Integers, copies: Integers) -> Integers:
@@ -103,11 +81,8 @@ def measuring_step(transform: Transform, name: str) -> int | None:
     steps = enumerate(steps_of(transform))
     found = [at for at, step in steps if getattr(step, "measures_clips", False)]
     if len(found) > 1:
-        raise RecipeError(
-            f"{TRANSFORM.field} {name}",
-            "must have at most one step that measures whole clips",
-            len(found),
-        )
+        problem = "must have at most one step that measures whole clips"
+        raise RecipeError(f"{TRANSFORM.field} {name}", problem, len(found))
     return found[0] if found else None
 
 
@@ -132,11 +107,8 @@ def check_copies(
         if any(map(changes_copies, steps_of(transform)))
     ]
     if changing and not augmentation.copies:
-        raise RecipeError(
-            f"{TRANSFORM.field} {changing[0]}",
-            "has a step that changes nothing but copies; give `copies`",
-            0,
-        )
+        problem = "has a step that changes nothing but copies; give `copies`"
+        raise RecipeError(f"{TRANSFORM.field} {changing[0]}", problem, 0)
     if augmentation.copies and not (augmentation.augment or changing):
         raise RecipeError(
             "copies and augment",
@@ -151,20 +123,39 @@ class Origins(NamedTuple):
 
     Attributes
     ----------
-    keys : CopyKeys
-        The random keys of the clip.
-    numbers : numpy.ndarray, shape (n,), int64
-        See :func:`copy_numbers`.
+    filepath, sample_rate_hz
+        Those of the clip.
+    starts : numpy.ndarray, shape (n,), int64
+        The first frame of each window in the clip; errors name it.
     copies : numpy.ndarray, shape (n,), int64
         The number of each example's copy; 0 for a window as it is.
+    numbers : numpy.ndarray, shape (n,), int64
+        See :func:`copy_numbers`.
+    bits : int
+        See :func:`clip_bits`.
     measured : tuple of (str, bytes)
         The measure of the clip for each feature that has a step which needs it.
     """
 
-    keys: CopyKeys
-    numbers: Integers
+    filepath: str
+    sample_rate_hz: int
+    starts: Integers
     copies: Integers
+    numbers: Integers
+    bits: int = 0
     measured: tuple[tuple[str, bytes], ...] = ()
+
+    def some(self, chosen: npt.NDArray[Any]) -> Origins:
+        """Returns those of some of the examples."""
+        return self._replace(
+            starts=self.starts[chosen],
+            copies=self.copies[chosen],
+            numbers=self.numbers[chosen],
+        )
+
+    def keys(self, step: int) -> Keys:
+        """Returns the key of each example for a step that changes copies."""
+        return hash64(int(hash64(self.bits, np.array([step]))[0]), self.numbers)
 
     def place(self, transform: Transform, name: str, rows: Integers) -> Transform:
         """Returns the transform of a feature for some rows of the examples.
@@ -181,8 +172,7 @@ class Origins(NamedTuple):
             else:
                 placed.append(step)
             if copies.size and changes_copies(step):
-                numbers = self.numbers[rows[copies]]
-                keys = self.keys.of_feature(name, at, numbers)
+                keys = self.some(rows[copies]).keys(text_key(name, str(at)) >> 1)
                 placed.append(_OnCopies(step, copies, keys))
                 at += 1
         return chain_of(placed)
@@ -200,15 +190,8 @@ class _OnCopies:
         features = np.array(features)
         chosen = features[self.rows]
         chosen.flags.writeable = False
-        made = np.asarray(self.step.on_copies(chosen, self.keys, sample_rate_hz))
-        if made.dtype != chosen.dtype or made.shape != chosen.shape:
-            raise RecipeError(
-                type(self.step).__name__,
-                "must return copies of the type and shape of its features, "
-                f"{chosen.dtype} {chosen.shape}",
-                f"{made.dtype} {made.shape}",
-            )
-        features[self.rows] = made
+        made = self.step.on_copies(chosen, self.keys, sample_rate_hz)
+        features[self.rows] = _checked(self.step, made, chosen.dtype, chosen.shape)
         return features
 
 
@@ -295,19 +278,12 @@ class WindowSteps:
 
     @classmethod
     def of(
-        cls,
-        keep: str,
-        augmentation: Augmentation,
-        seed: int,
-        shape: tuple[int, ...],
-        sample_rate_hz: int | None,
+        cls, recipe: Recipe, shape: tuple[int, ...], sample_rate_hz: int | None
     ) -> WindowSteps:
         """Returns the steps of a recipe, after a trial on two silent windows.
 
         Parameters
         ----------
-        keep : str
-            The expression of the selections; empty if there are none.
         shape : tuple of int
             The shape of one window.
         sample_rate_hz : int or None
@@ -319,36 +295,23 @@ class WindowSteps:
             If a step does not exist, raises, returns an array of the wrong type or
             shape, or if there are steps and no single sample rate.
         """
-        augment = augmentation.augment
-        made = cls(
-            parse_steps(keep, SELECTION) if keep else (),
-            parse_steps(augment, AUGMENTATION) if augment else (),
-            seed,
-            augmentation.copies,
-        )
+        found: dict[Kind, tuple[Any, ...]] = {}
         silence = silent_windows(shape)
-        if made.selections:
-            rate = the_sample_rate(sample_rate_hz, SELECTION, keep)
-            for step in made.selections:
-                with trying(step, SELECTION, silence, keep):
-                    _checked_mask(step, rate, silence)
-        if made.augmentations:
-            rate = the_sample_rate(sample_rate_hz, AUGMENTATION, augment)
-            keys = np.arange(len(silence), dtype=np.uint64)
-            for step in made.augmentations:
-                with trying(step, AUGMENTATION, silence, augment):
-                    _checked_copy(load_step(step, rate), rate, silence, keys)
-        return made
+        keys = np.arange(len(silence), dtype=np.uint64)
+        for kind in (SELECTION, AUGMENTATION):
+            text = getattr(recipe, kind.field)
+            found[kind] = parse_steps(text, kind) if text else ()
+            rate = the_sample_rate(sample_rate_hz, kind, text) if text else 0
+            for step in found[kind]:
+                with trying(step, kind, silence, text):
+                    if kind is SELECTION:
+                        _selected(step, rate, silence)
+                    else:
+                        _augmented(load_step(step, rate), rate, silence, keys)
+        return cls(found[SELECTION], found[AUGMENTATION], recipe.seed, recipe.copies)
 
-    def selected(
-        self, windows: FloatArray, starts: Integers, sample_rate_hz: int, filepath: str
-    ) -> npt.NDArray[np.bool_]:
+    def selected(self, windows: FloatArray, of: Origins) -> npt.NDArray[np.bool_]:
         """Returns which windows pass every selection, shape (n,).
-
-        Parameters
-        ----------
-        starts : numpy.ndarray, shape (n,), int64
-            The first frame of each window; only errors use it.
 
         Raises
         ------
@@ -357,86 +320,50 @@ class WindowSteps:
         """
         selected = np.ones(len(windows), np.bool_)
         for step in self.selections:
-            run = partial(_checked_mask, step, sample_rate_hz)
+            run = partial(_selected, step, of.sample_rate_hz)
             name = f"{SELECTION.field}: {type(step).__name__}"
-            selected &= run_on_windows(run, (windows,), name, starts, filepath)
+            selected &= run_on_windows(run, (windows,), name, of.starts, of.filepath)
         return selected
 
-    def augmented(
-        self,
-        windows: FloatArray,
-        numbers: Integers,
-        starts: Integers,
-        sample_rate_hz: int,
-        filepath: str,
-        source: int,
-    ) -> FloatArray:
+    def augmented(self, windows: FloatArray, of: Origins) -> FloatArray:
         """Returns windows after every augmentation, in the order of the recipe.
-
-        Parameters
-        ----------
-        numbers : numpy.ndarray, shape (n,), int64
-            The number of each window's example in the clip.
-        starts : numpy.ndarray, shape (n,), int64
-            The first frame of each window; only errors use it.
 
         Raises
         ------
         TransformError
             If an augmentation raises, or returns another type or shape.
         """
-        of_clip = CopyKeys.of(self.seed, filepath, source)
-        numbers = copy_numbers(*np.divmod(numbers, self.copies + 1))
         for at, step in enumerate(self.augmentations):
-            keys = of_clip.of_augmentation(at, numbers)
-            loaded = load_step(step, sample_rate_hz)
-            run = partial(_checked_copy, loaded, sample_rate_hz)
+            loaded = load_step(step, of.sample_rate_hz)
+            run = partial(_augmented, loaded, of.sample_rate_hz)
             name = f"{AUGMENTATION.field}: {type(step).__name__}"
-            windows = run_on_windows(run, (windows, keys), name, starts, filepath)
+            arrays = windows, of.keys(at)
+            windows = run_on_windows(run, arrays, name, of.starts, of.filepath)
         return windows
 
-    def origins(
-        self,
-        numbers: Integers,
-        copies: Integers,
-        filepath: str,
-        source: int,
-        measured: tuple[tuple[str, bytes], ...],
-    ) -> Origins:
-        """Returns what the steps of features need of some examples of a clip.
 
-        ``numbers`` are those of the examples in the clip, and ``copies`` those of their
-        copies; ``measured`` is that of the clip.
-        """
-        keys = CopyKeys.of(self.seed, filepath, source)
-        windows = (numbers - copies) // (self.copies + 1)
-        return Origins(keys, copy_numbers(windows, copies), copies, measured)
-
-
-def _checked_mask(
+def _selected(
     step: Any, sample_rate_hz: int, windows: FloatArray
 ) -> npt.NDArray[np.bool_]:
-    mask = np.asarray(step.keep(windows, sample_rate_hz))
-    if mask.dtype != np.bool_ or mask.shape != windows.shape[:1]:
-        raise RecipeError(
-            type(step).__name__,
-            f"must return {len(windows)} booleans for windows of shape {windows.shape}",
-            f"{mask.dtype} {mask.shape}",
-        )
-    return mask
+    return _checked(step, step.keep(windows, sample_rate_hz), np.bool_, (len(windows),))
 
 
-def _checked_copy(
-    step: Any, sample_rate_hz: int, windows: FloatArray, keys: npt.NDArray[np.uint64]
+def _augmented(
+    step: Any, sample_rate_hz: int, windows: FloatArray, keys: Keys
 ) -> FloatArray:
-    made = np.asarray(step.augment(windows, keys, sample_rate_hz))
-    if made.dtype != np.float32 or made.shape != windows.shape:
+    made = step.augment(windows, keys, sample_rate_hz)
+    made = _checked(step, made, np.float32, windows.shape).view()
+    made.flags.writeable = False
+    return made
+
+
+def _checked(step: Any, returned: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
+    """Returns what a step made; raises RecipeError if it has another type or shape."""
+    made: Array = np.asarray(returned)
+    if made.dtype != dtype or made.shape != shape:
         raise RecipeError(
             type(step).__name__,
-            "must return float32 values of the same shape as its windows, "
-            f"{windows.shape}",
+            f"must return {np.dtype(dtype)} values of shape {shape} for its windows",
             f"{made.dtype} {made.shape}",
         )
-    made = made.view()
-    made.flags.writeable = False
     return made

@@ -6,8 +6,7 @@ tfx-bsl parses the records in C++. Of others' files, it is seven times as fast a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
-from beam_pipeline.recipe.sections import ENCODINGS
 
 _STEPS = "##steps##"  # tfx-bsl's column for the lists of a SequenceExample
 
@@ -92,22 +90,15 @@ def _stored(entry: EntryParser, values: Any) -> Any:
     if spec.encoding not in (FLOAT_LIST, INT64_LIST):
         return entry.of_texts(values.to_pylist())
     numbers = _numbers(spec, values)
-    return (
-        int(numbers[0]) if spec.encoding == INT64_LIST and spec.shape == () else numbers
-    )
+    entry.check_count(len(numbers))
+    is_number = spec.encoding == INT64_LIST and spec.shape == ()
+    return int(numbers[0]) if is_number else numbers
 
 
 def _stacked(spec: FeatureSpec, column: Any) -> Any:
     """Returns the lists of a column as one array; None if their shapes may differ."""
     if spec.sequence or spec.shape_in is not None:
         return None
-    sizes = [-1 if size is None else size for size in spec.shape or ()]
-    if spec.shape is None:
-        sizes = [-1]
-    if spec.encoding == BYTES_LIST:
-        lists = [None if v is None else np.array(v, object) for v in column.to_pylist()]
-        _check_lengths(spec, {len(v) for v in lists if v is not None})
-        return [None if v is None else v.reshape(sizes) for v in lists]
     if column.null_count or spec.encoding not in _STACKED:
         return None
     lengths = column.value_lengths().to_numpy(zero_copy_only=False)
@@ -121,18 +112,12 @@ def _stacked(spec: FeatureSpec, column: Any) -> Any:
         little = stored if stored.kind == "V" else stored.newbyteorder("<")
         flat = np.frombuffer(b"".join(texts), little).astype(numpy_dtype(spec.dtype))
     else:
-        _check_lengths(spec, set(np.unique(lengths).tolist()))
         if lengths.min() != lengths.max():
             return None
+        EntryParser(spec).check_count(int(lengths[0]))
         flat = _numbers(spec, values)
-    return flat.reshape([len(column), *sizes])
-
-
-def _check_lengths(spec: FeatureSpec, lengths: Collection[int]) -> None:
-    if spec.has_fixed_shape:
-        for length in lengths:
-            if length != math.prod(spec.sizes):
-                raise ValueError(f"has {length} values, but its shape is {spec.shape}")
+    known = (None,) if spec.shape is None else spec.shape
+    return flat.reshape([len(column), *(-1 if n is None else n for n in known)])
 
 
 def _check_columns(
@@ -148,7 +133,7 @@ def _check_columns(
         if column.null_count and not spec.optional:
             raise ValueError(f"a record lacks feature {name}")
         found = str(column.type.value_type)
-        if not spec.sequence and not found.endswith(_ARROW_TYPES[spec.encoding]):
+        if not spec.sequence and not found.endswith(_ARROW_TYPES[spec.stored_in]):
             raise ValueError(
                 f"feature {name} is stored as {found}, but its spec says "
                 f"{spec.encoding}"
@@ -202,9 +187,5 @@ def _numbers(spec: FeatureSpec, values: Any) -> Any:
 
 
 # The ends of the type names of tfx-bsl's columns; some versions say large_binary.
-_ARROW_TYPES = {
-    **dict.fromkeys(ENCODINGS, "binary"),
-    FLOAT_LIST: "float",
-    INT64_LIST: "int64",
-}
+_ARROW_TYPES = {BYTES_LIST: "binary", FLOAT_LIST: "float", INT64_LIST: "int64"}
 _STACKED = (FLOAT_LIST, INT64_LIST, *ARRAYS)

@@ -24,7 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.array_bytes import encode_signal, pack_int8, round_to_half
+from beam_pipeline.examples.array_bytes import (
+    encode_image,
+    encode_signal,
+    pack_int8,
+    round_to_half,
+)
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES_LIST,
@@ -40,8 +45,8 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
-from beam_pipeline.examples.wire import varint
-from beam_pipeline.recipe.sections import ENCODINGS
+from beam_pipeline.examples.tensor_proto import encode_tensor
+from beam_pipeline.examples.wire import BYTES, length_delimited, varint
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 
 if TYPE_CHECKING:
@@ -131,14 +136,13 @@ def encode_entry(spec: FeatureSpec, value: Any) -> bytes:
     if isinstance(value, tuple):
         value = list(value)
     content = _list_content(spec, value)
-    return _open_entry(spec.name, spec.encoding, len(content)) + content
+    return _open_entry(spec.name, spec.stored_in, len(content)) + content
 
 
 def _list_content(spec: FeatureSpec, value: Any) -> bytes:
     """Returns the content of the list of a feature, after its length."""
     if spec.encoding == INT64_LIST:
-        packed = pack_varints(value)
-        return b"\x0a" + varint(len(packed)) + packed
+        return length_delimited(1, pack_varints(value))
     texts: Sequence[Any]
     if spec.encoding == BYTES_LIST:
         texts = value.ravel().tolist() if isinstance(value, np.ndarray) else value
@@ -147,12 +151,11 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
         array = np.asarray(value, numpy_dtype(spec.dtype))
         texts = [_as_stored(spec, array).tobytes()]
     elif spec.encoding == FLOAT_LIST:
-        payload = np.asarray(value, np.float32).tobytes()
-        return b"\x0a" + varint(len(payload)) + payload
+        return length_delimited(1, np.asarray(value, np.float32).tobytes())
     else:
         texts = [_encode_array(spec, value)]
     encoded = [t.encode() if isinstance(t, str) else t for t in texts]
-    return b"".join([b"\x0a" + varint(len(t)) + t for t in encoded])
+    return b"".join([length_delimited(1, text) for text in encoded])
 
 
 def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
@@ -163,11 +166,7 @@ def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
         assert spec.rate_hz is not None
         return encode_signal(spec.name, array, spec.rate_hz, spec.encoding)
     if spec.encoding == TENSOR:
-        from beam_pipeline.examples.tensor_proto import encode_tensor
-
         return encode_tensor(array)
-    from beam_pipeline.examples.array_bytes import encode_image
-
     return encode_image(array, spec.encoding)
 
 
@@ -208,20 +207,18 @@ class SequenceEncoder:
                 values = columns[spec.name][i]
                 if values is not None:
                     lists += _steps_entry(spec, values)
-            records[i] = context + b"\x12" + varint(len(lists)) + lists
+            records[i] = context + length_delimited(2, lists)
         return records
 
 
 def _steps_entry(spec: FeatureSpec, values: Any) -> bytes:
-    features = bytearray()
-    for step in values:
-        content = _list_content(spec, step)
-        feature = _FIELD[spec.encoding] + varint(len(content)) + content
-        features += b"\x0a" + varint(len(feature)) + feature
-    key = spec.name.encode()
-    entry = b"\x0a" + varint(len(key)) + key
-    entry += b"\x12" + varint(len(features)) + features
-    return b"\x0a" + varint(len(entry)) + entry
+    kind = _LIST_FIELDS[spec.stored_in]
+    features = b"".join(
+        length_delimited(1, length_delimited(kind, _list_content(spec, step)))
+        for step in values
+    )
+    key = length_delimited(1, spec.name.encode())
+    return length_delimited(1, key + length_delimited(2, features))
 
 
 def example_bytes(features: FeatureSet) -> int:
@@ -272,26 +269,22 @@ def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
 
 # Equal shapes take equally many bytes.
 _FIXED_SIZE = (FLOAT_LIST, *ARRAYS)
-_FIELD = {
-    **dict.fromkeys(ENCODINGS, b"\x0a"),
-    FLOAT_LIST: b"\x12",
-    INT64_LIST: b"\x1a",
-}
+# The field of a Feature that holds a list.
+_LIST_FIELDS = {BYTES_LIST: 1, FLOAT_LIST: 2, INT64_LIST: 3}
 
 
 def array_prefix(spec: FeatureSpec, payload: int) -> bytes:
     """Returns the part of an entry before the bytes of its array."""
     values = b"\x0a" + varint(payload)
-    return _open_entry(spec.name, spec.encoding, len(values) + payload) + values
+    return _open_entry(spec.name, spec.stored_in, len(values) + payload) + values
 
 
 @lru_cache(maxsize=4096)
-def _open_entry(name: str, encoding: str, list_length: int) -> bytes:
+def _open_entry(name: str, stored_in: str, list_length: int) -> bytes:
     """Returns the beginning of an entry, the length of its list included."""
-    key = name.encode()
-    feature = _FIELD[encoding] + varint(list_length)
+    feature = bytes((_LIST_FIELDS[stored_in] << 3 | BYTES,)) + varint(list_length)
     value = b"\x12" + varint(len(feature) + list_length) + feature
-    body = b"\x0a" + varint(len(key)) + key
+    body = length_delimited(1, name.encode())
     entry_length = len(body) + len(value) + list_length
     return b"\x0a" + varint(entry_length) + body + value
 

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.examples.array_bytes import fits_shape
 from beam_pipeline.examples.augmentation import Origins, check_copies
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
@@ -49,13 +50,13 @@ from beam_pipeline.examples.trial import (
 )
 from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import (
+from beam_pipeline.recipe.recipe import (
     DEFAULT_FEATURE,
     EVENT_MASK,
     IDENTIFIER,
     VALID_FRAMES,
     Features,
+    Recipe,
 )
 from beam_pipeline.transforms.base import (
     Identity,
@@ -67,11 +68,7 @@ from beam_pipeline.transforms.base import (
     rate_after,
 )
 from beam_pipeline.transforms.own_code import ByValue
-from beam_pipeline.transforms.steps import (
-    TRANSFORM,
-    naming_feature,
-    parse_transform,
-)
+from beam_pipeline.transforms.steps import TRANSFORM, naming_feature, parse_transform
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -94,8 +91,6 @@ class FeatureSet:
         What separates the classes in a label; None if clips have one class.
     events : EventRule or None
         None if the recipe names no events.
-    marks_padding : bool
-        Whether examples hold the number of frames before the padding.
     typical : mapping
         The shape of each feature in a typical clip, if examples are whole clips.
     """
@@ -106,7 +101,6 @@ class FeatureSet:
     extra: tuple[str, ...] = ()
     separator: str | None = None
     events: EventRule | None = None
-    marks_padding: bool = False
     typical: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,10 +110,8 @@ class FeatureSet:
     def of(
         cls,
         recipe: Recipe,
-        *,
+        shape: tuple[int, ...],
         sample_rate_hz: int | None,
-        win_len: int,
-        channels: int | None,
         classes: Sequence[str] = (),
         columns: Sequence[Column] = (),
     ) -> FeatureSet:
@@ -127,12 +119,11 @@ class FeatureSet:
 
         Parameters
         ----------
+        shape : tuple of int
+            The shape of a window, ``(frames,)`` or ``(channels, frames)``; of a typical
+            clip, if examples are whole clips.
         sample_rate_hz : int or None
             None if clips have different rates. Then no transform may need the rate.
-        win_len : int
-            The frames of a window; of a typical clip, if examples are whole clips.
-        channels : int or None
-            None for mono windows.
         classes : sequence of str
             Empty if examples have no class.
         columns : sequence of (str, ColumnType)
@@ -144,22 +135,19 @@ class FeatureSet:
             If a transform raises, or returns values that cannot be stored, or that the
             encoding of the recipe cannot hold.
         """
-        transforms = resolve_transforms(recipe, recipe.dtype)
+        transforms = resolve_transforms(recipe)
         check_copies(transforms, recipe)
-
-        def specs_for(name: str, frames: int) -> list[FeatureSpec]:
-            shape = (frames,) if channels is None else (channels, frames)
-            text = recipe.features.get(name, "")
-            return check_transform(name, text, transforms[name], shape, sample_rate_hz)
-
+        longer = (*shape[:-1], shape[-1] + MORE_FRAMES)
         specs: list[FeatureSpec] = []
         made, typical = {}, {}
         for name, transform in transforms.items():
-            of_one = specs_for(name, win_len)
+            tried = name, recipe.features.get(name, ""), transform
+            of_one = check_transform(*tried, shape, sample_rate_hz)
             made.update({spec.name: name for spec in of_one})
             if recipe.windows_are_clips:
                 typical.update({spec.name: spec.sizes for spec in of_one})
-                of_one = of_any_length(of_one, specs_for(name, win_len + MORE_FRAMES))
+                long = check_transform(*tried, longer, sample_rate_hz)
+                of_one = of_any_length(of_one, long)
             specs += [
                 with_encoding(spec, recipe, transform, sample_rate_hz)
                 for spec in of_one
@@ -186,28 +174,23 @@ class FeatureSet:
             size = () if len(targets) == 1 else (len(targets),)
             text = f"column {', '.join(targets)}"
             specs.append(FeatureSpec("target", "float32", size, FLOAT_LIST, text))
-        extra = columns[: len(columns) - len(targets)]
+        extra = dict(columns[: len(columns) - len(targets)])
         specs += [
             FeatureSpec(n, *k, encoding_for(k.dtype, k.shape), f"column {n}")
-            for n, k in extra
+            for n, k in extra.items()
         ]
-        named = {s.name: s for s in sorted(specs, key=lambda s: s.name)}
         return cls(
             transforms,
-            named,
+            {s.name: s for s in sorted(specs, key=lambda s: s.name)},
             made,
-            tuple(n for n, _ in extra),
+            tuple(extra),
             recipe.label_separator,
             rule,
-            recipe.mark_padding,
             typical,
         )
 
     def of_clip(
-        self,
-        label: str | None,
-        values: Sequence[Any],
-        numbers: Mapping[str, int],
+        self, label: str | None, values: Sequence[Any], numbers: Mapping[str, int]
     ) -> dict[str, Any]:
         """Returns the values that all examples of a clip share.
 
@@ -235,22 +218,15 @@ class FeatureSet:
         return shared
 
     def apply(
-        self,
-        windows: FloatArray,
-        sample_rate_hz: int,
-        filepath: str,
-        starts: Integers,
-        origins: Origins | None = None,
+        self, windows: FloatArray, of: Origins
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, int]]:
         """Returns every feature of some windows, and how many values were clipped.
 
         Parameters
         ----------
         windows : numpy.ndarray, shape (n, frames) or (n, channels, frames), float32
-        starts : numpy.ndarray, shape (n,), int64
-            The first frame of each window in its clip; only errors use it.
-        origins : Origins, optional
-            What steps need to know of the examples. Default: nothing.
+        of : Origins
+            What steps need to know of the examples.
 
         Returns
         -------
@@ -267,11 +243,11 @@ class FeatureSet:
         """
         values: dict[str, npt.NDArray[Any]] = {}
         clipped = {}
-        rows = np.arange(len(windows))
+        given = windows, np.arange(len(windows))
         for name in self.transforms:
-            run = partial(self._apply, name, sample_rate_hz, origins)
+            run = partial(self._apply, name, of)
             arrays, count = run_on_windows(
-                run, (windows, rows), f"feature {name}", starts, filepath
+                run, given, f"feature {name}", of.starts, of.filepath
             )
             values.update(arrays)
             if count:
@@ -279,19 +255,12 @@ class FeatureSet:
         return values, clipped
 
     def _apply(
-        self,
-        name: str,
-        sample_rate_hz: int,
-        origins: Origins | None,
-        windows: FloatArray,
-        rows: Integers,
+        self, name: str, of: Origins, windows: FloatArray, rows: Integers
     ) -> tuple[dict[str, npt.NDArray[Any]], int]:
-        transform = self.transforms[name]
-        if origins is not None:
-            transform = origins.place(transform, name, rows)
-        returned, clipped = apply_counting(transform, windows, sample_rate_hz)
+        transform = of.place(self.transforms[name], name, rows)
+        returned, clipped = apply_counting(transform, windows, of.sample_rate_hz)
         arrays = by_feature(name, returned)
-        expected = [feature for feature, of in self.made.items() if of == name]
+        expected = [feature for feature, by in self.made.items() if by == name]
         if list(arrays) != expected:
             raise ValueError(
                 f"returned the features {', '.join(arrays)}, but it must return "
@@ -305,9 +274,9 @@ class FeatureSet:
         spec = self.specs[name]
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
-        is_row = values.shape[:1] == (count,)
-        if not (is_row and fits_shape(values.shape[1:], spec) and same_type):
-            expected = (count, *(spec.shape or ()))
+        expected = (count, *(spec.shape or ()))
+        fits = same_type and fits_shape(values.shape, expected)
+        if not fits or 0 in values.shape:
             which = f" for {name}" if name not in self.transforms else ""
             raise ValueError(
                 f"returned {values.dtype} {values.shape}{which}, but it must return "
@@ -316,15 +285,20 @@ class FeatureSet:
             )
 
 
-def resolve_transforms(features: Features, dtype: str) -> dict[str, Transform]:
+def resolve_transforms(recipe: Recipe) -> dict[str, Transform]:
     """Returns the recipe's transforms by feature name; ``signal`` if it has none."""
-    if not features.features:
-        return {DEFAULT_FEATURE: Identity(dtype=dtype)}
+    if not recipe.features:
+        return {DEFAULT_FEATURE: Identity(dtype=recipe.dtype)}
     transforms = {}
-    for name, text in sorted(features.features.items()):
+    for name, text in sorted(recipe.features.items()):
         with naming_feature(name):
-            transforms[name] = parse_transform(text, dtype)
+            transforms[name] = parse_transform(text, recipe.dtype)
     return transforms
+
+
+def _refused(problem: str, value: Any) -> RecipeError:
+    """Returns the error of a feature; ``naming_feature`` adds its name."""
+    return RecipeError(TRANSFORM.field, problem, value)
 
 
 def check_transform(
@@ -351,10 +325,27 @@ def check_transform(
         If the transform raises, or returns values that cannot be stored.
     """
     with naming_feature(name):
+        rate = sample_rate_hz or 0
+        if needs_sample_rate(transform):
+            rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
+        silence = silent_windows(shape)
+        arrays: dict[str, npt.NDArray[Any]] = {name: silence}
+        for step, rate_hz in each_step(transform, rate):
+            if name not in arrays:
+                problem = "has a step that returns a dict; it must end with this step"
+                raise _refused(problem, description)
+            with trying(step, TRANSFORM, silence, description):
+                arrays = by_feature(name, apply_transform(step, arrays[name], rate_hz))
         specs = []
-        arrays = _try_on_silence(name, transform, description, shape, sample_rate_hz)
         for feature, values in arrays.items():
-            _check_rows(values, (2, *shape))
+            if values.shape[:1] != (2,):
+                raise _refused(
+                    "must return one row for each window, so shape (2, ...) for "
+                    f"windows of shape {(2, *shape)}",
+                    values.shape,
+                )
+            if values.size == 0:
+                raise _refused("must return at least one value", values.shape)
             axes = _axes_of(transform, values.shape[1:], sample_rate_hz, shape[-1])
             dtype, of_one = dtype_name(values), values.shape[1:]
             text = description or "the window's samples"
@@ -379,8 +370,7 @@ def by_feature(name: str, returned: Any) -> dict[str, npt.NDArray[Any]]:
     if not keys or not all(
         isinstance(k, str) and IDENTIFIER.fullmatch(k) for k in keys
     ):
-        raise RecipeError(
-            TRANSFORM.field,
+        raise _refused(
             "must return a dict whose keys are identifiers, like f0, because they "
             "become the names of features",
             keys,
@@ -400,45 +390,6 @@ def check_features_exist(recipe: Recipe, made: Mapping[str, str]) -> None:
                     f"{', '.join(made)}",
                     name,
                 )
-
-
-def _try_on_silence(
-    name: str,
-    transform: Transform,
-    description: str,
-    shape: tuple[int, ...],
-    sample_rate_hz: int | None,
-) -> dict[str, npt.NDArray[Any]]:
-    rate = sample_rate_hz or 0
-    if needs_sample_rate(transform):
-        rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
-    silence = silent_windows(shape)
-    arrays: dict[str, npt.NDArray[Any]] = {name: silence}
-    for step, rate_hz in each_step(transform, rate):
-        if name not in arrays:
-            raise RecipeError(
-                TRANSFORM.field,
-                "has a step that returns a dict, so it must end with this step",
-                description,
-            )
-        with trying(step, TRANSFORM, silence, description):
-            arrays = by_feature(name, apply_transform(step, arrays[name], rate_hz))
-    return arrays
-
-
-def _check_rows(values: npt.NDArray[Any], windows: tuple[int, ...]) -> None:
-    """Raises RecipeError if two windows did not give two rows with values."""
-    if values.shape[:1] != (2,):
-        raise RecipeError(
-            TRANSFORM.field,
-            "must return one row for each window, so shape (2, ...) for windows of "
-            f"shape {windows}",
-            values.shape,
-        )
-    if values.size == 0:
-        raise RecipeError(
-            TRANSFORM.field, "must return at least one value", values.shape
-        )
 
 
 def _native(returned: Any) -> npt.NDArray[Any]:
@@ -495,9 +446,14 @@ def with_encoding(
     problem = encoding_problem(spec, encoding)
     if problem is not None:
         raise RecipeError(f"encodings: {spec.name}", problem, encoding)
-    chosen = replace(spec, encoding=encoding)
-    check_holds_shape(chosen)
-    return chosen
+    if needs_shape(spec.shape) and encoding not in (TENSOR, *SIGNALS, *IMAGES):
+        raise RecipeError(
+            f"encodings: {spec.name}",
+            f"must be tensor, because several sizes of its shape {spec.shape} depend "
+            "on the length of the clip",
+            encoding,
+        )
+    return replace(spec, encoding=encoding)
 
 
 # By how many frames one length is longer: more than any hop, and odd.
@@ -516,65 +472,32 @@ def of_any_length(
     RecipeError
         If the features, a type or a number of axes depend on the length.
     """
-    names, others = ([spec.name for spec in specs] for specs in (short, long))
-    if names != others:
-        raise RecipeError(
-            TRANSFORM.field,
-            f"returns {', '.join(names)} for a short clip, but {', '.join(others)} for "
-            "a long one; the features must be the same for all clips",
-            names[0],
+    kinds = [[(s.name, s.dtype, len(s.sizes)) for s in some] for some in (short, long)]
+    if kinds[0] != kinds[1]:
+        one, other = (
+            ", ".join(f"{s.name} {s.dtype} {s.shape}" for s in some)
+            for some in (short, long)
         )
-    return list(map(_of_any_length, short, long))
-
-
-def _of_any_length(short: FeatureSpec, long: FeatureSpec) -> FeatureSpec:
-    assert short.shape is not None
-    assert long.shape is not None
-    if short.dtype != long.dtype or len(short.shape) != len(long.shape):
-        raise RecipeError(
-            TRANSFORM.field,
-            f"returns {short.dtype} {short.shape} for a short clip, but {long.dtype} "
-            f"{long.shape} for a long one; the type and the number of axes must be the "
-            "same for all clips",
-            short.name,
+        raise _refused(
+            f"returns {one} for a short clip, but {other} for a long one; the "
+            "features, their types and numbers of axes must be the same for all clips",
+            short[0].name,
         )
-    shape = merge_shapes(short.shape, long.shape)
-    return replace(
-        short,
-        shape=shape,
-        encoding=encoding_for(short.dtype, shape),
-        axes=_merge_axes(short.axes, long.axes),
-    )
-
-
-def check_holds_shape(spec: FeatureSpec) -> None:
-    """Raises RecipeError if examples would not show the shape of their arrays."""
-    if needs_shape(spec.shape) and spec.encoding not in (TENSOR, *SIGNALS, *IMAGES):
-        raise RecipeError(
-            f"encodings: {spec.name}",
-            f"must be tensor, because several sizes of its shape {spec.shape} depend "
-            "on the length of the clip",
-            spec.encoding,
-        )
-
-
-def fits_shape(found: tuple[int, ...], spec: FeatureSpec) -> bool:
-    """Whether an array has the shape of a spec, and some values."""
-    known = spec.shape or ()
-    return (
-        len(found) == len(known)
-        and 0 not in found
-        and all(meant in (None, size) for meant, size in zip(known, found, strict=True))
-    )
+    merged = []
+    for one_spec, other_spec in zip(short, long, strict=True):
+        shape = merge_shapes(one_spec.shape, other_spec.shape)
+        encoding = encoding_for(one_spec.dtype, shape)
+        axes = _merge_axes(one_spec.axes, other_spec.axes)
+        merged.append(replace(one_spec, shape=shape, encoding=encoding, axes=axes))
+    return merged
 
 
 def _merge_axes(short: tuple[_Axis, ...], long: tuple[_Axis, ...]) -> tuple[_Axis, ...]:
     """Returns the axes, with null for a size that differs; none if more differs."""
-    merged = []
-    for one, other in zip(short, long, strict=False):
-        if one != other:
-            one, other = {**one, "size": None}, {**other, "size": None}
-        merged.append(one)
-        if one != other:
-            return ()
-    return tuple(merged) if len(short) == len(long) else ()
+    sizeless, others = (
+        [{**axis, "size": None} for axis in axes] for axes in (short, long)
+    )
+    if sizeless != others:
+        return ()
+    triples = zip(short, long, sizeless, strict=True)
+    return tuple(one if one == other else of_any for one, other, of_any in triples)

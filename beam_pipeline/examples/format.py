@@ -78,7 +78,7 @@ class ExampleFormat:
                 "must be the same for all clips, because `win_seconds` or "
                 "`hop_seconds` is given; give `sample_rate`, or give `win_len` and "
                 "`hop` instead",
-                _listed_rates(corpus),
+                corpus.listed("Hz"),
             )
         channels = None
         if recipe.channels == "keep":
@@ -88,7 +88,7 @@ class ExampleFormat:
                     "channels",
                     "keep needs the same number of channels in every clip; give mix, "
                     "or give the number of one channel",
-                    _listed(corpus.channels, "channels", corpus.named),
+                    corpus.listed("channels"),
                 )
         classes = corpus.labels
         if recipe.classes is not None:
@@ -97,20 +97,13 @@ class ExampleFormat:
         shape = (windows.length,) if channels is None else (channels, windows.length)
         _check_window(shape, corpus)
         try:
-            treatment = WindowSteps.of(recipe.keep, recipe, recipe.seed, shape, rate)
-            features = FeatureSet.of(
-                recipe,
-                sample_rate_hz=rate,
-                win_len=windows.length,
-                channels=channels,
-                classes=classes,
-                columns=columns,
-            )
+            treatment = WindowSteps.of(recipe, shape, rate)
+            features = FeatureSet.of(recipe, shape, rate, classes, columns)
         except RecipeError as error:
             if rate is not None:
                 raise
             field, problem, value = error.args
-            problem += "; the clips are " + _listed_rates(corpus)
+            problem += "; the clips are " + corpus.listed("Hz")
             raise RecipeError(field, problem, value) from error
         return cls(
             features,
@@ -139,26 +132,13 @@ def _check_window(shape: tuple[int, ...], corpus: Corpus) -> None:
         raise RecipeError(
             "win_len",
             f"a window of {shape[-1]} frames takes {length} bytes, but it must take "
-            f"less than {LONGEST_RECORD}; the clips are " + _listed_rates(corpus),
+            f"less than {LONGEST_RECORD}; the clips are " + corpus.listed("Hz"),
             shape[-1],
         )
 
 
 def _only_key(counts: Mapping[int, int]) -> int | None:
     return next(iter(counts)) if len(counts) == 1 else None
-
-
-def _listed_rates(corpus: Corpus) -> str:
-    return _listed(corpus.rates_hz, "Hz", corpus.named)
-
-
-def _listed(
-    counts: Mapping[int, int], unit: str, named: Mapping[tuple[str, int | str], str]
-) -> str:
-    return ", ".join(
-        f"{n} of {value} {unit} (for example {named.get((unit, value), '?')})"
-        for value, n in sorted(counts.items())
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +166,14 @@ class Corpus:
     named: Mapping[tuple[str, int | str], str] = field(default_factory=dict)
     frames: int = 0
     longest_walk: int = 0
+
+    def listed(self, unit: str) -> str:
+        """Returns how many clips have each rate, ``Hz``, or number of ``channels``."""
+        counts = self.rates_hz if unit == "Hz" else self.channels
+        return ", ".join(
+            f"{n} of {value} {unit} (for example {self.named.get((unit, value), '?')})"
+            for value, n in sorted(counts.items())
+        )
 
     def typical_frames(self) -> int:
         """Returns the mean length of the clips, in frames; a guess if it is unknown."""

@@ -17,13 +17,20 @@ import math
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.examples.array_bytes import decode_signal, unpack_int8
+from beam_pipeline.examples.array_bytes import (
+    decode_image,
+    decode_signal,
+    fits_shape,
+    object_array,
+    unpack_int8,
+)
 from beam_pipeline.examples.encoding import array_prefix
 from beam_pipeline.examples.spec import (
     ARRAYS,
@@ -38,14 +45,15 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
+from beam_pipeline.examples.tensor_proto import decode_tensor
 from beam_pipeline.examples.wire import (
     FieldValue,
     example_features,
     feature_lists,
+    length_delimited,
     message,
     read_fields,
     read_varint,
-    varint,
 )
 
 NO_ENTRY: Any = object()
@@ -77,6 +85,8 @@ class EntryParser:
         In memory, and as stored: in little-endian order.
     is_row : bool
         Whether the values go into the rows of a batch as they are.
+    is_value : bool
+        Whether the stored form is the value.
     is_wanted : bool
         Whether a parser gives the feature out.
     key, prefix : bytes
@@ -91,8 +101,7 @@ class EntryParser:
     def __init__(self, spec: FeatureSpec, is_wanted: bool = True):
         self.spec = spec
         self.is_wanted, self.is_optional = is_wanted, spec.optional
-        key = spec.name.encode()
-        self.key = b"\x0a" + varint(len(key)) + key
+        self.key = length_delimited(1, spec.name.encode())
         self.table: dict[bytes, Any] = {}
         self.dtype = numpy_dtype(spec.dtype)
         self.little = numpy_dtype(spec.stored_dtype)
@@ -103,7 +112,8 @@ class EntryParser:
         self.payload = self.count * self.little.itemsize if is_known else 0
         self.prefix = array_prefix(spec, self.payload) if is_known else b""
         self.is_small = is_known and self.payload <= SMALL_BYTES
-        self.single = self._make_single()
+        is_text = spec.encoding == BYTES_LIST and spec.shape == ()
+        self.is_value = spec.sequence or self.is_decoded or is_text
         self.is_row = (
             (is_array or (spec.encoding == INT8 and not spec.sequence))
             and spec.has_fixed_shape
@@ -134,11 +144,10 @@ class EntryParser:
                 kind = field
         if not kind:
             return missing
-        wanted = self.spec.encoding
-        if _LISTS[kind] != (wanted if wanted in _LISTS.values() else BYTES_LIST):
+        if _LISTS[kind] != self.spec.stored_in:
             raise ValueError(
                 f"feature {self.spec.name} is stored as {_LISTS[kind]}, but its spec "
-                f"says {wanted}"
+                f"says {self.spec.encoding}"
             )
         values = [v for c in contents for field, v in read_fields(c) if field == 1]
         if self.spec.optional and self.count > 0 and not self._any(values):
@@ -171,8 +180,8 @@ class EntryParser:
         """
         spec = self.spec
         if spec.encoding == BYTES_LIST:
-            self._check_count(len(texts))
-            found = _objects(texts) if spec.dtype == BYTES else _texts(texts)
+            self.check_count(len(texts))
+            found = object_array(texts) if spec.dtype == BYTES else _texts(texts)
             return found[0] if spec.shape == () else found
         if len(texts) != 1:
             if spec.optional and not texts:
@@ -184,7 +193,7 @@ class EntryParser:
             return self._array(texts[0])
         if spec.encoding == INT8:
             found = unpack_int8(texts[0])
-            self._check_count(len(found))
+            self.check_count(len(found))
             return found
         return self._decoded(texts[0])
 
@@ -194,7 +203,7 @@ class EntryParser:
             for v in values
         ]
         wide = np.concatenate([np.zeros(0, np.uint64), *parts]).view(np.int64)
-        self._check_count(len(wide))
+        self.check_count(len(wide))
         with np.errstate(invalid="ignore"):
             numbers = wide.astype(self.dtype)
         if np.any(numbers != wide):
@@ -208,10 +217,11 @@ class EntryParser:
                 f"{len(content)} bytes are not a whole number of {self.little.name} "
                 "values"
             )
-        self._check_count(len(content) // self.little.itemsize)
+        self.check_count(len(content) // self.little.itemsize)
         return content if self.is_small else np.frombuffer(content, self.little)
 
-    def _check_count(self, count: int) -> None:
+    def check_count(self, count: int) -> None:
+        """Raises ValueError if the shape is fixed and has another number of values."""
         if self.count >= 0 and count != self.count and not self.spec.sequence:
             raise ValueError(
                 f"it has {count} values, but its shape is {self.spec.shape}"
@@ -220,23 +230,15 @@ class EntryParser:
     def _decoded(self, text: bytes) -> Any:
         spec = self.spec
         if spec.encoding in IMAGES:
-            from beam_pipeline.examples.array_bytes import decode_image
-
             sizes = spec.shape if not spec.sequence else (spec.shape or ())[1:]
             return decode_image(text, spec.encoding, spec.dtype, sizes or ())
         if spec.encoding in SIGNALS:
             return decode_signal(text, spec.encoding, spec.dtype, spec.shape or ())
-        from beam_pipeline.examples.tensor_proto import decode_tensor
-
-        assert spec.encoding == TENSOR
         found = decode_tensor(text, spec.dtype)
         if spec.dtype == "string":
             found = _texts(found.ravel().tolist()).reshape(found.shape)
         sizes = spec.shape[1:] if spec.shape and spec.sequence else spec.shape
-        if sizes is not None and (
-            len(sizes) != found.ndim
-            or any(a not in (None, b) for a, b in zip(sizes, found.shape, strict=True))
-        ):
+        if sizes is not None and not fits_shape(found.shape, sizes):
             raise ValueError(f"it has the shape {found.shape} instead of {spec.shape}")
         return found
 
@@ -270,45 +272,26 @@ class EntryParser:
             return self.steps(())
         return b"" if self.is_small else np.zeros(0, self.little)
 
-    def _make_single(self) -> Callable[..., Any]:
-        """Returns a function to the value of one example, from its stored form.
+    def single(self, stored: Any, shape: Any = None) -> Any:
+        """Returns the value of one example, from its stored form.
 
-        Arrays are copies that may be changed; numbers are numpy scalars. Its second
-        argument is the stored form of the feature ``shape_in``, if there is one.
+        Arrays are copies that may be changed; numbers are numpy scalars. ``shape`` is
+        the stored form of the feature ``shape_in``, if there is one.
         """
-        spec, dtype, little = self.spec, self.dtype, self.little
-        sizes, is_small = spec.sizes, self.is_small
-
-        def is_made(stored: Any, shape: Any = None) -> Any:
+        spec = self.spec
+        if self.is_value:
             return stored[()] if isinstance(stored, np.ndarray) else stored
-
-        def number(stored: Any, shape: Any = None) -> Any:
-            return dtype.type(stored)
-
-        def texts(stored: Any, shape: Any = None) -> Any:
-            return spec.restore_shape(stored.copy(), shape)
-
-        def of_one_shape(stored: Any, shape: Any = None) -> Any:
-            return stored.astype(dtype).reshape(sizes)
-
-        def array(stored: Any, shape: Any = None) -> Any:
-            values = np.frombuffer(stored, little) if is_small else stored
-            values = values.astype(dtype)
-            if spec.shape == ():
-                return values[0]
-            try:
-                return spec.restore_shape(values, shape)
-            except ValueError as error:
-                raise ValueError(f"feature {spec.name}: {error}") from error
-
-        is_single = spec.shape == ()
-        if spec.sequence or self.is_decoded:
-            return is_made
-        if spec.encoding == BYTES_LIST:
-            return is_made if is_single else texts
-        if is_single and spec.encoding == INT64_LIST:
-            return number
-        return of_one_shape if self.prefix and not is_small else array
+        if self.is_small:
+            stored = np.frombuffer(stored, self.little)
+        values = np.array(stored, self.dtype)
+        if spec.shape == ():
+            return values.ravel()[0]
+        if self.payload:
+            return values.reshape(spec.sizes)
+        try:
+            return spec.restore_shape(values, shape)
+        except ValueError as error:
+            raise ValueError(f"feature {spec.name}: {error}") from error
 
 
 def check_names(record: bytes, known: Collection[bytes], sequences: bool) -> None:
@@ -324,20 +307,12 @@ def check_names(record: bytes, known: Collection[bytes], sequences: bool) -> Non
             raise ValueError(f"feature {shown} is there {count} times")
 
 
-def _objects(values: Sequence[bytes]) -> Any:
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
-
-
 def _texts(values: Sequence[bytes]) -> Any:
     """Returns texts as an object array; what is not UTF-8 stays bytes."""
-    found = np.empty(len(values), object)
+    found = object_array(values)
     for k, value in enumerate(values):
-        try:
+        with suppress(UnicodeDecodeError):
             found[k] = value.decode()
-        except UnicodeDecodeError:
-            found[k] = value
     return found
 
 
@@ -407,12 +382,12 @@ class _Run:
             self.tried = self.known = 0
         return found
 
-    def keep(self, content: bytes, stored: Stored) -> None:
-        """Keeps what is stored for these bytes."""
-        if self.table is not None and len(content) <= _LONG_RUN:
-            if len(self.table) >= _MOST_ENTRIES:
-                self.table.clear()
-            self.table[content] = stored
+
+def _keep(table: dict[bytes, Any], content: bytes, stored: Any) -> None:
+    """Keeps what is stored for these bytes; empties the table if it is full."""
+    if len(table) >= _MOST_ENTRIES:
+        table.clear()
+    table[content] = stored
 
 
 def _cut_runs(steps: Sequence[EntryParser]) -> list[_Run]:
@@ -480,7 +455,7 @@ class RecordParser:
         try:
             if data[at] != 10:
                 return None
-            length, at = _varint(data, at + 1)
+            length, at = read_varint(data, at + 1)
             if at + length != stop:
                 return None
             stored: Stored = []
@@ -496,8 +471,8 @@ class RecordParser:
                     values = _parse_run(run.steps, data, at, end)
                     if values is None:
                         return None
-                    if content:
-                        run.keep(content, values)
+                    if content and run.table is not None:
+                        _keep(run.table, content, values)
                 stored += values
                 at = end
                 if array is not None:
@@ -556,7 +531,7 @@ def _parse_run(
         length = data[at + 1]
         body = at + 2
         if length >= 0x80:
-            length, body = _varint(data, at + 1)
+            length, body = read_varint(data, at + 1)
         end = body + length
         if data[at] != 10 or not data.startswith(step.key, body):
             if not step.is_optional:
@@ -573,26 +548,10 @@ def _parse_run(
                     return None
                 looks_up = not (step.is_small or step.is_decoded)
                 if looks_up and end - at <= _LONG_ENTRY:
-                    if len(step.table) >= _MOST_ENTRIES:
-                        step.table.clear()
-                    step.table[entry] = value
+                    _keep(step.table, entry, value)
             stored.append(value)
         at = end
     return stored if at == stop else None
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a length, and the position after it."""
-    byte = data[at]
-    if byte < 0x80:
-        return byte, at + 1
-    second = data[at + 1]
-    if second < 0x80:
-        return byte & 0x7F | second << 7, at + 2
-    third = data[at + 2]
-    if third < 0x80:
-        return byte & 0x7F | (second & 0x7F) << 7 | third << 14, at + 3
-    return read_varint(memoryview(data), at)
 
 
 class ExampleMaker:
@@ -672,9 +631,7 @@ class BatchMaker:
             return rows
         column = columns[number] if columns else ()
         if spec.encoding == BYTES_LIST and spec.shape == () and not spec.sequence:
-            texts = np.empty(self._size, object)
-            texts[:] = column
-            return texts
+            return object_array(column)
         stacked = spec.has_fixed_shape and not spec.optional and not spec.sequence
         if entry.is_small and stacked:
             flat = np.frombuffer(bytearray().join(column), entry.little)

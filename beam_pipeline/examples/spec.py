@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.array_bytes import image_problem, signal_problem
-from beam_pipeline.recipe.sections import ENCODINGS
+from beam_pipeline.recipe.recipe import ENCODINGS
 
 # Each but the first three is a bytes_list with one entry for an array.
 FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]
@@ -113,6 +113,11 @@ class FeatureSpec:
         """
         is_there = self.has_fixed_shape and 0 not in self.sizes
         return is_there and not (self.optional or self.sequence)
+
+    @property
+    def stored_in(self) -> str:
+        """Which of the ``LISTS`` of an example holds the values."""
+        return self.encoding if self.encoding in LISTS else BYTES_LIST
 
     @property
     def stored_dtype(self) -> str:

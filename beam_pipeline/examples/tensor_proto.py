@@ -19,30 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.examples.array_bytes import object_array
 from beam_pipeline.examples.spec import numpy_dtype
-from beam_pipeline.examples.wire import BYTES, message, read_fields, varint
+from beam_pipeline.examples.wire import length_delimited, message, read_fields, varint
 
 _DTYPE, _SHAPE, _DIMENSION, _CONTENT, _STRINGS = 1, 2, 2, 4, 8
 # dtype -> its number in TensorFlow.
 _NUMBERS = {
-    "float32": 1,
-    "float64": 2,
-    "int32": 3,
-    "uint8": 4,
-    "int16": 5,
-    "int8": 6,
-    "string": 7,
-    "complex64": 8,
-    "int64": 9,
-    "bool": 10,
-    "bfloat16": 14,
-    "uint16": 17,
-    "complex128": 18,
-    "float16": 19,
-    "uint32": 22,
-    "uint64": 23,
-}
-_NAMES = {number: name for name, number in _NUMBERS.items()}
+    "float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6,
+    "string": 7, "complex64": 8, "int64": 9, "bool": 10, "bfloat16": 14, "uint16": 17,
+    "complex128": 18, "float16": 19, "uint32": 22, "uint64": 23,
+}  # fmt: skip
 
 DTYPES = tuple(_NUMBERS)
 
@@ -78,19 +65,19 @@ def encode_tensor(array: npt.ArrayLike) -> bytes:
         )
     # Protobuf leaves out a number that is 0.
     sizes = [b"\x08" + varint(n) if n else b"" for n in array.shape]
-    shape = b"".join([_field(_DIMENSION, size) for size in sizes])
-    head = b"\x08" + varint(_NUMBERS[name]) + _field(_SHAPE, shape)
+    shape = b"".join([length_delimited(_DIMENSION, size) for size in sizes])
+    head = b"\x08" + varint(_NUMBERS[name]) + length_delimited(_SHAPE, shape)
     if array.size == 0:
         return head
     if name == "string":
         texts = map(_text_bytes, array.ravel().tolist())
-        return head + b"".join([_field(_STRINGS, text) for text in texts])
-    return head + _field(
+        return head + b"".join([length_delimited(_STRINGS, text) for text in texts])
+    return head + length_delimited(
         _CONTENT, array.astype(numpy_dtype(name), copy=False).tobytes()
     )
 
 
-def decode_tensor(data: bytes, dtype: str | None = None) -> npt.NDArray[Any]:
+def decode_tensor(data: bytes, dtype: str) -> npt.NDArray[Any]:
     """Returns the array in a serialised ``tensorflow.TensorProto``.
 
     The inverse of :func:`encode_tensor`, as ``tf.io.parse_tensor`` is of
@@ -98,8 +85,8 @@ def decode_tensor(data: bytes, dtype: str | None = None) -> npt.NDArray[Any]:
 
     Parameters
     ----------
-    dtype : str, optional
-        The expected dtype, of :data:`DTYPES`. Default: any of them.
+    dtype : str
+        The expected dtype, of :data:`DTYPES`.
 
     Returns
     -------
@@ -122,27 +109,22 @@ def decode_tensor(data: bytes, dtype: str | None = None) -> npt.NDArray[Any]:
             content = bytes(message(value))
         elif field == _STRINGS:
             texts.append(bytes(message(value)))
-    name = _NAMES.get(number)
-    if name is None or (dtype is not None and name != dtype):
-        found = f"the dtype {name}" if name else f"a dtype of unknown number {number}"
-        raise ValueError(f"the tensor has {found}, not {dtype or 'a known one'}")
-    size = math.prod(shape)
-    held = len(texts) if name == "string" else len(content)
-    wanted = size if name == "string" else size * numpy_dtype(name).itemsize
+    if number != _NUMBERS[dtype]:
+        named = [name for name, of in _NUMBERS.items() if of == number]
+        found = named[0] if named else f"of the unknown number {number}"
+        raise ValueError(f"the tensor has the dtype {found}, not {dtype}")
+    size, kind = math.prod(shape), numpy_dtype(dtype)
+    held, wanted, what = len(content), size * kind.itemsize, "bytes"
+    if dtype == "string":
+        held, wanted, what = len(texts), size, "texts"
     if held != wanted:
         raise ValueError(
-            f"a tensor of dtype {name} and shape {tuple(shape)} has {held} "
-            f"{'texts' if name == 'string' else 'bytes'} instead of {wanted}"
+            f"a tensor of dtype {dtype} and shape {tuple(shape)} has {held} {what} "
+            f"instead of {wanted}"
         )
-    if name != "string":
-        return np.frombuffer(content, numpy_dtype(name)).reshape(shape).copy()
-    strings = np.empty(size, object)
-    strings[:] = texts
-    return strings.reshape(shape)
-
-
-def _field(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | BYTES) + varint(len(content)) + content
+    if dtype != "string":
+        return np.frombuffer(content, kind).reshape(shape).copy()
+    return object_array(texts).reshape(shape)
 
 
 def _text_bytes(value: Any) -> bytes:

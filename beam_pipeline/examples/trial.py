@@ -17,12 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import (
-    RecipeError,
-    TransformError,
-    Unreadable,
-    is_of_machine,
-)
+from beam_pipeline.errors import RecipeError, TransformError, Unreadable, is_of_machine
 from beam_pipeline.marks import Marks
 from beam_pipeline.transforms.steps import Kind, naming_step
 
@@ -94,11 +89,8 @@ def the_sample_rate(sample_rate_hz: int | None, kind: Kind, expression: str) -> 
         If it is None, because clips have different rates.
     """
     if sample_rate_hz is None:
-        raise RecipeError(
-            kind.field,
-            "needs one sample rate for all clips; give `sample_rate`",
-            expression,
-        )
+        problem = "needs one sample rate for all clips; give `sample_rate`"
+        raise RecipeError(kind.field, problem, expression)
     return sample_rate_hz
 
 

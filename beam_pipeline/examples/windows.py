@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
-from beam_pipeline.recipe.sections import AT_ONSETS, Windows
+from beam_pipeline.recipe.recipe import AT_ONSETS, Windows
 from beam_pipeline.transforms.base import seconds_to_frames
 
 if TYPE_CHECKING:
@@ -55,12 +56,7 @@ class WindowPlan:
     short_clips: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        windows: Windows,
-        sample_rate_hz: int,
-        frames: int,
-    ) -> WindowPlan:
+    def of(cls, windows: Windows, sample_rate_hz: int, frames: int) -> WindowPlan:
         """Returns the windows of a recipe in a clip.
 
         Parameters
@@ -288,19 +284,16 @@ def window_blocks(
 
 
 def slice_windows(
-    frames: npt.NDArray[np.float32],
-    offset: int,
-    starts: npt.NDArray[np.int64],
-    length: int,
+    frames: npt.NDArray[np.float32], starts: npt.NDArray[np.int64], length: int
 ) -> npt.NDArray[np.float32]:
     """Cuts windows out of a stretch of a clip, with zeros after its end.
 
     Parameters
     ----------
     frames : numpy.ndarray, shape (..., m), float32
-        The clip's frames ``offset .. offset + m - 1``; time is the last axis.
+        The clip's frames from the first start on; time is the last axis.
     starts : numpy.ndarray, shape (n,), int64
-        The starts in the clip, ascending, the first at ``offset`` or later.
+        The starts in the clip, ascending.
     length : int
         The number of frames in a window.
 
@@ -310,26 +303,17 @@ def slice_windows(
         A view if the starts are evenly spaced, otherwise a copy. Read-only, because
         windows may share frames.
     """
-    first = int(starts[0]) - offset
-    missing = int(starts[-1]) - offset + length - frames.shape[-1]
+    at = starts - starts[0]
+    missing = int(at[-1]) + length - frames.shape[-1]
     if missing > 0:
         padding = [(0, 0)] * (frames.ndim - 1) + [(0, missing)]
         frames = np.pad(frames, padding)
-    frames = np.ascontiguousarray(frames)
-    count, item = len(starts), frames.itemsize
-    steps = starts[1:] - starts[:-1]
-    if count > 2 and (steps != steps[0]).any():
-        at = starts - offset
-        windows = np.stack([frames[..., start : start + length] for start in at])
-    else:
-        # Rows of a view: numpy checks that they are inside the frames.
-        windows = np.ndarray(
-            (count, *frames.shape[:-1], length),
-            frames.dtype,
-            buffer=frames,
-            offset=first * item,
-            strides=(int(steps[0]) * item if count > 1 else item, *frames.strides),
-        )
+    every = sliding_window_view(np.ascontiguousarray(frames), length, axis=-1)
+    steps = np.diff(at)
+    step = int(steps[0]) if steps.size else 1
+    if step > 0 and (steps == step).all():
+        return np.moveaxis(every[..., : int(at[-1]) + 1 : step, :], -2, 0)
+    windows = np.ascontiguousarray(np.moveaxis(every[..., at, :], -2, 0))
     windows.flags.writeable = False
     return windows
 

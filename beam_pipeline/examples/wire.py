@@ -33,6 +33,11 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+def length_delimited(number: int, content: bytes | memoryview) -> bytes:
+    """Returns a field that holds bytes: its tag, their length, and them."""
+    return b"".join((bytes((number << 3 | BYTES,)), varint(len(content)), content))
+
+
 def read_fields(data: bytes | memoryview) -> Iterator[tuple[int, FieldValue]]:
     """Yields the number and the value of each field of a message.
 
@@ -61,7 +66,7 @@ def read_fields(data: bytes | memoryview) -> Iterator[tuple[int, FieldValue]]:
         at += width
 
 
-def read_varint(view: memoryview, at: int) -> tuple[int, int]:
+def read_varint(view: bytes | memoryview, at: int) -> tuple[int, int]:
     """Returns the integer at a position, unsigned of 64 bits, and the position after.
 
     Raises
@@ -166,10 +171,9 @@ def _rewritten(record: bytes, rewrite: Callable[[bytes, bytes], bytes]) -> bytes
         for number, found in read_fields(message(value)):
             if number == _ENTRY:
                 entry = message(found)
-                whole = b"".join((b"\x0a", varint(len(entry)), entry))
+                whole = length_delimited(_ENTRY, entry)
                 entries.append(rewrite(entry_parts(entry)[0], whole))
-        body = b"".join(entries)
-        made += [bytes((field << 3 | 2,)), varint(len(body)), body]
+        made.append(length_delimited(field, b"".join(entries)))
     return b"".join(made)
 
 

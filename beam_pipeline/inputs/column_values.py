@@ -17,6 +17,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -203,28 +204,19 @@ def _number_or_text(text: str) -> int | float | str | None:
     """Returns the number that a text of a table stands for; None if it is empty."""
     if text == "":
         return None
-    if not is_number(text):
-        return text
-    try:
+    with suppress(ValueError):
         whole = int(text)
-    except ValueError:
-        pass
-    else:
         digits = text.lstrip("+-")
         is_code = digits not in ("0", digits.lstrip("0"))  # 007
-        return text if is_code else whole
-    try:
+        return text if is_code or not is_number(text) else whole
+    with suppress(ValueError):
         number = float(text)
-    except ValueError:
-        return text
-    return number if math.isfinite(number) else text
+        return number if math.isfinite(number) and is_number(text) else text
+    return text
 
 
 def _kinds_of_floats(values: Any, known: set[str]) -> set[str]:
-    kinds = set()
-    is_nan = np.isnan(values)
-    if is_nan.any():
-        kinds.add(NAN)
+    kinds = {NAN} if (is_nan := np.isnan(values)).any() else set()
     values = values[~is_nan]
     is_round = np.isfinite(values) & (np.trunc(values) == values)
     if (np.abs(values[is_round]) > MOST_WHOLE_FLOAT32).any():

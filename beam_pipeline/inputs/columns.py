@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from itertools import permutations
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
@@ -20,8 +21,13 @@ from beam_pipeline.inputs.column_values import (
 )
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.inputs.tables import CSV_SUFFIXES, Row
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import LABEL_SOURCES, RESERVED_NAMES, VALID_FRAMES
+from beam_pipeline.recipe.recipe import (
+    LABEL_SOURCES,
+    RESERVED_NAMES,
+    VALID_FRAMES,
+    Recipe,
+    no_label_source,
+)
 
 MANIFEST_FIELDS = {
     "path": "string",
@@ -96,10 +102,8 @@ class Layout:
 
         path, part = None, PartColumns()
         if entry.table is not None:
-            usual = [name for name in PATH_NAMES if name in names][:1]
-            given = [recipe.path_column] if recipe.path_column else usual
-            path = next(iter(check("path_column", given)), None)
-            if path is None:
+            usual = [name for name in PATH_NAMES if name in names]
+            if not (recipe.path_column or usual):
                 is_text = entry.table.suffix in CSV_SUFFIXES and entry.table.has_header
                 first = "; if its first line is a clip, give `column_names`" * is_text
                 raise RecipeError(
@@ -108,10 +112,11 @@ class Layout:
                     f"but none of the usual ones ({', '.join(PATH_NAMES)}){first}",
                     None,
                 )
+            (path,) = check("path_column", [recipe.path_column or usual[0]])
             part = PartColumns.of(names, path, where)
         label = _label_column(names, recipe, f"{where} has {has}")
         split = recipe.split_column
-        check("split_column", [] if split is None else [split])
+        check("split_column", [split] if split else ())
         group_by = check("group_by", recipe.group_by or ())
         targets = check("target_columns", recipe.target_columns or ())
         if recipe.columns is None:
@@ -141,12 +146,7 @@ def _label_column(names: Sequence[str], recipe: Recipe, what: str) -> str | None
         return recipe.label_from
     label_from = recipe.label_from
     if label_from not in LABEL_SOURCES and "class" not in named_groups(label_from):
-        raise RecipeError(
-            "label_from",
-            f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression "
-            f"with a group like (?P<class>[a-z]+); {what}",
-            recipe.label_from,
-        )
+        raise no_label_source(label_from, f"; {what}")
     has_classes = recipe.label_from != "none" or recipe.events is not None
     if recipe.classes is not None and not has_classes:
         raise RecipeError(
@@ -232,9 +232,8 @@ class PartColumns:
 
         start = one("offset_s", "start_s", *["offset"] * nemo)
         length = one("duration_s", "end_s", *["duration"] * nemo)
-        if length == "end_s":
-            return cls(start, end=length, channel=one("channel"))
-        return cls(start, length, channel=one("channel"))
+        duration, end = (None, length) if length == "end_s" else (length, None)
+        return cls(start, duration, end, one("channel"))
 
     def names(self) -> set[str]:
         """Returns the names of the columns."""
@@ -287,19 +286,16 @@ def check_no_parts(
         both have numbers.
     """
     numbers = [name for name in extra if types[name].is_one_number]
-    starts = [name for name in numbers if name.lower() in _LIKE_STARTS]
-    ends = [name for name in numbers if name.lower() in _LIKE_ENDS]
-    for start in starts:
-        for end in ends:
-            if start != end:
-                kind = "duration_s" if end in ("duration", "length") else "end_s"
-                raise InputError(
-                    f"{where} has the columns {start} and {end}. If they say which "
-                    "part of its file each clip is, in seconds, name them start_s and "
-                    f"{kind}. If they are data for the examples, list them in "
-                    "`columns`, with all others that examples need. Without either, "
-                    "each row would be its whole file."
-                )
+    for start, end in permutations(numbers, 2):
+        if start.lower() in _LIKE_STARTS and end.lower() in _LIKE_ENDS:
+            kind = "duration_s" if end in ("duration", "length") else "end_s"
+            raise InputError(
+                f"{where} has the columns {start} and {end}. If they say which part of "
+                f"its file each clip is, in seconds, name them start_s and {kind}. If "
+                "they are data for the examples, list them in `columns`, with all "
+                "others that examples need. Without either, each row would be its "
+                "whole file."
+            )
 
 
 def is_own_manifest(names: Sequence[str]) -> bool:
@@ -339,9 +335,10 @@ class Labeler:
 
     def values(self, filepath: str) -> dict[str, str]:
         """Returns what the groups match in a name; empty text without a match."""
-        match = None if self._pattern is None else self._pattern.search(filepath)
-        found = {} if match is None else match.groupdict()
-        return {name: found.get(name) or "" for name in named_groups(self._from)}
+        if self._pattern is None:
+            return {}
+        match, names = self._pattern.search(filepath), self._pattern.groupindex
+        return match.groupdict("") if match else dict.fromkeys(names, "")
 
     def label(self, filepath: str, root: str) -> str | None:
         """Returns the class of a clip, from its name below a root.
@@ -362,26 +359,25 @@ class Labeler:
             If the name has no class.
         """
         folder, _, name = filepath.rpartition("/")
-        stem = os.path.splitext(name)[0]
         if self._from == "none":
             return None
         if self._from == "folder":
             return (folder or root.rstrip("/")).rpartition("/")[2]
         if self._pattern is None:
-            label = stem.rpartition("_")[2] if "_" in stem else ""
-            if not label:
+            label = os.path.splitext(name)[0].rpartition("_")
+            if not (label[1] and label[2]):
                 raise ValueError(
                     "has no class: its name has no text after an underscore; give "
                     "`label_from` folder, none or a regular expression"
                 )
-            return label
-        match = self._pattern.search(filepath)
-        if match is None or not match["class"]:
+            return label[2]
+        found = self.values(filepath)["class"]
+        if not found:
             raise ValueError(
                 f"has no class: its path relative to the input does not match "
                 f"{self._pattern.pattern}"
             )
-        return match["class"]
+        return found
 
 
 def named_groups(label_from: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from beam_pipeline.inputs.tables import (
     named,
     split_lines,
 )
-from beam_pipeline.recipe.sections import Events
+from beam_pipeline.recipe.recipe import Events
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
 
@@ -108,7 +108,7 @@ def _text_rows(text: str, location: str) -> Iterator[tuple[int, dict[str, Any]]]
         return iter(())
     number, names = rows[0]
     header = [name.strip().lower() for name in names]
-    if _is_number(header[0]) and len(header) >= 2:
+    if _number(header[0]) is not None and len(header) >= 2:
         # A line that starts with a backslash has the frequencies of the line before.
         rows = [(n, row) for n, row in rows if row[0].strip() != "\\"]
         # A line without a label may lack its last tab.
@@ -161,8 +161,7 @@ def _event(row: Mapping[str, Any], label_names: Sequence[str]) -> Event:
     else:
         end = _seconds(_needed(row, "end", END_NAMES))
     # In a table of several files, Raven's times continue from file to file.
-    offset = row.get("file offset (s)")
-    if offset not in (None, ""):
+    if (offset := row.get("file offset (s)")) not in (None, ""):
         start, end = _seconds(offset), _seconds(offset) + (end - start)
     if end < start:
         raise ValueError(f"the event ends at {end:g} s, but starts at {start:g} s")
@@ -189,17 +188,16 @@ def _find(row: Mapping[str, Any], names: Iterable[str]) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float | None:
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _seconds(value: Any) -> float:
-    seconds = float(value) if _is_number(str(value)) else math.nan
-    if not 0 <= seconds < math.inf:
+    seconds = _number(str(value))
+    if seconds is None or not 0 <= seconds < math.inf:
         raise ValueError(f"{value!r} must be a time in seconds, 0 or more")
     return seconds
 
@@ -333,9 +331,8 @@ def _own_events(filepath: str, root: str, asked: Events) -> tuple[Event, ...]:
     try:
         found = read_events(files.read_bytes(location), location, asked.event_column)
     except InputError as error:
-        raise UnusableEntry(
-            filepath, f"has events that cannot be read: {error}"
-        ) from error
+        problem = f"has events that cannot be read: {error}"
+        raise UnusableEntry(filepath, problem) from error
     for other in found:
         if other is not None and other.replace("\\", "/").rpartition("/")[2] != name:
             raise UnusableEntry(

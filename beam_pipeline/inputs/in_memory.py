@@ -12,8 +12,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.listing import list_input, survey
 from beam_pipeline.inputs.sources import TABLE, Input, normal_path, resolve_inputs
 from beam_pipeline.inputs.tables import is_rows, write_rows
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Audio
+from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage.files import PathLike, temporary_folder
 
 # A path, a table in memory, several of them, or one for each split.

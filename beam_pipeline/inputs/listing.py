@@ -27,8 +27,7 @@ from beam_pipeline.inputs.sources import (
 )
 from beam_pipeline.inputs.splits import shown_group
 from beam_pipeline.inputs.tables import open_table, read_rows
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Audio
+from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
 from beam_pipeline.storage.pages import FirstValues
@@ -227,10 +226,7 @@ class Listing:
     def summary(self) -> ListingSummary:
         """Returns the summary of the rows so far."""
         return ListingSummary(
-            self._clips,
-            self._ignored,
-            self._duplicates.alike,
-            self._sha256.hexdigest(),
+            self._clips, self._ignored, self._duplicates.alike, self._sha256.hexdigest()
         )
 
 
@@ -261,9 +257,8 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     RecipeError
         If the recipe names a column that does not exist.
     """
-    decided_by = recipe.splits_decided_by()
+    decided_by, json = recipe.splits_decided_by(), recipe.to_json()
     named = any(entry.split for entry in inputs)
-    json = recipe.to_json()
     if decided_by is not None and named:
         raise RecipeError(
             decided_by,
@@ -272,17 +267,15 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
             json[decided_by],
         )
     if recipe.group_by and decided_by is None and not named:
-        raise RecipeError(
-            "group_by",
-            "needs `splits`, `folds`, `split_column` or an `input` for each split",
-            json["group_by"],
-        )
-    opened = []
-    for entry in inputs:
-        if entry.kind == TABLE:
-            table = open_table(entry.location, recipe.delimiter, recipe.column_names)
-            entry = replace(entry, table=table)
-        opened.append(entry)
+        problem = "needs `splits`, `folds`, `split_column` or an `input` for each split"
+        raise RecipeError("group_by", problem, json["group_by"])
+    csv = recipe.delimiter, recipe.column_names
+    opened = [
+        replace(entry, table=open_table(entry.location, *csv))
+        if entry.kind == TABLE
+        else entry
+        for entry in inputs
+    ]
     layouts = [Layout.of(entry, recipe) for entry in opened]
     extra = layouts[0].extra
     for entry, layout in zip(opened, layouts, strict=True):

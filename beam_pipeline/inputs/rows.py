@@ -7,20 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from beam_pipeline.inputs.column_values import (
-    convert,
-    optional_whole,
-    target_value,
-)
-from beam_pipeline.inputs.columns import (
-    Labeler,
-    Layout,
-    composed,
-    label_parts,
-)
+from beam_pipeline.inputs.column_values import convert, optional_whole, target_value
+from beam_pipeline.inputs.columns import Labeler, Layout, composed, label_parts
 from beam_pipeline.inputs.sources import FileIdentities, Input
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.tables import Row
+from beam_pipeline.parameters import is_real
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import hidden, holds_credentials
 
@@ -128,12 +120,9 @@ class RowReader:
         self, row: int, filepath: str, values: Mapping[str, Any], table: Row, line: int
     ) -> SourceRow:
         layout = self._layout
-        try:
-            filepath.encode()
-        except UnicodeEncodeError:
-            raw = filepath.encode(errors="surrogateescape")
+        raw = filepath.encode(errors="surrogateescape")
+        if (name := raw.decode(errors="backslashreplace")) != filepath:
             problem = "has a name that is not valid UTF-8; rename it"
-            name = raw.decode(errors="backslashreplace")
             return self._reject(row, name, line, problem)
         if holds_credentials(filepath):
             problem = "holds credentials in its address; give it without them"
@@ -176,9 +165,8 @@ class RowReader:
             return None
         # Interned: a million rows share the few classes in memory.
         label = sys.intern(composed(label))
-        if self._separator is None:
-            parts = [label]
-        else:
+        parts = [label]
+        if self._separator is not None:
             parts = label_parts(label, self._separator)
             label = self._separator.join(parts)
         for part in parts if self._classes else ():
@@ -199,9 +187,8 @@ class RowReader:
                     "to a text that no class contains"
                 )
             for label in value:
-                is_class = isinstance(label, str | int | float) and label == label
-                is_class = is_class and not isinstance(label, bool)
-                if not is_class or separator in str(label):
+                is_class = isinstance(label, str) or is_real(label)
+                if not is_class or label != label or separator in str(label):
                     raise ValueError(
                         f"has {label!r} in a list in column {column}, which is not a "
                         f"class, or contains the separator {separator!r}; give another "
@@ -218,28 +205,25 @@ class RowReader:
     def _group(self, filepath: str, values: Mapping[str, Any]) -> str:
         if not self._layout.group_by:
             return self._identities.key(self._root, filepath)
-        parts = []
-        for name in self._layout.group_by:
-            group = group_name(values.get(name))
+        parts = {name: group_name(values.get(name)) for name in self._layout.group_by}
+        for name, group in parts.items():
             if not group:
                 raise ValueError(
                     f"has an empty column {name}, but `group_by` needs a value there"
                 )
-            parts.append(group)
-        return GROUP_SEPARATOR.join(parts)
+        return GROUP_SEPARATOR.join(parts.values())
 
     def _split_of(self, group: str, values: Mapping[str, Any]) -> str:
         if self._split:
             return self._split
-        if self._layout.split is not None:
-            name = group_name(values.get(self._layout.split))
+        if (column := self._layout.split) is not None:
+            name = group_name(values.get(column))
             if name.isdecimal():  # the number of a fold: fold1
-                name = self._layout.split + name
+                name = column + name
             if not name.isidentifier():
                 raise ValueError(
-                    f"has {name!r} in column {self._layout.split}, but this cannot be "
-                    "the name of a split; use letters, digits and _, and do not begin "
-                    "with a digit"
+                    f"has {name!r} in column {column}, but this cannot name a split; "
+                    "use letters, digits and _, and do not begin with a digit"
                 )
             return name
         if self._splitter is not None:

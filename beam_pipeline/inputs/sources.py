@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.column_values import Column
@@ -105,16 +106,13 @@ def resolve_inputs(texts: Sequence[str]) -> list[Input]:
             f"`input` {without[0]} has no split, but other inputs have one. Give all "
             "inputs as SPLIT=INPUT, or give all inputs without SPLIT."
         )
-    for i, outer in enumerate(inputs):
-        for j, inner in enumerate(inputs):
-            by_hand = inner.kind in (LIST, TABLE)
-            if i == j or (by_hand and inner.kind != outer.kind):
-                continue
-            if not _is_inside(inner, outer):
-                continue
+    given = zip(inputs, texts, strict=True)
+    for (outer, around), (inner, text) in permutations(given, 2):
+        is_other = inner.kind in (LIST, TABLE) and inner.kind != outer.kind
+        if not is_other and _is_inside(inner, outer):
             raise InputError(
-                f"`input` {texts[j]} is inside `input` {texts[i]}, so its files would "
-                "be recorded twice. Give only one of the two."
+                f"`input` {text} is inside `input` {around}, so its files would be "
+                "recorded twice. Give only one of the two."
             )
     return inputs
 

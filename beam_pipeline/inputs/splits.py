@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from beam_pipeline.hashing import hash64, text_key, unit_floats
 from beam_pipeline.recipe.fields import moved_key
-from beam_pipeline.recipe.sections import Splits
+from beam_pipeline.recipe.recipe import Splits
 
 _MASK = (1 << 64) - 1
 

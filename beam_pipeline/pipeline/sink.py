@@ -23,7 +23,7 @@ from beam_pipeline.dataset.work_folder import (
 )
 from beam_pipeline.errors import EngineError
 from beam_pipeline.plan.shards import Shard, ShardInfo
-from beam_pipeline.recipe.sections import GZIP
+from beam_pipeline.recipe.recipe import GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
 from beam_pipeline.storage.tfrecord import MemberWriter, frame_record

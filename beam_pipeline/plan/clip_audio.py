@@ -23,8 +23,7 @@ from beam_pipeline.examples.windows import window_blocks
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, window_frames
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Audio
+from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.steps import (
     LOADER,

@@ -44,7 +44,7 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import Mark, Marked
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.sections import Windows
+from beam_pipeline.recipe.recipe import Windows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
 

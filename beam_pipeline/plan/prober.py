@@ -66,8 +66,7 @@ from beam_pipeline.plan.clips import (
     with_split,
 )
 from beam_pipeline.plan.shards import Segment, locate_examples
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Audio
+from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.transforms.base import (
@@ -379,7 +378,7 @@ class Prober:
             length = window_frames(clip, recipe)
             stretches = read_stretches(decoder, clip, starts, _BLOCK_FRAMES, recipe)
             for block, frames in stretches:
-                yield block, slice_windows(frames, int(block[0]), block, length)
+                yield block, slice_windows(frames, block, length)
 
     def _events_of(self, row: SourceRow, info: AudioInfo) -> tuple[Event, ...]:
         """Returns the events of a row's file; raises UnusableEntry if one is later."""
@@ -458,7 +457,7 @@ def _measuring_steps(recipe: Recipe) -> dict[str, tuple[Transform, Any]]:
     RecipeError
         If a transform cannot be made, or has two such steps.
     """
-    transforms = resolve_transforms(recipe, recipe.dtype)
+    transforms = resolve_transforms(recipe)
     found = {}
     for name, transform in transforms.items():
         at = measuring_step(transform, name)

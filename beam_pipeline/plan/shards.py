@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.examples.encoding import example_bytes
-from beam_pipeline.examples.event_targets import near
+from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import (
     WindowPlan,
@@ -61,8 +61,7 @@ from beam_pipeline.plan.clips import (
     example_numbers,
     window_frames,
 )
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import LISTED, NO_COMPRESSION, Shards, Windows
+from beam_pipeline.recipe.recipe import LISTED, NO_COMPRESSION, Recipe, Shards, Windows
 from beam_pipeline.storage.pages import Batch, SortedValues, stable_bytes
 
 # A strip is so many windows without overlap: seconds of audio for each seek. If a
@@ -469,8 +468,8 @@ def narrow_events(segment: Segment, recipe: Recipe) -> Segment:
         return segment
     starts, _ = locate_examples(segment, recipe)
     length_s = window_frames(clip, recipe) / rate
-    events = near(clip.events, (clip.start + starts) / rate, length_s)
-    return segment._replace(clip=clip._replace(events=events))
+    windows = TimedWindows(clip.events, (clip.start + starts) / rate, length_s)
+    return segment._replace(clip=clip._replace(events=windows.near().events))
 
 
 def count_audio(clip: Clip, examples: int, plan: WindowPlan, recipe: Recipe) -> int:
@@ -503,11 +502,11 @@ def count_events(
     assert rule is not None
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
     length = example_format.window_frames(clip.frames)
-    windows = clip.events, (clip.start + starts) / rate, length / rate
-    selected = rule.selected(*windows)
+    windows = TimedWindows(clip.events, (clip.start + starts) / rate, length / rate)
+    selected = rule.selected(windows)
     some = starts[selected]
     frames = frames_in(some, np.minimum(length, clip.frames - some))
-    return rule.counts(*windows), int((~selected).sum()), frames
+    return rule.counts(windows), int((~selected).sum()), frames
 
 
 def cut_tasks(

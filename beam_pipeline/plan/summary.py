@@ -27,8 +27,7 @@ from beam_pipeline.plan.shards import (
     count_audio,
     count_events,
 )
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Audio
+from beam_pipeline.recipe.recipe import Audio, Recipe
 
 
 class CorpusCount:
@@ -94,7 +93,7 @@ def format_of(
     if not corpus.rates_hz:
         return None
     clip = min(corpus.named.values())
-    check_any_event(corpus.labels, clip, listing.alike, recipe, recipe.classes)
+    check_any_event(corpus.labels, clip, listing.alike, recipe)
     return ExampleFormat.of(corpus, recipe, columns)
 
 

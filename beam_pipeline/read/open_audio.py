@@ -50,15 +50,16 @@ from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import Sound
 from beam_pipeline.read.sounds import save_wav
 from beam_pipeline.recipe.fields import options_of
-from beam_pipeline.recipe.recipe import Recipe, recipe_options
-from beam_pipeline.recipe.sections import (
+from beam_pipeline.recipe.recipe import (
     AT_GRID,
     Augmentation,
     Columns,
     Events,
     Labels,
+    Recipe,
     Shards,
     Splits,
+    recipe_options,
     transform_of,
 )
 from beam_pipeline.storage.files import temporary_folder

@@ -32,7 +32,7 @@ from beam_pipeline.inputs.in_memory import Source
 from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.read.open_audio import open_audio
 from beam_pipeline.recipe.options import allowed_rejects
-from beam_pipeline.recipe.sections import DEFAULT_FEATURE
+from beam_pipeline.recipe.recipe import DEFAULT_FEATURE
 from beam_pipeline.storage import files
 from beam_pipeline.text import counted
 from beam_pipeline.transforms.own_code import import_own

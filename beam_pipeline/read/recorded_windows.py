@@ -18,8 +18,7 @@ from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import Clip, copies_in
 from beam_pipeline.read.table import belonging_together, read_tables
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import AT_GRID
+from beam_pipeline.recipe.recipe import AT_GRID, Recipe
 
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48

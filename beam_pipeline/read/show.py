@@ -29,8 +29,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import component_names
 from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import CLIP_FEATURES
+from beam_pipeline.recipe.recipe import CLIP_FEATURES, Recipe
 from beam_pipeline.text import html_table
 
 Array = npt.NDArray[Any]

@@ -42,7 +42,7 @@ from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.members import MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
-from beam_pipeline.recipe.sections import VALID_FRAMES
+from beam_pipeline.recipe.recipe import VALID_FRAMES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, claimed
 from beam_pipeline.storage.tfrecord import is_compressed, placed_records

@@ -16,8 +16,15 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.hashing import bytes_sha256, json_sha256
 from beam_pipeline.recipe.fields import Option, options_of
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.recipe import Recipe, named_options, recipe_options
-from beam_pipeline.recipe.sections import EVENT_MASK, SPLIT_OPTIONS, Events
+from beam_pipeline.recipe.recipe import (
+    ALTERNATIVES,
+    EVENT_MASK,
+    SPLIT_OPTIONS,
+    Events,
+    Recipe,
+    named_options,
+    recipe_options,
+)
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
@@ -31,13 +38,6 @@ from beam_pipeline.transforms.steps import (
     parse_transform,
 )
 
-# Of these options, a recipe has one at most: one that is given replaces the others.
-_ALTERNATIVES = (
-    ("win_len", "win_seconds"),
-    ("hop", "hop_seconds"),
-    SPLIT_OPTIONS,
-    ("elements_per_file", "shard_bytes", "num_shards"),
-)
 # Options that decide the split of a group before any is moved.
 _OF_HASH = (*SPLIT_OPTIONS, "group_by", "seed")
 
@@ -50,13 +50,12 @@ def list_keywords(function: _Function) -> _Function:
     ``help()`` shows it, and editors complete it.
     """
     signature = inspect.signature(function)
-    *named, _ = signature.parameters.values()
+    *parameters, _ = signature.parameters.values()
     defaults = {name: option.default for name, option in record_options().items()}
-    listed = (
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in {**defaults, "beam_args": ()}.items()
-    )
-    changed = signature.replace(parameters=[*named, *listed])
+    for name, default in {**defaults, "beam_args": ()}.items():
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kind, default=default))
+    changed = signature.replace(parameters=parameters)
     function.__signature__ = changed  # type: ignore[attr-defined]
     return function
 
@@ -96,7 +95,7 @@ def split_options(
         _held(n, given.get(n, base.get(n))) != _held(n, base.get(n)) for n in _OF_HASH
     ):
         given["split_moves"] = None  # they are those of another hash
-    for ways in _ALTERNATIVES:
+    for ways in ALTERNATIVES:
         if any(given.get(name) is not None for name in ways):
             given = {**dict.fromkeys(ways), **given}
     if given.get("label_from") == "none":
@@ -185,15 +184,13 @@ def list_sounds(folder: str) -> list[tuple[str, str]]:
         root = files.absolute(folder)
         if not files.is_folder(root):
             raise RecipeError("folder", f"there is no folder {root}", folder)
-        names = filter(is_audio_name, files.list_files(root))
-        found = [(name, files.join(root, name)) for name in names]
+        names = [*filter(is_audio_name, files.list_files(root))]
     except (InputError, OSError) as error:
         raise RecipeError("folder", f"cannot be listed ({error})", folder) from error
-    if not found:
-        raise RecipeError(
-            "folder", "has no audio files; name a folder of sounds", folder
-        )
-    return found
+    if not names:
+        problem = "has no audio files; name a folder of sounds"
+        raise RecipeError("folder", problem, folder)
+    return [(name, files.join(root, name)) for name in names]
 
 
 def hash_sounds(folder: str) -> str:
@@ -209,9 +206,8 @@ def hash_sounds(folder: str) -> str:
         try:
             hashes[name] = bytes_sha256(files.read_bytes(path))
         except (InputError, OSError) as error:
-            raise RecipeError(
-                "folder", f"has a file that cannot be read: {path} ({error})", folder
-            ) from error
+            problem = f"has a file that cannot be read: {path} ({error})"
+            raise RecipeError("folder", problem, folder) from error
     return json_sha256(hashes)
 
 

@@ -17,12 +17,7 @@ from functools import cache
 from typing import Any
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import (
-    Text,
-    ValueType,
-    attribute_texts,
-    parameter,
-)
+from beam_pipeline.parameters import Text, ValueType, attribute_texts, parameter
 
 _KEY_BYTES = 6
 _SHARES_ROUNDED = 0.0101  # .33 three times
@@ -120,7 +115,8 @@ def options_of(section: type) -> tuple[Option, ...]:
 
 
 def find_option(options: Mapping[str, Option], name: str) -> Option | None:
-    """Returns the option with a name, which may be singular: ``feature``."""
+    """Returns the option with a name, which may be that of a flag: ``num-shards``."""
+    name = name.replace("-", "_")
     found = options.get(name)
     return found or next((o for o in options.values() if o.singular == name), None)
 
@@ -253,17 +249,9 @@ class Steps(ValueType):
         steps = getattr(given, "steps", given)  # a chain has them
         several = list(steps) if isinstance(steps, list | tuple) else [steps]
         if any(isinstance(step, str | bool | int | float | dict) for step in several):
-            raise RecipeError(
-                name,
-                f"must be text, like {self.example}, with | between several steps",
-                given,
-            )
+            problem = f"must be text, like {self.example}, with | between several steps"
+            raise RecipeError(name, problem, given)
         return format_steps(several, STEP_FIELDS[name])
-
-
-def as_given(feature: str, value: Any) -> Any:
-    """Returns the value of a feature unchanged."""
-    return value
 
 
 @dataclass(frozen=True)
@@ -276,19 +264,13 @@ class ByFeature(ValueType):
         What the mapping holds, with an example, for errors.
     texts : ValueType
         The type of the texts.
-    text_of : callable
+    text_of : callable, optional
         Makes a text of an object, from the name of the feature and the object.
     """
 
     noun: str
     texts: ValueType
-    text_of: Callable[[str, Any], Any] = as_given
-
-    @property
-    def choices_of_texts(self) -> tuple[str, ...]:
-        """All allowed texts; empty if they cannot be listed."""
-        choices: tuple[str, ...] = getattr(self.texts, "choices", ())
-        return choices
+    text_of: Callable[[str, Any], Any] | None = None
 
     def value(self, name: str, given: Any) -> dict[str, str]:
         if not isinstance(given, Mapping):
@@ -297,7 +279,7 @@ class ByFeature(ValueType):
         for feature, value in given.items():
             if not isinstance(feature, str):
                 raise RecipeError(name, "names must be text", feature)
-            text = self.text_of(feature, value)
+            text = value if self.text_of is None else self.text_of(feature, value)
             held[feature] = self.texts.value(f"{name}: {feature}", text)
         return held
 

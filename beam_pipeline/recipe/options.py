@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from beam_pipeline.errors import OptionError
@@ -92,15 +93,20 @@ class RunOptions(Declared):
 
     def has_runner(self) -> bool:
         """Whether a runner of Beam runs the job, instead of this machine."""
-        return self.has("--runner")
+        return beam_option(self.beam_args, "--runner") is not None
 
     def is_template(self) -> bool:
         """Whether the job is only described; a service starts it later."""
-        return self.has("--template_location")
+        return beam_option(self.beam_args, "--template_location") is not None
 
-    def has(self, name: str) -> bool:
-        """Whether an option of Beam is given."""
-        return any(text.partition("=")[0] == name for text in self.beam_args)
+
+def beam_option(beam_args: Sequence[str], name: str) -> str | None:
+    """Returns the value of an option of Beam: ``--name=value`` or ``--name value``."""
+    for word, following in pairwise([*beam_args, ""]):
+        key, equals, value = word.partition("=")
+        if key == name:
+            return value if equals else following
+    return None
 
 
 def allowed_rejects(max_rejected: str, clips: int) -> int:
@@ -118,10 +124,7 @@ def allowed_rejects(max_rejected: str, clips: int) -> int:
     except ValueError:
         value = -1
     if not 0 <= value <= most:
-        raise OptionError(
-            "max_rejected",
-            "must be a number of clips from 0 on, or a percentage from 0% to 100%",
-            max_rejected,
-        )
+        problem = "must be a number of clips from 0 on, or a percentage from 0% to 100%"
+        raise OptionError("max_rejected", problem, max_rejected)
     # Rounding may leave a share of whole clips a little below their number.
     return int(value / 100 * clips + 1e-9) if isinstance(value, float) else value

@@ -1,44 +1,613 @@
-"""The recipe: everything that decides the bytes of a data set, and nothing else."""
+"""The recipe: everything that decides the bytes of a data set, and nothing else.
+
+Its options are in sections by subject, each declared once. The docstring of a section
+explains its options; ``--help`` and the site show that text. A section checks its own
+values. :class:`Recipe` is all of them together, and checks what depends on two
+sections. A function takes the section that it needs, and gets the recipe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.errors import OptionError, RecipeError, unknown_option
+from beam_pipeline.audio.formats import DECODERS
+from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, unknown_option
 from beam_pipeline.hashing import json_sha256
+from beam_pipeline.parameters import (
+    Bytes,
+    Choice,
+    Declared,
+    Flag,
+    Names,
+    Number,
+    Text,
+    WholeNumber,
+    check_text,
+)
 from beam_pipeline.recipe.fields import (
+    ByFeature,
+    MovedGroups,
     Option,
+    Shares,
+    Steps,
     changed_options,
     check_one_of,
     find_option,
     json_of,
+    option,
     options_of,
-)
-from beam_pipeline.recipe.sections import (
-    EVENT_MASK,
-    EVENT_TARGETS,
-    SPLIT_OPTIONS,
-    VALID_FRAMES,
-    Audio,
-    Augmentation,
-    Columns,
-    Events,
-    Features,
-    Labels,
-    Shards,
-    Splits,
-    Windows,
-    transform_of,
+    relative_shares,
 )
 
-# In the order of the JSON.
-SECTIONS: tuple[Any, ...] = (
-    Labels, Events, Columns, Splits, Audio, Windows, Augmentation, Features, Shards
+LABEL_SOURCES = ("folder", "name", "none")
+EVENT_TARGETS = ("class", "multi_hot")
+EVENT_MASK = "mask:"
+# Options that decide the splits; a recipe gives only one of them.
+SPLIT_OPTIONS = ("split_column", "splits", "folds")
+# Of each of these, a recipe has one at most: one that is given replaces the others.
+ALTERNATIVES = (
+    ("win_len", "win_seconds"),
+    ("hop", "hop_seconds"),
+    SPLIT_OPTIONS,
+    ("elements_per_file", "shard_bytes", "num_shards"),
+)
+
+# The win_len for which a window is a whole clip.
+WHOLE_CLIP = "clip"
+TAILS = ("drop", "pad", "overlap")
+AT_GRID, AT_EVENTS, AT_ONSETS = "grid", "events", "onsets"
+SHORT_CLIPS = ("reject", "skip", "pad")
+# The placement that needs no hop; opening a data set must not import others by name.
+_PEAKS = "peaks"
+_OF_CLIPS = ("max_windows", "random_starts")
+_OF_THE_GRID = ("hop", "hop_seconds", "tail", *_OF_CLIPS)
+
+# Bat detectors sample at half a million Hz, ADCs for ultrasound at ten million.
+MAX_RATE_HZ = 100_000_000
+DTYPES = ("float32", "int16")
+ORDERS = (SHUFFLED, LISTED, MIXED) = ("shuffled", "listed", "mixed")
+GZIP, NO_COMPRESSION = "gzip", "none"
+COMPRESSIONS = (GZIP, *(f"{GZIP}:{level}" for level in range(1, 10)), NO_COMPRESSION)
+
+# The only feature of a recipe that names none.
+DEFAULT_FEATURE = "signal"
+# What every example holds besides its features. A feature cannot take these names.
+CLIP_FEATURES = (
+    "class", "target", "labels", "filepath", "index", "win_start_idx", "fs", "copy",
 )  # fmt: skip
+# The entry of an example that `mark_padding` adds.
+VALID_FRAMES = "valid_frames"
+RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# How an example can hold a feature; beam_pipeline.examples.spec explains them.
+ENCODINGS = (
+    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
+    "float16", "bfloat16", "int8", "flac", "opus", "vorbis",
+)  # fmt: skip
+
+
+def transform_of(feature: str) -> str:
+    """Returns the name of the transform that makes a feature: pitch of pitch/f0."""
+    return feature.partition("/")[0]
+
+
+_SECONDS = Number(is_positive=True, unit="seconds")
+
+
+def _expression(feature: str, given: Any) -> Any:
+    """Returns the expression of a transform; other values as they are."""
+    if isinstance(given, str) or not callable(given):
+        return given
+    from beam_pipeline.transforms.steps import format_transform, naming_feature
+
+    with naming_feature(feature):
+        return format_transform(given)
+
+
+_TRANSFORMS = ByFeature(
+    "transforms, like {mel: log_mel()}", Text(may_be_empty=True), _expression
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels(Declared):
+    """The class of each clip.
+
+    Attributes
+    ----------
+    label_from
+        Where a clip's class comes from: folder (the name of its parent folder), name
+        (the text after the last underscore of its file name), none, a manifest's
+        column, or a regular expression that is searched in the path relative to the
+        input, and has a group named class; other named groups become columns.
+    label_separator
+        The text between the classes of a clip that has several; examples then hold
+        labels, with a 1 for each of the clip's classes, instead of class and target.
+    classes
+        The classes in order, a,b,c; a clip of any other class is rejected. Default: the
+        classes found, sorted.
+    """
+
+    label_from: str = option("folder", Text(may_be_empty=True), "SOURCE")
+    label_separator: str | None = option(None, Text(), "TEXT")
+    classes: tuple[str, ...] | None = option(None, Names(are_different=True), "NAMES")
+
+    def check(self) -> None:
+        """Refuses text that is neither a column nor an expression with a class."""
+        text = self.label_from
+        if text in LABEL_SOURCES:
+            return
+        try:
+            groups = re.compile(text).groupindex
+        except re.error as error:
+            if "(" not in text:
+                return  # a column's name; it need not be an expression
+            problem = f"is not a regular expression ({error})"
+            raise RecipeError("label_from", problem, text) from error
+        if "class" not in groups and ("(" in text or not text):
+            raise no_label_source(text)
+
+
+def no_label_source(label_from: str, why: str = "") -> RecipeError:
+    """Returns the error of a text that says no way to find classes, and why."""
+    return RecipeError(
+        "label_from",
+        f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression with a "
+        f"group like (?P<class>[a-z]+){why}",
+        label_from,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events(Declared):
+    """Labels with times: the classes of each window.
+
+    Attributes
+    ----------
+    events
+        Labels with times, so that each window gets its own labels: one table for all
+        clips (CSV, JSON, Raven), or the path of each clip's table, {folder}/{stem}.txt.
+    event_column
+        Column of the events with their class. Default: the first of label, class,
+        event_label ...
+    event_targets
+        How examples hold the events, a,b for several: class (as class and target),
+        multi_hot (as labels), mask:FEATURE (as FEATURE_mask, with the classes at each
+        frame of that feature).
+    event_overlap
+        Least overlap of an event and a window that gives the window the event's class,
+        as a share of the shorter of the two.
+    no_event
+        Windows without an event: keep them, drop them, or give them this class.
+    """
+
+    events: str | None = option(None, Text(), "FILE")
+    event_column: str | None = option(None, Text(), "COLUMN")
+    event_targets: tuple[str, ...] = option(("multi_hot",), Names(), "TARGETS")
+    event_overlap: float = option(0.0, Number(0, 1), "SHARE")
+    no_event: str = option("keep", Text(may_be_empty=True), "keep|drop|CLASS")
+
+    def check(self) -> None:
+        """Checks the path of the events; without one, no other option is given."""
+        if self.events is None:
+            for each in changed_options(self, Events):
+                raise RecipeError(each.name, "needs `events`", json_of(self, each))
+            return
+        try:
+            self.events.format(folder="", stem="", name="")
+        except (LookupError, ValueError) as error:
+            raise RecipeError(
+                "events",
+                "may contain only {folder}, {stem} and {name} in braces; they stand "
+                "for parts of the clip's path",
+                self.events,
+            ) from error
+        if not self.no_event.strip():
+            raise RecipeError(
+                "no_event", "must be keep, drop or a class", self.no_event
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns(Declared):
+    """Columns of CSV, TSV, JSONL, Parquet and Avro files.
+
+    Attributes
+    ----------
+    target_columns
+        Columns a,b with numbers to predict; examples hold them as target.
+    path_column
+        Manifest column with the path. Default: the first of path, filepath ...
+    column_names
+        Names of the columns of a CSV manifest that has no header: path,class,speaker.
+    delimiter
+        The character between the columns of a CSV manifest. Default: detected in the
+        first line.
+    columns
+        Columns that examples hold, a,b or none. Default: all columns that have no other
+        use.
+    """
+
+    target_columns: tuple[str, ...] | None = option(None, Names(), "COLUMNS")
+    path_column: str | None = option(None, Text(), "COLUMN")
+    column_names: tuple[str, ...] | None = option(None, Names(), "COLUMNS")
+    delimiter: str | None = option(None, Text(is_character=True), "CHAR")
+    columns: tuple[str, ...] | None = option(None, Names(none="none"), "COLUMNS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits(Declared):
+    """How clips are divided into train, eval, test or folds.
+
+    At most one of `splits`, `folds` and `split_column`. Without them there is one
+    split, records.
+
+    Attributes
+    ----------
+    split_column
+        Column with the name of each clip's split.
+    splits
+        Or: share of each split, train=.8,eval=.1,test=.1; a hash assigns whole files,
+        or the groups of `group_by`.
+    folds
+        Or: number of splits of even size, fold0, fold1 ...
+    group_by
+        Columns a,b: clips with equal values in them are always in the same split.
+    stratify
+        Move some groups from the split of their hash to others, so that each split, and
+        each class in it, has its share.
+    split_moves
+        The groups that were moved so. The recipe of a data set carries them, so that no
+        clip changes its split when the recipe is used again.
+    """
+
+    split_column: str | None = option(None, Text(), "COLUMN")
+    splits: Mapping[str, float] | None = option(None, Shares(), "SHARES")
+    folds: int | None = option(None, WholeNumber(2), "N")
+    group_by: tuple[str, ...] | None = option(None, Names(), "COLUMNS")
+    stratify: bool = option(False, Flag())
+    split_moves: Mapping[int, str] | None = option(None, MovedGroups(), is_carried=True)
+
+    def check(self) -> None:
+        """Checks that groups are moved between splits that a hash decides."""
+        if self.hashed_shares() is None and self.stratify:
+            raise RecipeError("stratify", "needs `splits` or `folds`", True)
+        names = tuple(self.hashed_shares() or ())
+        for split in (self.split_moves or {}).values():
+            if split not in names:
+                raise RecipeError(
+                    "split_moves",
+                    f"puts groups into the split {split}, but the splits are "
+                    f"{', '.join(names) or 'not those of a hash'}; leave it out, or "
+                    "give the `splits` or `folds` of the earlier run",
+                    split,
+                )
+
+    def splits_decided_by(self) -> str | None:
+        """The option that decides the splits; None if inputs do, or there are none."""
+        return next((n for n in SPLIT_OPTIONS if getattr(self, n) is not None), None)
+
+    def splits_are_decided(self) -> bool:
+        """Whether each clip's split follows from its group alone."""
+        return self.split_moves is not None or self.hashed_shares() is None
+
+    def hashed_shares(self) -> dict[str, float] | None:
+        """The share of each split or fold, whose sum is 1; None without a hash."""
+        if self.folds is not None:
+            return {f"fold{k}": 1 / self.folds for k in range(self.folds)}
+        return None if self.splits is None else relative_shares(self.splits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audio(Declared):
+    """How files become the frames of which windows are cut.
+
+    Attributes
+    ----------
+    fingerprint
+        Store a hash and a sketch of each clip's audio, so that audit finds duplicates;
+        decodes all audio once more.
+    hash_files
+        Store the SHA-256 of each clip's file in the manifest; reads all files once
+        more.
+    sample_rate
+        Resample all audio to this rate. Default: each file keeps its own.
+    channels
+        mix (the mean of all channels), keep (all channels), or the number of one
+        channel, from 0.
+    dtype
+        Stored type of the signal, and of each feature that ends in identity() and names
+        no dtype there.
+    stream
+        Steps that process each whole clip before windows are cut:
+        high_pass(cutoff_hz=50)|clip_gain(kind='peak',level_db=-1).
+    allow_truncated
+        Record files that hold fewer frames than their header declares, up to the last
+        frame. Default: reject them.
+    allow_nonfinite
+        Record clips with samples that are NaN or infinite. Default: reject them.
+    whole_clips
+        Decode each clip of a compressed file before anything is planned, so that a clip
+        that breaks in the middle leaves none of its windows in the data set. Default:
+        the windows before the damage stay.
+    decoder
+        Which libraries decode, the preferred one first; the next one decodes what it
+        does not open.
+    loader
+        Your own function, which reads files that no decoder reads: from a path to
+        (samples, sample_rate_hz).
+    loader_suffixes
+        The ends of the names of the files that the loader reads, such as .npy,.h5.
+        Default: it reads all files.
+    """
+
+    fingerprint: bool = option(False, Flag())
+    hash_files: bool = option(False, Flag())
+    sample_rate: int | None = option(None, WholeNumber(most=MAX_RATE_HZ), "HZ")
+    channels: str | int = option(
+        "mix", WholeNumber(0, words=("mix", "keep")), "mix|keep|N"
+    )
+    dtype: str = option("float32", Choice(DTYPES))
+    stream: str = option("", Steps("high_pass(cutoff_hz=50)"), "EXPR")
+    allow_truncated: bool = option(False, Flag())
+    allow_nonfinite: bool = option(False, Flag())
+    whole_clips: bool = option(False, Flag())
+    decoder: tuple[str, ...] = option(
+        DECODERS, Names(known=DECODERS, are_different=True), "NAMES"
+    )
+    loader: str = option("", Steps("my_files.load"), "MODULE.NAME")
+    loader_suffixes: tuple[str, ...] | None = option(None, Names(), "NAMES")
+
+    def audio_with(self, **changes: Any) -> Audio:
+        """Returns this section alone, with some options changed."""
+        held = {each.name: getattr(self, each.name) for each in fields(Audio)}
+        return Audio(**{**held, **changes})
+
+    def loads(self, filepath: str) -> bool:
+        """Whether the loader reads a file."""
+        ends = self.loader_suffixes or ("",)
+        return bool(self.loader) and filepath.lower().endswith(ends)
+
+    def check(self) -> None:
+        """Checks the suffixes, which become lower case."""
+        suffixes = self.loader_suffixes or ()
+        if suffixes and not self.loader:
+            raise RecipeError("loader_suffixes", "needs `loader`", ",".join(suffixes))
+        for suffix in suffixes:
+            check_text("loader_suffixes", suffix)
+        lower = tuple(suffix.lower() for suffix in suffixes) or None
+        object.__setattr__(self, "loader_suffixes", lower)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows(Declared):
+    """Which windows are cut out of a clip; lengths in frames at the output rate.
+
+    One of `win_len` and `win_seconds` is required.
+
+    Attributes
+    ----------
+    win_len
+        Frames in a window; or clip, for one example of each clip, with all its frames.
+    win_seconds
+        Or: seconds in a window.
+    hop
+        Frames from one window's start to the next. Default: the window's length.
+    hop_seconds
+        Or: seconds from one window's start to the next.
+    tail
+        What becomes of frames after the last whole window: drop them, pad them with
+        zeros to one more window, or overlap: one more window that ends with the clip.
+    max_windows
+        Largest number of windows in a clip. Default: no limit.
+    random_starts
+        Divide each clip into equal parts, one for each window, and draw the window's
+        start at random (seeded) from its part.
+    keep
+        Record only the windows that pass this selection: energy(above_db=-50); the
+        others are counted.
+    mark_padding
+        With tail pad: store valid_frames in each example, the number of frames before
+        the padding, and leave padding out of the statistics.
+    min_seconds
+        Leave out clips that are shorter, and count them. Default: no limit.
+    max_seconds
+        Leave out clips that are longer, and count them. Default: no limit.
+    short_clips
+        What becomes of clips that are shorter than a window: skip them (leave them out,
+        and count them), reject them, or pad them with zeros to one window. Default:
+        skip, with tail pad: pad.
+    windows_at
+        Where windows are: on a grid, every hop; one around the middle of each of the
+        clip's events; one from the onset of each event; one around each of the loudest
+        moments: peaks(above_db=-40,min_gap_s=0.5); or over each passage between
+        silences: sounds(above_db=-40,min_gap_s=0.2). The last two decode each clip once
+        more before anything is planned.
+    """
+
+    win_len: int | str | None = option(
+        None, WholeNumber(words=(WHOLE_CLIP,)), "FRAMES|clip"
+    )
+    win_seconds: float | None = option(None, _SECONDS, "SECONDS")
+    hop: int | None = option(None, WholeNumber(), "FRAMES")
+    hop_seconds: float | None = option(None, _SECONDS, "SECONDS")
+    tail: str = option("drop", Choice(TAILS))
+    max_windows: int | None = option(None, WholeNumber(), "N")
+    random_starts: bool = option(False, Flag())
+    keep: str = option("", Steps("energy(above_db=-50)"), "EXPR")
+    mark_padding: bool = option(False, Flag())
+    min_seconds: float | None = option(None, _SECONDS, "SECONDS")
+    max_seconds: float | None = option(None, _SECONDS, "SECONDS")
+    short_clips: str | None = option(None, Choice(SHORT_CLIPS))
+    windows_at: str = option(
+        AT_GRID,
+        Steps("peaks(above_db=-40)", may_be_empty=False),
+        "grid|events|onsets|EXPR",
+    )
+
+    def check(self) -> None:
+        """Checks limits against each other, and what decides where windows are."""
+        if (self.min_seconds or 0.0) > (self.max_seconds or math.inf):
+            problem = f"must be at least `min_seconds` ({self.min_seconds:g})"
+            raise RecipeError("max_seconds", problem, self.max_seconds)
+        unused: Sequence[str] = ()
+        why = f"`windows_at` is {self.windows_at}"
+        if self.windows_are_clips:
+            unused = (*_OF_THE_GRID, "mark_padding", "short_clips", "windows_at")
+            why = "`win_len` is clip"
+        elif self.windows_at != AT_GRID:
+            step = self.windows_at.partition("(")[0].strip()
+            unused = _OF_CLIPS if self.placement and step != _PEAKS else _OF_THE_GRID
+        for each in changed_options(self, Windows):
+            if each.name in unused:
+                value = getattr(self, each.name)
+                raise RecipeError(each.name, f"cannot be given, because {why}", value)
+
+    @property
+    def windows_are_clips(self) -> bool:
+        """Whether there is one window for each clip, of the clip's length."""
+        return self.win_len == WHOLE_CLIP
+
+    @property
+    def windows_are_at_events(self) -> bool:
+        """Whether there is one window for each event."""
+        return self.windows_at in (AT_EVENTS, AT_ONSETS)
+
+    @property
+    def placement(self) -> str | None:
+        """The expression that places windows by the samples of a clip, if there is one.
+
+        See :mod:`beam_pipeline.transforms.select`.
+        """
+        is_placed = self.windows_at != AT_GRID and not self.windows_are_at_events
+        return self.windows_at if is_placed else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation(Declared):
+    """Augmented copies of windows, for training.
+
+    Attributes
+    ----------
+    copies
+        Number of augmented copies of each window, as more examples; only in the split
+        train, or in a data set without splits.
+    augment
+        Steps that alter the copies at random (seeded): random_gain(low_db=-6)|noise().
+    """
+
+    copies: int = option(0, WholeNumber(0), "N")
+    augment: str = option("", Steps("random_gain()|noise()"), "EXPR")
+
+    def check(self) -> None:
+        """Checks that steps that alter copies have copies to alter."""
+        # Copies without such steps may be altered by a step of a feature.
+        if self.augment and not self.copies:
+            raise RecipeError(
+                "copies and augment",
+                "must be given together: the number of copies, and the steps that "
+                "alter them",
+                (self.copies, self.augment),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features(Declared):
+    """What examples hold of their windows.
+
+    Attributes
+    ----------
+    features
+        A feature of each window: log_mel='log_mel(n_mels=64)'; a chain:
+        x='peak_gain()|log_mel()'; your own: x='package.module.name', which may return a
+        dict of arrays, and then gives the features x/KEY; may be repeated. Default:
+        signal='identity()'.
+    encodings
+        How examples hold a feature: log_mel=png, for a feature that ends in as_image();
+        may be repeated. Default: by the type and the shape of the feature.
+    """
+
+    features: Mapping[str, str] = option({}, _TRANSFORMS, "NAME=EXPR", repeats=True)
+    encodings: Mapping[str, str] = option(
+        {},
+        ByFeature("encodings, like {mel: tensor}", Choice(ENCODINGS)),
+        "NAME=ENCODING",
+        repeats=True,
+    )
+
+    def check(self) -> None:
+        """Checks the names of features, and those that encodings are for."""
+        for name in self.features:
+            if name in RESERVED_NAMES:
+                problem = f"must not use a reserved name ({', '.join(RESERVED_NAMES)})"
+                raise RecipeError("features", problem, name)
+            if not IDENTIFIER.fullmatch(name):
+                problem = "names must be identifiers, like log_mel"
+                raise RecipeError("features", problem, name)
+        known = list(self.features) or [DEFAULT_FEATURE]
+        for name in self.encodings:
+            if name in RESERVED_NAMES:
+                problem = "must be of `features`; the encoding of this one is fixed"
+                raise RecipeError("encodings", problem, name)
+            if transform_of(name) not in known:
+                close = did_you_mean(name, known)
+                hint = f"; did you mean {close}?" if close else ""
+                raise RecipeError(
+                    "encodings",
+                    "names a feature that the recipe does not have; its features are "
+                    f"{', '.join(known)}{hint}",
+                    name,
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards(Declared):
+    """How examples are divided into shards, and in which order.
+
+    At most one of `elements_per_file`, `shard_bytes` and `num_shards`.
+
+    Attributes
+    ----------
+    elements_per_file
+        Examples in a shard.
+    shard_bytes
+        Or: bytes in a shard before GZIP. Default: 128MiB.
+    num_shards
+        Or: number of shards, in each split.
+    member_bytes
+        Bytes before GZIP that can be read on their own, at least one example; more
+        compress better, fewer are read faster at random. Default: 16KiB.
+    compression
+        Of the shards: gzip, which is fast; gzip:1 to gzip:9, by zlib at that level; or
+        none, which is read several times as fast.
+    num_elems
+        Number of examples, in each split. Default: all.
+    order
+        shuffled: clips by the seed, a clip's examples together; mixed: by the seed,
+        neighbours from different clips; listed: clips as the inputs list them.
+    seed
+        Seed of everything that is random.
+    """
+
+    elements_per_file: int | None = option(None, WholeNumber(), "N")
+    shard_bytes: int | None = option(None, Bytes(), "BYTES")
+    num_shards: int | None = option(None, WholeNumber(), "N")
+    member_bytes: int | None = option(None, Bytes(), "BYTES")
+    compression: str = option(GZIP, Choice(COMPRESSIONS), "gzip|gzip:LEVEL|none")
+    num_elems: int | None = option(None, WholeNumber(), "N")
+    order: str = option(SHUFFLED, Choice(ORDERS))
+    seed: int = option(0, WholeNumber(least=None), "N")
+
+    @property
+    def examples_are_mixed(self) -> bool:
+        """Whether neighbours in a shard come from different clips."""
+        return self.order == MIXED
 
 
 @cache
@@ -65,9 +634,9 @@ class Recipe(
     Parameters
     ----------
     **options
-        The flags of ``audio-tfrecords record``, with underscores; each is an attribute,
-        see :mod:`.sections`. Numbers are numbers. Names, shares and steps are text as
-        on the command line, or Python values: a list of names, a mapping of shares,
+        The flags of ``audio-tfrecords record``, with underscores; each is an attribute
+        of a section. Numbers are numbers. Names, shares and steps are text as on the
+        command line, or Python values: a list of names, a mapping of shares,
         transforms.
 
     Raises
@@ -86,9 +655,9 @@ class Recipe(
 
     def __init__(self, **options: Any):
         known = recipe_options()
-        vars(self).update({name: option.default for name, option in known.items()})
-        for option, value in named_options(options, known):
-            vars(self)[option.name] = value
+        vars(self).update({name: each.default for name, each in known.items()})
+        for each, value in named_options(options, known):
+            vars(self)[each.name] = value
         self.__post_init__()
 
     def check(self) -> None:
@@ -96,13 +665,12 @@ class Recipe(
         for section in SECTIONS:
             section.check(self)
         json = self.to_json()
-        check_one_of({name: json[name] for name in SPLIT_OPTIONS})
+        for ways in ALTERNATIVES:
+            needed = "the length of a window" if "win_len" in ways else None
+            check_one_of({name: json[name] for name in ways}, needed)
         if self.folds is not None and self.copies:
-            raise RecipeError(
-                "copies",
-                "need a split named train, but `folds` does not make it",
-                self.copies,
-            )
+            problem = "need a split named train, but `folds` does not make it"
+            raise RecipeError("copies", problem, self.copies)
         self._check_events(json)
         if self.mark_padding and VALID_FRAMES in self.features:
             raise RecipeError(
@@ -118,11 +686,8 @@ class Recipe(
         if self.events is None:
             return
         if self.windows_are_clips:
-            raise RecipeError(
-                "win_len",
-                "must be a number of frames, because `events` is given",
-                "clip",
-            )
+            problem = "must be a number of frames, because `events` is given"
+            raise RecipeError("win_len", problem, "clip")
         for name in ("label_separator", "target_columns"):
             if json[name]:
                 raise RecipeError(name, "cannot be given with `events`", json[name])
@@ -190,26 +755,29 @@ class Recipe(
         return f"Recipe({', '.join(changed)})"
 
 
+# In the order of the JSON.
+SECTIONS: tuple[Any, ...] = Recipe.__bases__[::-1]
+
+
 def named_options(
     values: Mapping[str, Any], known: Mapping[str, Option]
 ) -> list[tuple[Option, Any]]:
-    """Returns the options with these names, which may be singular, and the values.
+    """Returns the options with these names, which may be those of flags, and values.
 
     Raises
     ------
     OptionError
         If a name is no option's, or two are the same option's.
     """
-    found: dict[str, tuple[Option, Any]] = {}
+    found: list[tuple[Option, Any]] = []
+    written: dict[str, str] = {}
     for name, value in values.items():
         option = find_option(known, name)
         if option is None:
             raise unknown_option(name, known)
-        if option.name in found:
-            raise OptionError(
-                f"{option.name} and {option.singular}",
-                "are the same option; give only one of them",
-                value,
-            )
-        found[option.name] = option, value
-    return list(found.values())
+        earlier = written.setdefault(option.name, name)
+        if earlier != name:
+            problem = "are the same option; give only one of them"
+            raise OptionError(f"{earlier} and {name}", problem, value)
+        found.append((option, value))
+    return found

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipeline.errors import InputError, RecipeError, did_you_mean, shown
-from beam_pipeline.recipe.fields import find_option
-from beam_pipeline.recipe.recipe import recipe_options
+from beam_pipeline.errors import InputError, OptionError, RecipeError, shown
+from beam_pipeline.recipe.recipe import named_options, recipe_options
 from beam_pipeline.storage import files
 
 # What stands for no value where an option may have none.
@@ -95,23 +94,12 @@ def _by_option(
     known = {
         n: o for n, o in recipe_options().items() if of_data_set or not o.is_carried
     }
-    written: dict[str, str] = {}
+    try:
+        found = named_options(values, known)
+    except OptionError as error:
+        raise InputError(f"{path}: {error}") from error
     named: dict[str, Any] = {}
-    for text, value in values.items():
-        name = text.replace("-", "_")
-        option = find_option(known, name)
-        if option is None:
-            close = did_you_mean(name, known)
-            hint = "audio-tfrecords record --help-all lists the options."
-            if close:
-                dashed = close.replace("_", "-")
-                hint = f"Did you mean {dashed if '-' in text else close}?"
-            raise InputError(f"{path}: a recipe has no option {text}. {hint}")
-        if option.name in named:
-            raise InputError(
-                f"{path}: {written[option.name]} and {text} are the same option. Keep "
-                "one of them."
-            )
+    for option, value in found:
         given = option.values.parse(value) if isinstance(value, str) else value
         if value in _NULLS and option.default is None:
             given = None
@@ -121,5 +109,5 @@ def _by_option(
         except RecipeError as error:
             where, problem, got = error.args
             raise RecipeError(f"{path}: {where}", problem, got) from error.__cause__
-        named[option.name], written[option.name] = given, text
+        named[option.name] = given
     return named

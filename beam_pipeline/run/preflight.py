@@ -30,8 +30,7 @@ from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.plan.clips import Clip, check_split_of_copies, read_poison_clips
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import LABEL_SOURCES
+from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 from beam_pipeline.storage.files import temporary_folder
 
 if TYPE_CHECKING:

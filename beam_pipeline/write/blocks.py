@@ -25,11 +25,11 @@ import numpy.typing as npt
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
 from beam_pipeline.audio.retrying import retried
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
+from beam_pipeline.examples.augmentation import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
-from beam_pipeline.examples.event_targets import near
+from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.windows import slice_windows
-from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
@@ -43,8 +43,7 @@ from beam_pipeline.plan.clips import (
     window_frames,
 )
 from beam_pipeline.plan.shards import Segment, Shard, ShardWork, locate_examples
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import VALID_FRAMES, Windows
+from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe, Windows
 from beam_pipeline.storage import files
 from beam_pipeline.write.statistics import (
     BY_KEEP,
@@ -291,7 +290,7 @@ def read_windows(
     length = window_frames(clip, recipe)
     begin = partial(_begin_read, segment, starts, inputs, recipe)
     for block, frames in _stretches(clip, starts, begin, recipe):
-        yield block, slice_windows(frames, int(block[0]), block, length)
+        yield block, slice_windows(frames, block, length)
 
 
 def _lost(kind: type[_Block], block: Block, stage: str, error: ClipError) -> _Block:
@@ -325,7 +324,7 @@ def cut_windows(block: FrameBlock) -> WindowBlock:
     if block.reject is not None:
         return WindowBlock(slot, rows, reject=block.reject)
     win_len = slot.example_format.window_frames(slot.clip.frames)
-    windows = slice_windows(block.frames, int(rows.starts[0]), rows.starts, win_len)
+    windows = slice_windows(block.frames, rows.starts, win_len)
     return WindowBlock(slot, rows._replace(levels=window_levels(windows)), windows)
 
 
@@ -336,44 +335,50 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
         return block
     treatment, clip = slot.example_format.treatment, slot.clip
     Marks.mark(clip, TREAT)
-    rate = clip.sample_rate_hz
     try:
         rule = slot.example_format.features.events
         if treatment.selections:
-            selected = treatment.selected(windows, block.starts, rate, clip.filepath)
+            selected = treatment.selected(windows, _origins(block))
             rows = rows.without(selected, BY_KEEP)
         if rule is not None and rule.drops:
-            rows = rows.without(rule.selected(*timed(block)), BY_NO_EVENT)
+            rows = rows.without(rule.selected(timed(block)), BY_NO_EVENT)
         if not rows.kept.all():
             windows = windows[rows.kept]
-        numbers = slot.first + np.flatnonzero(rows.kept)
-        copies = rows.copies[rows.kept]
-        augmented = np.flatnonzero(copies)
+        made = WindowBlock(slot, rows, windows)
+        augmented = np.flatnonzero(made.copies)
         if augmented.size:
-            windows = windows.copy()
-            windows[augmented] = treatment.augmented(
-                windows[augmented],
-                numbers[augmented],
-                rows.starts[rows.kept][augmented],
-                rate,
-                clip.filepath,
-                clip.source,
-            )
+            windows, of = windows.copy(), _origins(made).some(augmented)
+            windows[augmented] = treatment.augmented(windows[augmented], of)
             windows.flags.writeable = False
+            made = WindowBlock(slot, rows, windows)
     except ClipError as error:
         return _lost(WindowBlock, block, TREAT, error)
-    return WindowBlock(slot, rows, windows)
+    return made
 
 
-def timed(block: Block) -> tuple[Sequence[Event], npt.NDArray[np.float64], float]:
-    """Returns the events near a block, its windows' starts and their length.
+def _origins(block: Block) -> Origins:
+    """Returns which windows and copies of its clip a block still has."""
+    slot, clip, copies = block.slot, block.slot.clip, block.copies
+    treatment = slot.example_format.treatment
+    numbers = slot.first + np.flatnonzero(block.rows.kept)
+    windows = (numbers - copies) // (treatment.copies + 1)
+    return Origins(
+        clip.filepath,
+        clip.sample_rate_hz,
+        block.starts,
+        copies,
+        copy_numbers(windows, copies),
+        clip_bits(treatment.seed, clip.filepath, clip.source),
+        clip.measured,
+    )
 
-    Starts are in seconds from the start of the file, the length is in seconds.
-    """
+
+def timed(block: Block) -> TimedWindows:
+    """Returns the windows of a block, with the events near them."""
     clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
     starts_s = (clip.start + block.starts) / rate
     length_s = block.slot.example_format.window_frames(clip.frames) / rate
-    return near(clip.events, starts_s, length_s), starts_s, length_s
+    return TimedWindows(clip.events, starts_s, length_s).near()
 
 
 def apply_transforms(block: WindowBlock) -> FeatureBlock:
@@ -381,20 +386,10 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock:
     slot, rows = block.slot, block.rows
     if not len(block.windows):
         return FeatureBlock(slot, rows, block.windows, reject=block.reject)
-    clip, example_format = slot.clip, slot.example_format
-    numbers = slot.first + np.flatnonzero(rows.kept)
-    origins = example_format.treatment.origins(
-        numbers, block.copies, clip.filepath, clip.source, clip.measured
-    )
-    Marks.mark(clip, TRANSFORM)
+    Marks.mark(slot.clip, TRANSFORM)
     try:
-        values, clipped = example_format.features.apply(
-            block.windows,
-            clip.sample_rate_hz,
-            clip.filepath,
-            block.starts,
-            origins,
-        )
+        features = slot.example_format.features
+        values, clipped = features.apply(block.windows, _origins(block))
     except ClipError as error:
         return _lost(FeatureBlock, block, TRANSFORM, error)
     return FeatureBlock(slot, rows, block.windows, values, clipped)
@@ -430,7 +425,7 @@ class BlockEncoder:
         }
         columns.update(features.of_clip(clip.label, clip.columns, self._targets))
         if features.events is not None:
-            columns.update(features.events.columns(*timed(block)))
+            columns.update(features.events.columns(timed(block)))
         try:
             records = self._encoder.encode(len(block.starts), columns)
             check_lengths(records)

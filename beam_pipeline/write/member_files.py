@@ -38,7 +38,7 @@ from beam_pipeline.plan.shards import (
     ShardInfo,
 )
 from beam_pipeline.recipe.fields import check_one_of
-from beam_pipeline.recipe.sections import COMPRESSIONS, GZIP, NO_COMPRESSION
+from beam_pipeline.recipe.recipe import COMPRESSIONS, GZIP, NO_COMPRESSION
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
     FRAME_BYTES,

@@ -33,8 +33,7 @@ from beam_pipeline.permutation import Permutation
 from beam_pipeline.plan.clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.shards import Shard, ShardInfo, ShardWork
 from beam_pipeline.plan.summary import TallyKey
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import GZIP
+from beam_pipeline.recipe.recipe import GZIP, VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
     Integers,
@@ -325,7 +324,7 @@ class Observations:
             self._add_values(block)
         rule = block.slot.example_format.features.events
         if rule is not None:
-            for label, n in rule.counts(*timed(block)).items():
+            for label, n in rule.counts(timed(block)).items():
                 self.classes[label, clip.sample_rate_hz] += n
 
     def _add_values(self, block: FeatureBlock) -> None:
@@ -333,7 +332,8 @@ class Observations:
         win_len, valid = example_format.win_len, block.valid_frames
         features, rate = example_format.features, block.slot.clip.sample_rate_hz
         self.statistics.add_clipped(block.clipped)
-        if win_len is None or not features.marks_padding or valid.min() >= win_len:
+        marks_padding = VALID_FRAMES in features.specs
+        if win_len is None or not marks_padding or valid.min() >= win_len:
             self._add_whole(block.values, block.windows)
             return
         parts = without_padding(block.values, features.specs, valid, win_len, rate)

@@ -270,15 +270,11 @@ def test_verify_names_what_differs(
     assert_names(error, shards[0].name, shards[1].name, "00007-of-00009.tfrecord.gz")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "facts"),
-    [
-        ("{", "[", ["JSONDecodeError"]),
-        ('"writer"', '"written"', ["writer"]),
-        ('"examples": ', '"examples": true, "old": ', ["examples", "True"]),
-        ('"sha256": "', '"sha256": 1, "old": "', ["sha256", "1"]),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "facts"), [
+    ("{", "[", ["JSONDecodeError"]), ('"writer"', '"written"', ["writer"]),
+    ('"examples": ', '"examples": true, "old": ', ["examples", "True"]),
+    ('"sha256": "', '"sha256": 1, "old": "', ["sha256", "1"]),
+])  # fmt: skip
 def test_damaged_metadata_do_not_verify(
     folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, facts: list
 ) -> None:
@@ -314,21 +310,13 @@ def test_convert_prints_what_it_did(
     assert_names(out, f"{folder}: 5", "int16")
 
 
-@pytest.mark.parametrize(
-    ("flags", "facts"),
-    [
-        ("--features sginal", ["--features", "signal"]),
-        ("--group-by fs", ["--group-by", "--splits"]),
-        ("--schema x", ["--schema"]),
-        ("--dtypes fs", ["--dtypes", "fs"]),
-        ("--num-shards 0", ["--num-shards", 0]),
-        (
-            "--num-shards 1 --elements-per-file 1",
-            ["--num-shards", "--elements-per-file"],
-        ),
-        ("-- --x=1", ["--runner"]),
-    ],
-)
+@pytest.mark.parametrize(("flags", "facts"), [
+    ("--features sginal", ["--features", "signal"]),
+    ("--group-by fs", ["--group-by", "--splits"]), ("--schema x", ["--schema"]),
+    ("--dtypes fs", ["--dtypes", "fs"]), ("--num-shards 0", ["--num-shards", 0]),
+    ("--num-shards 1 --elements-per-file 1", ["--num-shards", "--elements-per-file"]),
+    ("-- --x=1", ["--runner"]),
+])  # fmt: skip
 def test_convert_spells_options_as_flags(
     whole: Path, tmp_path: Path, capsys: Any, flags: str, facts: list
 ) -> None:
@@ -369,18 +357,15 @@ def test_wrong_usage_ends_with_2(
     assert_names(line, *facts, "--help")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "facts"),
-    [
-        ("plan --input x --win-len 5 --hop-seconds 1 --hop 5", ["--hop and --hop-"]),
-        ("show out --input in", ["--input: needs --save-wav"]),
-        ("show out -- --x", ["--x"]),
-        ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
-        ("plan --input x --feature =png", ["--feature", "NAME", "'=png'"]),
-        ("plan --input x --encoding a-b=png", ["--encoding", "NAME", "'a-b=png'"]),
-        ("plan --input x --encoding a=b --encoding a=b", ["--encoding", "twice"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "facts"), [
+    ("plan --input x --win-len 5 --hop-seconds 1 --hop 5", ["--hop and --hop-"]),
+    ("show out --input in", ["--input: needs --save-wav"]),
+    ("show out -- --x", ["--x"]),
+    ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
+    ("plan --input x --feature =png", ["--feature", "NAME", "'=png'"]),
+    ("plan --input x --encoding a-b=png", ["--encoding", "NAME", "'a-b=png'"]),
+    ("plan --input x --encoding a=b --encoding a=b", ["--encoding", "twice"]),
+])  # fmt: skip
 def test_errors_name_the_flags_of_their_command(
     capsys: pytest.CaptureFixture[str], arguments: str, facts: list
 ) -> None:

@@ -61,9 +61,7 @@ FILES = (
 
 
 def features_of(recipe, classes=("a",)):
-    return FeatureSet.of(
-        recipe, sample_rate_hz=RATE, win_len=100, channels=None, classes=classes
-    ).specs
+    return FeatureSet.of(recipe, (100,), RATE, classes).specs
 
 
 SOME_STATISTICS = {

@@ -16,7 +16,7 @@ from beam_pipeline.errors import (
     TooManyRejected,
     TransformError,
 )
-from beam_pipeline.examples.augmentation import WindowSteps
+from beam_pipeline.examples.augmentation import Origins, WindowSteps, clip_bits
 from beam_pipeline.plan.clips import copies_in, example_numbers
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
@@ -196,7 +196,9 @@ def test_the_seed_and_the_step_change_what_is_random():
     for seed in (0, 1):
         for augmentations in ((Number(),), (Number(), Number())):
             made = WindowSteps((), augmentations, seed)
-            out = made.augmented(windows, numbers, numbers, RATE, "a.wav", 0)
+            bits = clip_bits(seed, "a.wav", 0)
+            of = Origins("a.wav", RATE, numbers, numbers, numbers, bits)
+            out = made.augmented(windows, of)
             keys.update(out[:, 0].tolist())
     assert len(keys) == 8
     assert not out.flags.writeable
@@ -207,17 +209,9 @@ def test_the_seed_and_the_step_change_what_is_random():
 def test_an_error_on_sound_names_the_clip(field, how):
     made = WindowSteps((Broken(how),), (Broken(how),))
     windows = np.ones((2, 5), np.float32)
-    call = (
-        (lambda: made.selected(windows, np.arange(2), RATE, "a.wav"))
-        if field == "keep"
-        else (
-            lambda: made.augmented(
-                windows, np.arange(2), np.arange(2), RATE, "a.wav", 0
-            )
-        )
-    )
+    of = Origins("a.wav", RATE, *[np.arange(2)] * 3)
     with raises(TransformError, path="a.wav", naming=[field, "Broken", "frame 0"]):
-        call()
+        (made.selected if field == "keep" else made.augmented)(windows, of)
 
 
 @pytest.mark.runs
@@ -229,20 +223,16 @@ def test_clips_that_fail_are_rejects(corpus, tmp_path):
     assert_names(lines[0], "keep", "Broken", "frame 100", "ValueError: no")
 
 
-@pytest.mark.parametrize(
-    ("options", "field", "value"),
-    [
-        ({"copies": 1}, "copies and augment", (1, "")),
-        ({"augment": "noise()"}, "copies and augment", (0, "noise()")),
-        ({"copies": -1, "augment": "noise()"}, "copies", -1),
-        ({"copies": True, "augment": "noise()"}, "copies", True),
-        ({"keep": "log_mel()"}, "keep", "log_mel()"),
-        ({"keep": 5}, "keep", 5),
-        ({"copies": 1, "augment": "energy()"}, "augment", "energy()"),
-        ({"stream": "log_mel()"}, "stream", "log_mel()"),
-        ({"features": {"copy": "identity()"}}, "features", "copy"),
-    ],
-)
+@pytest.mark.parametrize(("options", "field", "value"), [
+    ({"copies": 1}, "copies and augment", (1, "")),
+    ({"augment": "noise()"}, "copies and augment", (0, "noise()")),
+    ({"copies": -1, "augment": "noise()"}, "copies", -1),
+    ({"copies": True, "augment": "noise()"}, "copies", True),
+    ({"keep": "log_mel()"}, "keep", "log_mel()"), ({"keep": 5}, "keep", 5),
+    ({"copies": 1, "augment": "energy()"}, "augment", "energy()"),
+    ({"stream": "log_mel()"}, "stream", "log_mel()"),
+    ({"features": {"copy": "identity()"}}, "features", "copy"),
+])  # fmt: skip
 def test_invalid_options_are_refused(corpus, options, field, value):
     with raises(RecipeError, field, value):
         plan(str(corpus), win_len=100, **options)

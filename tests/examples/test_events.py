@@ -15,13 +15,7 @@ from beam_pipeline import record
 from beam_pipeline.api import plan
 from beam_pipeline.cli.reports import describe_plan
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
-from beam_pipeline.examples.event_targets import (
-    counts_in,
-    frame_mask,
-    main_class,
-    multi_hot,
-    near,
-)
+from beam_pipeline.examples.event_targets import EventRule, TimedWindows
 from beam_pipeline.inputs.event_files import Event, read_events
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.shards import Segment, narrow_events
@@ -41,20 +35,16 @@ AUDACITY = "0.500000\t1.250000\twren\n\\\t100.0\t2000.0\n2.0\t2.5\towl\n"
 EXPECTED = [Event(0.5, 1.25, "wren"), Event(2.0, 2.5, "owl")]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.txt", AUDACITY),
-        ("a.txt", AUDACITY.replace("\n", "\r\n")),
-        ("a.selections.txt", RAVEN),
-        ("a.csv", "start_s,end_s,label\n2,2.5,owl\n0.5,1.25,wren\n"),
-        ("a.csv", "\ufeffonset;offset;event_label\n0.5;1.25;wren\n2;2.5;owl\n"),
-        ("a.csv", 'start,end,label\n0.5,1.25,"wren"\n2,2.5,owl\n'),
-        ("a.json", json.dumps([e._asdict() for e in EXPECTED])),
-        ("a.json", json.dumps({"events": [e._asdict() for e in EXPECTED]})),
-        ("a.jsonl", "".join(json.dumps(e._asdict()) + "\n" for e in EXPECTED)),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("a.txt", AUDACITY), ("a.txt", AUDACITY.replace("\n", "\r\n")),
+    ("a.selections.txt", RAVEN),
+    ("a.csv", "start_s,end_s,label\n2,2.5,owl\n0.5,1.25,wren\n"),
+    ("a.csv", "\ufeffonset;offset;event_label\n0.5;1.25;wren\n2;2.5;owl\n"),
+    ("a.csv", 'start,end,label\n0.5,1.25,"wren"\n2,2.5,owl\n'),
+    ("a.json", json.dumps([e._asdict() for e in EXPECTED])),
+    ("a.json", json.dumps({"events": [e._asdict() for e in EXPECTED]})),
+    ("a.jsonl", "".join(json.dumps(e._asdict()) + "\n" for e in EXPECTED)),
+])  # fmt: skip
 def test_formats(name, text):
     assert read_events(text.encode(), name) == {None: EXPECTED}
 
@@ -174,9 +164,9 @@ def slow_union(events, start, end):
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
 @settings(deadline=None, max_examples=300)
 def test_windows_against_slow_loops(some, at, length, share):
-    counted = counts_in(some, at, length, share)
-    hot = multi_hot(some, CLASSES, at, length, share)
-    best = main_class(some, CLASSES, at, length, share)
+    windows, rule = TimedWindows(tuple(some), at, length), EventRule((*CLASSES,), share)
+    counted, hot = windows.counted(share), rule.found(windows)
+    best = rule.main_class(windows)
     assert counted.shape == (len(at), len(some))
     assert hot.dtype == np.bool_
     for i, start in enumerate(at):
@@ -197,7 +187,8 @@ def test_windows_against_slow_loops(some, at, length, share):
 @settings(deadline=None, max_examples=300)
 def test_masks_against_slow_loops(some, at, frames, step):
     centres = step / 2 + step * np.arange(frames)
-    mask = frame_mask(some, CLASSES, at, centres)
+    windows = TimedWindows(tuple(some), at, 1.0)
+    mask = EventRule((*CLASSES,)).frame_mask(windows, centres)
     assert mask.shape == (len(at), frames, len(CLASSES))
     for i, start in enumerate(at):
         for t, centre in enumerate(centres):
@@ -366,14 +357,10 @@ def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(
-    ("no_event", "classes"),
-    [
-        ("keep", ("owl", "tit", "wren")),
-        ("drop", ("owl", "tit", "wren")),
-        ("quiet", ("owl", "quiet", "tit", "wren")),
-    ],
-)
+@pytest.mark.parametrize(("no_event", "classes"), [
+    ("keep", ("owl", "tit", "wren")), ("drop", ("owl", "tit", "wren")),
+    ("quiet", ("owl", "quiet", "tit", "wren")),
+])  # fmt: skip
 def test_windows_without_an_event(sounds, tmp_path, no_event, classes):
     options = {"win_len": 2000, "event_targets": "class,multi_hot"}
     metadata = record(
@@ -543,14 +530,11 @@ def test_a_column_cannot_give_the_class_beside_events(sounds, tmp_path):
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"event_overlap": 0.5},
-        {"num_elems": 25, "tail": "overlap", "event_targets": "class"},
-        {"splits": "train=1,test=1", "copies": 2, "augment": "noise()"},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"event_overlap": 0.5},
+    {"num_elems": 25, "tail": "overlap", "event_targets": "class"},
+    {"splits": "train=1,test=1", "copies": 2, "augment": "noise()"},
+])  # fmt: skip
 def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
     options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds), **options}
     metadata = record(sounds, tmp_path / "out", **options)
@@ -587,17 +571,11 @@ def test_selections_make_the_plan_an_upper_bound(sounds):
 @given(events, starts, st.sampled_from([0.25, 1.0, 3.5]), st.sampled_from([0, 0.5, 1]))
 @settings(deadline=None)
 def test_events_that_are_not_near_change_nothing(some, at, length, share):
-    close = near(some, at, length)
-    centres = np.linspace(0, length, 5)
-    for function, argument in (
-        (multi_hot, length), (main_class, length), (frame_mask, centres)
-    ):  # fmt: skip
-        shares = () if function is frame_mask else (share,)
-        np.testing.assert_array_equal(
-            function(close, CLASSES, at, argument, *shares),
-            function(some, CLASSES, at, argument, *shares),
-        )
-    assert near(some, at[:0], length) == ()
+    windows, rule = TimedWindows(tuple(some), at, length), EventRule((*CLASSES,), share)
+    mask = partial(rule.frame_mask, centres_s=np.linspace(0, length, 5))
+    for function in (rule.found, rule.main_class, mask):
+        np.testing.assert_array_equal(function(windows.near()), function(windows))
+    assert TimedWindows(tuple(some), at[:0], length).near().events == ()
 
 
 @pytest.mark.runs

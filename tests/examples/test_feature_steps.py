@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import TransformError
-from beam_pipeline.examples.augmentation import (
-    CopyKeys,
-    Origins,
-    copy_numbers,
-)
+from beam_pipeline.examples.augmentation import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import raises
@@ -40,17 +36,18 @@ def features_of(**expressions):
     named = {n: text.replace("Stamp", f"{__name__}.Stamp")
              for n, text in expressions.items()}  # fmt: skip
     recipe = Recipe(win_len=10, features=named, copies=2)
-    return FeatureSet.of(recipe, sample_rate_hz=RATE, win_len=10, channels=None)
+    return FeatureSet.of(recipe, (10,), RATE)
 
 
 def origins(copies, windows=(7, 7, 7, 8), path="a.wav", seed=0):
     copies = np.array(copies)
     numbers = copy_numbers(np.array(windows), copies)
-    return Origins(CopyKeys.of(seed, path, 0), numbers, copies)
+    bits = clip_bits(seed, path, 0)
+    return Origins("a.wav", RATE, STARTS, copies, numbers, bits)
 
 
 def apply(features, of):
-    return features.apply(noise(4, 10), RATE, "a.wav", STARTS, of)[0]
+    return features.apply(noise(4, 10), of)[0]
 
 
 def test_only_copies_change_and_each_has_a_key_of_its_own():
@@ -73,10 +70,8 @@ def test_a_key_depends_on_neither_the_block_nor_the_steps_before():
     alone = apply(features_of(x="Stamp()"), of)["x"]
     chained = apply(features_of(x="gain(gain_db=0)|Stamp()"), of)["x"]
     np.testing.assert_array_equal(chained, alone)
-    part = Origins(of.keys, of.numbers[2:], of.copies[2:])
-    (found, _) = features_of(x="Stamp()").apply(
-        noise(4, 10)[2:], RATE, "a.wav", STARTS[2:], part
-    )
+    part = of.some(np.array([2, 3]))
+    (found, _) = features_of(x="Stamp()").apply(noise(4, 10)[2:], part)
     np.testing.assert_array_equal(found["x"], alone[2:])
 
 

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import RecipeError, TransformError
+from beam_pipeline.examples.augmentation import Origins
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
-from beam_pipeline.examples.encoding import (
-    ExampleEncoder,
-    example_bytes,
-)
+from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.features import (
     FeatureSet,
     check_transform,
@@ -34,7 +32,6 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.examples.tensor_proto import encode_tensor
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.text import typed
 from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import Normalize, PeakGain
@@ -140,33 +137,6 @@ def test_bytes_are_those_of_tensorflow(tf_example, drawn):
     assert records == [w.SerializeToString(deterministic=True) for w in wanted]
 
 
-def test_tensorflow_parses_every_value(tf_example):
-    specs = {
-        name: FeatureSpec(name, dtype, shape, encoding)
-        for name, dtype, shape, encoding in [
-            ("signal", "float32", (3,), FLOAT_LIST),
-            ("count", "int64", (2,), INT64_LIST),
-            ("räw", "complex64", (2,), RAW),
-            ("text", "string", (), BYTES_LIST),
-        ]
-    }
-    signal = np.array([[0.0, -0.0, np.inf], [np.nan, 1e-45, -3.5]], np.float32)
-    columns = {
-        "signal": signal,
-        "count": np.array([[-1, 0], [2**63 - 1, -(2**63)]]),
-        "räw": np.array([[1 + 2j, 3], [4, 5j]], np.complex64),
-        "text": "sæ/𝄞.wav",
-    }
-    records = ExampleEncoder(specs.values()).encode(2, columns)
-    for i, record in enumerate(records):
-        found = type(tf_example({})).FromString(record).features.feature
-        assert set(found) == set(specs)
-        expect_same(np.array(found["signal"].float_list.value, np.float32), signal[i])
-        assert list(found["count"].int64_list.value) == columns["count"][i].tolist()
-        assert list(found["räw"].bytes_list.value) == [columns["räw"][i].tobytes()]
-        assert found["text"].bytes_list.value == ["sæ/𝄞.wav".encode()]
-
-
 @settings(max_examples=150, deadline=None)
 @given(example_columns())
 def test_decode_is_the_inverse_of_encode(drawn):
@@ -202,16 +172,13 @@ def test_columns_of_different_lengths_are_lists(encoding):
     assert columns_of(encoder.encode(1, {"x": [None]}), x=spec) == {"x": [None]}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "facts"),
-    [
-        (FeatureSpec("n", "int64", (2,), INT64_LIST), ["n", 3, 2]),
-        (FeatureSpec("n", "int64", (), INT64_LIST), ["n", 3]),
-        (FeatureSpec("n", "uint8", (3,), INT64_LIST), ["n", "uint8", 256]),
-        (FeatureSpec("n", "float32", (3,), FLOAT_LIST), ["n", "int64", FLOAT_LIST]),
-        (FeatureSpec("m", "int64", (3,), INT64_LIST), ["m"]),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "facts"), [
+    (FeatureSpec("n", "int64", (2,), INT64_LIST), ["n", 3, 2]),
+    (FeatureSpec("n", "int64", (), INT64_LIST), ["n", 3]),
+    (FeatureSpec("n", "uint8", (3,), INT64_LIST), ["n", "uint8", 256]),
+    (FeatureSpec("n", "float32", (3,), FLOAT_LIST), ["n", "int64", FLOAT_LIST]),
+    (FeatureSpec("m", "int64", (3,), INT64_LIST), ["m"]),
+])  # fmt: skip
 def test_columns_that_do_not_fit_their_spec(wanted, facts):
     spec = FeatureSpec("n", "int64", (3,), INT64_LIST)
     records = ExampleEncoder([spec]).encode(1, {"n": np.array([[1, 256, 3]])})
@@ -314,31 +281,19 @@ def test_records_that_do_not_match_the_spec_are_refused(records, spec):
         decode_examples(records, {"x": spec})
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        FLOATS,
-        FeatureSpec("m", "float32", (2, 3), FLOAT_LIST, "mel", ({"name": "time"},)),
-        FeatureSpec("x", "string", (), BYTES_LIST, "sæ"),
-    ],
-)
-def test_spec_and_json_round_trip(spec):
-    values = spec.to_json()
-    assert "name" not in values
-    assert typed(FeatureSpec, {"name": spec.name, **values}, "") == spec
-
-
 # FeatureSet
 
 
 def feature_set(*, classes=("a",), channels=None, rate=RATE, win_len=100, **options):
-    return FeatureSet.of(
-        Recipe(win_len=win_len, **options),
-        sample_rate_hz=rate,
-        win_len=win_len,
-        channels=channels,
-        classes=classes,
-    )
+    shape = (win_len,) if channels is None else (channels, win_len)
+    return FeatureSet.of(Recipe(win_len=win_len, **options), shape, rate, classes)
+
+
+STARTS = np.arange(0, 900, 100)
+
+
+def origins(starts=STARTS, rate=RATE, path="a.wav"):
+    return Origins(path, rate, starts, np.zeros(len(starts), int), starts)
 
 
 def test_default_features_of_an_example():
@@ -434,7 +389,7 @@ def test_values_in_another_byte_order_are_stored(dtype, order):
     (spec,) = check_transform("x", "", swapped, (100,), RATE)
     windows = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
     features = FeatureSet({"x": swapped}, {"x": spec}, {"x": "x"})
-    values = features.apply(windows, RATE, "a.wav", np.array([0, 100]))[0]["x"]
+    values = features.apply(windows, origins(np.array([0, 100])))[0]["x"]
     assert spec.dtype == ("string" if dtype == "U3" else np.dtype(dtype).name)
     assert values.dtype.isnative
     np.testing.assert_array_equal(values, swapped(windows))
@@ -459,20 +414,16 @@ def test_axes_that_do_not_fit_are_left_out():
         assert len(spec.axes) == axes
 
 
-@pytest.mark.parametrize(
-    ("text", "field", "value", "facts"),
-    [
-        ("mel(hop=0)", "feature b: mel: hop", 0, ()),
-        ("mell()", "feature b", "mell()", ()),
-        ("low_pass()", "feature b", "low_pass()", "cutoff_hz"),
-    ],
-)
+@pytest.mark.parametrize(("text", "field", "value", "facts"), [
+    ("mel(hop=0)", "feature b: mel: hop", 0, ()), ("mell()", "feature b", "mell()", ()),
+    ("low_pass()", "feature b", "low_pass()", "cutoff_hz"),
+])  # fmt: skip
 def test_an_error_in_an_expression_names_the_feature(text, field, value, facts):
     features = {"a": "identity()", "b": text}
     with raises(RecipeError, field, value, naming=facts):
         split_options(None, {"win_len": 10, "features": features})
     with raises(RecipeError, field, value, naming=facts):
-        resolve_transforms(Recipe(win_len=10, features=features), "float32")
+        resolve_transforms(Recipe(win_len=10, features=features))
 
 
 def test_a_value_for_each_window_is_no_signal():
@@ -497,8 +448,6 @@ def test_a_transform_that_writes_into_its_windows_is_refused():
 
 # apply
 
-STARTS = np.arange(0, 900, 100)
-
 
 def noise(count=3, frames=100):
     rng = np.random.default_rng(0)
@@ -510,14 +459,13 @@ def one_feature(transform, frames=100):
     return FeatureSet({"mine": transform}, {"mine": spec}, {"mine": "mine"})
 
 
-@pytest.mark.parametrize(
-    "transform",
-    [Identity(), Identity("int16"), PeakGain(), Chain((PeakGain(), Identity("int16")))],
-)
+@pytest.mark.parametrize("transform", [
+    Identity(), Identity("int16"), PeakGain(), Chain((PeakGain(), Identity("int16"))),
+])  # fmt: skip
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_apply_gives_what_the_transform_gives(transform, count):
     windows = noise(count)
-    values, _ = one_feature(transform).apply(windows, RATE, "a.wav", STARTS)
+    values, _ = one_feature(transform).apply(windows, origins())
     (found,) = values.values()
     wanted = transform(windows, RATE) if isinstance(transform, Chain) else None
     expect_same(found, transform(windows) if wanted is None else wanted)
@@ -525,7 +473,7 @@ def test_apply_gives_what_the_transform_gives(transform, count):
 
 def test_texts_may_be_longer_than_on_silence():
     features = one_feature(lambda w: np.array(["loud" if x.any() else "-" for x in w]))
-    found, _ = features.apply(noise(2), RATE, "a.wav", STARTS)
+    found, _ = features.apply(noise(2), origins())
     assert found["mine"].tolist() == ["loud", "loud"]
 
 
@@ -561,7 +509,7 @@ def test_apply_names_the_clip_and_the_feature(returned, facts):
     features = one_feature(on_sound(returned))
     facts = ["feature mine", "frame 0", *facts]
     with raises(TransformError, path="sea/tug.wav", naming=facts):
-        features.apply(noise(3), RATE, "sea/tug.wav", STARTS)
+        features.apply(noise(3), origins(path="sea/tug.wav"))
 
 
 def test_apply_gives_the_rate_to_those_that_take_it():
@@ -569,7 +517,7 @@ def test_apply_gives_the_rate_to_those_that_take_it():
         return np.full(len(windows), sample_rate_hz)
 
     features = one_feature(rate_of)
-    assert features.apply(noise(2), 44100, "a", STARTS)[0]["mine"].tolist() == [
+    assert features.apply(noise(2), origins(rate=44100))[0]["mine"].tolist() == [
         44100,
         44100,
     ]

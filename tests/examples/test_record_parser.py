@@ -144,16 +144,11 @@ def test_the_last_of_equal_keys_counts():
     assert example["a"] == "y"
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        b"",
-        message(1, b""),
-        message(1, message(1, message(1, b"c") + message(2, b""))),
-        message(1, message(1, message(1, b"c") + feature(3, b""))),
-        message(1, message(1, message(1, b"c") + feature(3, message(1, b"")))),
-    ],
-)
+@pytest.mark.parametrize("record", [
+    b"", message(1, b""), message(1, message(1, message(1, b"c") + message(2, b""))),
+    message(1, message(1, message(1, b"c") + feature(3, b""))),
+    message(1, message(1, message(1, b"c") + feature(3, message(1, b"")))),
+])  # fmt: skip
 def test_what_is_missing_or_empty_is_left_out(record):
     assert parsed([record], [SPECS[2]]) == [{}]
     (example,) = parsed([record], [SPECS[5]])

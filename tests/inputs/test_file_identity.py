@@ -28,28 +28,15 @@ def root(tmp_path):
     return str(root)
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("a.wav", "a.wav"),
-        ("./a.wav", "a.wav"),
-        ("sea/../a.wav", "a.wav"),
-        (".//sea/./a.wav", "sea/a.wav"),
-        ("{root}/sea/a.wav", "sea/a.wav"),
-        ("../root/a.wav", "a.wav"),
-        ("link.wav", "sea/a.wav"),
-        ("folder/a.wav", "sea/a.wav"),
-        ("none/x.wav", "none/x.wav"),
-        ("none/", "none"),
-        ("..", ".."),
-        ("../out/b.wav", "../out/b.wav"),
-        ("{root}/../out/b.wav", "{parent}/out/b.wav"),
-        ("away.wav", "away.wav"),
-        ("away/b.wav", "away/b.wav"),
-        ("/b.wav", "/b.wav"),
-        ("a\0/b.wav", "a\0/b.wav"),
-    ],
-)
+@pytest.mark.parametrize(("name", "key"), [
+    ("a.wav", "a.wav"), ("./a.wav", "a.wav"), ("sea/../a.wav", "a.wav"),
+    (".//sea/./a.wav", "sea/a.wav"), ("{root}/sea/a.wav", "sea/a.wav"),
+    ("../root/a.wav", "a.wav"), ("link.wav", "sea/a.wav"),
+    ("folder/a.wav", "sea/a.wav"), ("none/x.wav", "none/x.wav"), ("none/", "none"),
+    ("..", ".."), ("../out/b.wav", "../out/b.wav"),
+    ("{root}/../out/b.wav", "{parent}/out/b.wav"), ("away.wav", "away.wav"),
+    ("away/b.wav", "away/b.wav"), ("/b.wav", "/b.wav"), ("a\0/b.wav", "a\0/b.wav"),
+])  # fmt: skip
 def test_a_file_has_one_key(root, name, key):
     identities = FileIdentities([root])
     folders = {"root": root, "parent": os.path.dirname(root)}

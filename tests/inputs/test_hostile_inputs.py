@@ -36,19 +36,11 @@ def laughs(levels: int) -> str:
     return "\n".join([*lines[:1], "features:", *lines[2:][::1]])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "!!python/object/apply:os.system ['touch PWNED']",
-        laughs(9),
-        "- " + "[" * 10**5,
-        "win-len: " + "{a: " * 3000 + "1" + "}" * 3000,
-        "win-len: " + "9" * 10**5,
-        "features: &a {x: *a}",
-        "\x00",
-    ],
-    ids=range(7),
-)
+@pytest.mark.parametrize("text", [
+    "!!python/object/apply:os.system ['touch PWNED']", laughs(9), "- " + "[" * 10**5,
+    "win-len: " + "{a: " * 3000 + "1" + "}" * 3000, "win-len: " + "9" * 10**5,
+    "features: &a {x: *a}", "\x00",
+], ids=range(7))  # fmt: skip
 def test_crafted_recipes(tmp_path: Path, monkeypatch: Any, text: str) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "recipe.yaml"
@@ -71,24 +63,15 @@ def test_a_value_that_holds_itself_many_times_is_not_written_out() -> None:
     assert shown(list(range(100))) == repr(list(range(100)))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os')",
-        "os.system(command='touch PWNED')",
-        "os.system",
-        "subprocess.Popen(args='touch PWNED',shell=True)",
-        "beam_pipeline.audio.decoder.os.system",
-        "xml.etree.ElementTree.ElementTree",
-        "tests.inputs.test_hostile_inputs.Doer(path='PWNED')",
-        "log_mel(n_mels=" + "(" * 5000,
-        "log_mel(n_mels=" + "-" * 5000 + "1)",
-        "log_mel(" + ")" * 5000,
-        "log_mel(n_mels=9**9**9)",
-        "log_mel(n_mels=[x for x in ()])",
-        "peak_gain|" * 2000 + "peak_gain",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "__import__('os')", "os.system(command='touch PWNED')", "os.system",
+    "subprocess.Popen(args='touch PWNED',shell=True)",
+    "beam_pipeline.audio.decoder.os.system", "xml.etree.ElementTree.ElementTree",
+    "tests.inputs.test_hostile_inputs.Doer(path='PWNED')",
+    "log_mel(n_mels=" + "(" * 5000, "log_mel(n_mels=" + "-" * 5000 + "1)",
+    "log_mel(" + ")" * 5000, "log_mel(n_mels=9**9**9)",
+    "log_mel(n_mels=[x for x in ()])", "peak_gain|" * 2000 + "peak_gain",
+])  # fmt: skip
 def test_crafted_expressions(tmp_path: Path, monkeypatch: Any, text: str) -> None:
     monkeypatch.chdir(tmp_path)
     with raises(RecipeError, naming="feature") as caught:
@@ -97,16 +80,12 @@ def test_crafted_expressions(tmp_path: Path, monkeypatch: Any, text: str) -> Non
     assert not Path("PWNED").exists()
 
 
-@pytest.mark.parametrize(
-    ("suffix", "text"),
-    [
-        ("csv", "path,x\nx.wav," + "y" * 200_000),
-        ("csv", 'path,x\nx.wav,"' + "y\n" * 100_000),
-        ("jsonl", '{"path":"x.wav","a":' + "[" * 10**5),
-        ("jsonl", '{"path":"x.wav","a":' + "1" * 10**5 + "}"),
-    ],
-    ids=range(4),
-)
+@pytest.mark.parametrize(("suffix", "text"), [
+    ("csv", "path,x\nx.wav," + "y" * 200_000),
+    ("csv", 'path,x\nx.wav,"' + "y\n" * 100_000),
+    ("jsonl", '{"path":"x.wav","a":' + "[" * 10**5),
+    ("jsonl", '{"path":"x.wav","a":' + "1" * 10**5 + "}"),
+], ids=range(4))  # fmt: skip
 def test_crafted_tables(tmp_path: Path, suffix: str, text: str) -> None:
     path = tmp_path / f"clips.{suffix}"
     path.write_text(text + "\n")

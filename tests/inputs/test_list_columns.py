@@ -23,10 +23,7 @@ from beam_pipeline import open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.column_values import (
-    ColumnType,
-    column_types,
-)
+from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.column_values import convert as to_type
 from beam_pipeline.inputs.tables import open_table, read_rows, write_rows
 from beam_pipeline.read.clean_manifest import write_clean_manifest
@@ -43,34 +40,20 @@ def typed(tmp_path: Path, values: list[Any]) -> ColumnType:
     return column_types([open_table(path)], ["v"])["v"]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([[1, 2], [3, 4]], ("int64", (2,))),
-        ([[True], [False]], ("int64", (1,))),
-        ([[1, 2], [3]], ("int64", (None,))),
-        ([[1, 2], None], ("int64", (None,))),
-        ([[2**63 - 1]], ("int64", (1,))),
-        ([[2**63]], ("string", ())),
-        ([[1, 2.5]], ("float32", (2,))),
-        ([[1, None]], ("float32", (2,))),
-        ([[2**24 + 1, None]], ("float64", (2,))),
-        ([[0.1], [0.1 + 0.2]], ("float64", (1,))),
-        ([[], []], ("float32", (None,))),
-        ([[None, math.nan]], ("float32", (2,))),
-        ([["1", "2"]], ("string", (2,))),
-        ([["a"], []], ("string", (None,))),
-        ([["a", 1]], ("string", ())),
-        ([[b"a"], [b"", b"c"]], ("bytes", (None,))),
-        ([b"a", None], ("bytes", ())),
-        ([[[1]]], ("string", ())),
-        ([[1], 2], ("string", ())),
-        ([2, [1]], ("string", ())),
-        ([["a"], "a"], ("string", ())),
-        ([{"a": [1]}], ("string", ())),
-        ([[{"a": 1}]], ("string", ())),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected"), [
+    ([[1, 2], [3, 4]], ("int64", (2,))), ([[True], [False]], ("int64", (1,))),
+    ([[1, 2], [3]], ("int64", (None,))), ([[1, 2], None], ("int64", (None,))),
+    ([[2**63 - 1]], ("int64", (1,))), ([[2**63]], ("string", ())),
+    ([[1, 2.5]], ("float32", (2,))), ([[1, None]], ("float32", (2,))),
+    ([[2**24 + 1, None]], ("float64", (2,))), ([[0.1], [0.1 + 0.2]], ("float64", (1,))),
+    ([[], []], ("float32", (None,))), ([[None, math.nan]], ("float32", (2,))),
+    ([["1", "2"]], ("string", (2,))), ([["a"], []], ("string", (None,))),
+    ([["a", 1]], ("string", ())), ([[b"a"], [b"", b"c"]], ("bytes", (None,))),
+    ([b"a", None], ("bytes", ())), ([[[1]]], ("string", ())),
+    ([[1], 2], ("string", ())), ([2, [1]], ("string", ())),
+    ([["a"], "a"], ("string", ())), ([{"a": [1]}], ("string", ())),
+    ([[{"a": 1}]], ("string", ())),
+])  # fmt: skip
 def test_types_of_lists_and_bytes(
     tmp_path: Path, values: list[Any], expected: tuple[Any, ...]
 ) -> None:
@@ -107,23 +90,17 @@ def test_what_a_file_declares_of_empty_columns(tmp_path: Path) -> None:
             assert column_types([open_table(path)], [name])[name] == ("float32", ())
 
 
-@pytest.mark.parametrize(
-    ("values", "held"),
-    [
-        ([1, None, 3], [1, None, 3]),
-        ([0.5, math.nan, 2], [0.5, None, 2.0]),
-        ([pd.NA, 3], [None, 3]),
-        (["a", math.nan], ["a", None]),
-        ([b"a", None], [b"a", None]),
-        ([Path("x"), 1, True], ["x", "1", "True"]),
-        ([[1, 2], [b"a"], 2**70], ["[1, 2]", "[\"b'a'\"]", str(2**70)]),
-        ([{"a": 1}, {"b": "ä"}], ['{"a": 1}', '{"b": "ä"}']),
-        ([np.float32(0.5), np.int64(2)], [0.5, 2.0]),
-        ([np.array([1, 2]), [3]], [[1, 2], [3]]),
-        ([np.zeros((1, 2)), None], ["[[0.0, 0.0]]", None]),
-        ([datetime(2026, 5, 1, 2), None], ["2026-05-01T02:00:00", None]),
-    ],
-)
+@pytest.mark.parametrize(("values", "held"), [
+    ([1, None, 3], [1, None, 3]), ([0.5, math.nan, 2], [0.5, None, 2.0]),
+    ([pd.NA, 3], [None, 3]), (["a", math.nan], ["a", None]),
+    ([b"a", None], [b"a", None]), ([Path("x"), 1, True], ["x", "1", "True"]),
+    ([[1, 2], [b"a"], 2**70], ["[1, 2]", "[\"b'a'\"]", str(2**70)]),
+    ([{"a": 1}, {"b": "ä"}], ['{"a": 1}', '{"b": "ä"}']),
+    ([np.float32(0.5), np.int64(2)], [0.5, 2.0]),
+    ([np.array([1, 2]), [3]], [[1, 2], [3]]),
+    ([np.zeros((1, 2)), None], ["[[0.0, 0.0]]", None]),
+    ([datetime(2026, 5, 1, 2), None], ["2026-05-01T02:00:00", None]),
+])  # fmt: skip
 def test_rows_in_memory_come_back(tmp_path: Path, values: Any, held: Any) -> None:
     rows = [{"path": "x", "v": value} for value in values]
     path = write_rows(rows, str(tmp_path))
@@ -132,21 +109,16 @@ def test_rows_in_memory_come_back(tmp_path: Path, values: Any, held: Any) -> Non
     assert found == [(n, {"path": "x", "v": v}) for n, v in enumerate(held, 1)]
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "facts"),
-    [
-        ([1.5], ("float32", (2,)), ["1 values", "2"]),
-        (1.5, ("float32", (2,)), ["1.5", "lists"]),
-        (["x"], ("float32", (None,)), ["'x'", "number"]),
-        ([1e39], ("float32", (None,)), "1e+39"),
-        ([math.inf], ("float64", (None,)), "inf"),
-        ("x", ("bytes", ()), ["'x'", "bytes"]),
-        (b"x", ("string", ()), "bytes"),
-        ([2**53 + 1], ("float64", (1,)), [2**53 + 1, 2**53]),
-        (-(2**53) - 1, ("float64", ()), -(2**53) - 1),
-        (str(2**53 + 1), ("float64", ()), [2**53 + 1, "text"]),
-    ],
-)
+@pytest.mark.parametrize(("value", "kind", "facts"), [
+    ([1.5], ("float32", (2,)), ["1 values", "2"]),
+    (1.5, ("float32", (2,)), ["1.5", "lists"]),
+    (["x"], ("float32", (None,)), ["'x'", "number"]),
+    ([1e39], ("float32", (None,)), "1e+39"), ([math.inf], ("float64", (None,)), "inf"),
+    ("x", ("bytes", ()), ["'x'", "bytes"]), (b"x", ("string", ()), "bytes"),
+    ([2**53 + 1], ("float64", (1,)), [2**53 + 1, 2**53]),
+    (-(2**53) - 1, ("float64", ()), -(2**53) - 1),
+    (str(2**53 + 1), ("float64", ()), [2**53 + 1, "text"]),
+])  # fmt: skip
 def test_values_that_a_type_does_not_hold(
     value: Any, kind: tuple[Any, ...], facts: Any
 ) -> None:
@@ -177,16 +149,11 @@ def test_no_digit_is_lost_beside_fractions_and_gaps(
 
 
 @pytest.mark.parametrize("missing", [None, "", math.nan])
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        (ColumnType("bytes"), b""),
-        (ColumnType("string"), ""),
-        (ColumnType("float64"), math.nan),
-        (ColumnType("int64", (None,)), ()),
-        (ColumnType("bytes", (None,)), ()),
-    ],
-)
+@pytest.mark.parametrize(("kind", "expected"), [
+    (ColumnType("bytes"), b""), (ColumnType("string"), ""),
+    (ColumnType("float64"), math.nan), (ColumnType("int64", (None,)), ()),
+    (ColumnType("bytes", (None,)), ()),
+])  # fmt: skip
 def test_missing_values(missing: Any, kind: ColumnType, expected: Any) -> None:
     assert repr(to_type("v", missing, kind)) == repr(expected)
 

@@ -127,27 +127,17 @@ def test_avro_that_cannot_be_read(tmp_path, how):
         list(read_rows(open_table(str(path))))
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "facts"),
-    [
-        ("m.csv", "", "m.csv"),
-        ("m.csv", "\na,b\n", "m.csv"),
-        ("m.csv", "path,path\n", "path"),
-        ("m.csv", "path,,x\n", "--column-names"),
-        ("m.csv", "path,x\na,1\nb\n", ["m.csv", "3", "1", "2"]),
-        ("m.csv", "path,x\na,1,2\n", ["m.csv", "2", "3"]),
-        ("m.csv", 'path,x\n"a\n', ["m.csv", "2"]),
-        ("m.csv", b"path,x\na,1\nb\xfcd,1\n", ["m.csv", "3", "UTF-8", "xfcd"]),
-        (
-            "m.jsonl",
-            b'{"path": "a"}\n{"path": "\xfc"}\n',
-            ["m.jsonl", "2", "UTF-8"],
-        ),
-        ("m.jsonl", "", "m.jsonl"),
-        ("m.jsonl", "{}{\n", ["m.jsonl", "1"]),
-        ("m.jsonl", '{"path": "x"}\n[]\n', ["m.jsonl", "2"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "facts"), [
+    ("m.csv", "", "m.csv"), ("m.csv", "\na,b\n", "m.csv"),
+    ("m.csv", "path,path\n", "path"), ("m.csv", "path,,x\n", "--column-names"),
+    ("m.csv", "path,x\na,1\nb\n", ["m.csv", "3", "1", "2"]),
+    ("m.csv", "path,x\na,1,2\n", ["m.csv", "2", "3"]),
+    ("m.csv", 'path,x\n"a\n', ["m.csv", "2"]),
+    ("m.csv", b"path,x\na,1\nb\xfcd,1\n", ["m.csv", "3", "UTF-8", "xfcd"]),
+    ("m.jsonl", b'{"path": "a"}\n{"path": "\xfc"}\n', ["m.jsonl", "2", "UTF-8"]),
+    ("m.jsonl", "", "m.jsonl"), ("m.jsonl", "{}{\n", ["m.jsonl", "1"]),
+    ("m.jsonl", '{"path": "x"}\n[]\n', ["m.jsonl", "2"]),
+])  # fmt: skip
 def test_tables_that_cannot_be_read(tmp_path, name, text, facts):
     content = text if isinstance(text, bytes) else text.encode()
     (tmp_path / name).write_bytes(content)
@@ -155,45 +145,22 @@ def test_tables_that_cannot_be_read(tmp_path, name, text, facts):
         list(read_rows(open_table(str(tmp_path / name))))
 
 
-@pytest.mark.parametrize(
-    ("values", "dtype"),
-    [
-        (["1", "-2", "0"], "int64"),
-        (["1", "2.5"], "float32"),
-        (["1e3", "nan"], "string"),
-        (["1", ""], "float32"),
-        (["", ""], "string"),
-        (["007", "8"], "string"),
-        (["x", "1"], "string"),
-        ([1, 2], "int64"),
-        ([True, False], "int64"),
-        ([1, 2.0], "float32"),
-        ([None, 1.5], "float32"),
-        (["a", None], "string"),
-        ([[[1], [2]], [[3]]], "string"),
-        ([{"a": 1}], "string"),
-        ([[1, 2], 3], "string"),
-        ([math.nan, None], "float32"),
-        ([math.nan, "x"], "string"),
-        ([None, None], "string"),
-        (["0.1", "1234.567"], "float32"),
-        (["1234567.8"], "float64"),
-        ([1561965277.252, None], "float64"),
-        ([0.1 + 0.2], "float64"),
-        ([float(np.float32(0.1))], "float32"),
-        ([1e39, 1.5], "float64"),
-        ([2**24, 0.5], "float32"),
-        ([2**24 + 1, 0.5], "float64"),
-        ([2**24 + 1, 0.5, None], "float64"),
-        ([2**24 + 1, None], "string"),
-        ([2.0**25, 1], "float64"),
-        ([1561965277.252, "x"], "string"),
-        ([2**63 - 1, -(2**63)], "int64"),
-        ([2**63], "string"),
-        (["1_21", "12_1"], "string"),
-        (["\u0663", "1"], "string"),
-    ],
-)
+@pytest.mark.parametrize(("values", "dtype"), [
+    (["1", "-2", "0"], "int64"), (["1", "2.5"], "float32"), (["1e3", "nan"], "string"),
+    (["1", ""], "float32"), (["", ""], "string"), (["007", "8"], "string"),
+    (["x", "1"], "string"), ([1, 2], "int64"), ([True, False], "int64"),
+    ([1, 2.0], "float32"), ([None, 1.5], "float32"), (["a", None], "string"),
+    ([[[1], [2]], [[3]]], "string"), ([{"a": 1}], "string"), ([[1, 2], 3], "string"),
+    ([math.nan, None], "float32"), ([math.nan, "x"], "string"),
+    ([None, None], "string"), (["0.1", "1234.567"], "float32"),
+    (["1234567.8"], "float64"), ([1561965277.252, None], "float64"),
+    ([0.1 + 0.2], "float64"), ([float(np.float32(0.1))], "float32"),
+    ([1e39, 1.5], "float64"), ([2**24, 0.5], "float32"), ([2**24 + 1, 0.5], "float64"),
+    ([2**24 + 1, 0.5, None], "float64"), ([2**24 + 1, None], "string"),
+    ([2.0**25, 1], "float64"), ([1561965277.252, "x"], "string"),
+    ([2**63 - 1, -(2**63)], "int64"), ([2**63], "string"), (["1_21", "12_1"], "string"),
+    (["\u0663", "1"], "string"),
+])  # fmt: skip
 def test_types_of_columns(tmp_path, values, dtype):
     lines = [json.dumps({"path": "x", "v": value}) for value in values]
     (tmp_path / "m.jsonl").write_text("\n".join(lines))
@@ -216,24 +183,19 @@ def test_rows_of_a_table(corpus):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("row", "facts"),
-    [
-        ({"path": ""}, ["path"]),
-        ({"kind": " "}, ["kind"]),
-        ({"offset_s": "-1"}, ["offset_s", "-1"]),
-        ({"duration_s": "0"}, ["duration_s", "0"]),
-        ({"duration_s": "inf"}, ["duration_s", "inf"]),
-        ({"offset_s": "1:30"}, ["offset_s", "1:30"]),
-        ({"channel": "1.5"}, ["channel", "1.5"]),
-        ({"frames": "0", "sample_rate_hz": "8000"}, ["frames", "0"]),
-        ({"split": "a b"}, ["split", "a b"]),
-        ({"speaker": ""}, ["speaker"]),
-        ({"speaker": "  "}, ["speaker"]),
-        ({"frames": "1e20", "sample_rate_hz": "8000"}, ["frames", "1e+20"]),
-        ({"channel": "1_0"}, ["channel", "1_0"]),
-    ],
-)
+@pytest.mark.parametrize(("row", "facts"), [
+    ({"path": ""}, ["path"]), ({"kind": " "}, ["kind"]),
+    ({"offset_s": "-1"}, ["offset_s", "-1"]),
+    ({"duration_s": "0"}, ["duration_s", "0"]),
+    ({"duration_s": "inf"}, ["duration_s", "inf"]),
+    ({"offset_s": "1:30"}, ["offset_s", "1:30"]),
+    ({"channel": "1.5"}, ["channel", "1.5"]),
+    ({"frames": "0", "sample_rate_hz": "8000"}, ["frames", "0"]),
+    ({"split": "a b"}, ["split", "a b"]), ({"speaker": ""}, ["speaker"]),
+    ({"speaker": "  "}, ["speaker"]),
+    ({"frames": "1e20", "sample_rate_hz": "8000"}, ["frames", "1e+20"]),
+    ({"channel": "1_0"}, ["channel", "1_0"]),
+])  # fmt: skip
 def test_problems_of_a_row(tmp_path, row, facts):
     good = {"path": "x.wav", "kind": "cat", "offset_s": "", "duration_s": "",
             "channel": "", "frames": "", "sample_rate_hz": "", "split": "train",
@@ -247,18 +209,15 @@ def test_problems_of_a_row(tmp_path, row, facts):
     assert second.line == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "field", "value", "facts"),
-    [
-        ({"label_from": "species"}, "label_from", "species", ["path", "kind"]),
-        ({"path_column": "file"}, "path_column", "file", ["m.csv", "path", "kind"]),
-        ({"group_by": "kind,speaker", "splits": "a=1"}, "group_by", "speaker", "m.csv"),
-        ({"columns": "loud,quiet"}, "columns", "quiet", ["m.csv", "take"]),
-        ({"target_columns": "x"}, "target_columns", "x", "m.csv"),
-        ({"split_column": "part"}, "split_column", "part", "m.csv"),
-        ({"features": {"loud": "identity()"}}, "columns", "loud", ()),
-    ],
-)
+@pytest.mark.parametrize(("options", "field", "value", "facts"), [
+    ({"label_from": "species"}, "label_from", "species", ["path", "kind"]),
+    ({"path_column": "file"}, "path_column", "file", ["m.csv", "path", "kind"]),
+    ({"group_by": "kind,speaker", "splits": "a=1"}, "group_by", "speaker", "m.csv"),
+    ({"columns": "loud,quiet"}, "columns", "quiet", ["m.csv", "take"]),
+    ({"target_columns": "x"}, "target_columns", "x", "m.csv"),
+    ({"split_column": "part"}, "split_column", "part", "m.csv"),
+    ({"features": {"loud": "identity()"}}, "columns", "loud", ()),
+])  # fmt: skip
 def test_columns_that_are_not_there(corpus, options, field, value, facts):
     path = write_csv(corpus / "m.csv", ROWS)
     with raises(RecipeError, field, value, naming=facts):
@@ -428,10 +387,9 @@ def test_a_channel_of_a_file(tmp_path):
         np.testing.assert_array_equal(example["signal"], sound[:, channel])
 
 
-@pytest.mark.parametrize(
-    ("offset", "duration", "facts"),
-    [(0.5, 0.6, ["0.5", "1.1"]), (1.0, "", ["1 s"]), (0.99, "", ["80"])],
-)
+@pytest.mark.parametrize(("offset", "duration", "facts"), [
+    (0.5, 0.6, ["0.5", "1.1"]), (1.0, "", ["1 s"]), (0.99, "", ["80"]),
+])  # fmt: skip
 def test_segments_beyond_their_file(tmp_path, offset, duration, facts):
     write_sound(tmp_path / "x.wav", RATE)
     rows = [{"path": "x.wav", "offset_s": offset, "duration_s": duration}]
@@ -458,17 +416,11 @@ def test_what_is_known_is_not_probed(corpus, monkeypatch):
         np.testing.assert_array_equal(a["signal"], b["signal"])
 
 
-@pytest.mark.parametrize(
-    ("speakers", "group"),
-    [
-        (["S1", " S1", "S1 "], "S1"),
-        (["1", "1.0", "01.0"], None),
-        (["7", "7.0", "7.00", "7."], "7"),
-        (["-3", "-3.0"], "-3"),
-        (["Zo\u00eb", "Zoe\u0308"], "Zo\u00eb"),
-        (["1.10", "1.1"], None),
-    ],
-)
+@pytest.mark.parametrize(("speakers", "group"), [
+    (["S1", " S1", "S1 "], "S1"), (["1", "1.0", "01.0"], None),
+    (["7", "7.0", "7.00", "7."], "7"), (["-3", "-3.0"], "-3"),
+    (["Zo\u00eb", "Zoe\u0308"], "Zo\u00eb"), (["1.10", "1.1"], None),
+])  # fmt: skip
 def test_groups_have_one_spelling(tmp_path, speakers, group):
     rows = [{"path": f"{i}.wav", "speaker": s} for i, s in enumerate(speakers)]
     path = write_csv(tmp_path / "m.csv", rows)
@@ -667,17 +619,13 @@ def test_a_table_in_memory_gives_what_its_file_gives(corpus, monkeypatch, kind):
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(
-    ("rows", "facts"),
-    [
-        ([{"path": "a/1.wav", "kind": 1j}], ["1", "1j", "kind"]),
-        ({"path": ["a/1.wav"]}, "['a/1.wav']"),
-        (["a/1.wav", {"path": "a/1.wav"}], "{'path': 'a/1.wav'}"),
-        ([{}], ()),
-        (pd.DataFrame({"path": []}), ()),
-        ([{"name": "a/1.wav"}], ["path_column", "filepath"]),
-    ],
-)
+@pytest.mark.parametrize(("rows", "facts"), [
+    ([{"path": "a/1.wav", "kind": 1j}], ["1", "1j", "kind"]),
+    ({"path": ["a/1.wav"]}, "['a/1.wav']"),
+    (["a/1.wav", {"path": "a/1.wav"}], "{'path': 'a/1.wav'}"), ([{}], ()),
+    (pd.DataFrame({"path": []}), ()),
+    ([{"name": "a/1.wav"}], ["path_column", "filepath"]),
+])  # fmt: skip
 def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, facts):
     monkeypatch.chdir(corpus)
     with raises((InputError, RecipeError), naming=facts):
@@ -756,14 +704,11 @@ def test_a_group_is_in_one_split(corpus):
     assert plan(path, **options).rejects == []
 
 
-@pytest.mark.parametrize(
-    ("inputs", "options", "facts"),
-    [
-        (["train={}", "{}"], {}, ["--input", "SPLIT=INPUT"]),
-        (["train={}", "test={}"], {"splits": "a=1"}, ["--splits", "--input", "a=1"]),
-        (["train={}", "test={}"], {"folds": 2}, ["--folds", "--input", "2"]),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "options", "facts"), [
+    (["train={}", "{}"], {}, ["--input", "SPLIT=INPUT"]),
+    (["train={}", "test={}"], {"splits": "a=1"}, ["--splits", "--input", "a=1"]),
+    (["train={}", "test={}"], {"folds": 2}, ["--folds", "--input", "2"]),
+])  # fmt: skip
 def test_one_way_of_splitting(corpus, inputs, options, facts):
     places = [corpus / "a", corpus / "b"]
     texts = [text.format(place) for text, place in zip(inputs, places, strict=True)]
@@ -780,16 +725,12 @@ def test_what_is_to_be_predicted_must_be_there(corpus, monkeypatch, value):
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(
-    ("name", "said", "facts"),
-    [
-        ("x.wav", {"frames": 999}, [1000, 999]),
-        ("x.flac", {"frames": 1001}, [1000, 1001]),
-        ("x.ogg", {"frames": 5000}, [1000, 5000]),
-        ("x.wav", {"sample_rate_hz": 2 * RATE}, ["sample_rate_hz", RATE, 2 * RATE]),
-        ("x.wav", {"channels": 2}, ["channels", 1, 2]),
-    ],
-)
+@pytest.mark.parametrize(("name", "said", "facts"), [
+    ("x.wav", {"frames": 999}, [1000, 999]), ("x.flac", {"frames": 1001}, [1000, 1001]),
+    ("x.ogg", {"frames": 5000}, [1000, 5000]),
+    ("x.wav", {"sample_rate_hz": 2 * RATE}, ["sample_rate_hz", RATE, 2 * RATE]),
+    ("x.wav", {"channels": 2}, ["channels", 1, 2]),
+])  # fmt: skip
 def test_a_table_that_lies_is_found_out(tmp_path, name, said, facts):
     sound = np.random.default_rng(0).uniform(-0.1, 0.1, 1000)
     soundfile.write(tmp_path / name, sound, RATE)
@@ -799,17 +740,13 @@ def test_a_table_that_lies_is_found_out(tmp_path, name, said, facts):
         record(path, tmp_path / "o", win_len=500, label_from="none")
 
 
-@pytest.mark.parametrize(
-    ("kinds", "label", "facts"),
-    [
-        (["owl", "tit"], "owl;tit", ()),
-        (["owl", 2], "2;owl", ()),
-        ("tit; owl", "owl;tit", ()),
-        *((["owl", value], None, ["kind"]) for value in (None, ["x"], {"a": 1}, True)),
-        (["a;b"], None, ["kind", "a;b", "--label-separator"]),
-        (["owl", ""], None, ["empty"]),
-    ],
-)
+@pytest.mark.parametrize(("kinds", "label", "facts"), [
+    (["owl", "tit"], "owl;tit", ()), (["owl", 2], "2;owl", ()),
+    ("tit; owl", "owl;tit", ()),
+    *((["owl", value], None, ["kind"]) for value in (None, ["x"], {"a": 1}, True)),
+    (["a;b"], None, ["kind", "a;b", "--label-separator"]),
+    (["owl", ""], None, ["empty"]),
+])  # fmt: skip
 def test_lists_of_classes(tmp_path, kinds, label, facts):
     path = tmp_path / "m.jsonl"
     path.write_text(json.dumps({"path": "a.wav", "kind": kinds}))

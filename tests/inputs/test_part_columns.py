@@ -25,20 +25,17 @@ def rows_of(path, **options):
     return list(Listing(survey(resolve_inputs([str(path)]), recipe), recipe).rows())
 
 
-@pytest.mark.parametrize(
-    ("columns", "part"),
-    [
-        ({"path": "x.wav"}, (0.0, None, None)),
-        ({"path": "x.wav", "offset_s": 2, "duration_s": 0.5}, (2.0, 0.5, None)),
-        ({"path": "x.wav", "start_s": 2, "duration_s": ""}, (2.0, None, None)),
-        ({"path": "x.wav", "start_s": 2, "end_s": 2.5}, (2.0, 0.5, None)),
-        ({"path": "x.wav", "end_s": "2.5", "channel": 1}, (0.0, 2.5, 1)),
-        ({"path": "x.wav", "start_s": "", "end_s": None}, (0.0, None, None)),
-        ({"audio_filepath": "x.wav", "offset": 2, "duration": 0.5}, (2.0, 0.5, None)),
-        ({"audio_filepath": "x.wav", "duration": 0.5}, (0.0, 0.5, None)),
-        ({"path": "x.wav", "duration": 0.5}, (0.0, None, None)),
-    ],
-)
+@pytest.mark.parametrize(("columns", "part"), [
+    ({"path": "x.wav"}, (0.0, None, None)),
+    ({"path": "x.wav", "offset_s": 2, "duration_s": 0.5}, (2.0, 0.5, None)),
+    ({"path": "x.wav", "start_s": 2, "duration_s": ""}, (2.0, None, None)),
+    ({"path": "x.wav", "start_s": 2, "end_s": 2.5}, (2.0, 0.5, None)),
+    ({"path": "x.wav", "end_s": "2.5", "channel": 1}, (0.0, 2.5, 1)),
+    ({"path": "x.wav", "start_s": "", "end_s": None}, (0.0, None, None)),
+    ({"audio_filepath": "x.wav", "offset": 2, "duration": 0.5}, (2.0, 0.5, None)),
+    ({"audio_filepath": "x.wav", "duration": 0.5}, (0.0, 0.5, None)),
+    ({"path": "x.wav", "duration": 0.5}, (0.0, None, None)),
+])  # fmt: skip
 def test_columns_of_parts(tmp_path, columns, part):
     (row,) = rows_of(write_table(tmp_path, columns))
     assert (row.offset_s, row.duration_s, row.channel) == part
@@ -46,25 +43,17 @@ def test_columns_of_parts(tmp_path, columns, part):
     assert row.columns == ((0.5,) if is_data else ())
 
 
-@pytest.mark.parametrize(
-    "names",
-    [("offset_s", "start_s"), ("duration_s", "end_s")],
-)
+@pytest.mark.parametrize("names", [("offset_s", "start_s"), ("duration_s", "end_s")])
 def test_two_columns_of_one_meaning(tmp_path, names):
     path = write_table(tmp_path, {"path": "x.wav", **dict.fromkeys(names, 1)})
     with raises(RecipeError, naming=["columns", str(path), *names]):
         rows_of(path)
 
 
-@pytest.mark.parametrize(
-    ("names", "advice"),
-    [
-        (("start", "end"), "end_s"),
-        (("Onset", "Offset"), "end_s"),
-        (("offset", "duration"), "duration_s"),
-        (("begin_time", "end_time"), "end_s"),
-    ],
-)
+@pytest.mark.parametrize(("names", "advice"), [
+    (("start", "end"), "end_s"), (("Onset", "Offset"), "end_s"),
+    (("offset", "duration"), "duration_s"), (("begin_time", "end_time"), "end_s"),
+])  # fmt: skip
 def test_columns_that_look_like_parts(tmp_path, names, advice):
     path = write_table(tmp_path, {"path": "x.wav", names[0]: 1.5, names[1]: 2})
     with raises(InputError, naming=[str(path), *names, "start_s", advice, "`columns`"]):
@@ -73,10 +62,9 @@ def test_columns_that_look_like_parts(tmp_path, names, advice):
     assert (row.offset_s, row.duration_s, row.columns) == (0.0, None, (1.5, 2))
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [{"start": "noon", "end": "one"}, {"start": 1}, {"offset": 1}, {"duration": 2}],
-)
+@pytest.mark.parametrize("columns", [
+    {"start": "noon", "end": "one"}, {"start": 1}, {"offset": 1}, {"duration": 2},
+])  # fmt: skip
 def test_columns_that_do_not(tmp_path, columns):
     (row,) = rows_of(write_table(tmp_path, {"path": "x.wav", **columns}))
     assert len(row.columns) == len(columns)

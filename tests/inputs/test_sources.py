@@ -154,36 +154,23 @@ def test_link_loops_end(tmp_path):
 # Globs
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
-    [
-        ("*.wav", ["1.wav", "2.wav"]),
-        ("?.wav", ["1.wav", "2.wav"]),
-        ("[1].wav", ["1.wav"]),
-        ("a/*", ["3.wav", "4.txt"]),
-        ("*/*.wav", ["a/3.wav", "b/5.wav"]),
-        ("a/3*", ["3.wav"]),
-        ("**.wav", ["1.wav", "2.wav", "a/3.wav", "a/c/6.wav", "b/5.wav"]),
-        ("**/*.wav", ["a/3.wav", "a/c/6.wav", "b/5.wav"]),
-        ("nothing*", []),
-        ("no*/where.wav", []),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "names"), [
+    ("*.wav", ["1.wav", "2.wav"]), ("?.wav", ["1.wav", "2.wav"]),
+    ("[1].wav", ["1.wav"]), ("a/*", ["3.wav", "4.txt"]),
+    ("*/*.wav", ["a/3.wav", "b/5.wav"]), ("a/3*", ["3.wav"]),
+    ("**.wav", ["1.wav", "2.wav", "a/3.wav", "a/c/6.wav", "b/5.wav"]),
+    ("**/*.wav", ["a/3.wav", "a/c/6.wav", "b/5.wav"]), ("nothing*", []),
+    ("no*/where.wav", []),
+])  # fmt: skip
 def test_globs_take_every_file_that_matches(tmp_path, pattern, names):
     touch(tmp_path, "1.wav", "2.wav", "a/3.wav", "a/4.txt", "b/5.wav", "a/c/6.wav")
     assert names_of(tmp_path / pattern) == names
 
 
-@pytest.mark.parametrize(
-    ("pattern", "root"),
-    [
-        ("*.wav", ""),
-        ("a*/x", ""),
-        ("a/b*/x", "/a"),
-        ("a/b/c?", "/a/b"),
-        ("a/[b]/c", "/a"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "root"), [
+    ("*.wav", ""), ("a*/x", ""), ("a/b*/x", "/a"), ("a/b/c?", "/a/b"),
+    ("a/[b]/c", "/a"),
+])  # fmt: skip
 def test_names_of_globs_are_relative_to_the_folder_before_the_wildcard(
     tmp_path, pattern, root
 ):
@@ -286,10 +273,9 @@ def test_inputs_that_overlap_are_refused(tmp_path, first, second):
             resolve_inputs(pair)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("in/*.wav", "in/a.wav"), ("in/sub", "in/*/b.wav"), ("in/a.wav", "in/?.wav")],
-)
+@pytest.mark.parametrize(("first", "second"), [
+    ("in/*.wav", "in/a.wav"), ("in/sub", "in/*/b.wav"), ("in/a.wav", "in/?.wav"),
+])  # fmt: skip
 def test_a_file_of_two_inputs_is_taken_once(tmp_path, first, second):
     touch(tmp_path, "in/a.wav", "in/sub/b.wav")
     inputs = resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])
@@ -298,10 +284,9 @@ def test_a_file_of_two_inputs_is_taken_once(tmp_path, first, second):
     assert_names(twice.problem, "clip 0", "0")
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("in", "in2"), ("in2", "in"), ("in/sub", "in/a.wav"), ("in", "in/list.txt")],
-)
+@pytest.mark.parametrize(("first", "second"), [
+    ("in", "in2"), ("in2", "in"), ("in/sub", "in/a.wav"), ("in", "in/list.txt"),
+])  # fmt: skip
 def test_inputs_beside_each_other(tmp_path, first, second):
     touch(tmp_path, "in/a.wav", "in/sub/b.wav", "in2/a.wav", "in/list.txt")
     assert len(resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])) == 2
@@ -328,36 +313,24 @@ def test_relative_paths_and_home_are_made_absolute(tmp_path, monkeypatch):
 # Classes
 
 
-@pytest.mark.parametrize(
-    ("label_from", "filepath", "label"),
-    [
-        ("folder", "sea/tug/01.wav", "tug"),
-        ("folder", "tug/01.wav", "tug"),
-        ("folder", "01.wav", "root"),
-        ("folder", "a b/x.wav", "a b"),
-        ("name", "12_24346_tug.wav", "tug"),
-        ("name", "x_y/1_2.b_cat.wav", "cat"),
-        ("name", "_cat", "cat"),
-        (r"(?P<class>\d)_", "7_theo_3.wav", "7"),
-        (r"^(?P<class>[^/]+)/", "sea/tug/01.wav", "sea"),
-        (r"(?P<class>täg)", "x/täg.wav", "täg"),
-        ("none", "sea/tug/01.wav", None),
-    ],
-)
+@pytest.mark.parametrize(("label_from", "filepath", "label"), [
+    ("folder", "sea/tug/01.wav", "tug"), ("folder", "tug/01.wav", "tug"),
+    ("folder", "01.wav", "root"), ("folder", "a b/x.wav", "a b"),
+    ("name", "12_24346_tug.wav", "tug"), ("name", "x_y/1_2.b_cat.wav", "cat"),
+    ("name", "_cat", "cat"), (r"(?P<class>\d)_", "7_theo_3.wav", "7"),
+    (r"^(?P<class>[^/]+)/", "sea/tug/01.wav", "sea"),
+    (r"(?P<class>täg)", "x/täg.wav", "täg"), ("none", "sea/tug/01.wav", None),
+])  # fmt: skip
 def test_classes_are_read_off_names(label_from, filepath, label):
     assert Labeler(label_from).label(filepath, "/data/root/") == label
 
 
-@pytest.mark.parametrize(
-    ("label_from", "filepath", "fact"),
-    [
-        ("name", "a_b/cat.wav", "--label-from"),
-        ("name", "cat_.wav", "--label-from"),
-        (r"(?P<class>\d)", "cat.wav", r"(?P<class>\d)"),
-        (r"x(?P<class>\d*)", "x.wav", r"x(?P<class>\d*)"),
-        (r"x|(?P<class>\d)", "x.wav", r"x|(?P<class>\d)"),
-    ],
-)
+@pytest.mark.parametrize(("label_from", "filepath", "fact"), [
+    ("name", "a_b/cat.wav", "--label-from"), ("name", "cat_.wav", "--label-from"),
+    (r"(?P<class>\d)", "cat.wav", r"(?P<class>\d)"),
+    (r"x(?P<class>\d*)", "x.wav", r"x(?P<class>\d*)"),
+    (r"x|(?P<class>\d)", "x.wav", r"x|(?P<class>\d)"),
+])  # fmt: skip
 def test_a_name_without_a_class_is_a_row_with_a_problem(label_from, filepath, fact):
     with raises(ValueError, naming=fact):
         Labeler(label_from).label(filepath, "/data")

@@ -10,22 +10,19 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.recipe.fields import MovedGroups, moved_key
-from beam_pipeline.recipe.sections import Splits
+from beam_pipeline.recipe.recipe import Splits
 from tests.raising import raises
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 KEYS = st.integers(0, 2**64 - 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "shares"),
-    [
-        ("train=1", {"train": 1}),
-        ("train=.8,eval=.1,test=.1", {"train": 0.8, "eval": 0.1, "test": 0.1}),
-        (" train = 8 , test = 2 ", {"train": 0.8, "test": 0.2}),
-        ("a=0.7,b=0.2,c=0.1", {"a": 0.7, "b": 0.2, "c": 0.1}),
-    ],
-)
+@pytest.mark.parametrize(("text", "shares"), [
+    ("train=1", {"train": 1}),
+    ("train=.8,eval=.1,test=.1", {"train": 0.8, "eval": 0.1, "test": 0.1}),
+    (" train = 8 , test = 2 ", {"train": 0.8, "test": 0.2}),
+    ("a=0.7,b=0.2,c=0.1", {"a": 0.7, "b": 0.2, "c": 0.1}),
+])  # fmt: skip
 def test_shares_add_up_to_one(text, shares):
     parsed = Splits(splits=text.replace(" = ", "=")).hashed_shares()
     assert list(parsed) == list(shares)

@@ -18,8 +18,7 @@ from beam_pipeline.plan.splits import (
     tally_groups,
 )
 from beam_pipeline.recipe.fields import moved_key
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.sections import Splits
+from beam_pipeline.recipe.recipe import Recipe, Splits
 
 SHARES = "train=8,eval=1,test=1"
 

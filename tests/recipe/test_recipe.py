@@ -16,14 +16,15 @@ from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOp
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.fields import options_of
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.recipe.recipe import Recipe, recipe_options
-from beam_pipeline.recipe.sections import (
+from beam_pipeline.recipe.recipe import (
     CLIP_FEATURES,
     DTYPES,
     ENCODINGS,
     ORDERS,
     RESERVED_NAMES,
     TAILS,
+    Recipe,
+    recipe_options,
 )
 from tests.raising import raises
 from tests.sounds import write_sound
@@ -114,6 +115,7 @@ REFUSED = [
     *(("encodings", value) for value in ("png", ["signal"], None, 3)),
     *(("encodings", {name: "tensor"}) for name in (*RESERVED_NAMES, 3)),
     *(("event_overlap", value) for value in (-0.1, 1.1, "1")),
+    *((n, v) for n in (*WHOLE, *SECONDS_OF) for v in (math.nan, np.bool_(True))),
     ("folds", 1),
     ("decoder", "soundfile,soundfile"),
     ("decoder", "sox"),
@@ -132,32 +134,20 @@ def test_values_that_are_refused(name, value):
     expect_error(name, got, CHOICES.get(name, ()), **with_window(**{name: value}))
 
 
-@pytest.mark.parametrize("name", [*WHOLE, *SECONDS_OF])
-def test_not_a_number_is_refused(name):
-    for value in (math.nan, np.bool_(True)):
-        with raises(RecipeError, name):
-            Recipe(**with_window(**{name: value}))
-
-
 def test_whole_numbers_may_be_those_of_numpy():
     recipe = Recipe(win_len=np.int64(500), channels=np.int32(1), seed=np.uint8(3))
     assert recipe == Recipe(win_len=500, channels=1, seed=3)
     assert type(recipe.win_len) is int
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        *((name, [1, 10**6]) for name in WHOLE),
-        *((name, [1e-12, 1.0]) for name in SECONDS_OF),
-        *CHOICES.items(),
-        ("seed", [0, -1, 2**63, -(10**30)]),
-        ("channels", ["mix", "keep", 0, 63]),
-        ("label_from", ["folder", "name", "none", r"(?P<class>\d)_", "species"]),
-        ("features", [{n: "f()"} for n in ("a", "_", "A9", "signal", "Class")]),
-        ("encodings", [{"signal": encoding} for encoding in ENCODINGS]),
-    ],
-)
+@pytest.mark.parametrize(("name", "values"), [
+    *((name, [1, 10**6]) for name in WHOLE),
+    *((name, [1e-12, 1.0]) for name in SECONDS_OF), *CHOICES.items(),
+    ("seed", [0, -1, 2**63, -(10**30)]), ("channels", ["mix", "keep", 0, 63]),
+    ("label_from", ["folder", "name", "none", r"(?P<class>\d)_", "species"]),
+    ("features", [{n: "f()"} for n in ("a", "_", "A9", "signal", "Class")]),
+    ("encodings", [{"signal": encoding} for encoding in ENCODINGS]),
+])  # fmt: skip
 def test_values_that_are_held(name, values):
     for value in values:
         recipe = Recipe(**with_window(**{name: value}))
@@ -165,17 +155,11 @@ def test_values_that_are_held(name, values):
         assert recipe.to_json()[name] == value
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["win_len", "win_seconds"],
-        ["hop", "hop_seconds"],
-        ["elements_per_file", "shard_bytes"],
-        ["elements_per_file", "num_shards"],
-        ["shard_bytes", "num_shards"],
-        ["elements_per_file", "shard_bytes", "num_shards"],
-    ],
-)
+@pytest.mark.parametrize("names", [
+    ["win_len", "win_seconds"], ["hop", "hop_seconds"],
+    ["elements_per_file", "shard_bytes"], ["elements_per_file", "num_shards"],
+    ["shard_bytes", "num_shards"], ["elements_per_file", "shard_bytes", "num_shards"],
+])  # fmt: skip
 def test_only_one_of_several_is_given(names):
     given_ = {name: 2.0 if "seconds" in name else 2 for name in names}
     expect_error(" and ".join(names), given_, **with_window(**given_))
@@ -198,16 +182,12 @@ def test_encodings_that_do_not_exist(value):
         Recipe(win_len=1, features={"a": 3})
 
 
-@pytest.mark.parametrize(
-    ("features", "name", "facts"),
-    [
-        ({"log_mel": "f()", "x": "g()"}, "logmel", ["log_mel, x", "mean log_mel?"]),
-        ({"log_mel": "f()"}, "signal", ["log_mel"]),
-        ({"log_mel": "f()"}, "log_mel_mask", ["mean log_mel?"]),
-        ({}, "log_mel", ["signal"]),
-        ({}, "signl", ["mean signal?"]),
-    ],
-)
+@pytest.mark.parametrize(("features", "name", "facts"), [
+    ({"log_mel": "f()", "x": "g()"}, "logmel", ["log_mel, x", "mean log_mel?"]),
+    ({"log_mel": "f()"}, "signal", ["log_mel"]),
+    ({"log_mel": "f()"}, "log_mel_mask", ["mean log_mel?"]),
+    ({}, "log_mel", ["signal"]), ({}, "signl", ["mean signal?"]),
+])  # fmt: skip
 def test_an_encoding_of_an_unknown_feature(features, name, facts):
     options = {"features": features, "encodings": {name: "raw"}}
     expect_error("encodings", name, facts, win_len=1, **options)
@@ -315,20 +295,14 @@ def test_a_recipe_comes_back_from_its_json():
     assert recipe.classes == ("owl", "tit", "gull, herring", "käuzchen")
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ({"win_seconds": 1}, {"win_seconds": 1.0}),
-        ({"hop_seconds": 1}, {"hop_seconds": 1.0}),
-        ({"events": "e", "event_overlap": 0}, {"events": "e", "event_overlap": 0.0}),
-        ({"classes": ["a", "b"]}, {"classes": "a,b"}),
-        ({"splits": {"a": 1, "b": 3}}, {"splits": "a=1,b=3"}),
-        (
-            {"features": {"a": "f()", "b": "g()"}},
-            {"features": {"b": "g()", "a": "f()"}},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("first", "second"), [
+    ({"win_seconds": 1}, {"win_seconds": 1.0}),
+    ({"hop_seconds": 1}, {"hop_seconds": 1.0}),
+    ({"events": "e", "event_overlap": 0}, {"events": "e", "event_overlap": 0.0}),
+    ({"classes": ["a", "b"]}, {"classes": "a,b"}),
+    ({"splits": {"a": 1, "b": 3}}, {"splits": "a=1,b=3"}),
+    ({"features": {"a": "f()", "b": "g()"}}, {"features": {"b": "g()", "a": "f()"}}),
+])  # fmt: skip
 def test_ways_to_give_the_same(first, second):
     made = [Recipe(**with_window(**options)) for options in (first, second)]
     assert made[0] == made[1]
@@ -407,22 +381,15 @@ def test_arguments_that_are_no_options_are_checked(tmp_path):
 # Text to values
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        *(("channels", text, text) for text in ("mix", "keep", "1.0", "²", "")),
-        ("channels", "12", 12),
-        ("channels", "-1", -1),
-        *(("shard_bytes", text, 1 << 27) for text in ("134217728", "128MiB", "128mib")),
-        ("shard_bytes", " 128 MiB ", 1 << 27),
-        ("shard_bytes", "1b", 1),
-        ("shard_bytes", "1kB", 1000),
-        ("shard_bytes", "1KiB", 1024),
-        ("shard_bytes", "3MB", 3 * 10**6),
-        ("shard_bytes", "2GB", 2 * 10**9),
-        ("shard_bytes", "1TiB", 1 << 40),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "value"), [
+    *(("channels", text, text) for text in ("mix", "keep", "1.0", "²", "")),
+    ("channels", "12", 12), ("channels", "-1", -1),
+    *(("shard_bytes", text, 1 << 27) for text in ("134217728", "128MiB", "128mib")),
+    ("shard_bytes", " 128 MiB ", 1 << 27), ("shard_bytes", "1b", 1),
+    ("shard_bytes", "1kB", 1000), ("shard_bytes", "1KiB", 1024),
+    ("shard_bytes", "3MB", 3 * 10**6), ("shard_bytes", "2GB", 2 * 10**9),
+    ("shard_bytes", "1TiB", 1 << 40),
+])  # fmt: skip
 def test_text_of_a_flag(name, text, value):
     assert recipe_options()[name].values.parse(text) == value
 

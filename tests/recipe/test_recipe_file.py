@@ -63,23 +63,19 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
     assert Recipe(**read_back) == recipe
 
 
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("features: {x: rms(), x: lufs()}\n", ["x", "line 1"]),
-        ("hop: 5\nwin_len: 1\nhop: 5\n", ["hop", "line 3"]),
-        ('{"hop": 1,\n"hop": 2}', ["hop", "line 2"]),
-        ("win-seconds: 1\nwin_seconds: 0.3\n", ["win-seconds", "win_seconds"]),
-        ("win-second: 1\n", ["win-second", "win-seconds"]),
-        ("win_second: 1\n", ["win_second", "win_seconds"]),
-        ("featurs: {x: rms()}\n", ["featurs", "features"]),
-        ("feature: {x: rms()}\nfeatures: {}\n", ["feature", "features"]),
-        ("split_moves: ''\n", ["split_moves"]),
-        ("windows: {}\n", ["windows", "windows_at"]),
-        ("zzz: 1\n", ["zzz"]),
-        ("1: 1\n", ["1"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "facts"), [
+    ("features: {x: rms(), x: lufs()}\n", ["x", "line 1"]),
+    ("hop: 5\nwin_len: 1\nhop: 5\n", ["hop", "line 3"]),
+    ('{"hop": 1,\n"hop": 2}', ["hop", "line 2"]),
+    ("win-seconds: 1\nwin_seconds: 0.3\n", ["win-seconds", "win_seconds"]),
+    ("win-second: 1\n", ["win-second", "win-seconds"]),
+    ("win_second: 1\n", ["win_second", "win_seconds"]),
+    ("featurs: {x: rms()}\n", ["featurs", "features"]),
+    ("feature: {x: rms()}\nfeatures: {}\n", ["feature", "features"]),
+    ("split_moves: ''\n", ["split_moves"]),
+    ("windows: {}\n", ["windows", "windows_at"]), ("zzz: 1\n", ["zzz"]),
+    ("1: 1\n", ["1"]),
+])  # fmt: skip
 def test_names_that_are_refused(tmp_path: Path, text: str, facts: list) -> None:
     with pytest.raises(InputError) as raised:
         read(tmp_path, text)
@@ -111,18 +107,12 @@ def test_values_that_are_refused(
     assert_names(str(raised.value), *facts)
 
 
-@pytest.mark.parametrize(
-    ("text", "facts"),
-    [
-        ("", ["None"]),
-        ("- 1", ["['1']"]),
-        ("{", ["YAML", "JSON"]),
-        ("? [a]\n: 1\n? {b: 1}\n: 2\n", ["YAML", "JSON"]),
-        ("a: &a [*a]\n", ["a"]),
-        ("format_version: 1\n", ["None"]),
-        ("win_len: 1\n---\nwin_len: 2\n", ["YAML", "JSON"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "facts"), [
+    ("", ["None"]), ("- 1", ["['1']"]), ("{", ["YAML", "JSON"]),
+    ("? [a]\n: 1\n? {b: 1}\n: 2\n", ["YAML", "JSON"]), ("a: &a [*a]\n", ["a"]),
+    ("format_version: 1\n", ["None"]),
+    ("win_len: 1\n---\nwin_len: 2\n", ["YAML", "JSON"]),
+])  # fmt: skip
 def test_files_that_hold_no_recipe(tmp_path: Path, text: str, facts: list) -> None:
     with raises(InputError, naming=[f"{tmp_path}/r.yaml", *facts]):
         read(tmp_path, text)
