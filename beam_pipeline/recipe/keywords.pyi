@@ -62,8 +62,8 @@ class RecordKeywords(TypedDict, total=False):
     augment: Steps
     features: Mapping[str, str | Transform]
     feature: Mapping[str, str | Transform]
-    encodings: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac"]]
-    encoding: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac"]]
+    encodings: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac", "opus", "vorbis"]]
+    encoding: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac", "opus", "vorbis"]]
     elements_per_file: int | None
     shard_bytes: int | str | None
     num_shards: int | None

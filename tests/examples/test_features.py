@@ -137,6 +137,33 @@ def test_bytes_are_those_of_tensorflow(tf_example, drawn):
     assert records == [w.SerializeToString(deterministic=True) for w in wanted]
 
 
+def test_tensorflow_parses_every_value(tf_example):
+    specs = {
+        name: FeatureSpec(name, dtype, shape, encoding)
+        for name, dtype, shape, encoding in [
+            ("signal", "float32", (3,), FLOAT_LIST),
+            ("count", "int64", (2,), INT64_LIST),
+            ("räw", "complex64", (2,), RAW),
+            ("text", "string", (), BYTES_LIST),
+        ]
+    }
+    signal = np.array([[0.0, -0.0, np.inf], [np.nan, 1e-45, -3.5]], np.float32)
+    columns = {
+        "signal": signal,
+        "count": np.array([[-1, 0], [2**63 - 1, -(2**63)]]),
+        "räw": np.array([[1 + 2j, 3], [4, 5j]], np.complex64),
+        "text": "sæ/𝄞.wav",
+    }
+    records = ExampleEncoder(specs.values()).encode(2, columns)
+    for i, record in enumerate(records):
+        found = type(tf_example({})).FromString(record).features.feature
+        assert set(found) == set(specs)
+        expect_same(np.array(found["signal"].float_list.value, np.float32), signal[i])
+        assert list(found["count"].int64_list.value) == columns["count"][i].tolist()
+        assert list(found["räw"].bytes_list.value) == [columns["räw"][i].tobytes()]
+        assert found["text"].bytes_list.value == ["sæ/𝄞.wav".encode()]
+
+
 @settings(max_examples=150, deadline=None)
 @given(example_columns())
 def test_decode_is_the_inverse_of_encode(drawn):

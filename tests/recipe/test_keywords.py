@@ -81,7 +81,7 @@ def annotation(option: Option) -> str:
     if option.name in TYPES:
         text = TYPES[option.name]
     elif isinstance(values, fields.ByFeature):
-        text = f"Mapping[str, {literal(values.choices_of_texts)}]"
+        text = f"Mapping[str, {literal(getattr(values.texts, 'choices', ()))}]"
     elif isinstance(values, parameters.Choice):
         text = literal(values.choices)
     else:
