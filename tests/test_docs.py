@@ -383,7 +383,7 @@ def test_architecture_matches_the_tree():
     floors = [floor.replace(",", " ").split() for floor in arrows.split("<")]
     assert floors == [floor.split() for floor in FLOORS]
     for field in re.findall(r"`recipe\.(\w+)`", prose_of(page)):
-        assert field in recipe_options() or field == "options"
+        assert field in recipe_options()
 
 
 # What there must be
