@@ -547,8 +547,7 @@ def _check_statistics(
     where: str, found: Any, shape: tuple[int | None, ...] | None
 ) -> None:
     """Checks what readers use of the statistics of a feature of this shape."""
-    found = typed(Mapping[str, Any], found, where)
-    count = typed(int, found.get("count"), f"{where}.count")
+    count = typed(_Count, found, where).count
     for name in _MOMENTS:
         _check_moment(f"{where}.{name}", found.get(name), count)
     if "bins" not in found:
@@ -568,6 +567,11 @@ def _check_statistics(
         if name != "count":
             for k, (value, count) in enumerate(zip(values, counts, strict=True)):
                 _check_moment(f"{within}.{name}[{k}]", value, count)
+
+
+@dataclass(frozen=True)
+class _Count:
+    count: int
 
 
 def _check_moment(where: str, value: Any, count: int) -> None:
