@@ -269,6 +269,9 @@ class PoisonClips:
     def __len__(self) -> int:
         return len(self._by_cause)
 
+    def __iter__(self) -> Iterator[PoisonClip]:
+        return iter(self._by_cause.values())
+
     def probed(self, row: Marked) -> PoisonClip | None:
         """Returns the poison clip, found while headers were read, that a row is."""
         return self._by_cause.get((PROBE, row.source, row.filepath))
