@@ -303,8 +303,8 @@ def plan(
 
     check_whole("sample", sample, least=0)
     input, recipe, run = _asked(input, recipe, options)
-    # Fingerprints and hashes read whole files, and do not change the plan.
-    recipe = recipe.replace(fingerprint=False, hash_files=False)
+    # Hashes read whole files, and do not change the plan.
+    recipe = recipe.replace(hash_files=False)
     with temporary_folder() as work, _job(input, "", recipe, run, work) as job:
         made = plan_local(job, run.time_limit, sample)
     warn_of_plan(made.summary, recipe)

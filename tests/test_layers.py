@@ -63,7 +63,7 @@ HOMES = {
     "read.conditions "
     "[cli.reports] [read.table] [read.window_summary] [read.predict] "
     "[reporting.page] [reporting.problems]",
-    "isal": "storage.tfrecord",
+    "isal": "storage.tfrecord audio.sketch",
     "matplotlib": "[read.show]",
     "threadpoolctl": "transforms.describe [write.process_settings] run.elements",
     "tqdm": "[dataset.progress]",

@@ -1,9 +1,8 @@
 """Reads audio files as samples.
 
 In: a file and its name. Out: its length, rate and channels (:mod:`.probe`, which also
-chooses the decoder), ranges of its samples at any rate (:mod:`.clip_reader`), and
-hashes that find equal and similar audio (:mod:`.fingerprint`). Read
-:mod:`.clip_reader` first.
+chooses the decoder), ranges of its samples at any rate (:mod:`.clip_reader`), and what
+finds equal and similar audio (:mod:`.sketch`). Read :mod:`.clip_reader` first.
 
 ::
 

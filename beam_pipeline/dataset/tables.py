@@ -8,7 +8,9 @@ manifest's first clip, and so on. Where examples are mixed, each row names its c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +27,10 @@ from beam_pipeline.inputs.column_values import (
     ColumnType,
 )
 from beam_pipeline.inputs.columns import (
+    CONTENT_BYTES,
     FILE_SHA256,
-    FINGERPRINT_FIELDS,
     MANIFEST_FIELDS,
+    SOUND_FIELDS,
 )
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
@@ -36,7 +39,12 @@ from beam_pipeline.storage.tfrecord import unpack_columns
 from beam_pipeline.write.statistics import LEFT_OUT, WindowRows, join_rows, levels_db
 
 if TYPE_CHECKING:
-    from beam_pipeline.plan.shards import PlacedClips, ShardInfo, ShardLayout
+    from beam_pipeline.plan.shards import (
+        ClipSound,
+        PlacedClips,
+        ShardInfo,
+        ShardLayout,
+    )
     from beam_pipeline.recipe.recipe import Audio, Recipe
 
 # In the schema of the file: who reads it with other tools sees only names.
@@ -46,7 +54,7 @@ _DESCRIPTIONS = {
     "windows.parquet says which windows are in the data set",
     "windows": "planned: its rows in windows.parquet, with those that were left out",
 }
-_RESERVED_FIELDS = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS}
+_ROW = list(MANIFEST_FIELDS).index("index")
 _CLIPS_IN_GROUP = 1 << 16
 _WINDOWS_IN_GROUP = 1 << 17
 
@@ -61,7 +69,7 @@ class ManifestPart(NamedTuple):
     clips, windows : int
         Number of rows, and the sum of their planned windows.
     rows : tuple of tuple
-        In the order of :func:`manifest_fields`.
+        In the order of :func:`manifest_fields`, without ``SOUND_FIELDS``.
     """
 
     clips: int
@@ -81,11 +89,9 @@ def manifest_fields(
     fields: dict[str, ColumnType | int] = {
         name: ColumnType(dtype) for name, dtype in MANIFEST_FIELDS.items()
     }
-    if audio.fingerprint:
-        fields.update(FINGERPRINT_FIELDS)
     if audio.hash_files:
         fields[FILE_SHA256] = ColumnType(STRING)
-    reserved = {*_RESERVED_FIELDS, *fields}
+    reserved = {*fields, *SOUND_FIELDS}
     names = {name for name, _ in columns}
     for name, kind in columns:
         free = name
@@ -93,7 +99,7 @@ def manifest_fields(
             free += "_"
         is_short = kind.dtype == FLOAT32
         fields[free] = kind._replace(dtype=FLOAT64) if is_short else kind
-    return fields
+    return fields | SOUND_FIELDS
 
 
 def make_manifest_part(
@@ -119,7 +125,6 @@ def make_manifest_part(
     rows, index, planned = [], placed.first_example, 0
     for clip in placed.clips:
         channel = recipe.channels if clip.channel is None else clip.channel
-        prints = clip.content or None, clip.sketch or None
         hashes = (clip.sha256 or None,) if recipe.hash_files else ()
         windows = max(0, min(clip.examples, total - index))
         rows.append(
@@ -142,7 +147,6 @@ def make_manifest_part(
                 clip.subtype,
                 index,
                 windows,
-                *(prints if recipe.fingerprint else ()),
                 *hashes,
                 *clip.columns,
             )
@@ -156,6 +160,7 @@ def write_manifest(
     path: str,
     parts: Iterable[ManifestPart],
     fields: Mapping[str, ColumnType | int],
+    sounds: Iterable[ClipSound] = (),
 ) -> None:
     """Writes ``manifest.parquet``: one row for each clip, in the order of the examples.
 
@@ -165,6 +170,8 @@ def write_manifest(
         In the order of the examples.
     fields : mapping
         See :func:`manifest_fields`.
+    sounds : iterable of ClipSound
+        In the same order; those of a clip follow each other.
     """
     import pyarrow as pa
 
@@ -174,8 +181,31 @@ def write_manifest(
             for name, kind in fields.items()
         ]
     )
+    parts = _with_sounds(parts, sounds)
     groups = in_groups(parts, attrgetter("clips"), _CLIPS_IN_GROUP)
     write_parquet(path, schema, (_manifest_table(group, schema) for group in groups))
+
+
+def _with_sounds(
+    parts: Iterable[ManifestPart], sounds: Iterable[ClipSound]
+) -> Iterator[ManifestPart]:
+    """Yields the rows with ``SOUND_FIELDS``; null for clips that have none."""
+    clips = (
+        reduce(lambda one, other: one.with_more(other), of_clip)
+        for _, of_clip in groupby(sounds, key=attrgetter("row"))
+    )
+    sound = next(clips, None)
+    for part in parts:
+        rows = []
+        for row in part.rows:
+            content = sketch = None
+            if sound is not None and sound.row == row[_ROW]:
+                content = sound.content.to_bytes(CONTENT_BYTES, "big")
+                sketch = bytes.fromhex(sound.sketch) or None
+                sound = next(clips, None)
+            rows.append((*row, content, sketch))
+        yield part._replace(rows=tuple(rows))
+    assert sound is None, f"{sound} is in another order than the manifest"
 
 
 def arrow_type(kind: ColumnType | int) -> Any:
@@ -347,7 +377,11 @@ def with_columns(table: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def read_table(
-    folder: str, name: str, columns: Sequence[str], whole: bool = False
+    folder: str,
+    name: str,
+    columns: Sequence[str],
+    whole: bool = False,
+    optional: Sequence[str] = (),
 ) -> Any:
     """Returns the manifest or the table of windows of a data set.
 
@@ -359,6 +393,8 @@ def read_table(
         The columns to read.
     whole : bool
         Whether to read the other columns, too.
+    optional : sequence of str
+        Columns that are read if the table has them.
 
     Raises
     ------
@@ -368,7 +404,7 @@ def read_table(
     path = files.join(folder, name)
     remedy = "Restore it, or record the data set again."
     try:
-        table = read_parquet(path, None if whole else columns)
+        table = read_parquet(path, None if whole else [*columns, *optional])
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
     missing = [name for name in columns if name not in table.column_names]
@@ -376,4 +412,6 @@ def read_table(
         raise InputError(
             f"{path} is not of this data set: it has no column {missing[0]!r}. {remedy}"
         )
-    return table if whole else table.select(list(columns))
+    if whole:
+        return table
+    return table.select([*columns, *(n for n in optional if n in table.column_names)])

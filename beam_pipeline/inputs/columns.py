@@ -10,9 +10,9 @@ from dataclasses import astuple, dataclass
 from itertools import permutations
 
 from beam_pipeline.audio.clip_reader import output_frames
-from beam_pipeline.audio.fingerprint import CONTENT_BYTES, SKETCH_BYTES
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.column_values import (
+    BYTES,
     FLOAT32,
     Column,
     ColumnType,
@@ -49,8 +49,13 @@ MANIFEST_FIELDS = {
     "first_index": "int64",
     "windows": "int64",
 }
-# Present if the recipe asks for fingerprints; of so many bytes.
-FINGERPRINT_FIELDS = {"content": CONTENT_BYTES, "sketch": SKETCH_BYTES}
+# The last ones: a hash of so many bytes of all windows of the clip, and its sketch.
+CONTENT, SKETCH = "window_hash", "start_sketch"
+CONTENT_BYTES = 8
+SOUND_FIELDS: dict[str, ColumnType | int] = {
+    CONTENT: CONTENT_BYTES,
+    SKETCH: ColumnType(BYTES),
+}
 # Present if the recipe asks for it: the SHA-256 of the file, in hexadecimal.
 FILE_SHA256 = "file_sha256"
 
@@ -122,7 +127,7 @@ class Layout:
         if recipe.columns is None:
             taken = {path, label, split, *targets, *part.names()}
             if part.in_frames:
-                taken.update(MANIFEST_FIELDS, FINGERPRINT_FIELDS, [FILE_SHA256])
+                taken.update(MANIFEST_FIELDS, SOUND_FIELDS, [FILE_SHA256])
             elif is_table and set(KNOWN_COLUMNS[:2]) <= set(names):
                 taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)

@@ -1,8 +1,8 @@
 """From headers to shards, by arithmetic: which example goes to which position.
 
 In: rows of the inputs. Out: clips (:mod:`.prober`), their order, and one task for each
-shard (:mod:`.shards`). Nothing is decoded here, unless the recipe needs a clip's peak
-or fingerprint. Read :mod:`.shards` first.
+shard (:mod:`.shards`). Nothing is decoded here, unless the recipe needs what only the
+samples of a whole clip say. Read :mod:`.shards` first.
 
 ::
 

@@ -83,9 +83,6 @@ class Clip(NamedTuple):
         Labels with times, in seconds from the start of its file.
     file : int
         Identifies its file: the row of the file's first clip.
-    content, sketch : bytes
-        Its fingerprint, from :func:`beam_pipeline.audio.fingerprint.fingerprint_audio`,
-        if the recipe needs one.
     sha256 : str
         The SHA-256 of its file, in hexadecimal, if the recipe asks for it.
     placed : PlacedWindows or None
@@ -115,8 +112,6 @@ class Clip(NamedTuple):
     columns: tuple[Any, ...] = ()
     events: tuple[Any, ...] = ()
     file: int = 0
-    content: bytes = b""
-    sketch: bytes = b""
     placed: PlacedWindows | None = None
     sha256: str = ""
     measured: tuple[tuple[str, bytes], ...] = ()

@@ -1,7 +1,7 @@
 """Makes clips of listed rows, from the headers of their files.
 
 What only the samples of a whole clip say is found here, too: gains, passages,
-fingerprints, and bytes for features.
+and bytes for features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
-from beam_pipeline.audio.fingerprint import CHUNK_FRAMES, fingerprint_audio
 from beam_pipeline.audio.probe import check_channel, probe_audio, telling_length
 from beam_pipeline.audio.retrying import retry
 from beam_pipeline.errors import (
@@ -84,6 +83,8 @@ from beam_pipeline.transforms.stream import Reader, measure_factors
 _AROUND_FRAMES = 1 << 17
 # Frames of the stretch that is measured at once.
 _BLOCK_FRAMES = 1 << 18
+# Those of the stretch that is decoded for a placement, or to be dropped.
+_CHUNK_FRAMES = 1 << 16
 # How far a row or an event may reach beyond the end of its file.
 SECONDS_ROUNDED = 0.005
 
@@ -230,8 +231,7 @@ class Prober:
         """
         recipe, placement = self._recipe, self._recipe.placement
         whole = whole and recipe.whole_clips
-        reads = recipe.stream or placement or self._measures or recipe.fingerprint
-        if whole or reads:
+        if whole or recipe.stream or placement or self._measures:
             Marks.mark(clip, PROBE)
         if whole:
             self._check_whole(clip, *part)
@@ -242,9 +242,6 @@ class Prober:
             clip = clip._replace(placed=placed, examples=len(placed.starts))
         if clip.examples and self._measures:
             clip = clip._replace(measured=tuple(self._measure(clip)))
-        if clip.examples and recipe.fingerprint:
-            content, sketch = self._fingerprint_of(clip, *part)
-            clip = clip._replace(content=content, sketch=sketch)
         return clip
 
     def _native_chunks(
@@ -253,8 +250,8 @@ class Prober:
         """Yields the frames ``first .. stop - 1`` of a file, at its own rate."""
         audio = audio.audio_with(sample_rate=None)
         with opened_clip(clip, self._inputs, audio) as decoder:
-            for at in range(first, stop, CHUNK_FRAMES):
-                yield decoder.read(at, min(at + CHUNK_FRAMES, stop))
+            for at in range(first, stop, _CHUNK_FRAMES):
+                yield decoder.read(at, min(at + _CHUNK_FRAMES, stop))
 
     def _check_whole(self, clip: Clip, first: int, stop: int) -> None:
         """Decodes all that a clip's windows may need, and drops it."""
@@ -274,19 +271,6 @@ class Prober:
         steps = steps_in(clip, self._recipe)
         rate = clip.sample_rate_hz
         return measure_factors(steps, open_reader, clip.frames, rate, clip.filepath)
-
-    def _fingerprint_of(self, clip: Clip, first: int, stop: int) -> tuple[bytes, bytes]:
-        """Returns the fingerprint of a clip.
-
-        It depends on which samples the recipe takes, not on what it does to them. So
-        ``first`` and ``stop`` are frames at the native rate.
-        """
-        channel = self._recipe.channels if clip.channel is None else clip.channel
-        is_one = isinstance(channel, int)
-        audio = self._recipe.audio_with(channels=channel if is_one else "keep")
-        chunks = map(np.atleast_2d, self._native_chunks(clip, first, stop, audio))
-        channels = 1 if is_one else clip.channels
-        return fingerprint_audio(chunks, clip.native_rate_hz, channels)
 
     def _passages_of(self, clip: Clip) -> Integers:
         """Returns the passages that a placement finds in a clip; decodes all of it.
@@ -314,8 +298,8 @@ class Prober:
             reader = step_clip(decoder, clip, self._recipe)
 
             def blocks() -> Iterator[npt.NDArray[np.float32]]:
-                for at in range(0, clip.frames, CHUNK_FRAMES):
-                    block = reader.read(at, min(at + CHUNK_FRAMES, clip.frames))
+                for at in range(0, clip.frames, _CHUNK_FRAMES):
+                    block = reader.read(at, min(at + _CHUNK_FRAMES, clip.frames))
                     Marks.step(name)
                     yield block
                     Marks.step("")

@@ -131,6 +131,34 @@ class Shard(NamedTuple):
     mix_seed: int | None = None
 
 
+class ClipSound(NamedTuple):
+    """What an audit compares of a clip, as far as a shard has its windows.
+
+    Attributes
+    ----------
+    key : str
+        The place of the clip in its split: clips are sorted by it, and then by row.
+    row : int
+    content : int
+        The sum of :func:`.hash_windows` of its windows, modulo 2 ** 64.
+    sketch : str
+        What :func:`.sketch_audio` makes of its start, in hexadecimal; empty in a shard
+        that does not have its first example.
+    """
+
+    key: str
+    row: int
+    content: int
+    sketch: str
+
+    def with_more(self, other: ClipSound | None) -> ClipSound:
+        """Returns what is known of the clip from both."""
+        if other is None:
+            return self
+        content = (self.content + other.content) % 2**64
+        return self._replace(content=content, sketch=self.sketch or other.sketch)
+
+
 class ShardInfo(NamedTuple):
     """A written shard.
 
@@ -140,7 +168,7 @@ class ShardInfo(NamedTuple):
     :class:`beam_pipeline.storage.tfrecord.Members` and
     :class:`beam_pipeline.write.statistics.WindowRows`. ``clips`` is the
     row of the clip of each window, packed; it is empty where a clip's windows are
-    together.
+    together. ``sounds`` has the clips of the shard.
     """
 
     shard: Shard
@@ -153,6 +181,7 @@ class ShardInfo(NamedTuple):
     members: str = ""
     windows: str = ""
     clips: str = ""
+    sounds: tuple[ClipSound, ...] = ()
 
     def is_whole(self) -> bool:
         """Returns whether every planned example was written or left out on purpose."""

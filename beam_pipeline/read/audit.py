@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.audio.fingerprint import NEAR_BITS, SKETCH_BYTES
+from beam_pipeline.audio.sketch import SKETCH_SECONDS
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
@@ -30,13 +30,21 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.columns import FINGERPRINT_FIELDS
+from beam_pipeline.inputs.columns import CONTENT, SKETCH, SOUND_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.similarity import NO_VALUE, components_of, joined, near_sketches
+from beam_pipeline.read.similarity import (
+    NO_VALUE,
+    components_of,
+    joined,
+    similar_sketches,
+)
 from beam_pipeline.storage import files
+
+# What clips without a sketch are.
+UNLIKE_ANY = "silent, steady, or too short"
 
 FILE, GROUP, AUDIO, PARTS, SIMILAR = "file", "group", "audio", "parts", "similar"
 # Kind of finding -> what its clips have in common.
@@ -45,13 +53,13 @@ KINDS = {
     GROUP: "same group",
     AUDIO: "same audio",
     PARTS: "overlapping parts",
-    SIMILAR: "near-identical audio",
+    SIMILAR: f"near-identical audio in the first {SKETCH_SECONDS:g} s",
 }
-# The option that records what a kind compares, and what to do without it.
-_RECORDED_WITH = {GROUP: "group_by", AUDIO: "fingerprint", SIMILAR: "fingerprint"}
-_NOT_RECORDED = {
-    "group_by": "not recorded; name columns of the manifest with --group-by",
-    "fingerprint": "not recorded; record with --fingerprint",
+# Why a kind cannot be compared.
+_NOT_COMPARED = {
+    GROUP: "not recorded; name columns of the manifest with --group-by",
+    AUDIO: "not recorded; record the data set again",
+    SIMILAR: f"not compared; all clips are {UNLIKE_ANY}, or have no sketch",
 }
 # Within a split, clips of one file and clips of one group are expected.
 _ONLY_ACROSS = (FILE, GROUP)
@@ -91,8 +99,7 @@ class Audit:
         class          text    null without classes
         ============== ======= =====================================================
     not_compared : mapping of str to str
-        The kinds that were not compared: to the option that the data set was recorded
-        without.
+        The kinds that were not compared: to the reason.
     incomplete : mapping of str to str
         The kinds that may have more findings: to the reason.
     """
@@ -146,7 +153,7 @@ class Audit:
 
     def _counts(self, kind: str) -> str:
         if kind in self.not_compared:
-            return _NOT_RECORDED[self.not_compared[kind]]
+            return self.not_compared[kind]
         counts = [
             f"{count:,} {where}"
             for where, count in (
@@ -209,10 +216,14 @@ def audit(records: Folders, group_by: str | None = None) -> Audit:
     ========= ==================================================== =================
     file      the same file                                        across splits
     group     the same group                                       across splits
-    audio     the same samples, in any files                       across and within
+    audio     the same samples in all windows, in any files        across and within
     parts     overlapping parts of one file                        across and within
-    similar   nearly the same audio: encoded again, louder, noisy  across and within
+    similar   nearly the same first two seconds: encoded again,    across and within
+              resampled, louder, noisy, or with the start cut off
     ========= ==================================================== =================
+
+    What clips share only after their first two seconds is not looked for, unless all is
+    the same. See :mod:`.similarity` for what is alike.
 
     Parameters
     ----------
@@ -242,7 +253,7 @@ def audit(records: Folders, group_by: str | None = None) -> Audit:
         clips.num_rows,
         tuple(sorted(clips["split"].unique().to_pylist())),
         _findings(numbers, clips),
-        {kind: _RECORDED_WITH[kind] for kind in _RECORDED_WITH if kind not in numbers},
+        {kind: _NOT_COMPARED[kind] for kind in _NOT_COMPARED if kind not in numbers},
         incomplete,
     )
 
@@ -281,16 +292,18 @@ def shared_numbers(
     numbers, incomplete = {FILE: codes_of(clips["file"])[1]}, {}
     if has_groups or clips["group"].null_count < len(clips):
         numbers[GROUP] = codes_of(clips["group"])[1]
-    if "content" in clips.column_names:
-        numbers[AUDIO] = codes_of(clips["content"])[1]
+    if CONTENT in clips.column_names:
+        numbers[AUDIO] = codes_of(clips[CONTENT])[1]
     numbers[PARTS] = overlapping_parts(clips)
-    if "sketch" in clips.column_names:
-        numbers[SIMILAR], complete = similar_audio(clips["sketch"])
-        if not complete:
-            incomplete[SIMILAR] = "too many clips are alike to compare all"
-        if missing := clips["content"].null_count:
-            without = f"{missing:,} clips were recorded without --fingerprint"
-            incomplete |= {AUDIO: without, SIMILAR: without}
+    without = len(clips)
+    if SKETCH in clips.column_names:
+        without = clips[SKETCH].null_count
+    if without < len(clips):
+        numbers[SIMILAR], complete = similar_audio(clips[SKETCH])
+        reasons = [f"{without:,} clips are {UNLIKE_ANY}"] * bool(without)
+        reasons += ["too many clips are alike to compare all"] * (not complete)
+        if reasons:
+            incomplete[SIMILAR] = "; ".join(reasons)
     return numbers, incomplete
 
 
@@ -313,12 +326,13 @@ def alike(numbers: Integers, clips: Any) -> Any:
         A row for each set, those across splits first, then in the order of their first
         clips. Its columns are ``number``, ``rows`` (of its clips), ``clips`` (how
         many), ``first`` (its first row), and whether the clips have several splits
-        (``across``), classes (``mixed``), and contents (``differ``).
+        (``across``), classes (``mixed``), contents (``differ``), and do not all overlap
+        in one file (``apart``).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = {"across": "split", "mixed": "class", "differ": "content"}
+    columns = {"across": "split", "mixed": "class", "differ": CONTENT, "apart": PARTS}
     known = {name: c for name, c in columns.items() if c in clips.column_names}
     rows = pa.table(
         {
@@ -349,12 +363,13 @@ def _findings(numbers: Mapping[str, Integers], clips: Any) -> Any:
     import pyarrow.compute as pc
 
     tables, first = [], 0
+    clips = clips.append_column(PARTS, pa.array(numbers[PARTS]))
     for kind, shared in numbers.items():
         sets = alike(shared, clips)
         if kind in _ONLY_ACROSS:
             sets = sets.filter(sets["across"])
         if kind == SIMILAR:
-            sets = sets.filter(sets["differ"])
+            sets = sets.filter(pc.and_(sets["differ"], sets["apart"]))
         rows = sets["rows"].combine_chunks()
         some = clips.take(rows.flatten())
         mixed = pc.and_(sets["mixed"], kind in _WITH_CLASSES)
@@ -392,7 +407,7 @@ def _details(kind: str, sets: Any, mixed: Any, clips: Any) -> list[str]:
         names = clips["group"].take(firsts).to_pylist()
         details = [name.replace(GROUP_SEPARATOR, ", ") for name in names]
     elif kind == AUDIO:
-        details = [each.hex() for each in clips["content"].take(firsts).to_pylist()]
+        details = [each.hex() for each in clips[CONTENT].take(firsts).to_pylist()]
     for k in np.flatnonzero(mixed).tolist():
         labels = clips["class"][firsts[k] : ends[k]].to_pylist()
         classes = ", ".join(dict.fromkeys(map(str, labels)))
@@ -437,14 +452,12 @@ def overlapping_parts(clips: Any) -> Integers:
 
 
 def similar_audio(sketches: Any) -> tuple[Integers, bool]:
-    """Gives clips with near sketches, directly or through others, the same number.
+    """Gives clips with similar sketches, directly or through others, the same number.
 
-    The second value is that of :func:`.near_sketches`.
+    The second value is that of :func:`.similar_sketches`.
     """
     values, numbers = codes_of(sketches)
-    content = b"".join(values.to_pylist())
-    different = np.frombuffer(content, np.uint8).reshape(-1, SKETCH_BYTES)
-    groups, complete = near_sketches(different, NEAR_BITS)
+    groups, complete = similar_sketches(values.to_pylist())
     # The number of a clip without a sketch is -1: the last place.
     return np.r_[groups, NO_VALUE][numbers], complete
 
@@ -481,11 +494,9 @@ def read_clips(
                 "was not recorded from audio files, or the file was deleted."
             )
     tables = []
-    for folder, metadata in zip(data.folders, data.each, strict=True):
-        recipe = metadata.recorded_with
-        prints = FINGERPRINT_FIELDS if recipe and recipe.fingerprint else ()
+    for folder in data.folders:
         every = whole or group_by is not None
-        table = read_table(folder, MANIFEST, [*_NEEDED, *prints], every)
+        table = read_table(folder, MANIFEST, _NEEDED, every, [*SOUND_FIELDS])
         tables.append(table.filter(pc.field("windows") > 0))
     table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
     if group_by is not None:

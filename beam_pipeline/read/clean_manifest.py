@@ -21,8 +21,8 @@ from beam_pipeline.dataset.side_by_side import Folders
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.columns import (
     FILE_SHA256,
-    FINGERPRINT_FIELDS,
     MANIFEST_FIELDS,
+    SOUND_FIELDS,
     part_in_seconds,
 )
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
@@ -33,7 +33,7 @@ from beam_pipeline.read.audit import (
     read_clips,
     shared_numbers,
 )
-from beam_pipeline.read.similarity import components_of
+from beam_pipeline.read.similarity import NO_VALUE, components_of
 from beam_pipeline.read.table import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -102,7 +102,7 @@ def write_clean_manifest(
         See :func:`.audit.audit`.
     drop_doubles : bool
         Keeps only the first clip, in the order of the inputs, of those with the same
-        samples and the same class. Needs a data set with fingerprints.
+        samples in all windows and the same class.
 
     Raises
     ------
@@ -119,23 +119,16 @@ def write_clean_manifest(
         raise OptionError("write_manifest", "must be a new file, but exists", text)
     data, table = read_clips(records, group_by, whole=True)
     numbers, _ = shared_numbers(table, has_groups=group_by is not None)
-    if drop_doubles and AUDIO not in numbers:
-        raise OptionError(
-            "drop_doubles",
-            "needs the fingerprints of a data set; record with `fingerprint`",
-            drop_doubles,
-        )
-    keep, mixed = np.ones(len(table), np.bool_), 0
-    if AUDIO in numbers:
-        sets = alike(numbers[AUDIO], table)
-        several = np.array(sets["mixed"], np.bool_)
-        mixed = int(sets["clips"].to_numpy()[several].sum())
-        if drop_doubles:
-            clear = sets["number"].to_numpy()[~several]
-            order = np.argsort(table["index"].to_numpy())
-            _, firsts = np.unique(numbers[AUDIO][order], return_index=True)
-            keep = ~np.isin(numbers[AUDIO], clear)
-            keep[order[firsts]] = True
+    samples = numbers.get(AUDIO, np.full(len(table), NO_VALUE))
+    keep, sets = np.ones(len(table), np.bool_), alike(samples, table)
+    several = np.array(sets["mixed"], np.bool_)
+    mixed = int(sets["clips"].to_numpy()[several].sum())
+    if drop_doubles:
+        clear = sets["number"].to_numpy()[~several]
+        order = np.argsort(table["index"].to_numpy())
+        _, firsts = np.unique(samples[order], return_index=True)
+        keep = ~np.isin(samples, clear)
+        keep[order[firsts]] = True
     components = components_of(list(numbers.values()))
     recipe = data.metadata.recorded_with
     assert recipe is not None
@@ -181,7 +174,7 @@ def _clean_table(
     of_recipe = isinstance(recipe.channels, int)
     if not of_recipe and table["channel"].null_count < len(table):
         made["channel"] = table["channel"]
-    ours = {*MANIFEST_FIELDS, *FINGERPRINT_FIELDS, *made}
+    ours = {*MANIFEST_FIELDS, *SOUND_FIELDS, *made}
     if recipe.hash_files:
         ours.add(FILE_SHA256)
     made.update((n, table[n]) for n in table.column_names if n not in ours)

@@ -91,7 +91,7 @@ class DecodeAgain:
         clips: Iterable[int],
     ):
         assert recorded.metadata.recipe is not None
-        self._recipe = recipe = recorded.metadata.recipe.replace(fingerprint=False)
+        self._recipe = recipe = recorded.metadata.recipe
         self.recorded, self._inputs = recorded, inputs
         self._compared = {name: CLIP_COLUMNS[name] for name in _COMPARED}
         if recipe.hash_files:

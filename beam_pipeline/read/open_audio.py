@@ -79,7 +79,7 @@ _OF_TRAINING = (Labels, Events, Columns, Splits, Augmentation, Shards)
 # Options of the other ones that choose windows for training.
 _CHOOSING = (
     "keep", "max_windows", "random_starts", "min_seconds", "max_seconds",
-    "fingerprint", "hash_files", "whole_clips",
+    "hash_files", "whole_clips",
 )  # fmt: skip
 # A split whose windows have no copies.
 _SPLIT = "new"

@@ -1,15 +1,20 @@
-"""Finds sketches that are near each other, without comparing all pairs.
+"""Finds clips whose sketches are alike, without comparing all pairs.
 
-Sketches are cut into bands of bits. Only sketches that are equal in some band are
-compared. A pair that differs in fewer bits than there are bands is equal in at least
-one band, so it is always found. Pairs that differ in more bits, up to the limit of 64,
-are found with these probabilities::
+A sketch is a word of 16 bits every 24 ms; see :mod:`beam_pipeline.audio.sketch`. Two
+sketches are laid on each other where some bits of two words of one, 48 ms apart, equal
+those of the other::
 
-    sketches     bands     always    32 bits differ    48     64 of 512
-    thousand     12 bits   41 bits   1.00              1.00   1.00
-    100 000      19 bits   25 bits   1.00              0.99   0.88
-    a million    22 bits   22 bits   1.00              0.94   0.71
+    sketch      . . A . B . . . . .
+    another         A . B . . . . . . .       its start was cut off
+    compared        | | | | | | | |           the words that both have
 
+They are alike if at most ``8 n - 16.8 sqrt(n)`` of the bits of the ``n`` words that
+both have differ, and at most 30 %: 17 % of the bits of 10 words, 24 % of 16, and 30 %
+of 28. Fewer words are more often alike by chance. ``n`` is at least five, and two
+fifths of the words of the shorter sketch.
+
+The more sketches there are, the more bits must be equal to begin with, so that few are
+by chance. So a few more pairs are missed in a large data set.
 """
 
 from __future__ import annotations
@@ -20,93 +25,85 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.audio.sketch import LEAST_WORDS, WORD
 from beam_pipeline.permutation import Integers
 
-Words = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint16]
 
-_WORD_BITS = 64
-# Limits of a band's width in bits. Bands are so wide that few sketches are equal in one
-# by chance.
-_NARROWEST, _WIDEST = 8, 30
-# Each sketch is compared with at most this many others that are equal in a band. So
+_BITS = 8 * WORD.itemsize
+_APART = 2  # words
+# Limits of the bits that are equal to begin with.
+_FEWEST_BITS, _MOST_BITS = 8, 2 * _BITS
+# Each place of a sketch is compared with at most this many others of equal bits. So
 # work and memory are proportional to the number of sketches.
 NEIGHBOURS = 64
-_PAIRS_AT_ONCE = 1 << 18
-_ONES = np.array([n.bit_count() for n in range(1 << 16)], np.uint8)
+_PLACES_AT_ONCE = 1 << 23
+_PAIRS_AT_ONCE = 1 << 14
+_ONES = np.array([n.bit_count() for n in range(1 << _BITS)], np.uint8)
 
 
-def near_sketches(
-    sketches: npt.NDArray[np.uint8], most_bits: int
-) -> tuple[Integers, bool]:
-    """Returns equal numbers for sketches that are near each other.
-
-    Parameters
-    ----------
-    sketches : numpy.ndarray, shape (n, bytes), uint8
-        Distinct sketches; ``bytes`` is a multiple of eight.
-    most_bits : int
-        The largest number of differing bits.
+def similar_sketches(sketches: Sequence[bytes]) -> tuple[Integers, bool]:
+    """Returns equal numbers for sketches that are alike, directly or through others.
 
     Returns
     -------
     groups : numpy.ndarray, shape (n,), int64
-        Sketches that others link have the same number, too.
     complete : bool
-        False if too many sketches were equal in a band to compare all of them.
+        False if too many places had equal bits to compare all of them.
     """
-    count, size = sketches.shape
-    words = np.ascontiguousarray(sketches).view(">u8").astype(np.uint64)
-    columns = np.ascontiguousarray(words.T)
-    width = min(max(count.bit_length() + 2, _NARROWEST), _WIDEST)
-    groups, complete = np.arange(count), True
-    for first in range(0, 8 * size - width + 1, width):
-        keys = _band(columns, first, width)
-        # Sorts by key, then by the sketch's number, which is in the lower 32 bits.
-        ordered = np.sort(keys << np.uint64(32) | np.arange(count, dtype=np.uint64))
-        keys = ordered >> np.uint64(32)
-        order = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        at = np.arange(count)
+    count, longest = len(sketches), max(map(len, sketches), default=0) // WORD.itemsize
+    words = np.zeros((count, longest + _APART), np.uint16)
+    for row, sketch in zip(words, sketches, strict=True):
+        row[: len(sketch) // WORD.itemsize] = np.frombuffer(sketch, WORD)
+    first, second = words[:, :-_APART].ravel(), words[:, _APART:].ravel()
+    places = np.flatnonzero((first != 0) & (second != 0))
+    width = 3 * len(places).bit_length() // 2 - 12
+    width = min(max(width, _FEWEST_BITS), _MOST_BITS)
+    keys = (first >> (_BITS - (width + 1) // 2)).astype(np.uint32) << (width // 2)
+    keys |= second >> (_BITS - width // 2)
+    words = words[:, :longest]
+    groups, crowded = np.arange(count), 0
+    parts = 1 + len(places) // _PLACES_AT_ONCE
+    for part in range(parts):
+        some = places[keys[places] % parts == part]
+        some = some[np.argsort(keys[some], kind="stable")]
+        at = np.arange(len(some))
         for step in range(1, NEIGHBOURS + 1):
-            at = at[at + step < count]
-            at = at[keys[at] == keys[at + step]]
+            at = at[at + step < len(some)]
+            at = at[keys[some[at]] == keys[some[at + step]]]
             if not at.size:
                 break
-            one, other = order[at], order[at + step]
-            apart = groups[one] != groups[other]
-            near = _near_pairs(sketches, one[apart], other[apart], most_bits)
-            if near[0].size:
-                groups = _joined(groups, *near)
+            one, other = some[at], some[at + step]
+            apart = groups[one // longest] != groups[other // longest]
+            pairs = _alike(words, one[apart], other[apart])
+            if pairs[0].size:
+                numbers = joined(count, *(groups[pair] for pair in pairs))
+                groups = numbers[groups]
         else:
-            complete = complete and not at.size
-    return groups, complete
+            crowded += at.size
+    return groups, crowded <= len(places) // 2
 
 
-def _band(columns: Words, first: int, width: int) -> Words:
-    """Returns the bits ``first`` to ``first + width`` of each sketch as a number."""
-    word, shift = divmod(first, _WORD_BITS)
-    keys: Words = columns[word] << np.uint64(shift) >> np.uint64(_WORD_BITS - width)
-    missing = shift + width - _WORD_BITS
-    if missing > 0:
-        keys = keys | columns[word + 1] >> np.uint64(_WORD_BITS - missing)
-    return keys
-
-
-def _near_pairs(
-    sketches: npt.NDArray[np.uint8], one: Integers, other: Integers, most_bits: int
-) -> tuple[Integers, Integers]:
-    """Returns the pairs that differ in at most ``most_bits`` bits."""
-    short = sketches.view(np.uint16)
-    near = np.zeros(len(one), np.bool_)
+def _alike(words: Words, one: Integers, other: Integers) -> tuple[Integers, Integers]:
+    """Returns the sketches that are alike if a place of each lies on the other."""
+    longest = words.shape[1]
+    loud = np.count_nonzero(words, axis=1)
+    hops = np.arange(longest)
+    alike = np.zeros(len(one), np.bool_)
     for first in range(0, len(one), _PAIRS_AT_ONCE):
         some = slice(first, first + _PAIRS_AT_ONCE)
-        differ = _ONES[short[one[some]] ^ short[other[some]]]
-        near[some] = differ.sum(axis=1, dtype=np.int64) <= most_bits
-    return one[near], other[near]
-
-
-def _joined(groups: Integers, one: Integers, other: Integers) -> Integers:
-    """Returns the groups, with the two groups of each pair merged."""
-    return joined(len(groups), groups[one], groups[other])[groups]
+        (row, place), (others, at) = (divmod(k[some], longest) for k in (one, other))
+        moved = hops + (at - place)[:, None]
+        inside = (moved >= 0) & (moved < longest)
+        ours = words[row]
+        theirs = words[others[:, None], np.where(inside, moved, 0)]
+        both = inside & (ours != 0) & (theirs != 0)
+        n = both.sum(axis=1)
+        differ = np.sum(_ONES[ours ^ theirs], axis=1, where=both, dtype=np.int64)
+        most = np.minimum(8 * n - 16.8 * np.sqrt(n), 0.3 * _BITS * n)
+        least = np.maximum(LEAST_WORDS, 0.4 * np.minimum(loud[row], loud[others]))
+        alike[some] = (differ <= most) & (n >= least)
+    return one[alike] // longest, other[alike] // longest
 
 
 def joined(count: int, one: Integers, other: Integers) -> Integers:

@@ -32,7 +32,7 @@ Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # Columns of the manifest that describe the file and the plan, not the window.
 _NOT_OF_WINDOWS = {
     "start", "frames", "channels", "file", "native_frames", "native_sample_rate_hz",
-    "format", "subtype", "first_index", "windows", "content", "sketch",
+    "format", "subtype", "first_index", "windows", "window_hash", "start_sketch",
     "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
 }  # fmt: skip
 # Columns that the files must have.

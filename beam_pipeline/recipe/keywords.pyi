@@ -33,7 +33,6 @@ class RecordKeywords(TypedDict, total=False):
     folds: int | None
     group_by: Names | None
     stratify: bool
-    fingerprint: bool
     hash_files: bool
     sample_rate: int | None
     channels: int | Literal["mix", "keep"]

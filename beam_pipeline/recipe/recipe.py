@@ -310,9 +310,6 @@ class Audio(Declared):
 
     Attributes
     ----------
-    fingerprint
-        Store a hash and a sketch of each clip's audio, so that audit finds duplicates;
-        decodes all audio once more.
     hash_files
         Store the SHA-256 of each clip's file in the manifest; reads all files once
         more.
@@ -347,7 +344,6 @@ class Audio(Declared):
         Default: it reads all files.
     """
 
-    fingerprint: bool = option(False, Flag())
     hash_files: bool = option(False, Flag())
     sample_rate: int | None = option(None, WholeNumber(most=MAX_RATE_HZ), "HZ")
     channels: str | int = option(

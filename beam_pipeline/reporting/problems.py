@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.audio.sketch import SKETCH_SECONDS
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.warn import LOOK, WRONG, Problem, metadata_problems
@@ -103,6 +104,10 @@ def name_checks(
         for what, is_done, why in checks
         if not is_done
     ]
+    if audited is not None:
+        unchecked.append(
+            f"what clips share only after {SKETCH_SECONDS:g} s: not compared"
+        )
     return looked_for, [f"{title}: {counts[title]}" for title in unsure] + unchecked
 
 

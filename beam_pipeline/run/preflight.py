@@ -289,8 +289,7 @@ def check_transforms(
     named = [entry.split for entry in inputs if entry.split]
     check_split_of_copies(recipe.copies, shares or named)
     first = list(islice(Listing(inputs, recipe).rows(), FIRST_ROWS))
-    # These would read whole clips.
-    recipe = recipe.replace(fingerprint=False, hash_files=False)
+    recipe = recipe.replace(hash_files=False)  # it would read whole files
     if not first:
         locations = ", ".join(entry.location for entry in inputs)
         raise InputError(f"There is no audio file in {locations}. Check `input`.")

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
-from beam_pipeline.audio.retrying import retried
+from beam_pipeline.audio.retrying import retried, retry
+from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
 from beam_pipeline.examples.augmentation import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
@@ -33,7 +34,7 @@ from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clip_audio import open_clip, read_stretches
+from beam_pipeline.plan.clip_audio import open_clip, read_stretches, step_clip
 from beam_pipeline.plan.clips import (
     DECODE,
     NO_POISON_CLIPS,
@@ -42,7 +43,14 @@ from beam_pipeline.plan.clips import (
     Reject,
     window_frames,
 )
-from beam_pipeline.plan.shards import Segment, Shard, ShardWork, locate_examples
+from beam_pipeline.plan.shards import (
+    ClipSound,
+    Segment,
+    Shard,
+    ShardWork,
+    locate_examples,
+    order_key,
+)
 from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe, Windows
 from beam_pipeline.storage import files
 from beam_pipeline.write.statistics import (
@@ -73,7 +81,10 @@ def _nothing() -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Which examples a block holds, and which positions of a shard they get."""
+    """Which examples a block holds, and which positions of a shard they get.
+
+    ``sound`` is what an audit compares of them; None if they could not be decoded.
+    """
 
     example_format: ExampleFormat
     shard: Shard
@@ -81,6 +92,7 @@ class Slot:
     clip: Clip
     first: int
     examples: int
+    sound: ClipSound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +229,9 @@ def _decode_segment(
     poison_clip = poison_clips.recorded(clip)
     length = window_frames(clip, recipe)
     planned = WindowRows.of(starts, np.minimum(length, clip.frames - starts), copies)
-    done = 0
+    done, key = 0, f"{order_key(clip, recipe):020d}"
 
-    def slot(until: int) -> Slot:
+    def slot(until: int, sound: ClipSound | None = None) -> Slot:
         return Slot(
             work.example_format,
             work.shard,
@@ -227,7 +239,19 @@ def _decode_segment(
             clip,
             segment.first + done,
             until - done,
+            sound,
         )
+
+    def sound(block: Integers, frames: npt.NDArray[np.float32]) -> ClipSound:
+        content, sketch = 0, b""
+        starts = block[copies[done : done + len(block)] == 0]
+        if len(starts):
+            skipped = int(starts[0] - block[0])  # only copies of a window before
+            windows = slice_windows(frames[..., skipped:], starts, length)
+            content = hash_windows(windows, starts)
+        if segment.first + done == 0:
+            sketch = _sketch(clip, int(block[0]), frames, begin, recipe)
+        return ClipSound(key, clip.row, content, sketch.hex())
 
     try:
         if poison_clip is not None:
@@ -236,7 +260,8 @@ def _decode_segment(
 
         for block, frames in _stretches(clip, starts, begin, recipe):
             until = done + len(block)
-            yield FrameBlock(slot(until), planned.part(done, until), frames)
+            heard = slot(until, sound(block, frames))
+            yield FrameBlock(heard, planned.part(done, until), frames)
             done = until
     except ClipError as error:
         rest = FrameBlock(slot(len(starts)), planned.part(done, len(starts)))
@@ -266,6 +291,35 @@ def _stretches(
                 Marks.mark(clip, DECODE)
 
     return retried(read, clip.filepath)
+
+
+def _sketch(
+    clip: Clip,
+    first: int,
+    frames: npt.NDArray[np.float32],
+    begin: Begin,
+    recipe: Recipe,
+) -> bytes:
+    """Returns the sketch of a clip, of which the frames from ``first`` on are decoded.
+
+    If these are not the first seconds of the clip, it decodes them. The sketch is empty
+    if these seconds, which may be in no window, are damaged.
+    """
+    wanted = min(int(SKETCH_SECONDS * clip.sample_rate_hz), clip.frames)
+
+    def read() -> npt.NDArray[np.float32]:
+        with (
+            files.closing(begin()) as source,
+            open_clip(source, clip, recipe) as decoder,
+        ):
+            return step_clip(decoder, clip, recipe).read(0, wanted)
+
+    if first or frames.shape[-1] < wanted:
+        try:
+            frames = retry(read, clip.filepath)
+        except UnreadableAudio:
+            return b""
+    return sketch_audio(frames[..., :wanted], clip.sample_rate_hz)
 
 
 def read_windows(

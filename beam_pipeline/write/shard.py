@@ -31,7 +31,7 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.plan.clips import NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.shards import Shard, ShardInfo, ShardWork
+from beam_pipeline.plan.shards import ClipSound, Shard, ShardInfo, ShardWork
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.recipe.recipe import GZIP, VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
@@ -126,6 +126,7 @@ class ShardDraft:
             self._planned = _PlannedRecords(f"{path}.planned", shard.examples)
         self._position = self._examples = self._left_out = 0
         self._rows: list[WindowRows] = []
+        self._sounds: dict[int, ClipSound] = {}
         self._number = 0  # of the member that is not complete
         self._observed = Observations.of(example_format)
 
@@ -155,6 +156,9 @@ class ShardDraft:
             self._left_out += slot.examples - len(block.records)
         self._examples += len(block.records)
         self._rows.append(block.rows)
+        if slot.sound is not None:
+            known = self._sounds.get(slot.clip.row)
+            self._sounds[slot.clip.row] = slot.sound.with_more(known)
         if self._planned is not None:
             self._planned.write(block)
         else:
@@ -217,6 +221,7 @@ class ShardDraft:
             members=Members.of(self._writer.members).pack(),
             windows=rows.pack(),
             clips=clips,
+            sounds=tuple(self._sounds.values()),
         )
 
     def abandon(self) -> None:

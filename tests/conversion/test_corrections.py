@@ -30,7 +30,7 @@ pytestmark = [
 
 CLASSES = ("cat", "dog", "owl")
 OPTIONS = {
-    "win_len": 500, "label_from": "class", "fingerprint": True, "workers": 1,
+    "win_len": 500, "label_from": "class", "workers": 1,
     "features": {"power": "mel(n_fft=64,hop=64,n_mels=8)"},
 }  # fmt: skip
 CLIPS = [(f"{c}/{c}_{i}.wav", c, f"s{i % 4}") for c in CLASSES for i in range(5)]

@@ -325,7 +325,7 @@ def refused(difference, *places, **options):
     "options",
     [
         {"elements_per_file": 7},
-        {"splits": "train=1,test=1", "stratify": True, "fingerprint": True,
+        {"splits": "train=1,test=1", "stratify": True, "hash_files": True,
          "workers": 2},
         {"keep": "energy(above_db=-200)", "copies": 2, "augment": "random_gain()",
          "beam_args": ["--runner=FnApiRunner"]},

@@ -37,7 +37,7 @@ from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.shards import PlacedClips, ShardLayout
+from beam_pipeline.plan.shards import ClipSound, PlacedClips, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from tests.raising import raises
 from tests.sounds import write_corpus
@@ -376,7 +376,7 @@ def clip(row, windows=2, **changes):
     return made._replace(**changes)
 
 
-def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
+def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=(), sounds=()):
     """The rows of a manifest of buckets, each given with the windows before it."""
     layout = ShardLayout("records", total, 1, total)
     parts = []
@@ -385,7 +385,7 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=()):
         parts.append(make_manifest_part(placed, {"records": layout}, recipe))
     path = tmp_path / "manifest.parquet"
     fields = manifest_fields(recipe, columns)
-    write_manifest(str(path), parts, fields)
+    write_manifest(str(path), parts, fields, sounds)
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 
@@ -411,6 +411,8 @@ def test_a_row_of_the_manifest(tmp_path):
         "subtype": "PCM_16",
         "first_index": 3,
         "windows": 2,
+        "window_hash": None,
+        "start_sketch": None,
     }
 
 
@@ -423,25 +425,28 @@ def test_a_row_of_the_manifest_of_a_part(tmp_path):
     assert [one[name] for name in names] == [6, "a\x1fb", 0, 0]
 
 
-def test_fingerprints_and_columns_of_the_manifest(tmp_path):
-    recipe = Recipe(win_len=80, fingerprint=True)
+def test_sketches_and_columns_of_the_manifest(tmp_path):
+    """Two shards have windows of one clip; another clip has no sketch, or none read."""
     types = ("int64", "string", "float32")
     columns = tuple(zip(("age", "path", "path_"), map(ColumnType, types), strict=True))
-    values = [(3, "p", 0.5), (-1, "", math.nan)]
-    known = clip(1, content=bytes(range(16)), sketch=bytes(range(64)))
+    values = [(3, "p", 0.5), (-1, "", math.nan), (0, "", 1.0)]
+    sounds = [ClipSound("0", 7, 2**64 - 1, "00ff"), ClipSound("0", 7, 3, ""),
+              ClipSound("1", 2, 255, "")]  # fmt: skip
     table = manifest(
         tmp_path,
-        (0, [known._replace(columns=values[0])]),
-        (2, [clip(2, content=bytes(16), columns=values[1])]),
-        recipe=recipe,
+        (0, [clip(7, columns=values[0])]),
+        (2, [clip(2, columns=values[1]), clip(9, columns=values[2])]),
         columns=columns,
+        sounds=sounds,
     )
-    assert table.schema.names[-5:] == ["content", "sketch", "age", "path__", "path_"]
-    first, second = table.to_pylist()
-    assert (first["content"], first["sketch"]) == (bytes(range(16)), bytes(range(64)))
-    assert (second["content"], second["sketch"]) == (bytes(16), None)
-    assert [first[name] for name in table.schema.names[-3:]] == [3, "p", 0.5]
-    assert [second[name] for name in table.schema.names[-3:-1]] == [-1, ""]
+    heard = ["window_hash", "start_sketch"]
+    assert table.schema.names[-5:] == ["age", "path__", "path_", *heard]
+    first, second, third = table.to_pylist()
+    assert [first[name] for name in heard] == [(2).to_bytes(8, "big"), b"\0\xff"]
+    assert [second[name] for name in heard] == [(255).to_bytes(8, "big"), None]
+    assert [third[name] for name in heard] == [None, None]
+    assert [first[name] for name in table.schema.names[-5:-2]] == [3, "p", 0.5]
+    assert [second[name] for name in table.schema.names[-5:-3]] == [-1, ""]
     assert math.isnan(second["path_"])
 
 

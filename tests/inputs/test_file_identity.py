@@ -100,8 +100,7 @@ def test_a_folder_s_links_are_in_the_split_of_their_file(tmp_path):
         write_sound(tmp_path / "in" / "a" / f"{at}.wav", 1000, seed=at)
         (tmp_path / "in" / "b").mkdir(exist_ok=True)
         (tmp_path / "in" / "b" / f"x{at}.wav").symlink_to(f"../a/{at}.wav")
-    record(tmp_path / "in", tmp_path / "o", win_len=500, splits="train=1,test=1",
-           fingerprint=True)  # fmt: skip
+    record(tmp_path / "in", tmp_path / "o", win_len=500, splits="train=1,test=1")
     found = audit(tmp_path / "o")
     assert (found.count("audio"), found.leaks) == (12, 0)
 

@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_pipeline.dataset.work_folder import read_verdict
 from beam_pipeline.errors import EngineError, IncompleteRun
 from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
-from beam_pipeline.plan.shards import Shard, ShardInfo
+from beam_pipeline.plan.shards import ClipSound, Shard, ShardInfo
 from beam_pipeline.storage.tfrecord import SUFFIX, inflate_by_member, read_any_records
 from beam_pipeline.write.blocks import EncodedBlock
 from tests.raising import raises
@@ -161,8 +161,9 @@ def write_placed(tmp_path, shards, before=None, runner=None):
     (tmp_path / "out").mkdir(exist_ok=True)
     run(build, runner)
     for line in (tmp_path / "infos").read_text().splitlines():
-        shard, *rest = json.loads(line)
-        found.append(ShardInfo(Shard(*shard), *rest))
+        shard, *rest, sounds = json.loads(line)
+        sounds = tuple(ClipSound(*sound) for sound in sounds)
+        found.append(ShardInfo(Shard(*shard), *rest, sounds))
     return sorted(found)
 
 

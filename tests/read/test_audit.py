@@ -10,20 +10,20 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import audit, record
-from beam_pipeline.api import plan
+from beam_pipeline import audit, record, record_examples
+from beam_pipeline.audio.sketch import sketch_audio
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, TooManyRejected
-from beam_pipeline.plan.prober import Prober
+from beam_pipeline.hashing import json_sha256
 from beam_pipeline.read import similarity
 from beam_pipeline.read.audit import (
     KINDS,
     describe_overlaps,
     overlapping_parts,
 )
-from beam_pipeline.read.similarity import components_of, near_sketches
-from tests.audio.test_fingerprint import melody
-from tests.data_sets import rejects_in, shards_in
+from beam_pipeline.read.similarity import components_of, similar_sketches
+from tests.audio.test_sketch import melody
 from tests.inputs.test_manifests import write_csv
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
@@ -79,7 +79,7 @@ def speakers(tmp_path):
 )
 def test_recorded_splits_are_clean(speakers, tmp_path, options):
     metadata = record(
-        speakers, tmp_path / "o", win_len=800, fingerprint=True,
+        speakers, tmp_path / "o", win_len=800,
         label_from="(?P<class>[ab])_(?P<speaker>.+)_", **options,
     )  # fmt: skip
     found = audit(tmp_path / "o")
@@ -87,7 +87,7 @@ def test_recorded_splits_are_clean(speakers, tmp_path, options):
     assert (found.leaks, found.clips) == (0, 24)
     assert found.splits == tuple(metadata.splits)
     grouped = "group_by" in options
-    assert found.not_compared == ({} if grouped else {"group": "group_by"})
+    assert [*found.not_compared] == ([] if grouped else ["group"])
     assert status(tmp_path / "o") == 0
 
 
@@ -97,7 +97,7 @@ def test_an_input_for_each_split_is_clean(speakers, tmp_path):
         more = tmp_path / "more" / "a" / f"a_s0_{take}.wav"
         write_sound(more, 1600, seed=1000 + take)
     inputs = {"train": speakers, "test": tmp_path / "more"}
-    record(inputs, tmp_path / "o", win_len=800, fingerprint=True)
+    record(inputs, tmp_path / "o", win_len=800)
     assert counts(audit(tmp_path / "o")) == {}
 
 
@@ -109,7 +109,7 @@ def test_parts_side_by_side_are_clean(speakers, tmp_path, rate):
         for offset in (0.0, 0.0667, 0.1333)
     ]
     path = write_csv(speakers / "m.csv", rows)
-    record(path, tmp_path / "o", win_len=100, fingerprint=True, sample_rate=rate,
+    record(path, tmp_path / "o", win_len=100, sample_rate=rate,
            label_from="none", folds=2)  # fmt: skip
     assert counts(audit(tmp_path / "o")) == {}
 
@@ -119,13 +119,13 @@ def test_parts_side_by_side_are_clean(speakers, tmp_path, rate):
 
 @pytest.fixture
 def planted(tmp_path):
-    """Records rows (path, split, class, more columns) with fingerprints."""
+    """Records rows (path, split, class, more columns)."""
 
     def record_rows(rows, **options):
         path = write_csv(tmp_path / "m.csv", rows)
         columns = {"label_from": "kind", "split_column": "part"}
         record(path, tmp_path / "o", **{
-            "win_len": 400, "fingerprint": True, **columns, **options})  # fmt: skip
+            "win_len": 400, **columns, **options})  # fmt: skip
         return audit(tmp_path / "o")
 
     return record_rows
@@ -154,7 +154,7 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
         "same group: not recorded; name columns of the manifest with --group-by",
         "same audio: none",
         "overlapping parts: none",
-        "near-identical audio: none",
+        "near-identical audio in the first 2 s: none",
         "",
         "same path across splits",
         "  test  x.wav  1 to 1.5 s  a",
@@ -278,7 +278,7 @@ def test_the_same_audio_under_another_name(tmp_path, name, subtype, options):
     (tmp_path / "test" / "b").mkdir()
     soundfile.write(tmp_path / "test" / "b" / name, sound, rate, subtype=subtype)
     record({split: tmp_path / split for split in ("train", "test")}, tmp_path / "o",
-           win_len=400, fingerprint=True, **options)  # fmt: skip
+           win_len=400, **options)  # fmt: skip
     found = audit(tmp_path / "o")
     assert counts(found) == {"audio": (1, 0)}
     (finding,) = found
@@ -288,7 +288,11 @@ def test_the_same_audio_under_another_name(tmp_path, name, subtype, options):
     assert status(tmp_path / "o") == 4
 
 
-def test_the_same_audio_is_that_of_the_part_and_of_the_channel(tmp_path, planted):
+@pytest.mark.parametrize(("rate", "kind"), [(None, "audio"), (12000, "similar")])
+def test_the_same_audio_is_that_of_the_part_and_of_the_channel(
+    tmp_path, planted, rate, kind
+):
+    """A part is resampled with what is around it, so that its first samples differ."""
     stereo = np.stack([melody(0), melody(1)], axis=1)
     soundfile.write(tmp_path / "x.wav", stereo, 16000, subtype="FLOAT")
     soundfile.write(tmp_path / "y.wav", stereo[8000:24000, 1], 16000, subtype="FLOAT")
@@ -302,8 +306,8 @@ def test_the_same_audio_is_that_of_the_part_and_of_the_channel(tmp_path, planted
         {**whole, "path": "z.wav", "channel": ""},
         {**base, "path": "x.wav", "channel": 0},
     ]
-    found = planted(rows, sample_rate=12000)
-    same = sorted(paths(finding) for finding in found if finding["kind"] == "audio")
+    found = planted(rows, sample_rate=rate)
+    same = sorted(paths(finding) for finding in found if finding["kind"] == kind)
     assert same == [[("test", n), ("train", "x.wav")] for n in ("y.wav", "z.wav")]
     # The clip of both channels overlaps both others.
     (parts,) = (finding for finding in found if finding["kind"] == "parts")
@@ -326,56 +330,106 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
     assert sorted(paths(double)) == [("train", "x.mp3"), ("train", "x.wav")]
     assert "classes " in double["detail"]
     counts_said = "1 across splits, 1 within one split, 1 with several classes"
-    assert f"near-identical audio: {counts_said}" in str(found)
+    assert f"near-identical audio in the first 2 s: {counts_said}" in str(found)
 
 
 # What is recorded
 
 
-def test_what_was_not_compared_is_said(speakers, tmp_path, capsys):
-    """Also if only one of several data sets has fingerprints, or clips have none."""
-    for name, options in (("plain", {}), ("more", {"fingerprint": True})):
-        record(speakers, tmp_path / name, win_len=800, **options)
-    assert shards_in(tmp_path / "plain") == shards_in(tmp_path / "more")
-    plain, more = (
-        pq.read_table(tmp_path / n / "manifest.parquet") for n in ("plain", "more")
-    )
-    assert more.drop_columns(["content", "sketch"]) == plain
-    capsys.readouterr()
-    assert status(tmp_path / "plain") == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "24 clips in records",
+def test_what_was_not_compared_is_said(tmp_path, capsys):
+    """Silence and short clips have no sketch; other data sets have no clips at all."""
+    (tmp_path / "in").mkdir()
+    soundfile.write(tmp_path / "in" / "a.wav", np.zeros(16000), 16000)
+    write_melody(tmp_path / "in" / "b.wav", 0)
+    write_sound(tmp_path / "in" / "c.wav", 100)
+    record(tmp_path / "in", tmp_path / "some", win_len=100, label_from="none")
+    lines = [
         "same path: none",
         "same group: not recorded; name columns of the manifest with --group-by",
-        "same audio: not recorded; record with --fingerprint",
+        "same audio: none",
         "overlapping parts: none",
-        "near-identical audio: not recorded; record with --fingerprint",
     ]
-    both = audit([tmp_path / "plain", tmp_path / "more"])
-    assert both.summary()["same audio"] == (
-        "none; 24 clips were recorded without --fingerprint"
-    )
-    record(speakers, tmp_path / "one", win_len=400, fingerprint=True, num_elems=1)
-    assert (audit(tmp_path / "one").clips, counts(audit(tmp_path / "one"))) == (1, {})
+    near = "near-identical audio in the first 2 s"
+    assert str(audit(tmp_path / "some")).splitlines()[1:] == [
+        *lines, f"{near}: none; 2 clips are silent, steady, or too short"
+    ]  # fmt: skip
+    (tmp_path / "in" / "b.wav").unlink()
+    record(tmp_path / "in", tmp_path / "none", win_len=100, label_from="none")
+    capsys.readouterr()
+    assert status(tmp_path / "none") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        *lines,
+        f"{near}: not compared; all clips are silent, steady, or too short, "
+        "or have no sketch",
+    ]
+    record_examples([{"x": 1}], tmp_path / "dicts")
+    assert status(tmp_path / "dicts") == 2
+    assert_names(capsys.readouterr().err, "dicts has no manifest.parquet")
 
 
-def test_fingerprints_are_of_the_probe(speakers, tmp_path, monkeypatch):
-    """What does not decode is a reject of it; a plan decodes nothing."""
-    path = speakers / "a" / "bad.flac"
-    write_sound(path, 40_000)
+def test_a_data_set_of_version_0_2_0_is_read(speakers, tmp_path):
+    """Its recipe has an option that is gone, and its manifest has no sketches."""
+    folder = tmp_path / "o"
+    record(speakers, folder, win_len=800)
+    table = pq.read_table(folder / "manifest.parquet")
+    table = table.drop_columns(["window_hash", "start_sketch"])
+    pq.write_table(table, folder / "manifest.parquet")
+    values = json.loads((folder / "metadata.json").read_bytes())
+    values["recipe"]["fingerprint"] = False
+    values["recipe_sha256"] = json_sha256(values["recipe"])
+    del values["sha256"]
+    assert Metadata.from_json(values).recipe == Metadata.load(folder).recipe
+    found = audit(folder)
+    assert (counts(found), [*found.not_compared]) == ({}, ["group", "audio", "similar"])
+
+
+def sounds_of(folder):
+    table = pq.read_table(folder / "manifest.parquet").sort_by("path")
+    return table.select(["path", "window_hash", "start_sketch"]).to_pylist()
+
+
+@pytest.mark.parametrize("options", [
+    {"elements_per_file": 3}, {"order": "mixed", "elements_per_file": 16},
+    {"order": "listed", "workers": 2}, {"copies": 2, "augment": "noise()"},
+    {"beam_args": ["--runner=FnApiRunner"]},
+], ids=str)  # fmt: skip
+def test_shards_workers_and_engines_do_not_change_what_is_compared(tmp_path, options):
+    for seed in range(4):
+        write_melody(tmp_path / "in" / f"{seed}.wav", seed, subtype="FLOAT")
+    asked = {"win_len": 3000, "hop": 2000, "label_from": "none"}
+    record(tmp_path / "in", tmp_path / "plain", workers=1, **asked)
+    record(tmp_path / "in", tmp_path / "o", **asked, **options)
+    plain = sounds_of(tmp_path / "plain")
+    assert plain == sounds_of(tmp_path / "o")
+    for seed, row in enumerate(plain):
+        assert row["start_sketch"] == sketch_audio(melody(seed), 16000)
+
+
+def test_the_start_is_compared_where_windows_leave_it_out(tmp_path):
+    """The windows of the copy, which is cut by 0.25 s, are at other places."""
+    sound = melody(5, 6)
+    (tmp_path / "in").mkdir()
+    soundfile.write(tmp_path / "in" / "x.flac", sound, 16000)
+    soundfile.write(tmp_path / "in" / "y.ogg", sound[4000:], 16000)
+    write_melody(tmp_path / "in" / "z.wav", 1)
+    record(tmp_path / "in", tmp_path / "o", win_len=400, max_windows=2,
+           random_starts=True, label_from="none")  # fmt: skip
+    (finding,) = audit(tmp_path / "o")
+    assert finding["kind"] == "similar"
+    assert sorted(path for _, path in paths(finding)) == ["x.flac", "y.ogg"]
+
+
+def test_damage_before_the_first_window_is_no_reject(tmp_path):
+    path = tmp_path / "in" / "bad.flac"
+    write_sound(path, 160_000)
     content = bytearray(path.read_bytes())
-    content[20_000:30_000] = bytes(10_000)
+    content[4000:5000] = bytes(1000)
     path.write_bytes(content)
-    record(speakers, tmp_path / "o", win_len=800, fingerprint=True, max_rejected=1)
-    (reject,) = rejects_in(tmp_path / "o")
-    assert (reject["path"], reject["stage"]) == ("a/bad.flac", "probe")
-
-    def fail(*_):
-        raise AssertionError("decoded")
-
-    monkeypatch.setattr(Prober, "_fingerprint_of", fail)
-    summary, rejects = plan(speakers, win_len=800, fingerprint=True)
-    assert (summary.listing.clips, rejects) == (25, [])
+    (tmp_path / "in" / "bad.txt").write_text("15.0\t15.1\ta\n")
+    record(tmp_path / "in", tmp_path / "o", win_len=400, events="{stem}.txt",
+           windows_at="events")  # fmt: skip
+    (row,) = sounds_of(tmp_path / "o")
+    assert (row["window_hash"] is None, row["start_sketch"]) == (False, None)
 
 
 def test_the_text_shows_the_first_of_many(tmp_path, planted):
@@ -415,7 +469,7 @@ def test_in_an_object_store(tmp_path, planted, bucket):
     for name in "xy":
         write_sound(tmp_path / f"{name}.wav", 8000)
     found = planted([{"path": f"{n}.wav", "kind": "k", "part": n} for n in "xy"])
-    record(tmp_path / "m.csv", f"s3://{bucket}/o", win_len=400, fingerprint=True,
+    record(tmp_path / "m.csv", f"s3://{bucket}/o", win_len=400,
            label_from="kind", split_column="part")  # fmt: skip
     assert counts(audit(f"s3://{bucket}/o")) == counts(found) == {"audio": (1, 0)}
 
@@ -491,81 +545,92 @@ def test_components_are_those_of_all_pairs(rows):
     assert smallest(found) == groups_of(pairs, len(rows))
 
 
-# Near sketches
+# Sketches that are alike
+
+
+def all_alike(sketches):
+    """The groups of sketches, by the rule alone: each pair, at each offset."""
+    pairs = []
+    for i, one in enumerate(sketches):
+        for j, other in enumerate(sketches[:i]):
+            a, b = (np.frombuffer(s, ">u2").astype(int) for s in (one, other))
+            least = max(5, 0.4 * min(np.count_nonzero(a), np.count_nonzero(b)))
+            for offset in range(1 - len(b), len(a)):
+                x = a[max(offset, 0) :][: len(b) - max(-offset, 0)]
+                y = b[max(-offset, 0) :][: len(x)]
+                both = (x != 0) & (y != 0)
+                n = both.sum()
+                differ = sum(int(v).bit_count() for v in (x ^ y)[both])
+                if n >= least and differ <= min(8 * n - 16.8 * n**0.5, 4.8 * n):
+                    pairs.append((i, j))
+    return groups_of(pairs, len(sketches))
 
 
 @st.composite
-def families(draw, size):
-    """Distinct sketches; many are copies of others with some bits changed."""
+def families(draw):
+    """Sketches; many are copies of others with some bits changed, or cut off."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    found = list(rng.integers(0, 256, (draw(st.integers(1, 4)), size), np.uint8))
-    for _ in range(draw(st.integers(0, 30))):
-        bits = np.unpackbits(found[rng.integers(len(found))])
-        changed = rng.choice(len(bits), rng.integers(1, len(bits) // 4), replace=False)
-        bits[changed] ^= 1
-        found.append(np.packbits(bits))
-    return np.unique(np.stack(found), axis=0)
+
+    def new():
+        words = rng.integers(1, 1 << 16, rng.integers(1, 84))
+        return words * (rng.random(len(words)) > 0.1)
+
+    found = [new() for _ in range(draw(st.integers(1, 4)))]
+    for _ in range(draw(st.integers(0, 8))):
+        words = found[rng.integers(len(found))].copy()
+        flips = rng.random((len(words), 16)) < rng.uniform(0, 0.12)
+        words ^= (words != 0) * (flips @ (1 << np.arange(16)))
+        found.append(words[rng.integers(0, len(words) // 2 + 1) :])
+    return [words.astype(">u2").tobytes() for words in found]
 
 
 @settings(max_examples=50)
-@given(families(64), st.integers(0, 70))
-def test_near_sketches_are_those_of_all_pairs(sketches, most):
-    count = len(sketches)
-    bits = np.unpackbits(sketches, axis=1)
-    distances = (bits[:, None] != bits).sum(axis=-1)
-
-    def groups_within(most):
-        return groups_of(np.argwhere(np.triu(distances <= most, 1)).tolist(), count)
-
-    found, complete = near_sketches(sketches, most)
+@given(families())
+def test_alike_are_those_of_all_pairs(sketches):
+    """All that are found are alike; all are found that have 10 words or more."""
+    found, complete = similar_sketches(sketches)
     assert complete
-    found = smallest(found)
-    width = max(count.bit_length() + 2, 8)
-    surely, at_most = groups_within(min(most, 512 // width - 1)), groups_within(most)
-    # Pairs that are always found are a part of the found, which are a part of all.
-    assert all(found[i] == found[surely[i]] for i in range(count))
-    assert all(at_most[i] == at_most[found[i]] for i in range(count))
+    found, alike = smallest(found), all_alike(sketches)
+    assert all(alike[i] == alike[first] for i, first in enumerate(found))
+    if min(map(len, sketches)) >= 20:
+        assert found == alike
 
 
-@pytest.mark.parametrize("bit", [0, 7, 8, 63, 64, 65, 127, 448, 511])
-@pytest.mark.parametrize("count", [2, 300])
-def test_any_bit_may_be_the_one_that_differs(bit, count):
-    sketches = np.random.default_rng(0).integers(0, 256, (count, 64), np.uint8)
-    bits = np.unpackbits(sketches[0])
-    bits[bit] ^= 1
-    sketches[-1] = np.packbits(bits)
-    assert smallest(near_sketches(sketches, 1)[0]) == [*range(count - 1), 0]
-    assert smallest(near_sketches(sketches, 0)[0]) == list(range(count))
+@pytest.mark.parametrize("words", [4, 5, 10, 40, 83])
+def test_the_limit_is_exact(words):
+    """The first words are equal, and others differ in as many bits as may be."""
+    most = int(min(8 * words - 16.8 * words**0.5, 4.8 * words)) if words > 4 else 0
+    one = np.random.default_rng(3).integers(1, 1 << 16, words)
+    for differ in (most, most + 1):
+        changed = np.unpackbits(one.astype(">u2").view(np.uint8))
+        changed[len(changed) - differ :] ^= 1
+        pair = [one.astype(">u2").tobytes(), np.packbits(changed).tobytes()]
+        alike = words > 4 and differ <= most
+        assert smallest(similar_sketches(pair)[0]) == ([0, 0] if alike else [0, 1])
 
 
-def test_the_limit_is_exact():
-    for count in (0, 1):
-        found, complete = near_sketches(np.zeros((count, 64), np.uint8), 64)
-        assert (len(found), complete) == (count, True)
-    sketches = np.zeros((2, 64), np.uint8)
-    for differ in range(60, 70):
-        sketches[1] = np.packbits(np.arange(512) < differ)
-        found, _ = near_sketches(sketches, 64)
-        # These bits fill the first bands, so the others are equal.
-        assert (found[0] == found[1]) == (differ <= 64)
+def test_no_sketches_and_one():
+    for sketches in ([], [b""], [b"ab"], [b"", b"ab"]):
+        found, complete = similar_sketches(sketches)
+        assert (len(set(found.tolist())), complete) == (len(sketches), True)
 
 
-def test_too_many_equal_sketches_are_incomplete(monkeypatch):
-    monkeypatch.setattr(similarity, "NEIGHBOURS", 4)
-    rng = np.random.default_rng(0)
-    sketches = rng.integers(0, 256, (40, 64), np.uint8)
-    assert near_sketches(sketches, 64)[1]
-    sketches[:, :8] = 0  # the same in the first bands, far in all
-    found, complete = near_sketches(sketches, 64)
-    assert not complete
-    assert smallest(found) == list(range(40))
+def test_too_many_equal_places_are_incomplete(monkeypatch):
+    monkeypatch.setattr(similarity, "NEIGHBOURS", 24)
+    words = np.random.default_rng(0).integers(1, 1 << 16, (40, 60))
+
+    def compare():
+        groups, complete = similar_sketches([w.astype(">u2").tobytes() for w in words])
+        return smallest(groups) == list(range(40)), complete
+
+    assert compare() == (True, True)
+    words = words % (1 << 12) + (7 << 12)  # the bits that are equal to begin with
+    assert compare() == (True, False)
 
 
 def test_a_large_family_is_one_group():
-    bits = np.zeros((2000, 512), np.uint8)
-    rows = np.arange(2000)
-    bits[rows, rows % 512] = 1
-    bits[rows, rows // 512 * 100 + 7] = 1
-    sketches = np.unique(np.packbits(bits, axis=1), axis=0)
-    found, _ = near_sketches(sketches, 4)
+    rng = np.random.default_rng(0)
+    words = np.tile(rng.integers(1, 1 << 16, 83), (2000, 1))
+    words[np.arange(2000), rng.integers(0, 83, 2000)] ^= 1 << rng.integers(0, 16, 2000)
+    found, _ = similar_sketches([row.astype(">u2").tobytes() for row in words])
     assert len(set(found.tolist())) == 1

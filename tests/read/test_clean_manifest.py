@@ -25,7 +25,7 @@ from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
-OPTIONS: Any = {"win_len": 400, "fingerprint": True, "splits": "train=.5,test=.5"}
+OPTIONS: Any = {"win_len": 400, "splits": "train=.5,test=.5"}
 
 
 @pytest.fixture(scope="module")
@@ -153,12 +153,6 @@ def test_what_cannot_be_written(leaky: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with raises(InputError, naming=["input", str(tmp_path / "empty")]):
         write_clean_manifest(out, tmp_path / "x.csv", tmp_path / "empty")
-    plain = tmp_path / "plain"
-    record(leaky / "in" / "tit", plain, win_len=400)
-    with raises(OptionError, "drop_doubles", True, naming="fingerprint"):
-        write_clean_manifest(
-            plain, tmp_path / "x.csv", leaky / "in" / "tit", drop_doubles=True
-        )
     assert not (tmp_path / "x.csv").exists()
 
 
@@ -183,7 +177,7 @@ def test_the_own_manifest_is_an_input(tmp_path: Path) -> None:
     ]
     rows = [dict(zip(names, row, strict=True)) for row in values]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    options: Any = {"win_len": 500, "sample_rate": 16000, "fingerprint": True}
+    options: Any = {"win_len": 500, "sample_rate": 16000}
     record(tmp_path / "rows.parquet", tmp_path / "out", label_from="kind", **options)
     own = tmp_path / "own.parquet"
     shutil.copy(tmp_path / "out" / "manifest.parquet", own)
@@ -203,7 +197,7 @@ def test_the_own_manifest_is_an_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [[], [("index", ColumnType("int64"))]])
 def test_an_own_manifest_is_known_by_its_columns(columns: Any) -> None:
-    names = [*manifest_fields(Audio(fingerprint=True), columns)]
+    names = [*manifest_fields(Audio(), columns)]
     assert is_own_manifest(names)
     assert not is_own_manifest(names[1:])
     assert PartColumns.of(names, "path", "x").in_frames

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.runs
 
 OPTIONS: dict[str, Any] = {
     "win_len": 500, "splits": "train=.5,test=.5", "num_shards": 2, "workers": 1,
-    "fingerprint": True,
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ RICH = {
     "splits": "train=7,eval=2,test=1",
     "group_by": "speaker",
     "stratify": True,
-    "fingerprint": True,
+    "hash_files": True,
     "sample_rate": 22050,
     "channels": 0,
     "dtype": "int16",
@@ -73,7 +73,7 @@ WHOLE = (
 )  # fmt: skip
 FLAGS = (
     "random_starts", "allow_truncated", "allow_nonfinite", "mark_padding",
-    "whole_clips", "stratify", "fingerprint", "hash_files",
+    "whole_clips", "stratify", "hash_files",
 )  # fmt: skip
 CHOICES = {"tail": TAILS, "order": ORDERS, "dtype": DTYPES}
 SECONDS_OF = ("win_seconds", "hop_seconds")

@@ -237,7 +237,7 @@ def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
     sounds = write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     places = tmp_path / "in", out
-    options = {"win_len": 500, "elements_per_file": 7, "fingerprint": by == "content"}
+    options = {"win_len": 500, "elements_per_file": 7, "hash_files": by == "content"}
     with pytest.raises(TooManyRejected):
         record(*places, **options)
     path = tmp_path / "in" / "dog" / "dog_1.wav"

@@ -126,7 +126,7 @@ def test_what_a_notebook_shows(tmp_path):
     for number, label in enumerate(("<cat>", "dog", "dog")):
         path = tmp_path / "in" / label / f"{number}.wav"
         write_sound(path, 2000 if number < 2 else 10, seed=0)
-    options = {"win_len": 500, "fingerprint": True, "max_rejected": 1}
+    options = {"win_len": 500, "max_rejected": 1}
     options["short_clips"] = "reject"
     record(tmp_path / "in", tmp_path / "out", **options)
     metadata = Metadata.load(tmp_path / "out")
