@@ -131,7 +131,15 @@ class Frames:
             A view; of the signals themselves if all frames are within them. Only the
             samples of these frames are padded.
         """
+        start, stop = self.span(slice(0, self.count))
+        # One view for all blocks, if it can be: a view takes longer than a slice of it.
+        views = None
+        if start >= 0 and stop <= flat.shape[1]:
+            views = frames_of(flat[:, start:stop], self.length, self.hop)
         for rows, times in cache_blocks(len(flat), self.count, size or self.length):
+            if views is not None:
+                yield (rows, times), views[rows, times]
+                continue
             samples = stretch(flat[rows], *self.span(times), self.pad_mode)
             yield (rows, times), frames_of(samples, self.length, self.hop)
 
@@ -247,12 +255,14 @@ def stretch(
     inside = signals[..., max(start, 0) : max(stop, 0)]
     if inside.shape[-1] == stop - start:
         return inside
+    if pad_mode == "constant":
+        padded = np.zeros((*signals.shape[:-1], stop - start), signals.dtype)
+        before = min(max(-start, 0), stop - start)
+        padded[..., before : before + inside.shape[-1]] = inside
+        return padded
     ends = []
     for beyond in (range(start, min(stop, 0)), range(max(start, frames), stop)):
         at = np.array(beyond, np.int64)
-        if pad_mode == "constant":
-            ends.append(np.zeros((*signals.shape[:-1], len(at)), signals.dtype))
-            continue
         if pad_mode == "edge":
             at = np.clip(at, 0, frames - 1)
         else:

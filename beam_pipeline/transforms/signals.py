@@ -773,12 +773,15 @@ def change_rate(windows: FloatArray, up: int, down: int) -> FloatArray:
     out = np.empty((*windows.shape[:-1], count), np.float32)
     several = min(max(1, BLOCK_SAMPLES // inputs), max(1, -(-count // outputs)))
     length = inputs + (several - 1) * step
-    overlapping = np.empty((several, inputs), np.float32)  # once: it is large
+    # Made once: one is large, and a view takes time.
+    overlapping = np.empty((several, inputs), np.float32)
+    samples = np.empty(length, np.float32)
+    views = frames_of(samples, inputs, step)
     for row, result in rows(windows, out):
         for first in range(0, count, several * outputs):
             start = first // outputs * step - lead
-            samples = stretch(row, start, start + length)
-            overlapping[...] = frames_of(samples, inputs, step)
+            samples[...] = stretch(row, start, start + length)
+            overlapping[...] = views
             # The product always has this shape, because its rounding depends on it.
             computed = (overlapping @ weights).reshape(-1)
             result[first : first + len(computed)] = computed[: count - first]
