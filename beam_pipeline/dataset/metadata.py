@@ -59,9 +59,6 @@ CLASSES_SHOWN = 20
 
 _STAT_THREADS = 32
 
-# Options of recipes of version 0.2.0 that there are no more.
-_REMOVED = ("fingerprint",)
-
 _MOMENTS = ("mean", "m2", "std", "min", "max")
 
 
@@ -396,9 +393,7 @@ class Metadata:
         inputs = typed(Inputs, values["inputs"], "inputs")
         return replace(
             made,
-            recipe=Recipe(
-                **{n: v for n, v in values["recipe"].items() if n not in _REMOVED}
-            ),
+            recipe=Recipe(**values["recipe"]),
             clips=inputs.clips,
             rejected=inputs.rejected,
             ignored=inputs.ignored_files,

@@ -58,8 +58,7 @@ KINDS = {
 # Why a kind cannot be compared.
 _NOT_COMPARED = {
     GROUP: "not recorded; name columns of the manifest with --group-by",
-    AUDIO: "not recorded; record the data set again",
-    SIMILAR: f"not compared; all clips are {UNLIKE_ANY}, or have no sketch",
+    SIMILAR: f"not compared; all clips are {UNLIKE_ANY}",
 }
 # Within a split, clips of one file and clips of one group are expected.
 _ONLY_ACROSS = (FILE, GROUP)
@@ -292,12 +291,9 @@ def shared_numbers(
     numbers, incomplete = {FILE: codes_of(clips["file"])[1]}, {}
     if has_groups or clips["group"].null_count < len(clips):
         numbers[GROUP] = codes_of(clips["group"])[1]
-    if CONTENT in clips.column_names:
-        numbers[AUDIO] = codes_of(clips[CONTENT])[1]
+    numbers[AUDIO] = codes_of(clips[CONTENT])[1]
     numbers[PARTS] = overlapping_parts(clips)
-    without = len(clips)
-    if SKETCH in clips.column_names:
-        without = clips[SKETCH].null_count
+    without = clips[SKETCH].null_count
     if without < len(clips):
         numbers[SIMILAR], complete = similar_audio(clips[SKETCH])
         reasons = [f"{without:,} clips are {UNLIKE_ANY}"] * bool(without)

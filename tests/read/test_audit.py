@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from beam_pipeline import audit, record, record_examples
 from beam_pipeline.audio.sketch import sketch_audio
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, TooManyRejected
-from beam_pipeline.hashing import json_sha256
 from beam_pipeline.read import similarity
 from beam_pipeline.read.audit import (
     KINDS,
@@ -359,28 +357,11 @@ def test_what_was_not_compared_is_said(tmp_path, capsys):
     assert status(tmp_path / "none") == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         *lines,
-        f"{near}: not compared; all clips are silent, steady, or too short, "
-        "or have no sketch",
+        f"{near}: not compared; all clips are silent, steady, or too short",
     ]
     record_examples([{"x": 1}], tmp_path / "dicts")
     assert status(tmp_path / "dicts") == 2
     assert_names(capsys.readouterr().err, "dicts has no manifest.parquet")
-
-
-def test_a_data_set_of_version_0_2_0_is_read(speakers, tmp_path):
-    """Its recipe has an option that is gone, and its manifest has no sketches."""
-    folder = tmp_path / "o"
-    record(speakers, folder, win_len=800)
-    table = pq.read_table(folder / "manifest.parquet")
-    table = table.drop_columns(["window_hash", "start_sketch"])
-    pq.write_table(table, folder / "manifest.parquet")
-    values = json.loads((folder / "metadata.json").read_bytes())
-    values["recipe"]["fingerprint"] = False
-    values["recipe_sha256"] = json_sha256(values["recipe"])
-    del values["sha256"]
-    assert Metadata.from_json(values).recipe == Metadata.load(folder).recipe
-    found = audit(folder)
-    assert (counts(found), [*found.not_compared]) == ({}, ["group", "audio", "similar"])
 
 
 def sounds_of(folder):
