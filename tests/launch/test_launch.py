@@ -46,7 +46,6 @@ MAKES_NO_SENSE = {
     "report": "a page on the launcher; `audio-tfrecords report` reads the bucket",
     "debug": "the launcher's log is where tracebacks go",
     "workers": "processes of the machine that submits, which records nothing",
-    "time_limit": "only for processes of the machine that submits",
 }
 
 
