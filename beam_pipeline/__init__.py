@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
+    from beam_pipeline.read.sounds import show as show
     from beam_pipeline.read.table import window_table as window_table
     from beam_pipeline.read.verify import repair as repair
     from beam_pipeline.read.verify import verify as verify
@@ -65,6 +66,7 @@ _MODULES = {
     "replay_dataset": "read.replay",
     "replay_files": "conversion.replay_files",
     "repair": "read.verify",
+    "show": "read.sounds",
     "verify": "read.verify",
     "window_table": "read.table",
     "write_clean_manifest": "read.clean_manifest",

@@ -57,7 +57,8 @@ HOMES = {
     "tensorflow_metadata": "[dataset.schema]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.window_summary] "
+    "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.sounds] "
+    "[read.window_summary] "
     "[storage.parquet] [inputs.tables] [inputs.column_values] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "

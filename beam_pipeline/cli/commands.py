@@ -363,7 +363,7 @@ class Show(Command):
         How many.
     split
         Which split, or several (fold0+fold2), all others (!fold1), or a part
-        (train[:10%]). Default: train, or else the largest.
+        (train[:10%]). Default: that of the clip; or else train, or else the largest.
     clip
         Only windows of this file, by its path relative to its input.
     where
@@ -404,40 +404,31 @@ class Show(Command):
 
     def run(self) -> int:
         from beam_pipeline.dataset.rejects import lost_audio
-        from beam_pipeline.read.show import (
-            describe_example,
-            example_text,
-            plot_examples,
-        )
-        from beam_pipeline.read.sounds import some_examples
+        from beam_pipeline.read.show import example_text
+        from beam_pipeline.read.sounds import show
 
         if self.input is not None and self.save_wav is None:
             raise OptionError("input", "needs `save_wav`")
-        records, numbers = some_examples(
-            self.records, self.n, self.split, clip=self.clip, where=self.where
-        )
-        metadata = records.metadata
-        place = f" of {records.split}" if len(metadata.splits) > 1 else ""
+        shown = show(self.records, self.n, self.split, clip=self.clip, where=self.where)
+        records, metadata = shown.records, shown.records.metadata
         if self.text:
             stored = records.serialised(range(len(records)))
-            for number, record in zip(numbers, stored, strict=True):
-                say(f"# example {number}{place}\n{example_text(record, metadata)}")
+            for title, record in zip(shown.titles(), stored, strict=True):
+                say(f"# {title}\n{example_text(record, metadata)}")
         else:
-            for number, example in zip(numbers, records, strict=True):
-                lines = describe_example(example, metadata.features)
-                say(f"example {number}{place}\n{lines}")
+            say(repr(shown))
             if metadata.rejected:
                 lost = lost_audio(self.records, metadata)
                 say(f"{metadata.rejected:,} rejected{lost}")
         if self.plot is not None:
             has_suffix = os.path.splitext(self.plot)[1]
             picture = self.plot if has_suffix else f"{self.plot}.png"
-            left_out = plot_examples([*records], metadata, picture)
+            left_out = shown.plot(picture)
             say(f"drawn: {picture}")
             if left_out:
                 say(f"not drawn: {', '.join(left_out)}")
         if self.save_wav is not None:
-            self._save_sounds(self.save_wav, records, numbers)
+            self._save_sounds(self.save_wav, records, shown.numbers)
         return 0
 
     def _save_sounds(self, folder: str, records: Any, numbers: Sequence[int]) -> None:

@@ -138,7 +138,8 @@ class Example(dict[str, Any]):
         metadata: Metadata | None = getattr(self, "_metadata", None)
         if metadata is None:
             return view_example(self, {})
-        return view_example(self, metadata.features, metadata.recorded_with)
+        recipe, classes = metadata.recorded_with, metadata.classes
+        return view_example(self, metadata.features, recipe, classes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Example, (dict(self),)
@@ -235,6 +236,7 @@ class Records(Sequence[Example]):
         self.class_names = source.metadata.class_names
         self.num_classes = len(self.classes)
         self.split, self.folder = source.split, source.data.name
+        self.data = source.data
 
     @property
     def numbers(self) -> Integers:

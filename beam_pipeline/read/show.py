@@ -64,13 +64,34 @@ def example_text(record: bytes, metadata: Metadata) -> str:
     return str(text_format.MessageToString(kind.FromString(record)))
 
 
-def describe_example(example: Mapping[str, Any], features: Iterable[str]) -> str:
+def describe_example(
+    example: Mapping[str, Any], features: Iterable[str], classes: Sequence[str] = ()
+) -> str:
     """Returns one line for each feature: its dtype, shape, first values and range."""
     names = [name for name in features if name in example]
     width = max(map(len, names), default=0)
     return "\n".join(
-        f"  {name:{width}}  {describe_value(example[name])}" for name in names
+        f"  {name:{width}}  {_described(name, example, classes)}" for name in names
     )
+
+
+def class_of(example: Mapping[str, Any], classes: Sequence[str]) -> str:
+    """Returns the class of an example, or its classes; empty if they are not known."""
+    if isinstance(example.get("class"), str):
+        return str(example["class"])
+    labels, target = example.get("labels"), example.get("target")
+    if labels is not None and np.shape(labels) == (len(classes),):
+        return ", ".join(np.array(classes, object)[np.asarray(labels, np.bool_)])
+    if target is not None and np.ndim(target) == 0 and 0 <= int(target) < len(classes):
+        return classes[int(target)]
+    return ""
+
+
+def _described(name: str, example: Mapping[str, Any], classes: Sequence[str]) -> str:
+    """Returns a value, and the classes that numbers stand for."""
+    text = describe_value(example[name])
+    named = class_of(example, classes) if name in ("labels", "target") else ""
+    return f"{text}: {named}" if named and "class" not in example else text
 
 
 def describe_value(value: Any) -> str:
@@ -211,7 +232,7 @@ def plot_examples(
     shown = [{n: example[n] for n in names if n in example} for example in examples]
     try:
         figure, left_out = draw_examples(
-            shown, metadata.features, metadata.recorded_with
+            shown, metadata.features, metadata.recorded_with, metadata.classes
         )
     except ImportError as error:
         raise InputError(
@@ -231,6 +252,7 @@ def draw_examples(
     examples: Sequence[Mapping[str, Any]],
     features: Mapping[str, FeatureSpec],
     recipe: Recipe | None,
+    classes: Sequence[str] = (),
 ) -> tuple[Any, list[str]]:
     """Draws the array features of examples, one example below the other.
 
@@ -247,7 +269,9 @@ def draw_examples(
     from matplotlib.figure import Figure
 
     left_out: dict[str, None] = {}
-    arranged = [[*_panels(each, features, recipe, left_out)] for each in examples]
+    arranged = [
+        [*_panels(each, features, recipe, classes, left_out)] for each in examples
+    ]
     most = max(map(len, arranged), default=0)
     if not most:
         return None, list(left_out)
@@ -271,13 +295,16 @@ def _panels(
     example: Mapping[str, Any],
     features: Mapping[str, FeatureSpec],
     recipe: Recipe | None,
+    classes: Sequence[str],
     left_out: dict[str, None],
 ) -> Iterator[Panel]:
     """Yields the panels of an example; adds the features that are not drawn."""
     heard = signals_of(example, features, recipe)
-    what = os.path.basename(str(example.get("class") or example.get("filepath") or ""))
-    of_what = f": {_short(what, TITLE_LENGTH)}" if what else ""
+    what = class_of(example, classes) or str(example.get("filepath", ""))
+    of_what = f": {_short(os.path.basename(what), TITLE_LENGTH)}" if what else ""
     for name, value in example.items():
+        if name == "labels" and np.shape(value) == (len(classes),):
+            continue  # the title names them
         array = np.asarray(value)
         axes: Axes = features[name].axes if name in features else ()
         if not axes and is_image(array):
@@ -397,6 +424,7 @@ def view_example(
     example: Mapping[str, Any],
     features: Mapping[str, FeatureSpec],
     recipe: Recipe | None = None,
+    classes: Sequence[str] = (),
 ) -> str:
     """Returns an example as HTML.
 
@@ -411,17 +439,22 @@ def view_example(
         The specs, which may be more or fewer than the values.
     recipe : Recipe, optional
         Of the data set, if it was recorded from audio files.
+    classes : sequence of str
+        Those that numbers in the example stand for.
     """
     heard = signals_of(example, features, recipe)
     names = [n for n in {**heard, **example} if _can_be_drawn(example[n])][:MOST_DRAWN]
-    picture = _picture(example, names, features, recipe)
+    picture = _picture(example, names, features, recipe, classes)
     drawn = names if picture.startswith("<img") else []
     rows = [
-        (_short(name), _short(v if isinstance(v, str) else describe_value(v)))
+        (
+            _short(name),
+            _short(v if isinstance(v, str) else _described(name, example, classes)),
+        )
         for name, v in example.items()
         if name not in drawn
     ]
-    parts = [f"<strong>{escape(_short(_title_of(example)))}</strong>"]
+    parts = [f"<strong>{escape(_short(_title_of(example, classes)))}</strong>"]
     for name in [*heard][:MOST_PLAYERS]:
         parts += _player(name, heard[name])
     parts.append(picture)
@@ -430,10 +463,10 @@ def view_example(
     return f"<div>{''.join(parts)}</div>"
 
 
-def _title_of(example: Mapping[str, Any]) -> str:
+def _title_of(example: Mapping[str, Any], classes: Sequence[str]) -> str:
     """Returns the class of an example and where it is from; may be empty."""
     path = os.path.basename(str(example.get("filepath", "")))
-    words = [str(example.get("class", "")), path]
+    words = [class_of(example, classes), path]
     rate, start = example.get("fs"), example.get("win_start_idx")
     if rate is not None and start is not None:
         words.append(f"from {float(start) / float(rate):.3f} s")
@@ -450,12 +483,13 @@ def _picture(
     names: Sequence[str],
     features: Mapping[str, FeatureSpec],
     recipe: Recipe | None,
+    classes: Sequence[str],
 ) -> str:
     """Returns the drawing of some features as an element of HTML."""
-    others = ("class", "filepath", "fs", "sample_rate", "win_start_idx")
+    others = ("class", "filepath", "fs", "labels", "sample_rate", "win_start_idx")
     shown = {n: example[n] for n in [*names, *others] if n in example}
     try:
-        figure, _ = draw_examples([shown], features, recipe)
+        figure, _ = draw_examples([shown], features, recipe, classes)
     except ImportError:
         return _small("To draw arrays, install matplotlib.")
     if figure is None:

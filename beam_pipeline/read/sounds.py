@@ -1,4 +1,4 @@
-"""Some examples of a data set, and the sound of any of them.
+"""Some examples of a data set for people, and the sound of any of them.
 
 ::
 
@@ -11,17 +11,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
+from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.inputs.sources import Input
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.read.decode_again import DecodeAgain
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.read.records import Records, open_records
-from beam_pipeline.read.show import Sound, signals_of
+from beam_pipeline.read.show import (
+    Sound,
+    describe_example,
+    plot_examples,
+    signals_of,
+)
 from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
+from beam_pipeline.text import html_line
 
 _LONGEST_NAME = 80
 
@@ -31,6 +42,88 @@ _IN_WAV = {
     "float32": ("float32", "FLOAT"), "float64": ("float64", "DOUBLE"),
     "int16": ("int16", "PCM_16"), "int32": ("int32", "PCM_32"),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shown:
+    """Some examples: printed, as lines of text; in a notebook, drawn and played.
+
+    Attributes
+    ----------
+    records : Records
+    numbers : list of int
+        Their numbers in the split.
+    """
+
+    records: Records
+    numbers: list[int]
+
+    def titles(self) -> list[str]:
+        """Returns what each example is: its number, split, and input, if several."""
+        records, titles = self.records, []
+        place = f" of {records.split}" if len(records.metadata.splits) > 1 else ""
+        several = max(_of_clips(records.data, "input"), default=0) > 0
+        for k, number in enumerate(self.numbers):
+            input = f", from input {records.source(k).input}" if several else ""
+            titles.append(f"example {number}{place}{input}")
+        return titles
+
+    def __repr__(self) -> str:
+        metadata = self.records.metadata
+        texts = (
+            describe_example(example, metadata.features, metadata.classes)
+            for example in self.records
+        )
+        pairs = zip(self.titles(), texts, strict=True)
+        return "\n".join(f"{title}\n{text}" for title, text in pairs)
+
+    def _repr_html_(self) -> str:
+        pairs = zip(self.titles(), self.records, strict=True)
+        return "".join(html_line(title) + e._repr_html_() for title, e in pairs)
+
+    def plot(self, path: PathLike) -> list[str]:
+        """Draws them into a picture; see :func:`.plot_examples`."""
+        return plot_examples([*self.records], self.records.metadata, os.fspath(path))
+
+
+def show(
+    folder: Folders,
+    n: int = 3,
+    split: Split | None = None,
+    *,
+    clip: str | None = None,
+    where: str | None = None,
+) -> Shown:
+    """Shows some examples of a data set, which are spread evenly over a split.
+
+    ::
+
+        show("records/", where="level_db > -30")  # in a notebook
+        print(show("records/", 5))
+        show("records/").plot("examples.png")
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    split, clip, where
+        As for :func:`some_examples`, which has the errors, too.
+    """
+    return Shown(*some_examples(folder, n, split, clip=clip, where=where))
+
+
+def _of_clips(data: DataSets, column: str, path: str | None = None) -> set[Any]:
+    """Returns the values in a column of the manifests: of all clips, or of a file's."""
+    import pyarrow.compute as pc
+
+    found: set[Any] = set()
+    for folder in data.folders:
+        if files.exists(files.join(folder, MANIFEST)):
+            table = read_table(folder, MANIFEST, [column] + ["path"] * bool(path))
+            if path:
+                table = table.filter(pc.equal(table["path"], path))
+            found.update(table[column].unique().to_pylist())
+    return found
 
 
 def some_examples(
@@ -49,7 +142,7 @@ def some_examples(
     Parameters
     ----------
     split : str or list of str, optional
-        Default: ``train``, or else the largest.
+        Default: that of the clip; or else ``train``, or else the largest.
     clip : str, optional
         Only examples of the file with this path relative to its input.
     where : str, optional
@@ -62,10 +155,14 @@ def some_examples(
     OptionError
         If the split or the condition cannot be read.
     """
+    check_whole("n", count)
     if split is None:
-        splits = open_data_sets(folder).metadata.splits
+        data = open_data_sets(folder)
+        splits = data.metadata.splits
         largest = max(splits, key=lambda name: splits[name].examples)
         split = "train" if "train" in splits else largest
+        found = _of_clips(data, "split", clip) if clip else ()
+        split = [name for name in splits if name in found] or split
     every = records = open_records(folder, split)
     if clip is not None:
         records = records.of_clip(clip)

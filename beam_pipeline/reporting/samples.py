@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import codes_of
 from beam_pipeline.read.records import open_records
-from beam_pipeline.read.show import as_float, encode_sound
+from beam_pipeline.read.show import as_float, class_of, encode_sound
 from beam_pipeline.read.sounds import Sounds
 
 # Examples that are measured for each one that is shown.
@@ -97,7 +96,7 @@ def draw_samples(
     for split, found in chosen.items():
         records = open_records(data.folders, split)[sorted(found)]
         for number, values in zip(sorted(found), records, strict=True):
-            label = _label_of(values, data.metadata)
+            label = class_of(values, data.metadata.classes)
             samples.append(Sample(split, number, values, found[number], label))
     return samples
 
@@ -126,19 +125,6 @@ def _draw(
     files = np.flatnonzero(np.isin(np.array(values.to_pylist(), object), paths))
     _, first = np.unique(codes, return_index=True)
     yield ["of a leak"], np.sort(first[files])
-
-
-def _label_of(values: Mapping[str, Any], metadata: Metadata) -> str:
-    """Returns the class of an example, or its classes."""
-    classes = metadata.classes
-    if isinstance(values.get("class"), str):
-        return str(values["class"])
-    labels, target = values.get("labels"), values.get("target")
-    if labels is not None and np.shape(labels) == (len(classes),):
-        return ", ".join(np.array(classes, object)[np.asarray(labels, np.bool_)])
-    if target is not None and np.ndim(target) == 0 and 0 <= int(target) < len(classes):
-        return classes[int(target)]
-    return ""
 
 
 def measure(sounds: Sounds, samples: Sequence[Sample]) -> None:

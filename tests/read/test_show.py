@@ -19,9 +19,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 from PIL import Image
 
-from beam_pipeline import open_records, record, record_dataset, record_examples
+from beam_pipeline import open_records, record, record_dataset, record_examples, show
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.show import (
     describe_value,
     draw_examples,
@@ -30,7 +30,7 @@ from beam_pipeline.read.show import (
 )
 from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.recipe.recipe import Recipe
-from tests.raising import raises
+from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
 pytestmark = pytest.mark.runs
@@ -57,7 +57,9 @@ def four_dimensions(windows: np.ndarray) -> np.ndarray:
 def panels_of(example: Any, records: Any) -> tuple[dict[str, Any], list[str]]:
     """The panels of an example by title, and what is not drawn."""
     metadata = records.metadata
-    figure, others = draw_examples([example], metadata.features, metadata.recipe)
+    figure, others = draw_examples(
+        [example], metadata.features, metadata.recipe, metadata.classes
+    )
     return {a.get_title(): a for a in figure.axes if a.axison}, others
 
 
@@ -229,6 +231,28 @@ def test_titles_name_the_class_or_the_file(tmp_path: Path) -> None:
     records = open_records(record_examples(rows, tmp_path / "out"))
     titles = [[*panels_of(example, records)[0]] for example in records]
     assert titles == [["x: cat"], ["x: b.wav"]]
+
+
+def test_examples_of_two_inputs_show_their_input_and_classes(tmp_path: Path) -> None:
+    for k, name in enumerate("ab"):
+        write_sound(tmp_path / name / "owl;tit" / "x.wav", WIN_LEN, seed=k)
+    write_sound(tmp_path / "b" / "cow" / "y.wav", WIN_LEN, seed=2)
+    inputs, out = {"train": tmp_path / "a", "test": tmp_path / "b"}, tmp_path / "out"
+    record(inputs, out, win_len=WIN_LEN, label_separator=";",
+           features={"mel": FEATURES["mel"]})  # fmt: skip
+    # A file is looked for in all splits.
+    shown = show(out, 9, clip="owl;tit/x.wav")
+    assert repr(shown).count("labels         int64 (3,) [0, 1, 1]") == 2
+    assert_names(repr(shown), "from input 0", "from input 1", "to 1: owl, tit")
+    assert_names(shown._repr_html_(), "from input 1", "<strong>owl, tit, x.wav, from")
+    assert repr(show(out)).startswith("example 0 of train, from input 0\n")
+    assert [*panels_of(shown.records[0], shown.records)[0]] == ["mel: owl, tit"]
+    assert shown.plot(tmp_path / "x.png") == []
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    with raises(InputError, naming="n.wav"):
+        show(out, clip="n.wav")
+    with raises(OptionError, naming="n"):
+        show(out, 0)
 
 
 @pytest.mark.parametrize(
