@@ -174,10 +174,13 @@ class Record(Job):
         from beam_pipeline.cli.reports import describe_metadata
         from beam_pipeline.dataset.rejects import lost_audio
         from beam_pipeline.read.audit import describe_overlaps
-        from beam_pipeline.read.window_summary import summarise_windows
+        from beam_pipeline.read.window_summary import clips_left_out, summarise_windows
 
         lost = lost_audio(self.output, metadata)
-        say(describe_metadata(metadata, summarise_windows(self.output, metadata), lost))
+        windows = summarise_windows(self.output, metadata)
+        left_out = clips_left_out(self.output) if metadata.left_out else ()
+        text = describe_metadata(metadata, windows, lost, left_out)
+        say(spelled(text, self.flags()))
         if overlaps := describe_overlaps(self.output):
             say(f"{overlaps} (`{PROGRAM} audit` lists them)")
         before = "complete before, with the same recipe and inputs"

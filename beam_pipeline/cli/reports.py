@@ -18,6 +18,7 @@ from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec
+from beam_pipeline.examples.windows import TOO_SHORT
 from beam_pipeline.plan.clips import Reject, copies_in
 from beam_pipeline.plan.summary import (
     PlanSummary,
@@ -49,11 +50,12 @@ def describe_metadata(
     metadata: Metadata,
     windows: Mapping[str, WindowSummary] | None = None,
     lost: object = "",
+    left_out: Sequence[str] = (),
 ) -> str:
     """Returns a data set's splits as a table, and its numbers of clips and rejects.
 
     Without clips, the features follow. ``windows`` has what the examples do not show,
-    and ``lost`` the audio of rejects.
+    ``lost`` the audio of rejects, and ``left_out`` names of clips without a window.
     """
     splits, recipe = metadata.splits, metadata.recipe
     columns: dict[str, Cells] = {
@@ -82,7 +84,8 @@ def describe_metadata(
         return f"{_table(columns)}\n{_describe_features(metadata.features)}"
     columns["windows left out"] = _if_any(split.left_out for split in splits.values())
     counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
-    return f"{_table(columns)}\n{_inputs(*counts, metadata.left_out or {})}"
+    inputs = _inputs(*counts, metadata.left_out or {}, left_out, recipe)
+    return f"{_table(columns)}\n{inputs}"
 
 
 def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -> str:
@@ -148,7 +151,9 @@ def describe_plan(
     parts.append(_describe_features(example_format.features.specs))
     rejected, listing = count_clips(rejects), summary.listing
     words = f"{rejected:,} rejected{LostAudio.of(r.seconds for r in rejects)}"
-    parts.append(_inputs(listing.clips, words, listing.ignored, summary.left_out))
+    counts = listing.clips, words, listing.ignored
+    named = sorted(summary.first_left_out)
+    parts.append(_inputs(*counts, summary.left_out, named, recipe))
     first = heapq.nsmallest(REJECTS_SHOWN, rejects)
     lines = [f"  {r.filepath}: {r.reason}" for r in first]
     if rejected > REJECTS_SHOWN:
@@ -227,9 +232,22 @@ def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:
     return _table(columns, left=4)
 
 
-def _inputs(clips: int, rejected: str, ignored: int, out: Mapping[str, int]) -> str:
+def _inputs(
+    clips: int,
+    rejected: str,
+    ignored: int,
+    out: Mapping[str, int],
+    named: Sequence[str],
+    recipe: Recipe,
+) -> str:
     left_out = f", {left_out_words(out)}" if out else ""
-    return f"inputs: {clips:,} clips, {rejected}{left_out}; {ignored:,} files ignored"
+    line = f"inputs: {clips:,} clips, {rejected}{left_out}; {ignored:,} files ignored"
+    if named:
+        more = sum(out.values()) - len(named)
+        line += f"\n  left out: {', '.join(named)}{f' and {more:,} more' * (more > 0)}"
+    if TOO_SHORT in out and recipe.min_seconds is None:
+        line += "\n  `short_clips` = pad records clips that are too short, with zeros"
+    return line
 
 
 def _times(seconds: Iterable[float], unit_s: int) -> list[str] | None:

@@ -123,6 +123,10 @@ def walks(clip: Clip, audio: Audio) -> bool:
     )
 
 
+# Clips without a window that are named.
+CLIPS_NAMED = 5
+
+
 class TallyKey(NamedTuple):
     """What examples are counted by. With the rate, seconds add up exactly."""
 
@@ -160,6 +164,8 @@ class PlanSummary:
     left_out : Counter
         How many clips are left out, by
         :func:`beam_pipeline.plan.clips.why_left_out`.
+    first_left_out : list of str
+        The files of the first of them, at most ``CLIPS_NAMED``.
     """
 
     listing: ListingSummary
@@ -174,6 +180,7 @@ class PlanSummary:
     frames: Counter[TallyKey] = field(default_factory=Counter)
     audio: Counter[tuple[str, int]] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
+    first_left_out: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{n} {s.total:,}" for n, s in self.layouts.items())
@@ -189,6 +196,8 @@ class PlanSummary:
             if not clip.examples:
                 plan = plans.of(clip.sample_rate_hz, clip.frames)
                 self.left_out[why_left_out(clip.frames, plan, recipe)] += 1
+                if len(self.first_left_out) < CLIPS_NAMED:
+                    self.first_left_out.append(clip.filepath)
                 continue
             count = min(clip.examples, max(0, total - index))
             index += clip.examples

@@ -23,6 +23,7 @@ from beam_pipeline.dataset.tables import (
 )
 from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
+from beam_pipeline.plan.summary import CLIPS_NAMED
 from beam_pipeline.read.table import belonging_together
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups
@@ -129,6 +130,13 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
         )
         for k, name in enumerate(names)
     }
+
+
+def clips_left_out(folder: str) -> list[str]:
+    """Returns the files of the first clips for which no window was planned."""
+    clips = read_table(folder, MANIFEST, ["path", "windows"])
+    paths = clips.filter(np.equal(clips["windows"].to_numpy(), 0))["path"]
+    return sorted(paths[:CLIPS_NAMED].to_pylist())
 
 
 def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:

@@ -94,6 +94,11 @@ def test_the_command_counts_them_and_ends_well(command, sounds, tmp_path, capsys
     said = capsys.readouterr()
     assert status == 0, said.err
     assert "7 clips, 0 rejected, 3 too short, 2 too long;" in said.out
+    (line,) = [line for line in said.out.splitlines() if "left out:" in line]
+    assert set(line.partition(": ")[2].split(", ")) == set(SOUNDS) - {
+        "cat/one.wav", "dog/two.wav",
+    }  # fmt: skip
+    assert "--short-clips pad" in said.out
 
 
 def test_a_bad_file_beside_short_ones_is_still_a_reject(tmp_path, capsys):
