@@ -41,10 +41,15 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 
 from beam_pipeline.text import hidden
+
+# So many paths are compared with one that is not there.
+_COMPARED = 10_000
 
 
 class AudioTFRecordsError(Exception):
@@ -324,6 +329,14 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | 
     """Returns the known word that is closest to this one; None if none is close."""
     close = difflib.get_close_matches(word, list(known), 1, cutoff)
     return close[0] if close else None
+
+
+def similar_path(path: str, known: Collection[str]) -> str | None:
+    """Returns the known path that is closest to this one, best one of its name."""
+    name = os.path.basename(path).casefold()
+    same = (each for each in known if os.path.basename(each).casefold() == name)
+    same_name = did_you_mean(path, islice(same, _COMPARED), cutoff=0)
+    return same_name or did_you_mean(path, islice(known, _COMPARED))
 
 
 def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:

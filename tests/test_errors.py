@@ -6,7 +6,12 @@ import pickle
 import pytest
 
 from beam_pipeline import errors
-from beam_pipeline.errors import AudioTFRecordsError, InputError, OptionError
+from beam_pipeline.errors import (
+    AudioTFRecordsError,
+    InputError,
+    OptionError,
+    similar_path,
+)
 
 # The fields of a class, and of those that inherit from it.
 FIELDS = {
@@ -70,3 +75,19 @@ def test_options_are_spelled_as_flags_but_values_are_not():
     in_file = OptionError("r.yaml: tail", "must be text")
     assert in_file.told(flags) == "r.yaml: tail: must be text"
     assert InputError("Check `tail`.").told(flags) == "Check --tail."
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("fish/yawn.wav", "fish/Yawn.wav"),
+        ("sounds/fish/Yawn.wav", "fish/Yawn.wav"),
+        ("/far/away/sounds/fish/Yawn.wav", "fish/Yawn.wav"),
+        ("fish/Yawm.wav", "fish/Yawn.wav"),
+        ("far/below/bird/a.wav", "bird/a.wav"),  # of the same name, and like it
+        ("none.txt", None),
+    ],
+)
+def test_a_path_that_is_not_there_has_one_like_it(path, known):
+    assert similar_path(path, ["fish/Oink.wav", "fish/Yawn.wav", "fish/a.wav",
+                               "bird/a.wav"]) == known  # fmt: skip

@@ -346,7 +346,7 @@ class Convert(Command):
             say(f"{folders}: {ignored:,} files are not TFRecords and were ignored")
         if self.labels is not None or self.drop is not None:
             relabelled, dropped = options["relabelled_clips"], options["dropped_clips"]
-            say(f"{relabelled:,} clips have another label, {dropped:,} were left out")
+            say(f"{counted(relabelled, 'clip')} relabelled, {dropped:,} left out")
         say(f"{self.output_dir}: complete, {time.monotonic() - started:.1f} s")
         return 0
 

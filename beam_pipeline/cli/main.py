@@ -70,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # an unexpected error is one paragraph, too
         if command is not None and command.debug:
             raise
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            package = error.name.partition(".")[0]
+            complain(f"This needs {package}. Install it: pip install {package}")
+            return 1
         import traceback
 
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -167,18 +167,19 @@ def _add(
         if takes := each.metadata.get("argument"):
             parser.add_argument(each.name, help=texts[each.name], **takes)
     for title, about, options in command.sections():
+        shown = {one.name for one in options if one.help}
+        shown &= set(first_day or shown)
         group: Any = parser
-        if title != "options":
+        if title != "options" and shown:
             about = "" if first_day else spelled(about, flags)
             group = parser.add_argument_group(title, about)
         for one in options:
-            is_shown = one.help and (not first_day or one.name in first_day)
             help = command.explained(one).replace("%", "%%")
             group.add_argument(
                 one.flag,
                 dest=one.name,
                 default=argparse.SUPPRESS,
-                help=help if is_shown else argparse.SUPPRESS,
+                help=help if one.name in shown else argparse.SUPPRESS,
                 **_taken(one),
             )
     parser.set_defaults(command_class=command)

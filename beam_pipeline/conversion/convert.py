@@ -172,7 +172,7 @@ def convert(
         check_whole("seed", seed, least=None)
     for name, value in (("group_by", group_by), ("stratify", stratify or None)):
         if shares is None and value is not None:
-            raise OptionError(name, "needs `splits`", value)
+            raise OptionError(name, "needs `splits`")
     several = isinstance(input_dir, list | tuple) and len(input_dir) > 0
     given: Sequence[Any] = input_dir if several else [input_dir]  # type: ignore[assignment]
     sources = [_folder_path("input", each) for each in given]

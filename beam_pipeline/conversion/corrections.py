@@ -32,7 +32,7 @@ from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.side_by_side import join_tables
 from beam_pipeline.dataset.tables import clips_of, with_columns
 from beam_pipeline.dataset.warn import warn_of_splits
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.examples.encoding import encode_entry
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
@@ -247,6 +247,7 @@ class ClipNames:
             path = next((name for name in PATH_NAMES if name in table.names), None)
             if path is None:
                 problem = f"needs a column with paths: {', '.join(PATH_NAMES)}"
+                problem += "" if in_memory else "; its first line names its columns"
                 raise OptionError(option, problem, list(table.names))
             for number, row in read_rows(table):
                 where = f"{table.location}, line {number}"
@@ -283,8 +284,9 @@ class ClipNames:
             and (end_s is None or abs(self._ends[k] - end_s) <= SECONDS_ROUNDED)
         ]
         if not rows:
-            other, k = next(((p, r[0]) for p, r in self._rows.items()), ("", 0))
-            other, k = (path, known[0]) if known else (other, k)
+            any_path = next(iter(self._rows), "")
+            other = path if known else similar_path(path, self._rows) or any_path
+            k = self._rows.get(other, [0])[0]
             raise ValueError(
                 f"names {path!r}, but the data set has no such clip; it has, for "
                 f"example, {other!r} from {self._starts[k]:g} to {self._ends[k]:g} s"

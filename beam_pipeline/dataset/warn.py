@@ -79,7 +79,7 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
         chain(
             _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
-            _single(clips),
+            single_recordings(clips),
             _numbers(example_format.classes, recipe),
             _few(examples, recipe),
             _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
@@ -122,7 +122,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
         counted = clips.group_by(["split", "class"]).aggregate([([], "count_all")])
         for row in counted.to_pylist():
             per_class[row["split"]][row["class"] or ""] = row["count_all"]
-    found = (_of_recipe(metadata, recipe, rates), _single(per_class))
+    found = (_of_recipe(metadata, recipe, rates), single_recordings(per_class))
     _warn(chain(*found, _of_values(metadata)))
 
 
@@ -225,8 +225,11 @@ def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
             yield Problem(LOOK, f"split {split} has no example of {_named(lacks)}", "")
 
 
-def _single(clips: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
-    """Yields the classes of which a split for evaluation has one recording."""
+def single_recordings(clips: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
+    """Yields the classes of which a split for evaluation has one recording.
+
+    ``clips`` has how many clips of each class a split has.
+    """
     for split, per_class in clips.items():
         single = sorted(label for label, n in per_class.items() if label and n == 1)
         if single and split in EVALUATION:

@@ -115,7 +115,6 @@ class Layout:
                     "path_column",
                     f"must name the column that holds the paths; {where} has {has}, "
                     f"but none of the usual ones ({', '.join(PATH_NAMES)}){first}",
-                    None,
                 )
             (path,) = check("path_column", [recipe.path_column or usual[0]])
             part = PartColumns.of(names, path, where)

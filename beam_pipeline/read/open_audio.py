@@ -302,7 +302,7 @@ class _Opened:
         self.rejects.append(reject)
         what = "is left out" if reject.shard is None else "is read in part"
         warnings.warn(
-            f"{reject.filepath} {what}: {reject.reason}", DataSetWarning, stacklevel=3
+            f"{reject.filepath} {what}: {reject.reason}", DataSetWarning, stacklevel=4
         )
 
     def segments(self, span: range) -> Iterator[Segment]:

@@ -20,7 +20,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import clips_of, read_table
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import FILE_SHA256
 from beam_pipeline.inputs.sources import resolve_inputs
@@ -229,7 +229,8 @@ def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
     check_clips(table, folder)
     rows = table.filter(pc.equal(table["path"], path))
     if len(rows) == 0:
-        example = table["path"][0].as_py() if len(table) else None
+        known = table["path"].unique().to_pylist()
+        example = similar_path(path, known) or next(iter(known), None)
         hint = "" if example is None else f", for example {example!r}"
         raise InputError(
             f"The split has no window of {path!r}. Paths are relative to their "

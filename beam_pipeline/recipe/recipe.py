@@ -277,7 +277,7 @@ class Splits(Declared):
     def check(self) -> None:
         """Checks that groups are moved between splits that a hash decides."""
         if self.hashed_shares() is None and self.stratify:
-            raise RecipeError("stratify", "needs `splits` or `folds`", True)
+            raise RecipeError("stratify", "needs `splits` or `folds`")
         names = tuple(self.hashed_shares() or ())
         for split in (self.split_moves or {}).values():
             if split not in names:

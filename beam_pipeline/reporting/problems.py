@@ -16,7 +16,13 @@ import numpy as np
 from beam_pipeline.audio.sketch import SKETCH_SECONDS
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
-from beam_pipeline.dataset.warn import LOOK, WRONG, Problem, metadata_problems
+from beam_pipeline.dataset.warn import (
+    LOOK,
+    WRONG,
+    Problem,
+    metadata_problems,
+    single_recordings,
+)
 from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.reporting.samples import Sample
 from beam_pipeline.text import counted
@@ -61,6 +67,7 @@ def report_problems(
         *_silent(silence),
         *_clipped(samples),
         *metadata_problems(metadata, rates),
+        *single_recordings(_recordings(table)),
         *_few_groups(table),
     ]
     return sorted(found, key=lambda problem: problem.level != WRONG)
@@ -257,6 +264,16 @@ def _clipped(samples: Sequence[Sample]) -> Iterator[Problem]:
             f"full scale, on average in {share:.1%} of their samples.",
             sorted(hot, key=lambda each: -each.clipped),
         )
+
+
+def _recordings(table: Any) -> dict[str, Counter[str]]:
+    """Returns how many files of each class there are, by split."""
+    names = ["split", "class", "input", "path"]
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    if set(names) <= set(table.column_names):
+        for row in table.group_by(names).aggregate([]).to_pylist():
+            found[row["split"]][row["class"] or ""] += 1
+    return found
 
 
 def _few_groups(table: Any) -> Iterator[Problem]:

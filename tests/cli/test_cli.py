@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -445,3 +446,18 @@ def test_values_may_look_like_anything() -> None:
         "label_from": "(--x)", "seed": -3,
         "encodings": {"a": "png", "b": "a=b", "c": ""},
     }  # fmt: skip
+
+
+def test_help_of_a_first_day_has_no_empty_sections(capsys) -> None:
+    text = said(capsys, 0, "record", "--help")
+    titles = re.findall(r"^([a-z][a-z ]*):$", text, re.MULTILINE)
+    assert "labels" in titles
+    assert "manifests" not in titles
+    assert "\nmanifests:\n" in said(capsys, 0, "record", "--help-all")
+
+
+def test_a_package_that_is_not_installed_is_named(whole, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "lacking", None)
+    monkeypatch.setattr(Metadata, "load", lambda _: __import__("lacking.part"))
+    told = said(capsys, 1, "windows", whole)
+    assert_names(told, "This needs lacking.", "pip install lacking")

@@ -147,7 +147,7 @@ def test_a_corrected_data_set_is_a_data_set(sounds, wrong, labels, tmp_path, cap
     command = ["convert", str(wrong), str(made), "--labels", str(labels)]
     command += ["--drop", str(tmp_path / "bad.txt"), "--splits", "train=.5,test=.5"]
     assert main([*command, "--stratify", "--group-by", "speaker"]) == 0
-    assert "2 clips have another label, 2 were left out" in capsys.readouterr().out
+    assert "2 clips relabelled, 2 left out" in capsys.readouterr().out
     found = audit(made)
     assert found.clips == 13
     assert (found.count("audio"), found.count("audio", mixed=True)) == (1, 1)

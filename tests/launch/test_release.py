@@ -103,9 +103,18 @@ loud = records.where("level_db < 0")
 (batch,) = loud.batches(99, normalize=["mel"], shuffle="global")
 print(len(records.to_arrow()), *(batch[name].shape for name in ("mel", "signal")))
 """
+SCORING = """
+from beam_pipeline import predict
+options = {"feature": "mel", "normalize": True, "each_window": True, "threshold": 0}
+print(len(predict(lambda mel: 0 * mel[:, 0, :3], sys.argv[1] + "/../in",
+                  like=sys.argv[1], **options)))
+"""
 
 
-def test_reading_alone_needs_the_packages_of_its_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scores", [False, True])
+def test_reading_alone_needs_the_packages_of_its_page(
+    tmp_path: Path, scores: bool
+) -> None:
     page = (ROOT / "docs" / "concepts.md").read_text()
     (line,) = re.findall(
         r"^pip install --no-deps \.\npip install (.+)$", page, re.MULTILINE
@@ -117,13 +126,16 @@ def test_reading_alone_needs_the_packages_of_its_page(tmp_path: Path) -> None:
         features=features, encodings={"signal": "flac"},
     )  # fmt: skip
     script = tmp_path / "read.py"
-    script.write_text(READING_ALONE)
+    packages = line.split()
+    if scores:
+        packages += re.findall(r"`open_audio`: `(.+?)`", page)[0].split()
+    script.write_text(READING_ALONE + SCORING * scores)
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "out"), *line.split()],
+        [sys.executable, str(script), str(tmp_path / "out"), *packages],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "6 (6, 4, 8) (6, 500)\n"
+    assert done.stdout == "6 (6, 4, 8) (6, 500)\n" + "180\n" * scores
 
 
 def test_the_version_is_in_one_place() -> None:

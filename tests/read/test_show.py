@@ -249,8 +249,8 @@ def test_examples_of_two_inputs_show_their_input_and_classes(tmp_path: Path) -> 
     assert [*panels_of(shown.records[0], shown.records)[0]] == ["mel: owl, tit"]
     assert shown.plot(tmp_path / "x.png") == []
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-    with raises(InputError, naming="n.wav"):
-        show(out, clip="n.wav")
+    with raises(InputError, naming=["b/X.wav", "'owl;tit/x.wav'"]):
+        show(out, clip="b/X.wav")
     with raises(OptionError, naming="n"):
         show(out, 0)
 

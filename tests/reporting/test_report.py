@@ -150,6 +150,17 @@ def test_each_planted_problem_is_found(page: Path, mess: Path) -> None:
     assert shown["shards"]["count"] == sum(len(split["shards"]) for split in splits)
 
 
+def test_classes_with_one_recording_in_a_split_are_told(tmp_path: Path) -> None:
+    for k, path in enumerate(["train/a/1", "train/b/2", "test/a/3", "test/b/4"]):
+        write_sound(tmp_path / f"{path}.wav", RATE, seed=k)
+    write_sound(tmp_path / "test/b/5.wav", RATE, seed=5)
+    inputs = {name: tmp_path / name for name in ("train", "test")}
+    with pytest.warns(DataSetWarning, match="single recording of a"):
+        record(inputs, tmp_path / "out", win_seconds=0.5)
+    titles = [problem["title"] for problem in reported(tmp_path / "out")["problems"]]
+    assert "split test has a single recording of a" in titles
+
+
 def test_what_was_not_looked_for(mess: Path, tmp_path: Path) -> None:
     """Clipping needs samples: the windows are decoded again, if inputs are given."""
     features = {"mel": "log_mel(n_fft=256,hop=128,n_mels=20)"}
