@@ -452,8 +452,8 @@ def test_help_of_a_first_day_has_no_empty_sections(capsys) -> None:
     text = said(capsys, 0, "record", "--help")
     titles = re.findall(r"^([a-z][a-z ]*):$", text, re.MULTILINE)
     assert "labels" in titles
-    assert "manifests" not in titles
-    assert "\nmanifests:\n" in said(capsys, 0, "record", "--help-all")
+    assert "columns" not in titles
+    assert "\ncolumns:\n" in said(capsys, 0, "record", "--help-all")
 
 
 def test_a_package_that_is_not_installed_is_named(whole, capsys, monkeypatch) -> None:

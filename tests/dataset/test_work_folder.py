@@ -32,7 +32,6 @@ from beam_pipeline.errors import (
     WorkerDied,
 )
 from beam_pipeline.plan.shards import ShardLayout
-from beam_pipeline.run import watching
 from beam_pipeline.storage.claim import UNCLAIMED
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
@@ -191,7 +190,7 @@ def test_counters_say_what_the_metadata_say(with_bad):
 
 @pytest.mark.runs
 def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch):
-    monkeypatch.setattr(watching, "WATCH_S", 0.001)
+    monkeypatch.setattr("beam_pipeline.run.engine.WATCH_S", 0.001)
     told = []
 
     def watch(totals):

@@ -268,7 +268,7 @@ def test_memory_holds_one_block(tmp_path):
     first, second = next(made)["signal"], next(made)["signal"]
     assert np.shares_memory(first, second)
     owner = first
-    while owner.base is not None and isinstance(owner.base, np.ndarray):
+    while getattr(owner, "base", None) is not None:  # a view may have an owner between
         owner = owner.base
     assert owner.nbytes <= BLOCK_BYTES
     assert not first.flags.writeable

@@ -139,7 +139,7 @@ def test_files_come_in_the_order_of_their_names(tmp_path):
     for path in sorted(folder.glob("*.tfrecord")):
         first = next(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
         n = tf.train.Example.FromString(first).features.feature["n"].bytes_list.value[0]
-        path.rename(folder / f"{decode_tensor(n):02d} {next(number)}.tfrecord")
+        path.rename(folder / f"{decode_tensor(n, 'int64'):02d} {next(number)}.tfrecord")
     assert original_files(str(folder)) == sorted(map(str, folder.glob("*.tfrecord")))
     for _ in range(2):
         found = [int(e["n"]) for e in replay(str(folder))]

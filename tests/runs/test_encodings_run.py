@@ -157,7 +157,7 @@ def test_protobuf_and_tensorflow_read_them(runs: Runs) -> None:
         assert tf.io.parse_tensor(mel, tf.float32).numpy().tolist() == (
             wanted["mel"].tolist()
         )
-        assert decode_tensor(mel).tolist() == wanted["mel"].tolist()
+        assert decode_tensor(mel, "float32").tolist() == wanted["mel"].tolist()
         pixels = tf.io.decode_png(image).numpy()[:, :, 0]
         assert pixels.tolist() == wanted["image"].tolist()
         assert level == wanted["level"].tobytes()
