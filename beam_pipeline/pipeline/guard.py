@@ -67,6 +67,7 @@ class Guard:
             if cls._process is not None:  # it guards for another job
                 assert cls._process.stdin is not None
                 cls._process.stdin.close()
+                cls._process.wait()
             cls._run, cls._process = job.run, _start(job, job.limit_s)
 
 

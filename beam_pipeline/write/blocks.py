@@ -302,10 +302,13 @@ def _sketch(
 ) -> bytes:
     """Returns the sketch of a clip, of which the frames from ``first`` on are decoded.
 
-    If these are not the first seconds of the clip, it decodes them. The sketch is empty
-    if these seconds, which may be in no window, are damaged.
+    If these are not the first seconds of the clip, as far as it has windows, it decodes
+    them. The sketch is empty if these seconds, which may be in no window, are damaged.
     """
     wanted = min(int(SKETCH_SECONDS * clip.sample_rate_hz), clip.frames)
+    if frames.shape[-1] < wanted and clip.placed is None:
+        (start,), _ = locate_examples(Segment(clip, clip.examples - 1, 1, 0), recipe)
+        wanted = min(wanted, int(start) + window_frames(clip, recipe))
 
     def read() -> npt.NDArray[np.float32]:
         with (

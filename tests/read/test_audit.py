@@ -383,7 +383,9 @@ def test_shards_workers_and_engines_do_not_change_what_is_compared(tmp_path, opt
     plain = sounds_of(tmp_path / "plain")
     assert plain == sounds_of(tmp_path / "o")
     for seed, row in enumerate(plain):
-        assert row["start_sketch"] == sketch_audio(melody(seed), 16000)
+        sound = melody(seed)
+        end = (len(sound) - 3000) // 2000 * 2000 + 3000  # of the last window
+        assert row["start_sketch"] == sketch_audio(sound[:end], 16000)
 
 
 def test_the_start_is_compared_where_windows_leave_it_out(tmp_path):
