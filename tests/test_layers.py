@@ -71,7 +71,7 @@ HOMES = {
     "PIL": "[examples.array_bytes]",
     "torch": "read.torch [read.predict]",
     "yaml": "[recipe.recipe_file]",
-    "scipy": "transforms [read.batches] [read.similarity]",
+    "scipy": "transforms audio.sketch [read.batches] [read.similarity]",
 }
 
 

@@ -18,10 +18,12 @@ Haitsma, Kalker: A highly robust audio fingerprinting system, ISMIR 2002.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # loads its packages when they are used
 from isal import isal_zlib
 
 from beam_pipeline.permutation import Integers
@@ -76,7 +78,7 @@ def sketch_audio(frames: Frames, sample_rate_hz: int) -> bytes:
             return b""
         count = (len(padded) - size) // hop + 1
         cut = np.ndarray((count, size), np.float32, padded, strides=(4 * hop, 4))
-        spectrum = np.fft.rfft(cut * window)
+        spectrum = scipy.fft.rfft(cut * window)  # numpy takes 7 times as long
         energies = (spectrum.real**2 + spectrum.imag**2) @ bank
         power = energies.sum(axis=1)
         most = float(power.max())
@@ -140,7 +142,7 @@ def _analysis(size: int, rate_hz: float) -> tuple[Frames, Frames]:
     return window.astype(np.float32), bank.astype(np.float32)
 
 
-def hash_windows(windows: Frames, starts: Integers) -> int:
+def hash_windows(windows: Sequence[Frames], starts: Integers) -> int:
     """Returns a hash of 64 bits of some windows of a clip; the sum over windows.
 
     So the hash of a clip does not depend on which of its windows come together. It is
@@ -148,12 +150,12 @@ def hash_windows(windows: Frames, starts: Integers) -> int:
 
     Parameters
     ----------
-    windows : numpy.ndarray, shape (n, ..., frames), float32
+    windows : sequence of n numpy.ndarray, shape (..., frames), float32
     starts : numpy.ndarray, shape (n,), int64
     """
-    middle = (windows.shape[-1] + 1) // 2
     total = 0
     for window, start in zip(windows, starts.tolist(), strict=True):
+        middle = (window.shape[-1] + 1) // 2
         for shift, half in ((0, window[..., :middle]), (32, window[..., middle:])):
             samples = np.ascontiguousarray(half, "<f4")
             total += isal_zlib.crc32(samples, start % 0xFFFFFFFB) << shift

@@ -243,12 +243,11 @@ def _decode_segment(
         )
 
     def sound(block: Integers, frames: npt.NDArray[np.float32]) -> ClipSound:
-        content, sketch = 0, b""
+        sketch = b""
         starts = block[copies[done : done + len(block)] == 0]
-        if len(starts):
-            skipped = int(starts[0] - block[0])  # only copies of a window before
-            windows = slice_windows(frames[..., skipped:], starts, length)
-            content = hash_windows(windows, starts)
+        places = (starts - block[0]).tolist()
+        windows = [frames[..., at : at + length] for at in places]
+        content = hash_windows(windows, starts)
         if segment.first + done == 0:
             sketch = _sketch(clip, int(block[0]), frames, begin, recipe)
         return ClipSound(key, clip.row, content, sketch.hex())
