@@ -13,9 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.work_folder import (
     CONTINUE,
+    NOTHING,
     NOTHING_NEW,
     VERDICT_FILE,
     Totals,
@@ -81,8 +83,17 @@ def run_on_engine(
             except AudioTFRecordsError:
                 if not noted < count_exits(job.work_folder) <= MOST_EXITS:
                     raise
-    progress.finish()
+    progress.finish(_written(job))
     return counts
+
+
+def _written(job: Job) -> Totals:
+    """Returns what a finished job has written; nothing if it had nothing to do."""
+    if not files.exists(files.join(job.output_folder, METADATA)):
+        return NOTHING
+    splits = Metadata.load(job.output_folder).splits.values()
+    examples = sum(split.examples for split in splits)
+    return Totals(examples, sum(split.seconds for split in splits))
 
 
 def _run(job: Job, beam_args: Sequence[str], _: int) -> dict[str, int]:

@@ -63,8 +63,13 @@ class Reporter:
             if self._report is not None:
                 self._report(*self._most)
 
-    def finish(self) -> None:
-        """Reports that all is done."""
+    def finish(self, written: Totals = NOTHING) -> None:
+        """Reports that all is done, also if it was before anything was reported.
+
+        ``written`` is what the run has written, as far as it is known.
+        """
+        if self._report is None and self._watch is not None and written.examples:
+            self._report, self._totals = self._watch(written), written
         if self._report is not None and self._totals.examples:
             self._report(*self._totals)
 

@@ -209,7 +209,7 @@ def test_input_and_output_must_be_separate(recorded, where):
     [
         ({"features": ["sginal"]}, "features", ["sginal", "signal"]),
         ({"features": []}, "features", []),
-        ({"group_by": "fs"}, "group_by", ["fs"]),
+        ({"group_by": "fs"}, "group_by", ["splits"]),
         ({"splits": "a=1", "group_by": "fss"}, "group_by", ["fss", "path"]),
         ({"splits": {"a": -1}}, "splits", []),
         ({"seed": 1.5}, "seed", [1.5]),

@@ -189,8 +189,9 @@ def test_counters_say_what_the_metadata_say(with_bad):
 
 
 @pytest.mark.runs
-def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch):
-    monkeypatch.setattr("beam_pipeline.run.engine.WATCH_S", 0.001)
+@pytest.mark.parametrize("seconds", [0.001, 600.0])
+def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch, seconds):
+    monkeypatch.setattr("beam_pipeline.run.engine.WATCH_S", seconds)
     told = []
 
     def watch(totals):
