@@ -377,11 +377,7 @@ def with_columns(table: Any, columns: Mapping[str, Any]) -> Any:
 
 
 def read_table(
-    folder: str,
-    name: str,
-    columns: Sequence[str],
-    whole: bool = False,
-    optional: Sequence[str] = (),
+    folder: str, name: str, columns: Sequence[str], whole: bool = False
 ) -> Any:
     """Returns the manifest or the table of windows of a data set.
 
@@ -393,8 +389,6 @@ def read_table(
         The columns to read.
     whole : bool
         Whether to read the other columns, too.
-    optional : sequence of str
-        Columns that are read if the table has them.
 
     Raises
     ------
@@ -404,7 +398,7 @@ def read_table(
     path = files.join(folder, name)
     remedy = "Restore it, or record the data set again."
     try:
-        table = read_parquet(path, None if whole else [*columns, *optional])
+        table = read_parquet(path, None if whole else columns)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
     missing = [name for name in columns if name not in table.column_names]
@@ -412,6 +406,4 @@ def read_table(
         raise InputError(
             f"{path} is not of this data set: it has no column {missing[0]!r}. {remedy}"
         )
-    if whole:
-        return table
-    return table.select([*columns, *(n for n in optional if n in table.column_names)])
+    return table if whole else table.select(list(columns))

@@ -461,6 +461,7 @@ def similar_audio(sketches: Any) -> tuple[Integers, bool]:
 _NEEDED = (
     "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
     "channel", "windows", "input", "index", "native_frames", "native_sample_rate_hz",
+    *SOUND_FIELDS,
 )  # fmt: skip
 # What tells files of several data sets apart.
 _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
@@ -492,7 +493,7 @@ def read_clips(
     tables = []
     for folder in data.folders:
         every = whole or group_by is not None
-        table = read_table(folder, MANIFEST, _NEEDED, every, [*SOUND_FIELDS])
+        table = read_table(folder, MANIFEST, _NEEDED, every)
         tables.append(table.filter(pc.field("windows") > 0))
     table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
     if group_by is not None:

@@ -33,7 +33,7 @@ from beam_pipeline.read.audit import (
     read_clips,
     shared_numbers,
 )
-from beam_pipeline.read.similarity import NO_VALUE, components_of
+from beam_pipeline.read.similarity import components_of
 from beam_pipeline.read.table import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -119,7 +119,7 @@ def write_clean_manifest(
         raise OptionError("write_manifest", "must be a new file, but exists", text)
     data, table = read_clips(records, group_by, whole=True)
     numbers, _ = shared_numbers(table, has_groups=group_by is not None)
-    samples = numbers.get(AUDIO, np.full(len(table), NO_VALUE))
+    samples = numbers[AUDIO]
     keep, sets = np.ones(len(table), np.bool_), alike(samples, table)
     several = np.array(sets["mixed"], np.bool_)
     mixed = int(sets["clips"].to_numpy()[several].sum())
