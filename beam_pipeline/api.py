@@ -25,7 +25,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.engine import pipeline_for, run_on_engine
 from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.preflight import check_engine, check_transforms
-from beam_pipeline.run.workers import TIME_LIMIT_S, check_can_start
+from beam_pipeline.run.workers import check_can_start, limit_of
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, delete_empty
 from beam_pipeline.storage.files import PathLike, temporary_folder
@@ -236,8 +236,7 @@ def write_template(
                 "Give another `output`, or give `overwrite` to replace it."
             )
         with pipeline_for(run.beam_args) as pipeline:
-            limit_s = TIME_LIMIT_S if run.time_limit is None else run.time_limit
-            build_pipeline(pipeline, replace(job, limit_s=limit_s))
+            build_pipeline(pipeline, replace(job, limit_s=limit_of(run.time_limit)))
             pipeline.run()
 
 

@@ -83,7 +83,8 @@ def run_on_engine(
             except AudioTFRecordsError:
                 if not noted < count_exits(job.work_folder) <= MOST_EXITS:
                     raise
-    progress.finish(_written(job))
+    if watch is not None:
+        progress.finish(_written(job))
     return counts
 
 

@@ -99,6 +99,11 @@ def check_can_start(workers: int | None, time_limit: float | None) -> None:
             )
 
 
+def limit_of(time_limit: float | None) -> float:
+    """Returns how long a step may take for a block of a clip, in seconds."""
+    return TIME_LIMIT_S if time_limit is None else time_limit
+
+
 class WorkerProcess:
     """A process that calls ``work`` with its number, sends what it returns, and ends.
 
@@ -357,7 +362,7 @@ class Workers:
 
     def __init__(self, time_limit: float | None = None) -> None:
         self.poison_clips = 0
-        self.limit_s = TIME_LIMIT_S if time_limit is None else time_limit
+        self.limit_s = limit_of(time_limit)
         self._has_limit = time_limit is not None
         self._states: list[WorkerState] = []
         self._running: dict[int, WorkerProcess] = {}
