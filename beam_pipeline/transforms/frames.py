@@ -431,9 +431,9 @@ class Fft(Step):
     @on_signals
     def __call__(self, signals: FloatArray) -> Array:
         n_fft = self.length_for(signals.shape[-1])
-        whole = Frames(signals.shape[-1], 1, 1)
+        blocks = cache_blocks(len(signals), 1, n_fft)
         return gathered(
-            whole.blocks(signals, n_fft),
+            ((block, signals[block[0], np.newaxis]) for block in blocks),
             lambda frames: spectrum_of(frames, n_fft, self.kind),
             (len(signals), 1, n_fft // 2 + 1),
             np.complex64 if self.kind == "complex" else np.float32,

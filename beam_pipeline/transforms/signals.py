@@ -104,6 +104,14 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
     return sections
 
 
+@functools.lru_cache(maxsize=32)
+def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Array:
+    """The state of a filter after an endless input of ones."""
+    sections = butterworth(kind, edges, order, sample_rate_hz)
+    state: Array = scipy.signal.sosfilt_zi(sections)
+    return state
+
+
 def run(sections: Sections, samples: Array, state: Array) -> tuple[DoubleArray, Array]:
     """Filters samples (..., frames) in float64; also returns the state after them.
 
@@ -119,7 +127,7 @@ def at_rest(sections: Sections, samples: Array) -> Array:
     return np.zeros((len(sections), *samples.shape[:-1], 2))
 
 
-def zero_phase(sections: Sections, windows: FloatArray) -> FloatArray:
+def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatArray:
     """Filters each window forward, and the result backward.
 
     Both ends are padded with the window's points, reflected through the end point:
@@ -132,7 +140,6 @@ def zero_phase(sections: Sections, windows: FloatArray) -> FloatArray:
     out = np.empty(windows.shape, np.float32)
     if out.size == 0:
         return out
-    steady = scipy.signal.sosfilt_zi(sections)  # after an endless input of ones
     poles = 2 * len(sections) - np.count_nonzero(sections[:, 5] == 0)
     pad = min(3 * (int(poles) + 1), windows.shape[-1] - 1)
     for some in slices(len(windows), PIECE_SAMPLES // math.prod(windows.shape[1:])):
@@ -220,7 +227,8 @@ class _Butterworth(Step):
 
     @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        return zero_phase(butterworth(*self._design(), sample_rate_hz), windows)
+        design = *self._design(), sample_rate_hz
+        return zero_phase(butterworth(*design), steady_state(*design), windows)
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of frames that :meth:`on_stream` needs before a stretch."""
