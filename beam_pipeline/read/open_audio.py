@@ -341,7 +341,7 @@ class _Opened:
         segments: Any = self.segments(span)
         shard = Shard("this reading", _SPLIT, 0, len(span))
         work = ShardWork(shard, segments, self.format)
-        for block in encode_shard(work, self.inputs, self.recipe):
+        for block in encode_shard(work, self.inputs, self.recipe, with_sounds=False):
             if block.reject is not None:
                 self.reject(block.reject)
                 continue

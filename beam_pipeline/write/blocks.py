@@ -83,7 +83,8 @@ def _nothing() -> npt.NDArray[np.float32]:
 class Slot:
     """Which examples a block holds, and which positions of a shard they get.
 
-    ``sound`` is what an audit compares of them; None if they could not be decoded.
+    ``sound`` is what an audit compares of them; None if they could not be decoded, or
+    nothing is compared.
     """
 
     example_format: ExampleFormat
@@ -174,13 +175,15 @@ def decode_audio(
     inputs: Sequence[Input],
     recipe: Recipe,
     poison_clips: PoisonClips = NO_POISON_CLIPS,
+    with_sounds: bool = True,
 ) -> Iterator[FrameBlock]:
     """Decodes the clips of a shard, in the order of its positions.
 
-    Poison clips are lost; no decoder opens them.
+    Poison clips are lost; no decoder opens them. ``with_sounds`` is whether slots get
+    what an audit compares, which only a data set needs.
     """
     ahead: deque[tuple[Segment, Integers, Integers, Begin]] = deque()
-    decode = partial(_decode_segment, work, recipe, poison_clips)
+    decode = partial(_decode_segment, work, recipe, poison_clips, with_sounds)
     for segment in work.segments:
         starts, copies = locate_examples(segment, recipe)
         begin = partial(_begin_read, segment, starts, inputs, recipe)
@@ -220,6 +223,7 @@ def _decode_segment(
     work: ShardWork,
     recipe: Recipe,
     poison_clips: PoisonClips,
+    with_sounds: bool,
     segment: Segment,
     starts: Integers,
     copies: Integers,
@@ -259,7 +263,7 @@ def _decode_segment(
 
         for block, frames in _stretches(clip, starts, begin, recipe):
             until = done + len(block)
-            heard = slot(until, sound(block, frames))
+            heard = slot(until, sound(block, frames) if with_sounds else None)
             yield FrameBlock(heard, planned.part(done, until), frames)
             done = until
     except ClipError as error:

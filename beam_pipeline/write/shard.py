@@ -70,13 +70,14 @@ def encode_shard(
     inputs: Sequence[Input],
     recipe: Recipe,
     poison_clips: PoisonClips = NO_POISON_CLIPS,
+    with_sounds: bool = True,
 ) -> Iterator[EncodedBlock]:
     """Makes the blocks of a shard by the steps of a job.
 
     See :func:`beam_pipeline.pipeline.graph.write_shards`.
     """
     encoder = BlockEncoder()
-    for frames in decode_audio(work, inputs, recipe, poison_clips):
+    for frames in decode_audio(work, inputs, recipe, poison_clips, with_sounds):
         windows = select_and_augment(cut_windows(frames))
         yield encoder.encode(apply_transforms(windows))
     Marks.unmark()
