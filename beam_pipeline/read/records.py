@@ -30,7 +30,11 @@ from beam_pipeline.examples.record_parser import (
     RecordParser,
 )
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import Structure, needed_features
+from beam_pipeline.examples.structure import (
+    Structure,
+    component_names,
+    needed_features,
+)
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (
@@ -765,6 +769,5 @@ def parser_of(
     The parser also parses the features that say what shape others have.
     """
     specs = needed_features(names, known, structure)
-    shapes = {spec.shape_in for spec in specs.values()}
-    features = {n: s for n, s in specs.items() if n not in shapes}
+    features = {name: specs[name] for name in component_names(specs, None)}
     return features, RecordParser(known, specs)

@@ -37,6 +37,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import INT64_LIST
+from beam_pipeline.examples.structure import component_names
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
@@ -423,9 +424,7 @@ class _ShardCheck:
         self._split, self._first, self._expected = split, first, expected
         specs = metadata.features
         self._parser = RecordParser(specs, specs, only_these=True)
-        shapes = {spec.shape_in for spec in specs.values()}
-        names = [name for name in specs if name not in shapes]
-        self._maker = ExampleMaker(self._parser, names)
+        self._maker = ExampleMaker(self._parser, component_names(specs, None))
         target = specs.get("target")
         has_number = target is not None and target.encoding == INT64_LIST
         self._number_of: dict[str, int] = {}
