@@ -33,10 +33,11 @@ from beam_pipeline.storage.tfrecord import (
     too_long,
 )
 
-# Members so near to each other are read at once, up to so many bytes.
-LOCAL_GAP = 32 << 10
-REMOTE_GAP = 512 << 10
-MOST_AT_ONCE = 4 << 20
+# Members so near to each other are read at once, up to so many bytes. What is read of
+# local files stays in a core's cache, in memory that the next read takes again; each
+# request to a store takes a while.
+LOCAL_GAP, LOCAL_AT_ONCE = 32 << 10, 512 << 10
+REMOTE_GAP, REMOTE_AT_ONCE = 512 << 10, 4 << 20
 
 # Members of one example are inflated together, up to so many bytes: threads then take
 # turns less often, and the content still fits into a core's cache.
@@ -127,7 +128,9 @@ class MemberReader:
         self.ends: Integers = np.cumsum(counts)
         self._ends: list[int] = self.ends.tolist()
         self._bytes = ShardBytes(folders)
-        self._gap = LOCAL_GAP if files.is_local(folders[0]) else REMOTE_GAP
+        self._gap, self._at_once = REMOTE_GAP, REMOTE_AT_ONCE
+        if files.is_local(folders[0]):
+            self._gap, self._at_once = LOCAL_GAP, LOCAL_AT_ONCE
         # The member of several examples that was inflated last, and where it is:
         # neighbours are often read one by one.
         self._last: tuple[tuple[str, int], _Inflated] | None = None
@@ -169,8 +172,11 @@ class MemberReader:
             span.offset, end, first + span.first, span.examples, [(0, number)]
         )
         self._bytes.check_data_set(shard)
-        ((_, value),) = self._parsed(shard, [member], parse)
-        return value
+        found = self._kept(shard, member)
+        if found is None:
+            (piece,) = self._bytes.read(shard, [(member.start, member.stop)])
+            found = self._inflate_member(shard, member, piece)
+        return self._parse_one(shard, found, number, parse)
 
     def _find(self, k: int, numbers: Integers, places: Integers) -> list[WantedMember]:
         """Returns the members of a shard that hold some examples, in its order."""
@@ -197,38 +203,56 @@ class MemberReader:
         self, shard: ShardIndex, members: Sequence[WantedMember], parse: Parse
     ) -> Iterator[tuple[int, Any]]:
         """Yields (place, what ``parse`` returns) of the wanted examples of a shard."""
-        for member, content, bounds in self._inflated(shard, members):
-            for place, number in member.wanted:
-                nth = number - member.first
-                try:
-                    start, stop = record_data(content, bounds[nth])
-                    if stop + _FOOTER != bounds[nth + 1]:
-                        raise ValueError(_DIFFERS)
-                    value = parse(content, start, stop)
-                except ValueError as error:
-                    raise self._damaged(shard, member, error, number) from error
-                yield place, value
+        for found in self._inflated(shard, members):
+            for place, number in found.member.wanted:
+                yield place, self._parse_one(shard, found, number, parse)
+
+    def _parse_one(
+        self, shard: ShardIndex, found: _Inflated, number: int, parse: Parse
+    ) -> Any:
+        """Returns what ``parse`` returns of an example of a member."""
+        member, content, bounds = found
+        nth = number - member.first
+        try:
+            start, stop = record_data(content, bounds[nth])
+            if stop + _FOOTER != bounds[nth + 1]:
+                raise ValueError(_DIFFERS)
+            return parse(content, start, stop)
+        except ValueError as error:
+            raise self._damaged(shard, member, error, number) from error
+
+    def _kept(self, shard: ShardIndex, member: WantedMember) -> _Inflated | None:
+        """Returns a member if it is the one that was inflated last."""
+        last = self._last
+        if last is None or last[0] != (shard.file, member.start):
+            return None
+        return last[1]._replace(member=member)
 
     def _inflated(
         self, shard: ShardIndex, members: Sequence[WantedMember]
     ) -> Iterator[_Inflated]:
         """Yields members of a shard as they are read."""
-        unread, last = [], self._last
+        unread = []
         for member in members:
-            if last is not None and last[0] == (shard.file, member.start):
-                yield last[1]._replace(member=member)
-            else:
+            found = self._kept(shard, member)
+            if found is None:
                 unread.append(member)
-        runs = _runs(unread, self._gap)
+            else:
+                yield found
+        runs = _runs(unread, self._gap, self._at_once)
         ranges = [(run[0].start, run[-1].stop) for run in runs]
         alone: list[tuple[WantedMember, memoryview]] = []  # members of one example
-        length = 0
+        length, compressed = 0, is_compressed(shard.file)
         for run, data in zip(runs, self._bytes.read(shard, ranges), strict=True):
             view, before = memoryview(data), run[0].start
             for member in run:
-                piece = view[member.start - before : member.stop - before]
+                start, stop = member.start - before, member.stop - before
+                piece = view[start:stop]
                 if member.examples > 1:
-                    yield self._inflate_several(shard, member, piece)
+                    yield self._inflate_member(shard, member, piece)
+                    continue
+                if not compressed:
+                    yield _Inflated(member, data, (start, stop))
                     continue
                 length += _length(piece)
                 if length > INFLATED_AT_ONCE:
@@ -242,21 +266,22 @@ class MemberReader:
     ) -> Iterator[_Inflated]:
         """Yields members that hold one example each, which are inflated together."""
         content, ends = b"", [0, *accumulate(_length(piece) for _, piece in members)]
-        if len(members) > 1 and is_compressed(shard.file):
+        if len(members) > 1:
             with suppress(ValueError):  # one by one, the damaged one is found
                 content = inflate_members(b"".join([p for _, p in members]), ends[-1])
         for (member, piece), bounds in zip(members, pairwise(ends), strict=True):
             if content:
                 yield _Inflated(member, content, bounds)
                 continue
-            alone = self._inflate(shard, member, piece)
-            yield _Inflated(member, alone, (0, len(alone)))
+            yield self._inflate_member(shard, member, piece)
 
-    def _inflate_several(
-        self, shard: ShardIndex, member: WantedMember, piece: memoryview
+    def _inflate_member(
+        self, shard: ShardIndex, member: WantedMember, piece: bytes | memoryview
     ) -> _Inflated:
-        """Returns a member of several examples, and keeps it."""
+        """Returns a member; keeps one of several examples."""
         content = self._inflate(shard, member, piece)
+        if member.examples == 1:
+            return _Inflated(member, content, (0, len(content)))
         try:
             bounds = record_bounds(content)
         except struct.error:
@@ -310,11 +335,13 @@ def _length(piece: bytes | memoryview) -> int:
     return int.from_bytes(piece[-4:], "little")
 
 
-def _runs(members: Sequence[WantedMember], gap: int) -> list[list[WantedMember]]:
+def _runs(
+    members: Sequence[WantedMember], gap: int, at_once: int
+) -> list[list[WantedMember]]:
     """Returns the members to read at once.
 
     >>> members = [WantedMember(k, k + 10, 0, 1, []) for k in (0, 10, 900)]
-    >>> [len(run) for run in _runs(members, gap=100)]
+    >>> [len(run) for run in _runs(members, gap=100, at_once=1000)]
     [2, 1]
     """
     runs: list[list[WantedMember]] = []
@@ -324,7 +351,7 @@ def _runs(members: Sequence[WantedMember], gap: int) -> list[list[WantedMember]]
             runs[-1].append(member)
         else:
             runs.append([member])
-            most = member.start + MOST_AT_ONCE
+            most = member.start + at_once
         end = member.stop
     return runs
 
