@@ -34,6 +34,7 @@ _CHUNK = 1 << 20
 _STREAMED_32 = ((0x7FFFE000, 0x80000000 + 0x1000), (0xFFFFE000, 0xFFFFFFFF))
 _STREAMED_64 = ((2**63 - 0x2000, 2**64 - 1),)
 _HEAD_BYTES = 1024
+_AU_ORDERS = {b".snd": ">", b"dns.": "<"}
 # Kind, channels, frames and bytes of a second, bytes of a frame, bits of a sample.
 _WAVE_FORMAT = "HHIIHH"
 _WAVE_SAMPLES = (1, 3, 0xFFFE)  # whole numbers, floats; either, with more fields
@@ -217,15 +218,17 @@ def _chunks_of(
 
 def _after_header(head: bytes) -> tuple[int, int | None]:
     """Returns where samples after one header begin, and how many bytes it declares."""
-    if head[:4] == b".snd" and len(head) >= 12:
-        start, size = struct.unpack_from(">II", head, 4)
+    order = _AU_ORDERS.get(head[:4])
+    if order is not None and len(head) >= 12:
+        start, size = struct.unpack_from(f"{order}II", head, 4)
         return start, size
     begin = re.match(rb"NIST_1A\s+(\d+)\s", head)
     if begin is None:
         return 0, None
     size = 1
     for field in (rb"sample_count", rb"channel_count", rb"sample_n_bytes"):
-        value = re.search(rb"\n" + field + rb" -i (\d+)\s", head)
+        # Some programs, as libsndfile, write the bytes of mu-law as a text: -s1 1.
+        value = re.search(rb"\n" + field + rb" -(?:i|s\d+) (\d+)\s", head)
         if value is None:
             return 0, None
         size *= int(value[1])

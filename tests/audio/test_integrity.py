@@ -235,10 +235,11 @@ def test_every_bit_of_a_flac_frame_is_checked():
 # ---- containers that declare a size
 
 
-@pytest.mark.parametrize(("container", "subtype"), [
-    ("HTK", "PCM_16"), ("CAF", "ALAC_16")])  # fmt: skip
-def test_cut_file_is_not_taken_for_a_whole_one(container, subtype):
-    data = encode(container, subtype)
+@pytest.mark.parametrize(("container", "subtype", "endian"), [
+    ("HTK", "PCM_16", None), ("CAF", "ALAC_16", None), ("NIST", "ULAW", None),
+    ("NIST", "ALAW", None), ("AU", "PCM_24", "LITTLE")])  # fmt: skip
+def test_cut_file_is_not_taken_for_a_whole_one(container, subtype, endian):
+    data = encode(container, subtype, endian=endian)
     assert probe(data).frames == 20_000
     for missing in (4, 5000):
         with pytest.raises(ClipError):
@@ -252,9 +253,11 @@ def test_formats_of_old_computers_are_refused(container):
         probe(data)
 
 
-@pytest.mark.parametrize("container", ["W64", "NIST", "WAV", "AU"])
-def test_bytes_after_the_samples_are_not_recorded(container):
-    data = encode(container, "PCM_16")
+@pytest.mark.parametrize(("container", "subtype", "endian"), [
+    *((container, "PCM_16", None) for container in ("W64", "NIST", "WAV", "AU")),
+    ("NIST", "ULAW", None), ("AU", "PCM_16", "LITTLE")])  # fmt: skip
+def test_bytes_after_the_samples_are_not_recorded(container, subtype, endian):
+    data = encode(container, subtype, endian=endian)
     np.testing.assert_array_equal(read(data + JUNK), read(data))
 
 
