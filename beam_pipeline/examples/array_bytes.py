@@ -8,6 +8,7 @@
     flac        int16; float32 of whole samples   lossless, half of 16-bit PCM
     opus        int16, float32 of a few rates     not lossless, an eighth
     vorbis      int16, float32                    not lossless, an eighth, and 4 KB
+    original    int16, float32 of whole clips     the bytes of the clip's file
     float16     float32                           2n, nearest float16
     bfloat16    float32                           2n, nearest bfloat16
     int8        float32                           n + 4, q * scale with |q| <= 127
@@ -29,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import ClipError, InputError, RecipeError
 from beam_pipeline.storage.tfrecord import too_long
 
 Shape = Sequence[int | None]
@@ -368,19 +369,38 @@ def _ogg_checksum(page: bytearray) -> bytes:
     return crc.to_bytes(4, "little").translate(_REVERSED)[::-1]
 
 
+def check_original(name: str, signal: npt.NDArray[Any], file: bytes) -> None:
+    """Raises InputError unless readers decode a file to a signal."""
+    try:
+        found = _decode_file(file, signal.dtype.name, signal.shape)
+        if np.array_equal(found, signal, equal_nan=True):
+            return
+        problem = "it holds other samples"
+    except ValueError as error:
+        problem = str(error)
+    raise InputError(
+        f"The file cannot stand for the feature {name}: {problem}. It must be read "
+        "whole, at its own sample rate, with all channels kept or mixed. Use another "
+        "encoding, for example flac."
+    )
+
+
 def decode_signal(
     data: bytes, encoding: str, dtype: str, shape: Shape
 ) -> npt.NDArray[Any]:
-    """Returns the signal that :func:`encode_signal` encoded.
+    """Returns the signal of an example.
 
     Parameters
     ----------
+    data : bytes
+        What :func:`encode_signal` returned, or a file of any format.
     encoding : str
-        ``flac``, ``opus`` or ``vorbis``.
+        ``flac``, ``opus``, ``vorbis`` or ``original``.
     dtype : str
         ``float32`` or ``int16``.
     shape : tuple of int or None
-        (frames,) or (channels, frames); None stands for any number.
+        (frames,) or (channels, frames); None stands for any number. For ``original``,
+        the channels are mixed if it has one axis.
 
     Raises
     ------
@@ -389,6 +409,8 @@ def decode_signal(
     """
     import soundfile
 
+    if encoding == "original":
+        return _decode_file(data, dtype, shape)
     kind = _FORMATS[encoding][0]
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -407,6 +429,28 @@ def decode_signal(
     found = signal[0] if len(shape) == 1 and channels == 1 else signal
     if not fits_shape(found.shape, shape):
         raise ValueError(f"it has the shape {signal.shape} instead of {shape}")
+    return found
+
+
+def _decode_file(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
+    """Returns the samples of a whole file, as ``record`` decodes it."""
+    from beam_pipeline.audio.clip_reader import ClipReader
+    from beam_pipeline.audio.probe import probe_audio
+    from beam_pipeline.transforms.base import Identity
+
+    source, name = io.BytesIO(data), "the file of the example"
+    try:
+        info = probe_audio(source, name=name, allow_nonfinite=True)
+        problem = too_long(4 * info.frames * info.channels, len(data))
+        if problem is not None:
+            raise ValueError(problem)
+        channels = "mix" if len(shape) == 1 else "keep"
+        with ClipReader(source, info, name=name, channels=channels) as reader:
+            (found,) = Identity(dtype)(reader.read(0, info.frames)[None])
+    except ClipError as error:
+        raise ValueError(str(error)) from error
+    if not fits_shape(found.shape, shape):
+        raise ValueError(f"it has the shape {found.shape} instead of {shape}")
     return found
 
 

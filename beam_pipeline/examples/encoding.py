@@ -39,6 +39,7 @@ from beam_pipeline.examples.spec import (
     INT8,
     INT64_LIST,
     LISTS,
+    ORIGINAL,
     RAW,
     SIGNALS,
     TENSOR,
@@ -144,7 +145,7 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
     if spec.encoding == INT64_LIST:
         return length_delimited(1, pack_varints(value))
     texts: Sequence[Any]
-    if spec.encoding == BYTES_LIST:
+    if spec.encoding in (BYTES_LIST, ORIGINAL):
         texts = value.ravel().tolist() if isinstance(value, np.ndarray) else value
         texts = texts if isinstance(texts, list) else [texts]
     elif spec.encoding in ARRAYS:

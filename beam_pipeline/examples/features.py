@@ -32,6 +32,7 @@ from beam_pipeline.examples.spec import (
     FLOAT_LIST,
     IMAGES,
     INT64_LIST,
+    ORIGINAL,
     SIGNALS,
     TENSOR,
     FeatureSpec,
@@ -55,7 +56,6 @@ from beam_pipeline.recipe.recipe import (
     EVENT_MASK,
     IDENTIFIER,
     VALID_FRAMES,
-    Features,
     Recipe,
 )
 from beam_pipeline.transforms.base import (
@@ -188,6 +188,11 @@ class FeatureSet:
             rule,
             typical,
         )
+
+    @property
+    def originals(self) -> list[str]:
+        """The features that are stored as the file of the clip."""
+        return [n for n in self.made if self.specs[n].encoding == ORIGINAL]
 
     def of_clip(
         self, label: str | None, values: Sequence[Any], numbers: Mapping[str, int]
@@ -423,7 +428,7 @@ def _axes_of(
 
 def with_encoding(
     spec: FeatureSpec,
-    features: Features,
+    recipe: Recipe,
     transform: Transform,
     sample_rate_hz: int | None,
 ) -> FeatureSpec:
@@ -439,7 +444,17 @@ def with_encoding(
     RecipeError
         If the encoding cannot hold the feature.
     """
-    encoding = features.encodings.get(spec.name, spec.encoding)
+    encoding = recipe.encodings.get(spec.name, spec.encoding)
+    if encoding == ORIGINAL:
+        is_clip = recipe.windows_are_clips and not recipe.copies
+        if not (is_clip and isinstance(transform, Identity)):
+            raise RecipeError(
+                f"encodings: {spec.name}",
+                "needs identity() of whole clips (`win_len` = clip) without copies, "
+                "because it holds their files as they are",
+                encoding,
+            )
+        return replace(spec, encoding=encoding)
     if encoding in SIGNALS:
         rate = the_sample_rate(sample_rate_hz, TRANSFORM, f"{spec.name}={encoding}")
         spec = replace(spec, rate_hz=rate_after(transform, rate))

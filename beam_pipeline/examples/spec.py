@@ -15,10 +15,10 @@ from beam_pipeline.recipe.recipe import ENCODINGS
 
 # Each but the first three is a bytes_list with one entry for an array.
 FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]
-FLOAT16, BFLOAT16, INT8, FLAC, OPUS, VORBIS = ENCODINGS[7:]
+FLOAT16, BFLOAT16, INT8, FLAC, OPUS, VORBIS, ORIGINAL = ENCODINGS[7:]
 LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
 IMAGES = (PNG, JPEG)
-SIGNALS = (FLAC, OPUS, VORBIS)
+SIGNALS = (FLAC, OPUS, VORBIS, ORIGINAL)
 HALVES = (FLOAT16, BFLOAT16)
 # The bytes of the array's values in ``stored_dtype``.
 ARRAYS = (RAW, *HALVES)
@@ -59,8 +59,8 @@ class FeatureSpec:
         ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
         a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
-        ``float16``, ``bfloat16``, ``int8``, ``flac``, ``opus`` or ``vorbis``, see
-        :mod:`.array_bytes`.
+        ``float16``, ``bfloat16``, ``int8``, ``flac``, ``opus``, ``vorbis`` or
+        ``original``, see :mod:`.array_bytes`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -245,6 +245,8 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         return f"must be one of {', '.join(ENCODINGS)}"
     if encoding in IMAGES:
         problem = image_problem(spec.dtype, spec.shape, encoding)
+    elif encoding == ORIGINAL:
+        problem = "must be the signals of clips, whose files only `record` stores"
     elif encoding in SIGNALS:
         problem = signal_problem(spec.dtype, spec.shape, spec.rate_hz, encoding)
     elif encoding == RAW and spec.is_text:

@@ -61,8 +61,8 @@ class RecordKeywords(TypedDict, total=False):
     augment: Steps
     features: Mapping[str, str | Transform]
     feature: Mapping[str, str | Transform]
-    encodings: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac", "opus", "vorbis"]]
-    encoding: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac", "opus", "vorbis"]]
+    encodings: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac", "opus", "vorbis", "original"]]
+    encoding: Mapping[str, Literal["float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg", "float16", "bfloat16", "int8", "flac", "opus", "vorbis", "original"]]
     elements_per_file: int | None
     shard_bytes: int | str | None
     num_shards: int | None

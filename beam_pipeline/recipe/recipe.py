@@ -88,7 +88,7 @@ IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # How an example can hold a feature; beam_pipeline.examples.spec explains them.
 ENCODINGS = (
     "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
-    "float16", "bfloat16", "int8", "flac", "opus", "vorbis",
+    "float16", "bfloat16", "int8", "flac", "opus", "vorbis", "original",
 )  # fmt: skip
 
 

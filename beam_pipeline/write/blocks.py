@@ -26,6 +26,7 @@ from beam_pipeline.audio.decoder import SAMPLE_BYTES
 from beam_pipeline.audio.retrying import retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
+from beam_pipeline.examples.array_bytes import check_original
 from beam_pipeline.examples.augmentation import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import TimedWindows
@@ -84,7 +85,7 @@ class Slot:
     """Which examples a block holds, and which positions of a shard they get.
 
     ``sound`` is what an audit compares of them; None if they could not be decoded, or
-    nothing is compared.
+    nothing is compared. ``file`` has the bytes of the clip's file, if examples hold it.
     """
 
     example_format: ExampleFormat
@@ -94,6 +95,7 @@ class Slot:
     first: int
     examples: int
     sound: ClipSound | None = None
+    file: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ def _decode_segment(
     poison_clip = poison_clips.recorded(clip)
     length = window_frames(clip, recipe)
     planned = WindowRows.of(starts, np.minimum(length, clip.frames - starts), copies)
-    done, key = 0, f"{order_key(clip, recipe):020d}"
+    done, key, file = 0, f"{order_key(clip, recipe):020d}", b""
 
     def slot(until: int, sound: ClipSound | None = None) -> Slot:
         return Slot(
@@ -244,6 +246,7 @@ def _decode_segment(
             segment.first + done,
             until - done,
             sound,
+            file,
         )
 
     def sound(block: Integers, frames: npt.NDArray[np.float32]) -> ClipSound:
@@ -261,6 +264,8 @@ def _decode_segment(
             with files.closing(begin()):
                 raise poison_clip.to_error()
 
+        if work.example_format.features.originals:
+            file = retry(partial(_read_file, begin), clip.filepath)
         for block, frames in _stretches(clip, starts, begin, recipe):
             until = done + len(block)
             heard = slot(until, sound(block, frames) if with_sounds else None)
@@ -270,6 +275,11 @@ def _decode_segment(
         rest = FrameBlock(slot(len(starts)), planned.part(done, len(starts)))
         stage = DECODE if poison_clip is None else poison_clip.stage
         yield _lost(FrameBlock, rest, stage, error)
+
+
+def _read_file(begin: Begin) -> bytes:
+    with files.closing(begin()) as source:
+        return files.read_bytes(source) if isinstance(source, str) else source.read()
 
 
 def _stretches(
@@ -473,6 +483,7 @@ class BlockEncoder:
             self._format = slot.example_format
             self._encoder = ExampleEncoder(features.specs.values())
             self._targets = {label: i for i, label in enumerate(classes)}
+            self._originals = features.originals
         Marks.mark(clip, ENCODE)
         columns = {
             **block.values,
@@ -487,6 +498,9 @@ class BlockEncoder:
         if features.events is not None:
             columns.update(features.events.columns(timed(block)))
         try:
+            for name in self._originals:
+                check_original(name, block.values[name][0], slot.file)
+                columns[name] = [slot.file]
             records = self._encoder.encode(len(block.starts), columns)
             check_lengths(records)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""Whole runs whose signal is stored as FLAC, Opus or Vorbis."""
+"""Whole runs whose signal is stored as FLAC, Opus, Vorbis, or the clip's file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, convert, open_audio, open_records, record
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import InputError, OptionError, RecipeError
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.verify import find_problems
+from beam_pipeline.read.verify import find_problems, verify
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -90,6 +90,61 @@ def test_lossy_signals_are_the_same_in_all_readers(
         np.testing.assert_array_equal(one["signal"], other["signal"])
 
 
+@pytest.mark.parametrize(("channels", "dtype"), [("mix", "float32"), ("keep", "int16")])
+def test_an_example_holds_the_file_of_its_clip(
+    tmp_path: Path, channels: str, dtype: str
+) -> None:
+    folder, rates = tmp_path / "out", {}
+    for number, suffix in enumerate(("wav", "flac", "ogg", "mp3")):
+        frames = np.random.default_rng(number).uniform(-1, 1, (4000 + number, 2))
+        rates[f"{suffix}.{suffix}"] = rate = 8000 * (1 + number)
+        (tmp_path / "in").mkdir(exist_ok=True)
+        soundfile.write(tmp_path / f"in/{suffix}.{suffix}", frames, rate)
+    options: dict[str, Any] = {
+        "win_len": "clip", "channels": channels, "dtype": dtype, "workers": 1,
+    }  # fmt: skip
+    record(tmp_path / "in", tmp_path / "raw", **options)
+    options["encodings"] = {"signal": "original"}
+    record(tmp_path / "in", folder, **options)
+    assert verify(folder, deep=True, input=tmp_path / "in") == []
+    found = [
+        sorted(examples, key=lambda example: example["index"])
+        for examples in (
+            open_records(folder),
+            open_records(tmp_path / "raw"),
+            open_audio(tmp_path / "in", folder),
+            replay(folder).as_numpy_iterator(),
+            replay(folder, encoded=["signal"]).as_numpy_iterator(),
+        )
+    ]
+    for example, meant, scored, element, stored in zip(*found, strict=True):
+        assert example["fs"] == rates[example["filepath"]]
+        assert example["signal"].dtype == dtype
+        for other in (meant["signal"], scored["signal"], element["signal"]):
+            np.testing.assert_array_equal(example["signal"], other)
+        file = tmp_path / "in" / example["filepath"]
+        assert stored["signal"] == file.read_bytes()
+
+
+def test_files_that_do_not_give_the_signal_are_rejected(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in/good.wav", 2600)
+    write_sound(tmp_path / "in/fast.wav", 2600, rate=2 * RATE)
+    options: dict[str, Any] = {
+        "encodings": {"signal": "original"}, "sample_rate": RATE, "max_rejected": "1",
+    }  # fmt: skip
+    record(tmp_path / "in", tmp_path / "out", win_len="clip", **options)
+    (line,) = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
+    assert "fast.wav" in line
+    assert "at its own sample rate" in line
+    for wrong in (
+        {"win_len": 700},
+        {"win_len": "clip", "copies": 1, "augment": "noise()"},
+        {"win_len": "clip", "features": {"signal": "gain(gain_db=1)"}},
+    ):
+        with raises(RecipeError, naming=["encodings: signal", "without copies"]):
+            record(tmp_path / "in", tmp_path / "two", **(options | wrong))
+
+
 def test_clips_that_flac_cannot_hold_exactly_are_rejected(tmp_path: Path) -> None:
     write_corpus(tmp_path / "in", classes=("cat",), clips=2)
     write_sound(tmp_path / "in/cat/odd.wav", 2600, subtype="FLOAT")
@@ -113,3 +168,5 @@ def test_elements_have_no_sample_rate(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="only `record` stores it") as caught:
         record_examples(rows, tmp_path / "out", encodings={"x": "flac"})
     assert not isinstance(caught.value, InputError | AssertionError)
+    with raises(OptionError, naming=["encodings: x", "only `record`"]):
+        record_examples(rows, tmp_path / "out", encodings={"x": "original"})
