@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,11 @@ def test_a_folder_becomes_a_complete_data_set(out: Path, tmp_path: Path) -> None
     assert max(sizes) - min(sizes) <= 1
     assert problems_in(out) == []
     assert not (out / "_work").exists()
+    # Metadata hold no path, and name the writer.
+    text = (out / "metadata.json").read_text()
+    assert str(tmp_path) not in text
+    assert metadata.recipe.sha256() in text
+    assert metadata.writer == writer_versions()
     manifest = pq.read_table(out / "manifest.parquet").to_pylist()
     assert {row["path"]: row["frames"] for row in manifest} == {
         name: len(samples) for name, samples in sounds.items()
@@ -108,99 +114,79 @@ def test_listed_order_is_the_order_of_names(out: Path, tmp_path: Path) -> None:
     assert {name for name, _ in places} == set(sounds)
 
 
+SHARED: Any = {
+    "win_len": 500, "elements_per_file": 7,
+    "features": {"mel": "log_mel(n_fft=256,hop=64,n_mels=8)", "signal": "identity()"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sounds in ``in``, and the data set ``out`` that one worker made of them."""
+    root = tmp_path_factory.mktemp("by_one")
+    write_corpus(root / "in")
+    record(root / "in", root / "out", workers=1, **SHARED)
+    return root
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_bytes_from_any_number_of_workers(
-    corpus: Path, tmp_path: Path
+    by_one: Path, out: Path, workers: int
 ) -> None:
-    features = {"mel": "log_mel(n_fft=256,hop=64,n_mels=8)", "signal": "identity()"}
-    results = []
-    for name, workers in (("a", 1), ("b", 2), ("c", 3), ("d", 1)):
-        record(
-            corpus,
-            str(tmp_path / name),
-            win_len=500,
-            elements_per_file=7,
-            workers=workers,
-            features=features,
-        )
-        results.append(contents(tmp_path / name))
-    assert results[0] == results[1] == results[2] == results[3]
+    told: list[tuple[int, float]] = []
+    totals = []
+
+    def watch(total: object) -> object:
+        totals.append(total)
+        return lambda examples, seconds: told.append((examples, seconds))
+
+    metadata = record(by_one / "in", out, workers=workers, watch=watch, **SHARED)
+    assert contents(out) == contents(by_one / "out")
+    # Progress counts every window.
+    split = metadata.splits["records"]
+    assert totals == [(split.examples, split.seconds)]
+    assert told[-1] == (split.examples, pytest.approx(split.seconds))
 
 
-def test_the_same_bytes_under_another_hash_seed_and_folder(tmp_path: Path) -> None:
-    results = []
-    for place, seed in (("one", "1"), ("two/below", "2")):
-        write_corpus(tmp_path / place / "in")
-        code = (
-            "import sys; from beam_pipeline import record; "
-            "record(sys.argv[1], sys.argv[2], win_len=500, elements_per_file=7)"
-        )
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                code,
-                *(str(tmp_path / place / n) for n in ("in", "out")),
-            ],
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=REPOSITORY,
-        )
-        results.append(contents(tmp_path / place / "out"))
-    assert results[0] == results[1]
+def test_a_runner_of_beam_is_taken_as_asked(by_one: Path, out: Path) -> None:
+    record(by_one / "in", out, beam_args=["--runner=FnApiRunner"], **SHARED)
+    assert contents(out) == contents(by_one / "out")
+    beam_args = ["--temp_location=x"]
+    with raises(OptionError, "options of Beam", beam_args, naming="--runner"):
+        record(by_one / "in", out.with_name("none"), beam_args=beam_args, **SHARED)
 
 
-def test_a_runner_of_beam_is_taken_as_asked(corpus: Path, tmp_path: Path) -> None:
-    record(corpus, str(tmp_path / "local"), win_len=500)
-    record(
-        corpus, str(tmp_path / "beam"), win_len=500, beam_args=["--runner=FnApiRunner"]
+def test_a_script_with_threads_and_no_main_guard_writes_the_same_bytes(
+    by_one: Path, tmp_path: Path
+) -> None:
+    """From a folder elsewhere, under another hash seed, with workers."""
+    folder = tmp_path / "two" / "below"
+    shutil.copytree(by_one / "in", folder / "in")
+    (folder / "script.py").write_text(
+        "import threading\n"
+        "from beam_pipeline import record\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        f"record('in', 'out', workers=2, **{SHARED})\n"
+        "print('once')\n"
     )
-    assert contents(tmp_path / "local") == contents(tmp_path / "beam")
-    with raises(
-        OptionError, "options of Beam", ["--temp_location=x"], naming="--runner"
-    ):
-        record(
-            corpus, str(tmp_path / "none"), win_len=500, beam_args=["--temp_location=x"]
-        )
+    result = subprocess.run(
+        [sys.executable, "script.py"], capture_output=True, text=True, check=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONHASHSEED": "1"},
+    )  # fmt: skip
+    assert result.stdout == "once\n"
+    assert contents(folder / "out") == contents(by_one / "out")
 
 
 def test_a_dead_worker_ends_the_run_and_the_next_one_continues(
     corpus: Path, out: Path
 ) -> None:
-    places = corpus, out
+    features = {"x": "tests.sounds.die"}
     with raises(WorkerDied, naming="SIGKILL"):
         record(
-            *places,
-            win_len=500,
-            elements_per_file=7,
-            workers=2,
-            features={"x": "tests.sounds.die"},
+            corpus, out, win_len=500, elements_per_file=7, workers=2, features=features
         )
-
     assert not (out / "metadata.json").exists()
-
-
-def test_a_script_with_threads_and_no_main_guard_may_use_workers(
-    corpus: Path, out: Path, tmp_path: Path
-) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import threading\n"
-        "from beam_pipeline import record\n"
-        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        f"record({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, win_len=500,\n"
-        "       elements_per_file=7, workers=2)\n"
-        "print('once')\n"
-    )
-    result = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
-    assert result.stdout == "once\n"
-    Metadata.load(out)
-    assert problems_in(out) == []
 
 
 def test_finished_shards_are_not_written_again(corpus: Path, out: Path) -> None:
@@ -272,18 +258,26 @@ def test_a_clip_that_breaks_in_the_middle_leaves_whole_examples(
     assert problems_in(out) == []
 
 
-@pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("picked", ["mix", "keep", 0])
-def test_channels(out: Path, tmp_path: Path, channels: int, picked: str | int) -> None:
+@pytest.mark.parametrize(
+    ("channels", "options", "wanted"),
+    [
+        (2, {"channels": "mix"}, lambda frames: frames.mean(axis=1)),
+        (2, {"channels": "keep"}, np.transpose),
+        (2, {"channels": 0}, lambda frames: frames[:, 0]),
+        (1, {"channels": "keep"}, np.transpose),
+    ],
+)
+def test_channels(
+    out: Path, tmp_path: Path, channels: int, options: dict[str, Any], wanted: Any
+) -> None:
     samples = write_sound(tmp_path / "in" / "a" / "x.wav", 3000, channels=channels)
-    record(tmp_path / "in", out, win_len=1000, channels=picked)
-    frames = samples.reshape(3000, channels)
-    wanted = {"mix": frames.mean(axis=1), "keep": frames.T, 0: frames[:, 0]}[picked]
+    record(tmp_path / "in", out, win_len=1000, **options)
+    frames = wanted(samples.reshape(3000, channels))
     examples = examples_in(out)
     assert len(examples) == 3
     for example in examples:
         start = int(example["win_start_idx"])
-        window = wanted[..., start : start + 1000]
+        window = frames[..., start : start + 1000]
         np.testing.assert_allclose(example["signal"], window, atol=1e-7)
 
 
@@ -375,43 +369,20 @@ def test_a_transform_that_fails_on_a_clip_names_both(
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "value", "facts"),
+    ("features", "field", "value", "facts"),
     [
-        ({"win_len": 1000, "hop": 0}, "hop", 0, ()),
-        ({}, "win_len or win_seconds", None, ()),
-        (
-            {"win_len": 100, "features": {"m": "log_mel(n_fft=1024)"}},
-            "feature m: log_mel: n_fft",
-            1024,
-            (),
-        ),
-        (
-            {"win_len": 1000, "features": {"m": "log_mle()"}},
-            "feature m",
-            "log_mle()",
-            "log_mel",
-        ),
-        (
-            {"win_len": 1000, "features": {"m": "tests.sounds.always_fail"}},
-            "feature m",
-            "tests.sounds.always_fail",
-            "a bug of one's own",
-        ),
-        (
-            {"win_len": 1000, "features": {"class": "identity()"}},
-            "features",
-            "class",
-            (),
-        ),
-        ({"win_len": 1000, "max_rejected": "lots"}, "max_rejected", "lots", ()),
+        ({"m": "log_mel(n_fft=1024)"}, "feature m: log_mel: n_fft", 1024, ()),
+        ({"m": "tests.sounds.always_fail"}, "feature m", "tests.sounds.always_fail",
+         "a bug of one's own"),
+        ({"class": "identity()"}, "features", "class", ()),
     ],
-)
-def test_an_impossible_recipe_fails_before_anything_is_written(
-    out: Path, tmp_path: Path, options: dict, field: str, value: object, facts: object
+)  # fmt: skip
+def test_a_recipe_that_no_clip_can_fulfil_fails_before_anything_is_written(
+    out: Path, tmp_path: Path, features: dict, field: str, value: object, facts: object
 ) -> None:
     folder = bad_folder(tmp_path)
     with raises(OptionError, field, value, naming=facts):
-        record(folder, out, **options)
+        record(folder, out, win_len=1000, features=features)
     assert not out.exists()
 
 
@@ -471,50 +442,12 @@ def test_what_was_there_before_is_not_touched(corpus: Path, out: Path) -> None:
         record(corpus, str(corpus / "out"), win_len=500)
 
 
-def test_progress_counts_every_window(corpus: Path, out: Path) -> None:
-    told: list[tuple[int, float]] = []
-    totals = []
-
-    def watch(total: object) -> object:
-        totals.append(total)
-        return lambda examples, seconds: told.append((examples, seconds))
-
-    for workers in (1, 2):
-        metadata = record(
-            corpus,
-            out / str(workers),
-            win_len=500,
-            elements_per_file=7,
-            workers=workers,
-            watch=watch,
-        )
-        split = metadata.splits["records"]
-        assert totals[-1] == (split.examples, split.seconds)
-        assert told[-1] == (split.examples, pytest.approx(split.seconds))
-
-
-def test_metadata_hold_no_path_and_name_the_writer(
-    corpus: Path, out: Path, tmp_path: Path
-) -> None:
-    metadata = record(corpus, out, win_len=500)
-    text = (out / "metadata.json").read_text()
-    assert str(tmp_path) not in text
-    assert metadata.writer == writer_versions()
-    assert metadata.recipe.sha256() in text
-
-
 def test_a_data_set_repeats_itself(corpus: Path, tmp_path: Path) -> None:
     first = record(
-        corpus,
-        str(tmp_path / "a"),
-        win_len=500,
-        hop=100,
-        tail="overlap",
-        random_starts=True,
-        max_windows=3,
-        seed=5,
-    )
-    record(corpus, str(tmp_path / "b"), recipe=first.recipe)
+        corpus, tmp_path / "a", win_len=500, hop=100, tail="overlap",
+        random_starts=True, max_windows=3, seed=5,
+    )  # fmt: skip
+    record(corpus, tmp_path / "b", recipe=first.recipe)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
@@ -544,7 +477,7 @@ def change_cats(work, folder):
     return work
 
 
-ENGINES = [{}, {"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
+ENGINES = [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
 
 
 def shards_of(metadata: Metadata) -> set[str]:
