@@ -25,7 +25,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from inspect import signature
@@ -36,13 +35,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import soundfile
-from packaging.utils import canonicalize_name
 
 import beam_pipeline
 from beam_pipeline.cli import main
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.write.member_files import ShardSizes
-from launch import licences
 from launch.site.pages import slug
 from launch.synthesise import write_clips
 from tests.test_layers import FLOOR_OF, FLOORS
@@ -401,43 +398,6 @@ def test_every_page_is_in_the_table_of_contents():
     listed = set(_LINK.findall(index.read_text()))
     for page in index.parent.glob("*.md"):
         assert page == index or page.name in listed
-
-
-READ = """
-import sys
-from beam_pipeline import open_records
-
-
-class Missing:
-    def find_spec(self, name, path, target=None):
-        if name.partition(".")[0] in sys.argv[2:]:
-            raise ModuleNotFoundError(name)
-
-
-sys.meta_path.insert(0, Missing())
-records = open_records(sys.argv[1], split="train").where("level_db > -90")
-batch = next(iter(records.batches(4, shuffle="global", normalize=True)))
-table = records[:2].to_arrow()
-print(records[0]["log_mel"].shape, len(batch["target"]), table.num_rows)
-"""
-
-
-def test_the_packages_of_the_page_are_enough_to_read(sounds):
-    blocks = blocks_of(ROOT / "docs" / "concepts.md")
-    commands = [words for block in blocks for words in commands_in(block.text)]
-    (enough,) = [c[2:] for c in commands if c[:2] == ["pip", "install"] and len(c) > 4]
-    missing = licences.named(licences.requirements_of("install_requires")) - {*enough}
-    assert {"apache-beam", "tensorflow", "tfx-bsl"} < missing
-    modules = [
-        module
-        for module, packages in importlib.metadata.packages_distributions().items()
-        if missing & {canonicalize_name(package) for package in packages}
-    ]
-    said = subprocess.run(
-        [sys.executable, "-c", READ, sounds / "records", *modules],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    )  # fmt: skip
-    assert said.stdout == "(30, 32) 4 2\n"
 
 
 def test_the_readme_shows_the_flow():

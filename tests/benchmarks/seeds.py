@@ -113,8 +113,8 @@ def run_our_records(output, *, kind, count, elements_per_file):
 
 def run_replica_examples(output, *, sources, chunk):
     """Record typed examples as TFRecorder does."""
+    from tests.benchmarks.tfrecorder_engine import write_like_tfrecorder
     from tests.benchmarks.toy_example import ReplicaToyExample
-    from tests.originals import write_like_tfrecorder
 
     with Watch() as watch:
         write_like_tfrecorder(

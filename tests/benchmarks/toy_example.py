@@ -45,7 +45,7 @@ class Hooks:
 
 
 class ReplicaToyExample(Hooks):
-    """For :func:`tests.originals.write_like_tfrecorder`."""
+    """For :func:`tests.benchmarks.tfrecorder_engine.write_like_tfrecorder`."""
 
     FIELDS = (("label", "int"), ("data", "array"))
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record, verify
@@ -297,6 +297,7 @@ def test_verify_finds_a_list_that_differs(
     assert all(f": {name} is " in line for line in problems[1:])
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.floats() | st.integers(-(2**70), 2**70) | st.text() | st.none()),
     st.sampled_from(["int64", "float32", "float64", "string"]),

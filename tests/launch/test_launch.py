@@ -58,12 +58,9 @@ def run_script(
     """A script with these variables alone; it never gets to run anything."""
     return subprocess.run(
         ["bash", str(LAUNCH / name), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
+        capture_output=True, text=True, check=False, timeout=30,
         env={"PATH": os.environ["PATH"], **variables},
-    )
+    )  # fmt: skip
 
 
 def shown(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
@@ -82,6 +79,11 @@ def known_options(arguments: list[str]) -> dict[str, Any]:
     values, unknown = parser.parse_known_args(arguments)
     assert unknown == []
     return vars(values)
+
+
+def held(values: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the names that are wanted, to be compared with them."""
+    return {name: values[name] for name in wanted}
 
 
 def test_the_engines_record_the_class_of_the_document() -> None:
@@ -111,29 +113,23 @@ def test_submit_gives_the_recommended_options_and_passes_on_the_rest() -> None:
     args = parse_command(COMMANDS, command[3:at])
     assert args.input == ["gs://my-bucket/a b"]
     assert args.options["features"] == {"m": "log_mel(n_mels=8)|x()"}
-    options = known_options(command[at + 1 :])
-    assert options["runner"] == "DataflowRunner"
-    assert options["project"] == "my-project"
-    assert options["region"] == "europe-west4"
-    assert options["temp_location"] == "gs://my-bucket/tmp"
-    assert options["staging_location"] == "gs://my-bucket/staging"
-    assert options["job_name"] == "sounds"
-    assert options["machine_type"] == "c3-standard-8"
-    assert options["disk_size_gb"] == 30
-    assert options["sdk_container_image"] == "registry/image:7"
-    assert options["setup_file"] is None
-    assert options["save_main_session"] is False
-    assert options["labels"] == ["team=sounds"]
-    assert options["max_num_workers"] == 2  # what is given counts more
+    wanted = {
+        "runner": "DataflowRunner", "project": "my-project", "region": "europe-west4",
+        "temp_location": "gs://my-bucket/tmp", "job_name": "sounds",
+        "staging_location": "gs://my-bucket/staging", "disk_size_gb": 30,
+        "machine_type": "c3-standard-8", "sdk_container_image": "registry/image:7",
+        "setup_file": None, "save_main_session": False, "labels": ["team=sounds"],
+        "max_num_workers": 2,  # what is given counts more
+    }  # fmt: skip
+    assert held(known_options(command[at + 1 :]), wanted) == wanted
     assert set(RECOMMENDED) <= set(command)
 
 
 @pytest.mark.runs
 def test_submit_without_an_image_takes_this_folder_along() -> None:
     (command,) = shown(run_script("dataflow/submit.sh", "--dry-run", **PLACES))
-    options = known_options(command[command.index("--") + 1 :])
-    assert options["sdk_container_image"] is None
-    assert options["setup_file"] == str(REPOSITORY / "setup.py")
+    wanted = {"sdk_container_image": None, "setup_file": str(REPOSITORY / "setup.py")}
+    assert held(known_options(command[command.index("--") + 1 :]), wanted) == wanted
 
 
 @pytest.mark.runs
@@ -303,11 +299,12 @@ def test_the_template_s_launcher_gives_flags_and_options() -> None:
         "random_starts": True,
         "win_seconds": 0.5,
     }
-    options = known_options(command[at + 1 :])
-    assert options["runner"] == "DataflowRunner"
-    assert options["template_location"] == "gs://b/staging/job_object"
-    assert options["sdk_container_image"] == "registry/image:7"
-    assert options["save_main_session"] is False
+    wanted = {
+        "runner": "DataflowRunner", "save_main_session": False,
+        "template_location": "gs://b/staging/job_object",
+        "sdk_container_image": "registry/image:7",
+    }  # fmt: skip
+    assert held(known_options(command[at + 1 :]), wanted) == wanted
 
 
 # The estimate of the cost.
@@ -528,18 +525,9 @@ def job() -> dict[str, Any]:
     return read_manifest("job.yaml")
 
 
-def spec_of(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """What the operator's schema is about."""
-    return {"spec": cluster["spec"]}
-
-
-def pool_of(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    (pool,) = cluster["spec"]["taskManager"]["podTemplate"]["spec"]["containers"]
-    return dict(pool)
-
-
-def container_of(job: Mapping[str, Any]) -> dict[str, Any]:
-    (container,) = job["spec"]["template"]["spec"]["containers"]
+def container_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The one container of a pod."""
+    (container,) = spec["containers"]
     return dict(container)
 
 
@@ -550,9 +538,10 @@ def test_manifests_are_what_the_cluster_takes(
         "flink.apache.org/v1beta1",
         "FlinkDeployment",
     )
-    assert problems("FlinkDeployment", spec_of(cluster)) == []
+    spec = cluster["spec"]
+    assert problems("FlinkDeployment", {"spec": spec}) == []
     # The operator's schema requires nothing of a pod; Kubernetes does.
-    template = cluster["spec"]["taskManager"]["podTemplate"]
+    template = spec["taskManager"]["podTemplate"]
     assert problems("PodTemplateSpec", template) == []
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
     assert problems("Job", job) == []
@@ -570,7 +559,7 @@ def test_manifests_are_what_the_cluster_takes(
 def test_the_schemas_can_refuse(
     cluster: dict[str, Any], job: dict[str, Any], kind: str, path: str, value: Any
 ) -> None:
-    whole = copy.deepcopy(job if kind == "Job" else spec_of(cluster))
+    whole = copy.deepcopy(job if kind == "Job" else {"spec": cluster["spec"]})
     *names, last = path.split(".")
     inner = whole
     for name in names:
@@ -584,7 +573,9 @@ def test_the_schemas_can_refuse(
 def test_cluster_job_and_image_fit_together(
     cluster: dict[str, Any], job: dict[str, Any], dockerfile: list[Step]
 ) -> None:
-    spec, pool, container = cluster["spec"], pool_of(cluster), container_of(job)
+    spec, pod = cluster["spec"], job["spec"]["template"]["spec"]
+    pool = container_of(spec["taskManager"]["podTemplate"]["spec"])
+    container = container_of(pod)
     at = container["args"].index("--")
     options = known_options(container["args"][at + 1 :])
     minor = options["flink_version"]
@@ -616,4 +607,4 @@ def test_cluster_job_and_image_fit_together(
         assert part["securityContext"]["runAsNonRoot"] is True
     # Two submitters would write the same shards.
     assert job["spec"]["backoffLimit"] == 0
-    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    assert pod["restartPolicy"] == "Never"

@@ -10,34 +10,25 @@ from apache_beam.typehints.decorators import TypeCheckError
 
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.examples.format import Corpus, ExampleFormat
-from beam_pipeline.inputs.listing import (
-    ROWS_PER_BLOCK,
-    Listing,
-    ListingSummary,
-)
+from beam_pipeline.inputs.listing import ROWS_PER_BLOCK, Listing, ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.stages import (
     LISTING,
-    REJECTS,
     DecodeAudio,
     EncodeExamples,
     ListSources,
-    ProbeClips,
     step,
 )
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.shards import Segment, Shard, ShardWork, make_task
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.pages import Batch, Pages
+from beam_pipeline.storage.pages import Batch
 from beam_pipeline.write.blocks import (
-    FeatureBlock,
     FrameBlock,
     WindowBlock,
-    apply_transforms,
     cut_windows,
-    select_and_augment,
 )
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
@@ -96,52 +87,6 @@ def test_listing_in_blocks(tmp_path, count):
     assert (counters["clips_listed"], counters["files_ignored"]) == (count, 1)
 
 
-def test_probing_gives_clips_and_rejects(tmp_path):
-    write_sound(tmp_path / "good.wav", 1050, channels=2)
-    write_sound(tmp_path / "short.wav", 99)
-    write_sound(tmp_path / "fits.wav", 100)
-    whole = (tmp_path / "good.wav").read_bytes()
-    (tmp_path / "truncated.wav").write_bytes(whole[:-400])
-    (tmp_path / "text.wav").write_text("no sound at all")
-    (tmp_path / "empty.wav").touch()
-    (tmp_path / "link.wav").symlink_to(tmp_path / "nowhere.wav")
-    (tmp_path / "folder.wav").mkdir()
-    names = ["good", "short", "fits", "truncated", "text", "empty", "link", "folder"]
-    rows = [SourceRow(i, 0, f"{name}.wav", "a") for i, name in enumerate(names)]
-    rows.append(SourceRow(8, 0, "good.wav", None, "has no class"))
-    recipe = Recipe(win_len=100, short_clips="reject")
-    clips = [
-        Clip(row, 0, name, "a", "records", frames, RATE, channels, "WAV", "PCM_16",
-             RATE, frames, frames // 100, (tmp_path / name).stat().st_mtime_ns)
-        for row, name, frames, channels in [
-            (0, "good.wav", 1050, 2), (2, "fits.wav", 100, 1),
-        ]
-    ]  # fmt: skip
-    rejects = [
-        (1, "short.wav", "probe", "ShortClip"),
-        (3, "truncated.wav", "probe", "TruncatedAudio"),
-        (4, "text.wav", "probe", "UnreadableAudio"),
-        (5, "empty.wav", "probe", "UnreadableAudio"),
-        (6, "link.wav", "probe", "UnreadableAudio"),
-        (7, "folder.wav", "probe", "UnreadableAudio"),
-        (8, "good.wav", "sources", "UnusableEntry"),
-    ]
-
-    inputs = tuple(resolve_inputs([str(tmp_path)]))
-    job = Job(inputs, "", str(tmp_path / "work"), recipe)
-
-    def build(keyed):
-        pages = keyed | beam.ParDo(ProbeClips(job))
-        read = pages | beam.FlatMap(lambda page: Pages(job.plan_folder(), [page]))
-        short = read | beam.FlatMap(lambda both: [reject[:4] for reject in both[1]])
-        return [(read | beam.FlatMap(lambda both: both[0]), clips), (short, rejects)]
-
-    counters = run([(0, [rows[:3], rows[3:]])], build)
-    assert counters["clips"] == 2
-    assert counters["rejected_UnreadableAudio"] == 4
-    assert counters["rejected_ShortClip"] == 1
-
-
 @pytest.mark.parametrize(
     ("options", "frames", "windows"),
     [
@@ -160,9 +105,6 @@ def test_probing_counts_at_the_output_rate(tmp_path, options, frames, windows):
     found = Prober(inputs, Recipe(**options)).probe(row)
     assert isinstance(found, Clip)
     assert (found.frames, found.examples) == (frames, windows)
-
-
-# SkipFinished
 
 
 # From tasks to records
@@ -186,18 +128,6 @@ def probed(folder, recipe):
     inputs = tuple(resolve_inputs([str(folder)]))
     rows = Listing(inputs, recipe).rows()
     return inputs, list(map(Prober(inputs, recipe).probe, rows))
-
-
-def encode(source, inputs, recipe):
-    """The steps from tasks to records."""
-    return (
-        source
-        | beam.ParDo(DecodeAudio(Job(inputs, "", "no-folder", recipe)))
-        | step(cut_windows, FrameBlock, WindowBlock)
-        | step(select_and_augment, WindowBlock, WindowBlock)
-        | step(apply_transforms, WindowBlock, FeatureBlock)
-        | beam.ParDo(EncodeExamples()).with_outputs(REJECTS, main="records")
-    )
 
 
 def write_two(tmp_path, **options):
@@ -244,30 +174,6 @@ def test_blocks_hold_the_frames_of_their_windows(tmp_path):
 
     run([work], build)
     assert len(wanted) == work.shard.examples == 9 + 2
-
-
-def test_what_cannot_be_decoded_keeps_its_places(tmp_path):
-    _, recipe, inputs, clips, example_format = write_two(tmp_path)
-    (tmp_path / "a" / "long.wav").write_bytes(b"gone since the probe")
-    work = work_of(clips, example_format)
-    lost = clips[0].examples
-
-    def build(source):
-        encoded = encode(source, inputs, recipe)
-        places = encoded.records | beam.Map(
-            lambda b: (b.positions, len(b.records), b.features is not None)
-        )
-        rejects = encoded[REJECTS] | beam.Map(
-            lambda r: (r.row, r.filepath, r.stage, r.shard, r.examples, r.label)
-        )
-        blocks = [
-            (range(lost), 0, False),
-            (range(lost, lost + 2), 2, True),
-        ]
-        reject = (0, "a/long.wav", "decode", work.shard.name, lost, "a")
-        return [(places, 2 * blocks), (rejects, 2 * [reject])]
-
-    run([work, work], build)
 
 
 @pytest.mark.parametrize(

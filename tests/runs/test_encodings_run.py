@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import soundfile
 
-from beam_pipeline import Metadata, record
+from beam_pipeline import (
+    Metadata,
+    convert,
+    open_audio,
+    open_records,
+    record,
+    record_examples,
+)
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import job
-from beam_pipeline.errors import OutputError, RecipeError
+from beam_pipeline.errors import OutputError, RecipeError, TooManyRejected
 from beam_pipeline.examples.array_bytes import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from tests.claims import start
-from tests.data_sets import contents
+from tests.data_sets import contents, problems_in, rejects_in, shards_in
 from tests.raising import assert_names, raises
-from tests.sounds import write_corpus
+from tests.sounds import RATE, write_corpus, write_sound
 
 pytestmark = pytest.mark.runs
 
@@ -37,6 +46,7 @@ FEATURES = {
     "pcm": "identity(dtype='int16')",
     "text": "tests.sounds.name_of_level",
     "first": "tests.sounds.first_sample",
+    **dict.fromkeys(("x", "plain", "half", "brain", "byte"), "identity()"),
 }
 ENCODINGS: dict[str, Any] = {
     "mel": "tensor",
@@ -48,7 +58,13 @@ ENCODINGS: dict[str, Any] = {
     "pcm": "tensor",
     "text": "tensor",
     "first": "tensor",
+    "plain": "raw",
+    "half": "float16",
+    "brain": "bfloat16",
+    "byte": "int8",
 }
+# What is lost, relative to the value, or to the peak of the window.
+BOUNDS = {"half": 2.0**-11, "brain": 2.0**-8, "byte": 1 / 254}
 OPTIONS: dict[str, Any] = {
     "win_len": 500, "splits": "train=.5,test=.5", "features": FEATURES,
     "elements_per_file": 8,
@@ -86,9 +102,19 @@ def examples_of(folder: Path, **options: Any) -> list[dict[str, Any]]:
 
 
 def expect_equal(found: dict[str, Any], plain: dict[str, Any]) -> None:
-    """Every value is that of the default encoding; a JPEG is that of its pixels."""
+    """Every value is that of the default encoding; a JPEG is that of its pixels.
+
+    Compact values are near it.
+    """
     assert list(found) == list(plain)
     for name, value in plain.items():
+        if name in BOUNDS:
+            assert found[name].dtype == np.float32
+            size = np.abs(value).max() if name == "byte" else np.abs(value)
+            error = np.abs(found[name] - value)
+            assert error.max() > 0
+            assert (error <= BOUNDS[name] * size + 2.0**-25).all()
+            continue
         wanted = np.asarray(value)
         if name == "photo":
             photo = encode_image(wanted, "jpeg")
@@ -117,6 +143,18 @@ def test_replay_restores_every_encoding(runs: Runs) -> None:
     for one, other in zip(found, plain, strict=True):
         expect_equal(one, other)
     assert {one["text"] for one in found} == {"läut".encode()}
+
+
+def test_records_and_batches_restore_the_same(runs: Runs) -> None:
+    assert problems_in(runs.folder) == []
+    records = open_records(runs.folder, "train")
+    for one, other in zip(records, examples_of(runs.folder), strict=True):
+        for name in ENCODINGS.keys() - {"text"}:
+            np.testing.assert_array_equal(one[name], other[name])
+    batches = examples_of(runs.folder, batch_size=8)
+    for name in BOUNDS:
+        found = np.concatenate([batch[name] for batch in batches])
+        np.testing.assert_array_equal(found, [example[name] for example in records])
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])
@@ -225,3 +263,92 @@ def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
     refusal = raises(OutputError, naming=output)
     with refusal if encoding in IMAGES else contextlib.nullcontext():
         start(output, recipe)
+
+
+# Signals as sounds
+
+
+@pytest.mark.parametrize(
+    ("encoding", "win_len"),
+    [("flac", "clip"), ("flac", 700), ("opus", "clip"), ("vorbis", "clip")],
+)
+def test_signals_are_the_same_in_all_readers(
+    tmp_path: Path, encoding: str, win_len: Any
+) -> None:
+    sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=2, frames=5000)
+    wide = tmp_path / "in/cat/wide.wav"
+    sounds["cat/wide.wav"] = write_sound(wide, 1999, subtype="PCM_24")
+    options: dict[str, Any] = {"win_len": win_len, "encodings": {"signal": encoding}}
+    folder = tmp_path / "out"
+    metadata = record(tmp_path / "in", folder, order="listed", **options)
+    spec = metadata.features["signal"]
+    assert (spec.dtype, spec.encoding, spec.rate_hz) == ("float32", encoding, RATE)
+    assert Metadata.load(folder).features == metadata.features
+    assert problems_in(folder) == []
+    assert replay(folder).element_spec["signal"].shape == spec.shape
+    convert(folder, tmp_path / "copy")
+    for example, scored, copied, element, stored in zip(
+        open_records(folder),
+        open_audio(tmp_path / "in", folder),
+        open_records(tmp_path / "copy"),
+        replay(folder).as_numpy_iterator(),
+        replay(folder, encoded=["signal"]).as_numpy_iterator(),
+        strict=True,
+    ):
+        start, signal = example["win_start_idx"], example["signal"]
+        meant = sounds[example["filepath"]][start : start + len(signal)]
+        assert signal.shape == meant.shape
+        lost = 0 if encoding == "flac" else 0.3
+        assert np.linalg.norm(signal - meant) <= lost * np.linalg.norm(meant)
+        for other in (scored, copied, element):
+            np.testing.assert_array_equal(other["signal"], signal)
+        assert soundfile.info(io.BytesIO(stored["signal"])).samplerate == RATE
+        if encoding == "flac":
+            sound, _ = soundfile.read(io.BytesIO(stored["signal"]), dtype="float32")
+            np.testing.assert_array_equal(sound, signal)
+
+
+def test_whole_numbers_are_exact_as_flac_and_as_pcm(tmp_path: Path) -> None:
+    sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=1)
+    pcm = {"features": {"pcm": "identity(dtype='int16')"}, "win_len": "clip"}
+    for workers in (1, 2):
+        out = tmp_path / str(workers)
+        record(tmp_path / "in", out, workers=workers, encodings={"pcm": "flac"}, **pcm)
+    (example,) = open_records(out)
+    np.testing.assert_array_equal(example["pcm"], sounds["cat/cat_0.wav"] * 32768)
+    assert shards_in(out) == shards_in(tmp_path / "1")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "level", "facts"),
+    [
+        ("float16", 70_000.0, ["float16 cannot hold"]),
+        ("flac", 0.1, ["16-bit or 24-bit", "raw", "examples 0 to 4 of 5 are missing"]),
+    ],
+)
+def test_clips_that_an_encoding_cannot_hold_are_rejected(
+    tmp_path: Path, encoding: str, level: float, facts: list[str]
+) -> None:
+    write_corpus(tmp_path / "in", classes=("cat",), clips=2)
+    odd = np.full(2600, level, np.float32)
+    soundfile.write(tmp_path / "in/cat/odd.wav", odd, RATE, subtype="FLOAT")
+    options: dict[str, Any] = {"win_len": 500, "encodings": {"signal": encoding}}
+    with raises(TooManyRejected, naming="cat/odd.wav"):
+        record(tmp_path / "in", tmp_path / "out", workers=1, **options)
+    made = record(tmp_path / "in", tmp_path / "out", max_rejected=1, **options)
+    (reject,) = rejects_in(tmp_path / "out")
+    assert (reject["path"], reject["stage"]) == ("cat/odd.wav", "encode")
+    assert_names(reject["reason"], *facts)
+    assert made.splits["records"].examples == 10
+    assert problems_in(tmp_path / "out") == []
+
+
+def test_sounds_need_one_sample_rate(tmp_path: Path) -> None:
+    for rate in (RATE, 2 * RATE):
+        write_sound(tmp_path / f"in/{rate}.wav", 2600, rate=rate)
+    flac: dict[str, Any] = {"encodings": {"signal": "flac"}}
+    with raises(RecipeError, naming=["one sample rate", "signal=flac"]):
+        record(tmp_path / "in", tmp_path / "out", win_len=700, **flac)
+    with raises(RecipeError, naming=["x", "record"]):  # elements have none
+        rows = [{"x": np.zeros(5, np.int16)}]
+        record_examples(rows, tmp_path / "out", encodings={"x": "flac"})

@@ -56,6 +56,20 @@ def root(before: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(before, tmp_path / "root"))
 
 
+def record_more(root: Path, name: str = "second", **options: Any) -> Metadata:
+    """Records what ``first`` does not hold, by its recipe."""
+    first = root / "first"
+    options = {"recipe": first, "skip_recorded": first, "workers": 1, **options}
+    return record(root / "sounds", root / name, **options)
+
+
+def flags_of(root: Path, name: str = "second") -> list[str]:
+    """The same as a command."""
+    places = {"input": "sounds", "recipe": "first", "skip-recorded": "first",
+              "output": name}  # fmt: skip
+    return ["record", *(f"--{flag}={root / path}" for flag, path in places.items())]
+
+
 def held(*folders: Path) -> dict[str, tuple[str, str]]:
     """The split and the class of each file with examples; each is in one folder."""
     found: dict[str, tuple[str, str]] = {}
@@ -74,10 +88,7 @@ def test_new_files_are_recorded_beside_a_data_set(root: Path) -> None:
     old = contents(root / "first")
     write_speaker(root / "sounds", "gus")
     write_speaker(root / "sounds", "ada", clips=3)  # one more clip of hers
-    made = record(
-        root / "sounds", root / "second",
-        recipe=root / "first", skip_recorded=root / "first", workers=1,
-    )  # fmt: skip
+    made = record_more(root)
     assert (made.clips, made.rejected) == (3, 0)
     new = held(root / "second")
     assert {*new} == {"owl/gus_0.wav", "tit/gus_1.wav", "owl/ada_2.wav"}
@@ -127,16 +138,10 @@ def test_another_way_to_split_is_refused(root: Path) -> None:
 def test_nothing_new_leaves_no_folder(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["record", "--input", str(root / "sounds"), "--recipe",
-               str(root / "first"), "--skip-recorded", str(root / "first"),
-               "--output", str(root / "second")]  # fmt: skip
-    assert main(command) == 0
+    assert main(flags_of(root)) == 0
     assert "nothing new" in capsys.readouterr().out
     assert not (root / "second").exists()
-    made = record(
-        root / "sounds", root / "second", recipe=root / "first",
-        skip_recorded=root / "first", work_dir=root / "work",
-    )  # fmt: skip
+    made = record_more(root, work_dir=root / "work")
     assert (made.splits, made.clips, made.rejected) == ({}, 0, 0)
     assert not any((root / name).exists() for name in ("second", "work"))
 
@@ -145,9 +150,7 @@ def test_bad_files_alone_follow_max_rejected(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "sounds" / "owl" / "gus_0.wav").write_bytes(b"no sound")
-    command = ["record", "--input", str(root / "sounds"), "--recipe",
-               str(root / "first"), "--skip-recorded", str(root / "first"),
-               "--output", str(root / "second")]  # fmt: skip
+    command = flags_of(root)
     assert main(command) == 3
     assert "gus_0.wav" in capsys.readouterr().err
     assert main([*command, "--max-rejected", "1"]) == 0
@@ -161,7 +164,7 @@ def test_bad_files_alone_follow_max_rejected(
     # What was rejected is tried again.
     (root / "sounds" / "owl" / "gus_0.wav").unlink()
     write_speaker(root / "sounds", "gus", clips=1)
-    command[-1] = str(root / "third")
+    command = flags_of(root, "third")
     assert main([*command, "--skip-recorded", str(root / "second")]) == 0
     assert {*held(root / "third")} == {"owl/gus_0.wav"}
 
@@ -185,10 +188,7 @@ def test_another_length_is_named(root: Path) -> None:
     write_sound(root / "sounds/owl/ada_0.wav", 1101, seed=99)
     write_speaker(root / "sounds", "gus")
     with raises(InputError, naming=["ada_0.wav", "1100", "1101"]):
-        record(
-            root / "sounds", root / "second", recipe=root / "first",
-            skip_recorded=root / "first",
-        )  # fmt: skip
+        record_more(root)
     assert not (root / "second").exists()
 
 
@@ -206,10 +206,7 @@ def test_another_root_is_asked_for(tmp_path: Path) -> None:
 def test_a_class_that_is_new_is_rejected(root: Path) -> None:
     write_sound(root / "sounds/bat/gus_0.wav", 1100)
     with raises(TooManyRejected, naming=["bat", "convert --classes"]):
-        record(
-            root / "sounds", root / "second", recipe=root / "first",
-            skip_recorded=root / "first",
-        )  # fmt: skip
+        record_more(root)
 
 
 def test_a_group_of_another_split_is_rejected(tmp_path: Path) -> None:
@@ -281,29 +278,19 @@ def test_events_of_recorded_files_are_not_missing(tmp_path: Path) -> None:
 def test_a_run_continues_with_the_same_data_sets_only(root: Path) -> None:
     write_speaker(root / "sounds", "gus")
     (root / "sounds/owl/hal_0.wav").write_bytes(b"no sound")
-    options: dict[str, Any] = {"recipe": root / "first", "workers": 1}
     with raises(TooManyRejected):
-        record(
-            root / "sounds", root / "second", skip_recorded=root / "first", **options
-        )
+        record_more(root)
     with raises(OutputError, naming=["--skip-recorded", "first"]):
-        record(root / "sounds", root / "second", **options)
-    made = record(
-        root / "sounds", root / "second", skip_recorded=root / "first",
-        max_rejected=1, **options,
-    )  # fmt: skip
+        record_more(root, skip_recorded=())
+    made = record_more(root, max_rejected=1)
     assert (made.clips, made.rejected) == (3, 1)
 
 
 def test_a_runner_of_beam_skips_the_same(root: Path) -> None:
-    options: dict[str, Any] = {
-        "recipe": root / "first",
-        "skip_recorded": root / "first",
-    }
-    beam_args = ["--runner=DirectRunner"]
-    made = record(root / "sounds", root / "none", beam_args=beam_args, **options)
+    on_beam: dict[str, Any] = {"beam_args": ["--runner=DirectRunner"], "workers": None}
+    made = record_more(root, "none", **on_beam)
     assert (made.splits, (root / "none").exists()) == ({}, False)
     write_speaker(root / "sounds", "gus")
-    record(root / "sounds", root / "here", workers=1, **options)
-    record(root / "sounds", root / "beam", beam_args=beam_args, **options)
+    record_more(root, "here")
+    record_more(root, "beam", **on_beam)
     assert contents(root / "beam") == contents(root / "here")

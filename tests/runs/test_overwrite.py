@@ -75,18 +75,21 @@ def test_all_files_are_those_of_a_new_data_set(
     assert not (out / "_work").exists()
 
 
+@pytest.mark.parametrize("work", [{}, {"work_dir": "work"}])
 def test_a_new_data_set_without_a_window_replaces_nothing(
-    before: Path, out: Path
+    before: Path, out: Path, tmp_path: Path, work: dict[str, Any]
 ) -> None:
     old = content(before / "old")
+    work = {name: tmp_path / folder for name, folder in work.items()}
     for _ in range(2):  # the second one continues
         with raises(InputError, naming=["keep", "overwrite"]):
-            record(before / "in", out, overwrite=True, **NOTHING)
+            record(before / "in", out, overwrite=True, **NOTHING, **work)
         assert content(out) == old
     # The command of the old data set, and another one, find it as it was.
     assert record(before / "in", out, **OLD) == Metadata.load(before / "old")
-    record(before / "in", out, overwrite=True, **NEW)
+    record(before / "in", out, overwrite=True, **NEW, **work)
     assert content(out) == content(before / "new")
+    assert not any(folder.exists() for folder in work.values())
 
 
 def test_too_many_rejects_replace_nothing(
@@ -99,16 +102,3 @@ def test_too_many_rejects_replace_nothing(
     assert content(out) == content(before / "old")
     record(sounds, out, overwrite=True, max_rejected=1, **NEW)
     assert "bad.wav" in (out / "rejected.jsonl").read_text()
-
-
-def test_a_work_dir_elsewhere(before: Path, out: Path, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    with raises(InputError, naming="keep"):
-        record(
-            before / "in", out, overwrite=True, keep="energy(above_db=60)",
-            work_dir=work, **NEW,
-        )  # fmt: skip
-    assert content(out) == content(before / "old")
-    record(before / "in", out, overwrite=True, work_dir=work, **NEW)
-    assert content(out) == content(before / "new")
-    assert not work.exists()

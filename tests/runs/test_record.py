@@ -299,6 +299,7 @@ def bad_folder(tmp_path: Path, *bad: str) -> str:
     nan = np.zeros(2000, np.float32)
     nan[1234] = np.nan
     writers = {
+        "dead link": lambda path: path.symlink_to(tmp_path / "nowhere.wav"),
         "empty": lambda path: path.touch(),
         "text": lambda path: path.write_text("this is no sound"),
         "no frames": lambda path: soundfile.write(path, np.zeros(0), RATE),
@@ -316,6 +317,7 @@ def bad_folder(tmp_path: Path, *bad: str) -> str:
 
 
 BAD_FILES: dict[str, tuple[str, list]] = {
+    "dead link": ("UnreadableAudio", []),
     "empty": ("UnreadableAudio", []),
     "nan": ("NonFiniteAudio", [1234]),
     "no frames": ("EmptyAudio", []),
@@ -329,7 +331,7 @@ BAD_FILES: dict[str, tuple[str, list]] = {
 def test_bad_files_are_named_with_the_reason(out: Path, tmp_path: Path) -> None:
     folder = bad_folder(tmp_path, *BAD_FILES)
     options = {"win_len": 1000, "short_clips": "reject"}
-    with raises(TooManyRejected, naming=["7", "8", "a/empty.wav"]):
+    with raises(TooManyRejected, naming=["8", "9", "a/empty.wav"]):
         record(folder, out, **options)
     assert not (out / "metadata.json").exists()
     metadata = record(folder, out, max_rejected="90%", **options)

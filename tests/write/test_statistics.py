@@ -168,8 +168,8 @@ def test_waiting_blocks_are_copies():
     assert statistics.to_json()["max"] > 1
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 85_001])
-@pytest.mark.parametrize("columns", [1, 3, 20, 513, 1025, 4096])
+@pytest.mark.parametrize("rows", [1, 2, 7, 85_001])
+@pytest.mark.parametrize("columns", [1, 3, 513, 4096])
 def test_moments_of_odd_sizes(rows, columns):
     rows = -(-rows * 3 // columns) if rows > 7 else rows
     values = noise(rows, columns, scale=5) + 1
