@@ -165,6 +165,43 @@ def test_only_one_of_several_is_given(names):
     expect_error(" and ".join(names), given_, **with_window(**given_))
 
 
+EVENTS = {"windows_at": "onsets", "events": "e.csv"}
+
+
+@pytest.mark.parametrize(("options", "field", "facts"), [
+    # Windows at events and at sounds are no grid.
+    ({"windows_at": "", "events": "e.csv"}, "windows_at", ()),
+    ({"windows_at": "events"}, "windows_at", ()), ({**EVENTS, "hop": 1}, "hop", ()),
+    ({**EVENTS, "hop_seconds": 0.5}, "hop_seconds", ()),
+    ({**EVENTS, "tail": "overlap"}, "tail", ()),
+    ({**EVENTS, "max_windows": 3}, "max_windows", ()),
+    ({**EVENTS, "random_starts": True}, "random_starts", ()),
+    ({"windows_at": "peaks()", "hop": 1}, "hop", ()),
+    ({"windows_at": "peaks", "tail": "pad"}, "tail", ()),
+    ({"windows_at": " peaks()", "hop_seconds": 0.5}, "hop_seconds", ()),
+    ({"windows_at": "peaks()", "max_windows": 3}, "max_windows", ()),
+    ({"windows_at": "sounds()", "max_windows": 3}, "max_windows", ()),
+    ({"windows_at": "sounds()", "random_starts": True}, "random_starts", ()),
+    ({"windows_at": "sounds()", "win_len": "clip"}, "windows_at", ()),
+    # Whole clips have one window each.
+    ({"win_len": "clip", "hop": 100}, "hop", ["`win_len` is clip", "100"]),
+    ({"win_len": "clip", "tail": "pad"}, "tail", ["`win_len` is clip", "pad"]),
+    ({"win_len": "clip", "random_starts": True}, "random_starts", "`win_len` is clip"),
+    ({"win_len": "clip", "max_windows": 2}, "max_windows", "`win_len` is clip"),
+    ({"win_len": "clip", "win_seconds": 1.0}, "win_len and win_seconds", ()),
+    ({"win_len": "clip", "events": "{stem}.txt"}, "win_len", "`events` is given"),
+    ({"win_len": "clip", "short_clips": "pad"}, "short_clips", ()),
+    ({"win_len": "klip"}, "win_len", ["whole number", "clip", "klip"]),
+    # Limits of the length of clips.
+    ({"min_seconds": 0}, "min_seconds", 0), ({"max_seconds": -1}, "max_seconds", -1),
+    ({"min_seconds": 3, "max_seconds": 2}, "max_seconds", [2, "--min-seconds", 3]),
+    ({"short_clips": "drop"}, "short_clips", ["drop", "skip"]),
+])  # fmt: skip
+def test_options_that_do_not_go_together(options, field, facts):
+    with raises(RecipeError, field, naming=facts):
+        Recipe(**{"win_len": 1, **options})
+
+
 def test_a_window_has_a_length():
     expect_error("win_len or win_seconds", None)
     expect_error("win_len or win_seconds", None, hop=3)

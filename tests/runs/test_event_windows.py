@@ -12,11 +12,10 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-import beam_pipeline
 from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.api import plan
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import PlacedWindows, place_windows
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.read.table import window_table
@@ -164,23 +163,3 @@ def test_no_clip_has_an_event(tmp_path, capsys):
     )
     assert status == 2
     assert_names(capsys.readouterr().err, "1 without event", "--events", "--windows-at")
-
-
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"windows_at": "", "events": "e.csv"}, "windows_at"),
-        ({"windows_at": "events"}, "windows_at"),
-        ({"hop": 1}, "hop"),
-        ({"hop_seconds": 0.5}, "hop_seconds"),
-        ({"tail": "overlap"}, "tail"),
-        ({"max_windows": 3}, "max_windows"),
-        ({"random_starts": True}, "random_starts"),
-    ],
-)
-def test_options_of_the_grid_are_refused(options, field):
-    given = {"windows_at": "onsets", "events": "e.csv", **options}
-    if field == "windows_at" and "events" not in options:
-        del given["events"]
-    with raises(RecipeError, field):
-        beam_pipeline.Recipe(win_len=1, **given)

@@ -150,26 +150,10 @@ def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path: Path) -> None:
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "field", "facts"),
-    [
-        ({"hop": 100}, "hop", ["`win_len` is clip", "100"]),
-        ({"tail": "pad"}, "tail", ["`win_len` is clip", "pad"]),
-        ({"random_starts": True}, "random_starts", ["`win_len` is clip"]),
-        ({"max_windows": 2}, "max_windows", ["`win_len` is clip"]),
-        ({"win_seconds": 1.0}, "win_len and win_seconds", []),
-        ({"events": "{stem}.txt"}, "win_len", ["`events` is given"]),
-        ({"win_len": "klip"}, "win_len", ["whole number", "clip", "klip"]),
-        (
-            {"features": {"x": "tests.sounds.similarity"}},
-            "encodings: x",
-            ["tensor", "(None, None)"],
-        ),
-    ],
-)
-def test_options_that_do_not_go_with_whole_clips(
-    run: Run, tmp_path: Path, options: Any, field: str, facts: list[str]
+def test_a_feature_with_two_axes_of_any_length_needs_an_encoding(
+    run: Run, tmp_path: Path
 ) -> None:
-    with raises(RecipeError, field, naming=facts):
-        record(run.source, tmp_path / "out", **{"win_len": "clip", **options})
+    features = {"x": "tests.sounds.similarity"}
+    with raises(RecipeError, "encodings: x", naming=["tensor", "(None, None)"]):
+        record(run.source, tmp_path / "out", win_len="clip", features=features)
     assert not (tmp_path / "out").exists()

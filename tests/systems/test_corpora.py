@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -15,9 +14,7 @@ import soundfile
 
 from beam_pipeline import Metadata, open_audio, open_records, record, replay
 from beam_pipeline.errors import DataSetWarning
-from beam_pipeline.read.verify import find_problems
-from beam_pipeline.storage.tfrecord import read_any_records
-from tests.data_sets import decode_examples
+from tests.data_sets import examples_in, problems_in, rejects_in
 from tests.transform_checks import EVERY_CALL
 
 pytestmark = pytest.mark.runs
@@ -35,15 +32,9 @@ def digits(
 ) -> tuple[Path, Metadata]:
     out = tmp_path_factory.mktemp("digits") / "out"
     metadata = record(
-        str(corpora / "fsdd"),
-        str(out),
-        label_from=DIGITS,
-        win_len=WIN_LEN,
-        hop=HOP,
-        tail="pad",
-        elements_per_file=1000,
-        workers=2,
-    )
+        corpora / "fsdd", out, label_from=DIGITS, win_len=WIN_LEN, hop=HOP, tail="pad",
+        elements_per_file=1000, workers=2,
+    )  # fmt: skip
     return out, metadata
 
 
@@ -84,25 +75,17 @@ def test_every_digit_is_there_once_sample_by_sample(
 def test_each_file_is_complete_or_rejected_with_a_reason(
     corpora: Path, tmp_path: Path, folder: str
 ) -> None:
-    metadata = record(
-        str(corpora / folder),
-        str(tmp_path / "out"),
-        win_len=4096,
-        tail="pad",
+    record(
+        corpora / folder, tmp_path / "out", win_len=4096, tail="pad",
         max_rejected="100%",
-    )
+    )  # fmt: skip
     with (corpora / "inventory.csv").open() as file:
         inventory = {
             row["path"].removeprefix(f"{folder}/"): row
             for row in csv.DictReader(file)
             if row["path"].startswith(f"{folder}/")
         }
-    rejected = {
-        line["path"]: line
-        for line in map(
-            json.loads, (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
-        )
-    }
+    rejected = {line["path"]: line for line in rejects_in(tmp_path / "out")}
     manifest = {
         row["path"]: row
         for row in pq.read_table(tmp_path / "out" / "manifest.parquet").to_pylist()
@@ -119,45 +102,32 @@ def test_each_file_is_complete_or_rejected_with_a_reason(
             assert manifest[path]["native_frames"] == frames
             assert manifest[path]["windows"] == -(-frames // 4096)
     starts = Counter()
-    split = metadata.splits["records"]
-    for shard in split.shards:
-        with (tmp_path / "out" / shard.file).open("rb") as file:
-            for example in decode_examples(
-                list(read_any_records(file)), metadata.features
-            ):
-                starts[example["filepath"]] += 1
-                assert np.isfinite(example["signal"]).all()
+    for example in examples_in(tmp_path / "out"):
+        starts[example["filepath"]] += 1
+        assert np.isfinite(example["signal"]).all()
     assert starts == {path: row["windows"] for path, row in manifest.items()}
-    assert list(find_problems(str(tmp_path / "out"), metadata)) == []
+    assert problems_in(tmp_path / "out") == []
 
 
 def test_resampled_shards_equal_the_file_resampled_whole(
     corpora: Path, tmp_path: Path
 ) -> None:
-    rate = 22050
     import soxr
 
-    metadata = record(
-        str(corpora / "lhotse" / "test" / "fixtures" / "libri"),
-        str(tmp_path / "out"),
-        win_len=1000,
-        sample_rate=rate,
-        elements_per_file=7,
+    rate, folder = 22050, corpora / "lhotse" / "test" / "fixtures" / "libri"
+    record(
+        folder, tmp_path / "out", win_len=1000, sample_rate=rate, elements_per_file=7
     )
     whole = {}
-    for path in (corpora / "lhotse" / "test" / "fixtures" / "libri").glob("*.wav"):
+    for path in folder.glob("*.wav"):
         samples, native = soundfile.read(path, dtype="float32")
         whole[path.name] = soxr.resample(samples, native, rate)
     largest = 0.0
-    for shard in metadata.splits["records"].shards:
-        with (tmp_path / "out" / shard.file).open("rb") as file:
-            for example in decode_examples(
-                list(read_any_records(file)), metadata.features
-            ):
-                start = int(example["win_start_idx"])
-                wanted = whole[example["filepath"]][start : start + 1000]
-                largest = max(largest, np.abs(example["signal"] - wanted).max())
-                assert example["fs"] == rate
+    for example in examples_in(tmp_path / "out"):
+        start = int(example["win_start_idx"])
+        wanted = whole[example["filepath"]][start : start + 1000]
+        largest = max(largest, np.abs(example["signal"] - wanted).max())
+        assert example["fs"] == rate
     assert largest < 1e-5
 
 

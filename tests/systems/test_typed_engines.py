@@ -20,7 +20,6 @@ import pytest
 from beam_pipeline.dataset import element_set
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import (
-    EngineError,
     IncompleteRun,
     OptionError,
     UnstorableAttribute,
@@ -29,7 +28,6 @@ from beam_pipeline.pipeline import elements_graph
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
 from tests import loopback
-from tests.loopback import refusing_port
 from tests.memory import forget_peak_memory, peak_memory_mib
 
 pytestmark = pytest.mark.runs
@@ -412,29 +410,15 @@ def test_outputs_in_an_object_store(scheme, where, bucket, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "problem"),
+    ("options", "problem"),
     [
-        ({"progress": 1}, OptionError, "True, False or callable; got 1"),
-        ({"workers": 0}, OptionError, "workers: .*; got 0"),
-        ({"beam_args": ["--streaming"]}, OptionError, "must include `--runner`"),
-        ({"beam_args": [*ON_BEAM, "--no_such"]}, OptionError, "--no_such"),
-        (
-            {"beam_args": [*ON_BEAM, "--template_location=x"]},
-            OptionError,
-            "makes a template",
-        ),
-        (
-            {"beam_args": ["--runner=FlinkRunner", "--flink_master=localhost:PORT"]},
-            EngineError,
-            "Nothing answers at --flink_master",
-        ),
+        ({"progress": 1}, "True, False or callable; got 1"),
+        ({"workers": 0}, "workers: .*; got 0"),
+        ({"beam_args": [*ON_BEAM, "--no_such"]}, "--no_such"),
+        ({"beam_args": [*ON_BEAM, "--template_location=x"]}, "makes a template"),
     ],
 )
-def test_options_are_checked_before_anything_is_written(
-    options, error, problem, tmp_path
-):
-    with refusing_port() as port:
-        flags = [a.replace("PORT", str(port)) for a in options.get("beam_args", [])]
-        with pytest.raises(error, match=problem):
-            record(tmp_path / "out", **{**options, "beam_args": flags})
+def test_options_are_checked_before_anything_is_written(options, problem, tmp_path):
+    with pytest.raises(OptionError, match=problem):
+        record(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
