@@ -23,7 +23,15 @@ import soundfile
 from beam_pipeline.storage import files, object_store
 from beam_pipeline.storage.tfrecord import read_any_records
 from tests import loopback
-from tests.faults.world import RATE, Run, World, digest, digests, small_disk
+from tests.faults.world import (
+    RATE,
+    Run,
+    World,
+    check_same,
+    digest,
+    digests,
+    small_disk,
+)
 
 CASES: dict[str, Callable[[World], str]] = {}
 
@@ -323,56 +331,60 @@ def hanging_step(world: World) -> str:
     return _with_a_bad_clip(world, "dawdle_on_loud", "--time-limit=1.2")
 
 
-# Two runs into one output
-
-
 # Object stores
 
 
 @contextmanager
-def _store() -> Iterator[tuple[str, loopback.Proxy, dict[str, str]]]:
-    """A bucket, the proxy before its store, and the environment that leads there."""
+def store() -> Iterator[tuple[loopback.Proxy, dict[str, str]]]:
+    """A proxy before a store with a bucket, and the environment that leads there."""
     with loopback.store_server() as port, loopback.proxy_to(port) as proxy:
         loopback.put(port, "/bucket")
         address = f"http://127.0.0.1:{proxy.port}"
         places = {"AWS_ENDPOINT_URL": address, "GOOGLE_BASE_URL": address}
-        yield "s3://bucket", proxy, {**loopback.ENVIRONMENT, **places}
+        yield proxy, {**loopback.ENVIRONMENT, **places}
+
+
+@contextmanager
+def environment_of(variables: dict[str, str]) -> Iterator[None]:
+    """Sets variables of this process, for its own client of the store."""
+    os.environ.update(variables)
+    object_store._client.cache_clear()
+    try:
+        yield
+    finally:
+        object_store._client.cache_clear()
+        for name in variables:
+            del os.environ[name]
 
 
 def _in_store(world: World, disturb: Callable[[loopback.Proxy, Run], None]) -> str:
     """Records from a store into it, while something happens to it; continues."""
     wanted = world.reference()
     world.workers = 1  # others would start as new interpreters
-    with _store() as (bucket, proxy, environment):
-        os.environ.update(environment)
-        try:
-            for path in world.sounds.rglob("*.*"):
-                name = path.relative_to(world.sounds)
-                files.write_bytes(f"{bucket}/sounds/{name}", path.read_bytes())
-            time.sleep(1.1)  # stores tell times in seconds: are sounds newer than runs?
-            command = world.arguments(output=f"{bucket}/records")
-            command[1] = f"--input={bucket}/sounds"
-            run = world.start_command(command, **environment)
-            thread = threading.Thread(target=disturb, args=(proxy, run))
-            thread.start()
-            status, said = run.end()
-            thread.join()
-            proxy.refuse = proxy.cut = 0
-            proxy.delay_s, proxy.deny = 0.0, ""
-            if status > 0:
-                assert bucket.partition("://")[2] in said, said
-            again, said = world.start_command(command, **environment).end()
-            assert again == 0, said
-            found = {
-                name: digest(files.read_bytes(f"{bucket}/records/{name}"))
-                for name in loopback.names_in(f"{bucket}/records")
-            }
-        finally:
-            object_store._client.cache_clear()
-            for name in environment:
-                del os.environ[name]
-    differing = {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)}
-    assert not differing, f"differ from a local run: {sorted(differing)}"
+    bucket = "s3://bucket"
+    with store() as (proxy, environment), environment_of(environment):
+        for path in world.sounds.rglob("*.*"):
+            name = path.relative_to(world.sounds)
+            files.write_bytes(f"{bucket}/sounds/{name}", path.read_bytes())
+        time.sleep(1.1)  # stores tell times in seconds: are sounds newer than runs?
+        command = world.arguments(output=f"{bucket}/records")
+        command[1] = f"--input={bucket}/sounds"
+        run = world.start_command(command, **environment)
+        thread = threading.Thread(target=disturb, args=(proxy, run))
+        thread.start()
+        status, said = run.end()
+        thread.join()
+        proxy.refuse = proxy.cut = 0
+        proxy.delay_s, proxy.deny = 0.0, ""
+        if status > 0:
+            assert bucket.partition("://")[2] in said, said
+        again, said = world.start_command(command, **environment).end()
+        assert again == 0, said
+        found = {
+            name: digest(files.read_bytes(f"{bucket}/records/{name}"))
+            for name in loopback.names_in(f"{bucket}/records")
+        }
+    check_same(found, wanted)
     world.check_nothing_left()
     return "continued" if status else "went on"
 

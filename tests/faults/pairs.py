@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -22,10 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from beam_pipeline import verify
-from beam_pipeline.storage import claim, files, object_store
+from beam_pipeline.storage import claim, files
 from tests import loopback
-from tests.faults.cases import case
-from tests.faults.world import _FORKS, Run, World, digest, digests, write_sounds
+from tests.faults.cases import case, environment_of, store
+from tests.faults.world import (
+    Run,
+    World,
+    digest,
+    digests,
+    main_command,
+    start_run,
+    write_sounds,
+)
 
 COMMANDS = ["record", "record other", "overwrite", "convert", "elements"]
 
@@ -45,49 +52,35 @@ def arguments_of(command: str, sounds: Path, output: str) -> list[str]:
             "--num-shards=4", "--workers=1", *more]  # fmt: skip
 
 
-def run_command(arguments: list[str], said: str, environment: dict[str, str]) -> None:
+def run_command(arguments: list[str]) -> int:
     """What the process of a run does; ``MACHINE`` is the name of a pretended one."""
-    os.setsid()
-    out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    os.environ.update(environment)
-    tempfile.tempdir = None
     claim.BEAT_S, claim.WATCH_S, claim.PATIENCE_S = BEAT_S, WATCH_S, 0.2
-    machine = environment.get("MACHINE")
+    machine = os.environ.get("MACHINE")
     if machine:  # with a disk that both use, but without common locks
         vars(claim)["_boot"] = lambda: machine
         vars(claim)["_is_locked"] = lambda _: None
         socket.gethostname = lambda: machine
-    if arguments[0] == "elements":
-        from beam_pipeline import record_examples
-        from beam_pipeline.errors import AudioTFRecordsError
+    if arguments[0] != "elements":
+        return main_command(arguments)
+    from beam_pipeline import record_examples
+    from beam_pipeline.errors import AudioTFRecordsError
 
-        try:
-            examples = ({"number": n} for n in range(3000))
-            record_examples(examples, arguments[1], num_shards=4, progress=False)
-        except AudioTFRecordsError as error:
-            print(error)
-            sys.exit(error.exit_status)
-        sys.exit(0)
-    from beam_pipeline.cli.main import main
-
-    sys.exit(main(arguments))
+    try:
+        examples = ({"number": n} for n in range(3000))
+        record_examples(examples, arguments[1], num_shards=4, progress=False)
+    except AudioTFRecordsError as error:
+        print(error)
+        return error.exit_status
+    return 0
 
 
 def start(
     world: World, command: str, output: str, *more: str, **environment: str
 ) -> Run:
     """Starts a command into an output."""
-    said = world.root / f"said-{len(list(world.root.glob('said-*')))}.txt"
-    said.touch()
     environment = {"TMPDIR": str(world.temporary), **environment}
     arguments = [*arguments_of(command, sounds(), output), *more]
-    process = _FORKS.Process(
-        target=run_command, args=(arguments, str(said), environment)
-    )
-    process.start()
-    return Run(process, said)
+    return start_run(world.root, run_command, arguments, environment)
 
 
 @cache
@@ -170,30 +163,21 @@ def pairs(world: World) -> str:
 
 
 @cache
-def store() -> dict[str, str]:
+def one_store() -> dict[str, str]:
     """Starts a store for all tries; returns the environment that leads there."""
     stack = ExitStack()
     atexit.register(stack.close)
-    port = stack.enter_context(loopback.store_server())
-    proxy = stack.enter_context(loopback.proxy_to(port))
-    loopback.put(port, "/bucket")
-    address = f"http://127.0.0.1:{proxy.port}"
-    places = {"AWS_ENDPOINT_URL": address, "GOOGLE_BASE_URL": address}
-    return {**loopback.ENVIRONMENT, **places}
+    _, environment = stack.enter_context(store())
+    return environment
 
 
 @case("pairs of runs on two machines into a store")
 def pairs_store(world: World) -> str:
-    os.environ.update(store())
-    object_store._client.cache_clear()
     scheme = world.random.choice(("s3", "gs"))
     output = f"{scheme}://bucket/{world.root.name}"
-    places = [(output, [], {"MACHINE": name, **store()}) for name in "ab"]
-    try:
+    places = [(output, [], {"MACHINE": name, **one_store()}) for name in "ab"]
+    with environment_of(one_store()):
         return pair(world, places)
-    finally:
-        for name in store():
-            del os.environ[name]
 
 
 @case("pairs: SIGSTOP of a run, another one takes over, SIGCONT")

@@ -99,18 +99,9 @@ class World:
 
     def start_command(self, arguments: Sequence[str], **environment: str) -> Run:
         """Starts a command in a session of its own."""
-        number = len(list(self.root.glob("said-*")))
-        said = self.root / f"said-{number}.txt"
-        said.touch()
-        environment = {
-            "TMPDIR": str(self.temporary), _MARK: self._mark, **environment
-        }  # fmt: skip
         start_server()
-        process = _FORKS.Process(
-            target=_run_command, args=(list(arguments), str(said), environment)
-        )
-        process.start()
-        return Run(process, said)
+        marked = {"TMPDIR": str(self.temporary), _MARK: self._mark, **environment}
+        return start_run(self.root, main_command, list(arguments), marked)
 
     def run(self, *more: str, **options: Any) -> tuple[int, str]:
         """Runs the job; returns its exit status and what it said."""
@@ -150,9 +141,7 @@ class World:
 
     def check(self, wanted: dict[str, str], output: Path | None = None) -> None:
         """Fails unless the output has these files, and nothing else is left."""
-        found = digests(output or self.output)
-        differing = {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)}
-        assert not differing, f"differ from an undisturbed run: {sorted(differing)}"
+        check_same(digests(output or self.output), wanted)
         self.check_nothing_left()
 
     def check_nothing_left(self) -> None:
@@ -203,24 +192,53 @@ class Run:
         return int(self._process.exitcode), self._said.read_text()
 
 
-def _run_command(arguments: list[str], said: str, environment: dict[str, str]) -> None:
-    from beam_pipeline.cli.main import main
+Command = Callable[[list[str]], int]
 
+
+def start_run(
+    root: Path, command: Command, arguments: list[str], environment: dict[str, str]
+) -> Run:
+    """Starts a command in a session of its own; what it says goes to a file."""
+    said = root / f"said-{len(list(root.glob('said-*')))}.txt"
+    said.touch()
+    process = _FORKS.Process(
+        target=_in_session, args=(command, arguments, str(said), environment)
+    )
+    process.start()
+    return Run(process, said)
+
+
+def _in_session(
+    command: Command, arguments: list[str], said: str, environment: dict[str, str]
+) -> None:
     os.setsid()
     out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.environ.pop("LD_PRELOAD", None)
     os.environ.update(environment)
-    if more := environment.get("FAULT_OPEN_FILES"):
-        most = len(os.listdir("/proc/self/fd")) + int(more)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     tempfile.tempdir = None
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    status = main(arguments)
+    status = command(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
+
+
+def main_command(arguments: list[str]) -> int:
+    """The command line, with as many open files as the environment says."""
+    from beam_pipeline.cli.main import main
+
+    if more := os.environ.get("FAULT_OPEN_FILES"):
+        most = len(os.listdir("/proc/self/fd")) + int(more)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return main(arguments)
+
+
+def check_same(found: dict[str, str], wanted: dict[str, str]) -> None:
+    """Fails unless these are the digests of the same files."""
+    differing = {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)}
+    assert not differing, f"differ from an undisturbed run: {sorted(differing)}"
 
 
 def write_sounds(folder: Path) -> None:
@@ -255,22 +273,16 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[str], None]]:
         If this user cannot mount file systems.
     """
 
-    def mount(options: str, *more: str) -> int:
-        words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        return subprocess.run(words, capture_output=True).returncode
+    def remount(options: str) -> None:
+        words = ["mount", "-o", f"remount,{options}", str(folder)]
+        subprocess.run(words, check=True)
 
     folder.mkdir(exist_ok=True)
-    if mount(f"size={size}"):
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(words, capture_output=True).returncode:
         raise CannotTry("file systems cannot be mounted here")
     try:
-        yield (
-            lambda options: (
-                subprocess.run(
-                    ["mount", "-o", f"remount,{options}", str(folder)], check=True
-                )
-                and None
-            )
-        )
+        yield remount
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 

@@ -1,5 +1,6 @@
 """Runs whose disk or processes fail: an error that helps, and nothing lost."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from beam_pipeline import record, verify
 from beam_pipeline.errors import IncompleteRun, OutputError
 from beam_pipeline.read.records import open_records
 from beam_pipeline.run import local
+from tests.faults.world import CannotTry, small_disk
 from tests.raising import raises
 
 pytestmark = pytest.mark.runs
@@ -33,33 +35,24 @@ def digests(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("records-*")}
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path):
-    """A file system of a megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)],
-        capture_output=True,
-    )
-    if mounted.returncode:
-        pytest.skip("file systems cannot be mounted here")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk_is_named_and_the_run_continues(
-    small_disk: Path, tmp_path: Path, workers: int
+    tmp_path: Path, workers: int
 ) -> None:
-    sounds = write_noise(tmp_path / "in")
+    sounds, disk = write_noise(tmp_path / "in"), tmp_path / "disk"
     options = {"win_seconds": 1, "label_from": "none", "num_shards": 8}
-    with raises(OutputError, naming=[f"{small_disk}/out", "disk is full", "again"]):
-        record(sounds, small_disk / "out", workers=workers, **options)
-    subprocess.run(["mount", "-o", "remount,size=60m", str(small_disk)], check=True)
-    record(sounds, small_disk / "out", workers=workers, **options)
-    record(sounds, tmp_path / "undisturbed", **options)
-    assert digests(small_disk / "out") == digests(tmp_path / "undisturbed")
+    options["workers"] = workers
+    with contextlib.ExitStack() as stack:
+        try:
+            remount = stack.enter_context(small_disk(disk, 1 << 20))
+        except CannotTry as error:
+            pytest.skip(str(error))
+        with raises(OutputError, naming=[f"{disk}/out", "disk is full", "again"]):
+            record(sounds, disk / "out", **options)
+        remount("size=60m")
+        record(sounds, disk / "out", **options)
+        record(sounds, tmp_path / "undisturbed", **options)
+        assert digests(disk / "out") == digests(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize("error", ["OSError(5, 'I/O error')", "ValueError('odd')"])
