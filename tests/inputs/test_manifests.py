@@ -523,29 +523,6 @@ def test_folds(speakers, tmp_path):
     assert all(len(splits) == 1 for splits in found.values())
 
 
-@pytest.mark.runs
-def test_a_split_for_each_input(tmp_path):
-    for name in ("one", "two"):
-        write_sound(tmp_path / name / "a" / "x.wav", 500)
-    metadata = record({"train": tmp_path / "one", "test": tmp_path / "two"},
-                      str(tmp_path / "o"), win_len=100)  # fmt: skip
-    assert {name: s.examples for name, s in metadata.splits.items()} == {
-        "test": 5, "train": 5
-    }  # fmt: skip
-
-
-@pytest.mark.runs
-def test_a_split_column(corpus):
-    rows = [{**row, "part": part} for row, part in
-            zip(ROWS, ["train", "dev", "train"], strict=True)]  # fmt: skip
-    path = write_csv(corpus / "m.csv", rows)
-    metadata = record(str(path), str(corpus / "o"), win_len=500, label_from="kind",
-                      split_column="part", copies=1, augment="noise()")  # fmt: skip
-    assert {name: s.examples for name, s in metadata.splits.items()} == {
-        "dev": 3, "train": 12
-    }  # fmt: skip
-
-
 # Tables in memory
 
 

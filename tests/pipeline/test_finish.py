@@ -273,52 +273,33 @@ def seen_of(**splits):
     }
 
 
-def test_counts_without_losses():
+def test_counts_with_windows_lost_in_several_shards():
     summary = summary_of(
         tally(
-            ("train", "a", RATE, (2, 6)),
-            ("train", "b", RATE, (1, 4)),
+            ("train", "a", RATE, (2, 6)), ("train", "b", RATE, (1, 4)),
             ("eval", "b", 2 * RATE, (1, 4)),
         ),
-        train=10,
-        eval=4,
-    )
-    seen = seen_of(train={("a", RATE): 6, ("b", RATE): 4}, eval={("b", 2 * RATE): 4})
-    metadata = assemble_metadata(summary, infos_of(summary), [early(9)], seen, RECIPE)
-    assert (metadata.clips, metadata.rejected, metadata.ignored) == (20, 1, 3)
+        train=10, eval=4,
+    )  # fmt: skip
+    first, second, third = (name_of(summary, "train", k) for k in range(3))
+    rejects = [late(0, first, 2), late(0, second, 1), late(1, third, 1, label="b"),
+               early(5)]  # fmt: skip
+    infos = infos_of(summary, {first: 2, second: 1, third: 1})
+    seen = seen_of(train={("a", RATE): 3, ("b", RATE): 3}, eval={("b", 2 * RATE): 4})
+    metadata = assemble_metadata(summary, infos, rejects, seen, RECIPE)
+    assert (metadata.clips, metadata.rejected, metadata.ignored) == (20, 3, 3)
     assert metadata.classes == ("a", "b")
     train, evaluation = metadata.splits["train"], metadata.splits["eval"]
-    assert (train.examples, train.clips) == (10, 3)
-    assert train.seconds == 10 * 100 / RATE
-    assert train.examples_per_class == {"a": 6, "b": 4}
+    assert (train.examples, train.clips) == (6, 1)
+    assert train.examples_per_class == {"a": 3, "b": 3}
+    assert train.seconds == 6 * 100 / RATE
     assert [(s.file, s.examples) for s in train.shards] == [
         (f"train/train-{k:05d}-of-00003.tfrecord.gz", n)
-        for k, n in enumerate((4, 4, 2))
+        for k, n in enumerate((2, 3, 1))
     ]
     assert (evaluation.examples, evaluation.clips) == (4, 1)
     assert evaluation.seconds == 4 * 100 / (2 * RATE)
     assert evaluation.examples_per_class == {"a": 0, "b": 4}
-
-
-def test_counts_with_windows_lost_in_several_shards():
-    summary = summary_of(
-        tally(("train", "a", RATE, (2, 6)), ("train", "b", RATE, (1, 4))), train=10
-    )
-    first, second, third = (name_of(summary, "train", k) for k in range(3))
-    rejects = [
-        late(0, first, 2),
-        late(0, second, 1),
-        late(1, third, 1, label="b"),
-        early(5),
-    ]
-    infos = infos_of(summary, {first: 2, second: 1, third: 1})
-    seen = seen_of(train={("a", RATE): 3, ("b", RATE): 3})
-    metadata = assemble_metadata(summary, infos, rejects, seen, RECIPE)
-    train = metadata.splits["train"]
-    assert (train.examples, train.clips) == (6, 1)
-    assert train.examples_per_class == {"a": 3, "b": 3}
-    assert train.seconds == 6 * 100 / RATE
-    assert metadata.rejected == 3
 
 
 @pytest.mark.parametrize("split", ["train", "eval", "other"])
@@ -407,30 +388,6 @@ def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path, wrong, e
     assert (tmp_path / "work" / "verdict.json").exists()
     (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
     assert json.loads(line)["path"] == "a/7.wav"
-
-
-@pytest.mark.parametrize("complete", [False, True])
-def test_a_data_set_that_is_replaced_goes_once_the_new_one_is_complete(
-    tmp_path, complete
-):
-    (tmp_path / "work").mkdir()
-    (tmp_path / "_work" / "new" / "train").mkdir(parents=True)
-    (tmp_path / STALE).write_text("old")
-    (tmp_path / "metadata.json").write_text("old")
-    infos = infos_of(ONE_SHARD)
-    (file,) = (info.file for info in infos)
-    (tmp_path / "_work" / "new" / file).write_text("new")
-    if not complete:
-        with pytest.raises(IncompleteRun):
-            finish(tmp_path, [], replaces=True)
-        assert (tmp_path / "metadata.json").read_text() == "old"
-        assert (tmp_path / STALE).exists()
-        return
-    finish(tmp_path, infos, replaces=True)
-    assert (tmp_path / file).read_text() == "new"
-    assert not (tmp_path / STALE).exists()
-    assert not (tmp_path / "work").exists()
-    assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
 
 
 @pytest.mark.parametrize("replaces", [False, True])

@@ -17,7 +17,10 @@ from tests.sounds import write_corpus
 pytestmark = pytest.mark.runs
 
 OLD: Any = {"win_len": 500, "elements_per_file": 20}
-NEW: Any = {"win_len": 250, "elements_per_file": 20, "splits": "train=.6,test=.4"}
+NEW: Any = {
+    "win_len": 250, "elements_per_file": 20, "splits": "train=.6,test=.4",
+    "features": {"mel": "log_mel(n_fft=128,hop=64,n_mels=8)", "signal": "identity()"},
+}  # fmt: skip
 NOTHING: Any = {**NEW, "keep": "energy(above_db=60)"}
 
 

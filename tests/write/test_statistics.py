@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import record
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.pipeline import finish
 from beam_pipeline.write.statistics import (
     BUCKETS,
     BY_KEEP,
@@ -30,7 +28,6 @@ from beam_pipeline.write.statistics import (
     quantile,
     window_levels,
 )
-from tests.sounds import write_corpus
 
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -301,35 +298,6 @@ def test_a_data_set_has_statistics_of_each_numeric_feature():
     other.merge(travelled(statistics))
     assert set(other.to_json()["features"]) == {"x"}
     assert other.to_json() == statistics.to_json()
-
-
-# A run
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize("how", ["continued", "workers", "FnApiRunner"])
-def test_statistics_do_not_depend_on_who_wrote_which_shard(tmp_path, monkeypatch, how):
-    write_corpus(tmp_path / "in", clips=4, frames=4000)
-    options = {
-        "win_len": 500, "elements_per_file": 7, "splits": {"train": 0.6, "test": 0.4},
-        "features": {"mel": "log_mel(n_fft=256,hop=128,n_mels=8)", "x": "identity()"},
-    }  # fmt: skip
-    record(tmp_path / "in", tmp_path / "once", workers=1, **options)
-    wanted = (tmp_path / "once" / "metadata.json").read_bytes()
-    if how == "continued":
-        with monkeypatch.context() as patched:
-            patched.setattr(finish, "write_manifest", 1 / 1)
-            with pytest.raises(TypeError):
-                record(tmp_path / "in", tmp_path / "out", workers=1, **options)
-        receipts = sorted((tmp_path / "out" / "_work" / "receipts").iterdir())
-        assert len(receipts) > 4
-        for path in receipts[1::2]:
-            path.unlink()
-    more = {"workers": 3} if how == "workers" else {}
-    if how == "FnApiRunner":
-        more = {"beam_args": ["--runner=FnApiRunner"]}
-    record(tmp_path / "in", tmp_path / "out", **options, **more)
-    assert (tmp_path / "out" / "metadata.json").read_bytes() == wanted
 
 
 @pytest.mark.parametrize("shape", [(3, 100), (3, 2, 50)])
