@@ -12,6 +12,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.metrics import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineRunner
 from apache_beam.testing.test_pipeline import TestPipeline
 
 from beam_pipeline.dofns import REJECTS
@@ -75,12 +76,14 @@ def found_values(elements: Iterable[dict[str, Any]], feature: str) -> dict[Any, 
 
 
 def run_step(
-    elements: Iterable[Any], *steps: beam.DoFn | beam.PTransform
+    elements: Iterable[Any],
+    *steps: beam.DoFn | beam.PTransform,
+    runner: str | PipelineRunner | None = None,
 ) -> tuple[list[Any], list[dict[str, str]], dict[str, int]]:
     """The elements after some steps, the rejects of all, and the job's counters."""
     with tempfile.TemporaryDirectory() as folder:
         main, rejects = Path(folder, "main"), Path(folder, REJECTS)
-        pipeline = TestPipeline(runner=FnApiRunner())
+        pipeline = TestPipeline(runner=runner or FnApiRunner())
         found = pipeline | beam.Create(list(elements), reshuffle=False)
         for number, step in enumerate(steps):
             if isinstance(step, beam.PTransform):
