@@ -45,7 +45,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def mixed(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("mixed") / "out"
-    record(sounds, out, **OPTIONS)
+    record(sounds, out, workers=2, **OPTIONS)
     return out
 
 
@@ -60,12 +60,8 @@ def examples(folder: Path, split: str) -> Iterator[Any]:
     return (exact(dict(example)) for example in open_records(folder, split))
 
 
-ENGINES: Any = [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_gives_the_same_bytes(sounds, mixed, tmp_path, engine):
-    record(sounds, tmp_path / "out", **OPTIONS, **engine)
+def test_an_engine_gives_the_same_bytes(sounds, mixed, tmp_path):
+    record(sounds, tmp_path / "out", beam_args=["--runner=FnApiRunner"], **OPTIONS)
     assert contents(mixed) == contents(tmp_path / "out")
 
 

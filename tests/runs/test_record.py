@@ -129,7 +129,7 @@ def by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_the_same_bytes_from_any_number_of_workers(
     by_one: Path, out: Path, workers: int
 ) -> None:

@@ -49,7 +49,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recorded(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "out"
-    metadata = record(str(sounds), str(folder), **OPTIONS)
+    metadata = record(sounds, folder, **OPTIONS)
     assert metadata.rejected == 2
     assert all(split.left_out for split in metadata.splits.values())
     return folder
@@ -98,7 +98,7 @@ def test_shards_get_their_bytes_back(
         options = {"work_dir": folder.parent / "work"}
     assert repair(folder) == [str(p.relative_to(folder)) for p in (first, second)]
     assert not any(p.exists() for p in (first, second, folder / "metadata.json"))
-    record(str(sounds), str(folder), **OPTIONS, **options)
+    record(sounds, folder, **OPTIONS, **options)
     assert contents(folder) == contents(recorded)
     assert {path: path.stat().st_mtime_ns for path in others} == kept
     assert verify(folder, deep=True) == []
@@ -118,13 +118,13 @@ def test_a_repair_that_is_cut_off_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(local, "finish_job", cut)
         with pytest.raises(KeyboardInterrupt):
-            record(str(sounds), str(folder), **OPTIONS)
+            record(sounds, folder, **OPTIONS)
     assert not (folder / "metadata.json").exists()
     made = {path: path.stat().st_mtime_ns for path in shards_of(folder)}
     assert len(made) == len(shards_of(recorded))
     with raises(OutputError, naming=[folder, "--win-len", 500, 501]):
-        record(str(sounds), str(folder), **{**OPTIONS, "win_len": 501})
-    record(str(sounds), str(folder), **OPTIONS)
+        record(sounds, folder, **{**OPTIONS, "win_len": 501})
+    record(sounds, folder, **OPTIONS)
     assert {path: path.stat().st_mtime_ns for path in shards_of(folder)} == made
     assert contents(folder) == contents(recorded)
 
@@ -140,10 +140,10 @@ def test_other_inputs_do_not_complete_it(
         write_sound(path, soundfile.info(path).frames, seed=77)
     saved = folder / "_work" / "metadata.json"
     with raises(IncompleteRun, naming=[first.name, "other bytes", saved]):
-        record(str(copy), str(folder), **OPTIONS)
+        record(copy, folder, **OPTIONS)
     assert saved.read_bytes() == (recorded / "metadata.json").read_bytes()
     assert not (folder / "metadata.json").exists()
-    record(str(sounds), str(folder), **OPTIONS)
+    record(sounds, folder, **OPTIONS)
     assert contents(folder) == contents(recorded)
 
 
@@ -152,17 +152,17 @@ def test_other_recipes_are_refused(folder: Path, recorded: Path, sounds: Path) -
     repair(folder)
     before = contents(folder)
     with raises(OutputError, naming=["--win-len", 500, 501, "_work/metadata.json"]):
-        record(str(sounds), str(folder), **{**OPTIONS, "win_len": 501})
+        record(sounds, folder, **{**OPTIONS, "win_len": 501})
     with raises(InputError, naming="nothing"):
         record(str(folder / "nothing"), str(folder), **OPTIONS)
     assert contents(folder) == before
     saved = Metadata.parse((folder / "_work/metadata.json").read_bytes(), "saved")
-    record(str(sounds), str(folder), recipe=saved, max_rejected=2)
+    record(sounds, folder, recipe=saved, max_rejected=2)
     assert contents(folder) == contents(recorded)
     damage(shards_of(folder)[0], "gone")
     repair(folder)
     other = {**OPTIONS, "win_len": 501}
-    assert record(str(sounds), str(folder), overwrite=True, **other)
+    assert record(sounds, folder, overwrite=True, **other)
     assert verify(folder) == []
     assert not (folder / "_work").exists()
 
