@@ -24,7 +24,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -178,40 +178,24 @@ def _to_json(job: Job) -> dict[str, Any]:
 
 def _messages(job: Job) -> dict[str, Any]:
     errors = job.ending.errors if job.state == FAILED else ()
-    now = datetime.now(UTC).isoformat()
-    return {
-        "jobMessages": [
-            {
-                "id": f"{job.id}-{number}",
-                "time": now,
-                "messageText": text,
-                "messageImportance": "JOB_MESSAGE_ERROR",
-            }
-            for number, text in enumerate(errors)
-        ]
-    }
+    told = {"messageImportance": "JOB_MESSAGE_ERROR",
+            "time": datetime.now(UTC).isoformat()}  # fmt: skip
+    messages = [
+        {"id": f"{job.id}-{number}", "messageText": text, **told}
+        for number, text in enumerate(errors)
+    ]
+    return {"jobMessages": messages}
 
 
 def _metrics(job: Job) -> dict[str, Any]:
     # Beam looks up every counter twice: as it is, and as it was committed.
-    return {
-        "metrics": [
-            {
-                "name": {
-                    "origin": "user",
-                    "name": counter.name,
-                    "context": {
-                        "namespace": counter.namespace,
-                        "step": counter.step,
-                        **stage,
-                    },
-                },
-                "scalar": counter.value,
-            }
-            for counter in job.ending.counters
-            for stage in ({}, {"tentative": "true"})
-        ]
-    }
+    metrics = []
+    for counter in job.ending.counters:
+        for stage in ({}, {"tentative": "true"}):
+            context = {"namespace": counter.namespace, "step": counter.step, **stage}
+            name = {"origin": "user", "name": counter.name, "context": context}
+            metrics.append({"name": name, "scalar": counter.value})
+    return {"metrics": metrics}
 
 
 @contextlib.contextmanager
@@ -275,23 +259,15 @@ def run_staged(pipeline_proto: bytes) -> Ending:
         result.wait_until_finish()
     except Exception:
         return Ending(FAILED, (traceback.format_exc(),))
-    keys = {
-        transform.unique_name: key
-        for key, transform in pipeline.components.transforms.items()
-    }
-    counters = result.metrics().query(MetricsFilter())["counters"]
-    return Ending(
-        counters=[
-            Counter(
-                keys[counter.key.step],
-                counter.key.metric.namespace,
-                counter.key.metric.name,
-                counter.committed,
-            )
-            for counter in counters
-            if counter.key.step in keys
-        ]
-    )
+    transforms = pipeline.components.transforms.items()
+    keys = {transform.unique_name: key for key, transform in transforms}
+    counters = []
+    for found in result.metrics().query(MetricsFilter())["counters"]:
+        if step := keys.get(found.key.step):
+            metric = found.key.metric
+            counter = Counter(step, metric.namespace, metric.name, found.committed)
+            counters.append(counter)
+    return Ending(counters=counters)
 
 
 def run_here(job: Job) -> Ending:
@@ -327,8 +303,8 @@ def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
     if done.returncode != 0:
         return Ending(FAILED, (done.stderr,))
     values = json.loads(done.stdout.splitlines()[-1])
-    counters = [Counter(*counter) for counter in values["counters"]]
-    return Ending(values["state"], values["errors"], counters)
+    counters = [Counter(*counter) for counter in values.pop("counters")]
+    return Ending(**values, counters=counters)
 
 
 def read_staged(job: Job, name: str) -> bytes:
@@ -343,16 +319,7 @@ def read_staged(job: Job, name: str) -> bytes:
 
 
 def _work(path: str) -> None:
-    ending = run_staged(Path(path).read_bytes())
-    print(
-        json.dumps(
-            {
-                "state": ending.state,
-                "errors": list(ending.errors),
-                "counters": list(ending.counters),
-            }
-        )
-    )
+    print(json.dumps(asdict(run_staged(Path(path).read_bytes()))))
 
 
 def _serve(port: int) -> None:

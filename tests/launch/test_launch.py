@@ -33,6 +33,7 @@ from beam_pipeline.parameters import Flag
 from beam_pipeline.recipe.fields import Option
 from launch.dataflow import cost
 from launch.dataflow.main import OF_BEAM, RECOMMENDED, REPEATED, to_command
+from launch.release import contents
 from tests.sounds import write_corpus
 
 REPOSITORY = Path(__file__).parents[2]
@@ -453,15 +454,7 @@ def test_what_the_image_copies_is_there(dockerfile: list[Step]) -> None:
             assert step.words[0].removeprefix("--from=") in stages
         elif step.name == "COPY":
             copied += step.words[:-1]
-    package = {
-        f"{package.replace('.', '/')}/{name}"
-        for package, names in call_in_setup("package_data").items()
-        for name in names
-    }
-    package |= {
-        str(path.relative_to(REPOSITORY))
-        for path in (REPOSITORY / "beam_pipeline").rglob("*.py")
-    }
+    package = contents.package_files(REPOSITORY)
     files = {name for name in copied if (REPOSITORY / name).is_file()} | package
     assert {name.partition("/")[0] for name in files} == {
         name.partition("/")[0] for name in copied

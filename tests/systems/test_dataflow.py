@@ -319,6 +319,9 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> Submitted:
     for name in ("beam_pipeline", "launch"):
         shutil.copytree(REPOSITORY / name, source / name)
     write_corpus(folder / "in")
+    environment = {"PYTHON": sys.executable, "PYTHONPATH": str(source)}
+    environment = {**os.environ, **environment}
+    environment.pop("IMAGE", None)
     with fake_dataflow(run_apart) as service:
         places = beam_args(service, folder)
         done = subprocess.run(
@@ -330,19 +333,9 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> Submitted:
                 *("--win-len", "500", "--"),
                 *(text for text in places if "=my-" not in text),
             ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=COMMAND_SECONDS,
-            cwd=folder,
-            env={
-                **{
-                    name: value for name, value in os.environ.items() if name != "IMAGE"
-                },
-                "PYTHON": sys.executable,
-                "PYTHONPATH": str(source),
-            },
-        )
+            capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
+            cwd=folder, env=environment,
+        )  # fmt: skip
     assert len(service.jobs) == 1, done.stderr
     return Submitted(done, service.jobs[0], folder)
 
