@@ -22,11 +22,17 @@ from beam_pipeline import (
 )
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import job
-from beam_pipeline.errors import OutputError, RecipeError, TooManyRejected
+from beam_pipeline.errors import (
+    OptionError,
+    OutputError,
+    RecipeError,
+    TooManyRejected,
+)
 from beam_pipeline.examples.array_bytes import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
 from beam_pipeline.read.replay import replay
+from beam_pipeline.read.verify import verify
 from beam_pipeline.recipe.recipe import Recipe
 from tests.claims import start
 from tests.data_sets import contents, problems_in, rejects_in, shards_in
@@ -343,12 +349,69 @@ def test_clips_that_an_encoding_cannot_hold_are_rejected(
     assert problems_in(tmp_path / "out") == []
 
 
+@pytest.mark.parametrize(("channels", "dtype"), [("mix", "float32"), ("keep", "int16")])
+def test_an_example_holds_the_file_of_its_clip(
+    tmp_path: Path, channels: str, dtype: str
+) -> None:
+    folder, rates = tmp_path / "out", {}
+    for number, suffix in enumerate(("wav", "flac", "ogg", "mp3")):
+        frames = np.random.default_rng(number).uniform(-1, 1, (4000 + number, 2))
+        rates[f"{suffix}.{suffix}"] = rate = 8000 * (1 + number)
+        (tmp_path / "in").mkdir(exist_ok=True)
+        soundfile.write(tmp_path / f"in/{suffix}.{suffix}", frames, rate)
+    options: dict[str, Any] = {
+        "win_len": "clip", "channels": channels, "dtype": dtype, "workers": 1,
+    }  # fmt: skip
+    record(tmp_path / "in", tmp_path / "raw", **options)
+    options["encodings"] = {"signal": "original"}
+    record(tmp_path / "in", folder, **options)
+    assert verify(folder, deep=True, input=tmp_path / "in") == []
+    found = [
+        sorted(examples, key=lambda example: example["index"])
+        for examples in (
+            open_records(folder),
+            open_records(tmp_path / "raw"),
+            open_audio(tmp_path / "in", folder),
+            replay(folder).as_numpy_iterator(),
+            replay(folder, encoded=["signal"]).as_numpy_iterator(),
+        )
+    ]
+    for example, meant, scored, element, stored in zip(*found, strict=True):
+        assert example["fs"] == rates[example["filepath"]]
+        assert example["signal"].dtype == dtype
+        for other in (meant["signal"], scored["signal"], element["signal"]):
+            np.testing.assert_array_equal(example["signal"], other)
+        file = tmp_path / "in" / example["filepath"]
+        assert stored["signal"] == file.read_bytes()
+
+
+def test_files_that_do_not_give_the_signal_are_rejected(tmp_path: Path) -> None:
+    write_sound(tmp_path / "in/good.wav", 2600)
+    write_sound(tmp_path / "in/fast.wav", 2600, rate=2 * RATE)
+    options: dict[str, Any] = {
+        "encodings": {"signal": "original"}, "sample_rate": RATE, "max_rejected": "1",
+    }  # fmt: skip
+    record(tmp_path / "in", tmp_path / "out", win_len="clip", **options)
+    (reject,) = rejects_in(tmp_path / "out")
+    assert_names(reject["reason"], "at its own sample rate")
+    assert reject["path"] == "fast.wav"
+    for wrong in (
+        {"win_len": 700},
+        {"win_len": "clip", "copies": 1, "augment": "noise()"},
+        {"win_len": "clip", "features": {"signal": "gain(gain_db=1)"}},
+    ):
+        with raises(RecipeError, naming=["encodings: signal", "without copies"]):
+            record(tmp_path / "in", tmp_path / "two", **(options | wrong))
+
+
 def test_sounds_need_one_sample_rate(tmp_path: Path) -> None:
     for rate in (RATE, 2 * RATE):
         write_sound(tmp_path / f"in/{rate}.wav", 2600, rate=rate)
     flac: dict[str, Any] = {"encodings": {"signal": "flac"}}
     with raises(RecipeError, naming=["one sample rate", "signal=flac"]):
         record(tmp_path / "in", tmp_path / "out", win_len=700, **flac)
-    with raises(RecipeError, naming=["x", "record"]):  # elements have none
-        rows = [{"x": np.zeros(5, np.int16)}]
+    rows = [{"x": np.zeros(5, np.int16)}]  # elements have none
+    with raises(OptionError, naming=["x", "only `record`"]):
         record_examples(rows, tmp_path / "out", encodings={"x": "flac"})
+    with raises(OptionError, naming=["encodings: x", "only `record`"]):
+        record_examples(rows, tmp_path / "out", encodings={"x": "original"})
