@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from beam_pipeline.dataset.job import Job, check_skipped
 from beam_pipeline.dataset.job_start import started
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.progress import in_notebook, watch_bar
+from beam_pipeline.dataset.progress import Watch, in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.errors import InputError, OptionError, OutputError
-from beam_pipeline.inputs.in_memory import Source, resolved, with_labels
+from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 @list_keywords
 def record(
-    input: Source,
+    input: GivenInput,
     output: PathLike,
     *,
     recipe: Recipe | Metadata | PathLike | None = None,
-    watch: Callable[..., Any] | bool | None = None,
+    watch: Watch | bool | None = None,
     counted: Callable[[Mapping[str, int]], Any] | None = None,
     found: Callable[[Metadata], Any] | None = None,
     **options: Unpack[RecordKeywords],
@@ -134,25 +134,25 @@ def record(
 def _run(
     job: Job,
     run: RunOptions,
-    bar: Callable[..., Any] | None,
+    watch: Watch | None,
     counted: Callable[[Mapping[str, int]], Any] | None,
 ) -> Metadata | None:
     """Runs a job on this machine, or on an engine; see :func:`nothing_new`."""
     from beam_pipeline.run.local import run_local
 
     if run.has_runner():
-        counts = run_on_engine(job, run.beam_args, run.time_limit, bar)
+        counts = run_on_engine(job, run.beam_args, run.time_limit, watch)
         if counted is not None:
             counted(counts)
     else:
-        run_local(job, run.workers, run.time_limit, bar)
+        run_local(job, run.workers, run.time_limit, watch)
     return nothing_new(job)
 
 
 @contextmanager
 def _watching(
-    watch: Callable[..., Any] | bool | None,
-) -> Iterator[Callable[..., Any] | None]:
+    watch: Watch | bool | None,
+) -> Iterator[Watch | None]:
     """Yields what watches a run; a progress bar is closed after the block."""
     with ExitStack() as stack:
         if watch is True or (watch is None and in_notebook()):
@@ -162,10 +162,10 @@ def _watching(
 
 
 def _asked(
-    input: Source,
+    input: GivenInput,
     recipe: Recipe | Metadata | PathLike | None,
     options: Mapping[str, Any],
-) -> tuple[Source, Recipe, RunOptions]:
+) -> tuple[GivenInput, Recipe, RunOptions]:
     """Returns the input without classes of its own, the recipe, and how to run it."""
     input, given = with_labels(input, options)
     return input, *split_options(given_recipe(recipe), given)
@@ -173,7 +173,7 @@ def _asked(
 
 @contextmanager
 def _job(
-    input: Source,
+    input: GivenInput,
     output: PathLike,
     recipe: Recipe,
     run: RunOptions,
@@ -211,7 +211,7 @@ def _job(
 
 @list_keywords
 def write_template(
-    input: Source,
+    input: GivenInput,
     output: PathLike,
     *,
     recipe: Recipe | Metadata | PathLike | None = None,
@@ -263,7 +263,7 @@ def _compare(job: Job) -> str | None:
 
 @list_keywords
 def plan(
-    input: Source,
+    input: GivenInput,
     *,
     recipe: Recipe | Metadata | PathLike | None = None,
     sample: int = 0,

@@ -15,7 +15,6 @@ because the same functions compute them.
 from __future__ import annotations
 
 import os
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ from beam_pipeline.errors import (
     TransformError,
     Unreadable,
 )
-from beam_pipeline.examples.trial import run_on_windows
+from beam_pipeline.examples.window_steps import run_on_windows
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.parameters import check_choice, check_text, check_whole
@@ -43,6 +42,7 @@ from beam_pipeline.pipeline.sink import COUNTERS
 from beam_pipeline.plan.clips import Clip
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.text import shown
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.steps import given_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES, read_windows
@@ -268,7 +268,7 @@ def _values_of(element: Any) -> dict[str, Any]:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise InputError(
             "An element must be a path, or a dict with a path as `filepath`; got "
-            f"{reprlib.repr(element)}."
+            f"{shown(element)}."
         )
     return {**values, "filepath": os.fspath(path)}
 
@@ -395,7 +395,7 @@ class Transform(Step):
         elif self._into is not None:
             raise InputError(
                 f"An element is no dict, so there is no key {self._into} to add. Give "
-                f"dicts, or no `into`; got {reprlib.repr(element)}."
+                f"dicts, or no `into`; got {shown(element)}."
             )
         else:
             array = np.asarray(element)

@@ -42,11 +42,10 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-import reprlib
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
-from beam_pipeline.text import hidden
+from beam_pipeline.text import hidden, shown
 
 # So many paths are compared with one that is not there.
 _COMPARED = 10_000
@@ -96,7 +95,7 @@ class OptionError(AudioTFRecordsError, ValueError):
         words = named.split(" ")
         if all(word in flags or word in ("and", "or") for word in words):
             named = " ".join(flags.get(word, word) for word in words)
-        got = f"; got {shown(value[0])}" if value else ""
+        got = f"; got {shown(value[0], 1000)}" if value else ""
         return f"{named}{colon}{part}: {spelled(problem, flags)}{got}"
 
 
@@ -287,24 +286,6 @@ def read_error(path: str, failed: str, error: BaseException) -> ClipError:
     """
     kind = Unreadable if is_of_machine(error) else UnreadableAudio
     return kind(path, f"{failed}: {getattr(error, 'strerror', None) or error}")
-
-
-def shown(value: object, most: int = 1000) -> str:
-    """Returns the ``repr`` of a value, shortened if it is long.
-
-    A value of a recipe may hold itself many times over: its ``repr`` is made only if it
-    has few parts.
-    """
-    left, parts = [value], 0
-    while left and parts <= most:
-        some = left.pop()
-        parts += 1
-        if isinstance(some, dict):
-            left += [*some, *some.values()][:most]
-        elif isinstance(some, list | tuple | set | frozenset):
-            left += list(some)[:most]
-    text = repr(value) if parts <= most else reprlib.repr(value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def spelled(text: str, flags: Mapping[str, str]) -> str:

@@ -28,12 +28,17 @@ MOST_BETWEEN_S = 1.0
 
 _LOG = logging.getLogger(__name__)
 
+# The stages of the work on a clip; marks, and the rejects of clips, name them.
+PROBE, DECODE, TREAT, TRANSFORM, ENCODE = (
+    "probe", "decode", "treat", "transform", "encode",
+)  # fmt: skip
+
 _WORDS = {
-    "probe": "probing it",
-    "decode": "decoding it",
-    "treat": "the selection and augmentation of its windows",
-    "transform": "the transform of its windows",
-    "encode": "encoding its examples",
+    PROBE: "probing it",
+    DECODE: "decoding it",
+    TREAT: "the selection and augmentation of its windows",
+    TRANSFORM: "the transform of its windows",
+    ENCODE: "encoding its examples",
 }
 
 

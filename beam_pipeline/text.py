@@ -28,9 +28,6 @@ _PLAIN = (int, float, bool, str)
 # Beyond it, a count in a file is damaged or crafted.
 _MOST = 1 << 62
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
-
 
 def time_unit(times_s: Iterable[float]) -> tuple[str, int]:
     """Returns the unit in which some times are printed together, and its seconds.
@@ -139,7 +136,7 @@ def typed(kind: Any, value: Any, where: str) -> Any:
         is_whole = kind is float and type(value) is int
         _check_type(where, value, int if is_whole else kind)
         if kind is not str and not 0 <= value < _MOST:
-            raise ValueError(f"{where} must be at least 0; got {_SHORT.repr(value)}")
+            raise ValueError(f"{where} must be at least 0; got {shown(value)}")
         return value
     if kind is Any:
         return value
@@ -158,7 +155,7 @@ def typed(kind: Any, value: Any, where: str) -> Any:
     if origin is Mapping:
         _check_type(where, value, dict)
         return {
-            name: typed(arguments[1], one, f"{where}.{shorter(name)}")
+            name: typed(arguments[1], one, f"{where}.{shortened(name)}")
             for name, one in value.items()
         }
     _check_type(where, value, list)  # a tuple
@@ -169,7 +166,7 @@ def typed(kind: Any, value: Any, where: str) -> Any:
 
 def _check_type(where: str, value: Any, kind: type) -> None:
     if type(value) is not kind:
-        raise ValueError(f"{where} must be {kind.__name__}; got {_SHORT.repr(value)}")
+        raise ValueError(f"{where} must be {kind.__name__}; got {shown(value)}")
 
 
 @functools.cache
@@ -185,7 +182,23 @@ def _fields_of(kind: Any) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def shorter(value: Any, most: int = 80) -> str:
-    """Returns a value as text of a limited length, for an error."""
-    text = value if isinstance(value, str) else _SHORT.repr(value)
+def shown(value: object, most: int = 80) -> str:
+    """Returns the ``repr`` of a value, shortened if it is long.
+
+    A value of a recipe may hold itself many times over: its ``repr`` is made only if it
+    has few parts.
+    """
+    left, parts = [value], 0
+    while left and parts <= most:
+        some = left.pop()
+        parts += 1
+        if isinstance(some, dict):
+            left += [*some, *some.values()][:most]
+        elif isinstance(some, list | tuple | set | frozenset):
+            left += list(some)[:most]
+    return shortened(repr(value) if parts <= most else reprlib.repr(value), most)
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """Returns a text, without its end if it is long."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -43,6 +43,6 @@ def blocks_of(shard, cuts=(), left_out=(), lost=()):
                 positions.start, "a.wav", "decode", "UnreadableAudio", "bad"
             )
         records = [record_at(shard, p) for p in at[rows.kept].tolist()]
-        slot = Slot(FORMAT, shard, positions.start, clip, 0, len(positions))
+        slot = Slot(FORMAT, shard, positions.start, clip, 0, len(positions), 1)
         blocks.append(EncodedBlock(slot, rows, records, reject=reject))
     return blocks

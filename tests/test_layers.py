@@ -236,7 +236,7 @@ HEAVY = {"apache_beam", "tensorflow"}
         ("from beam_pipeline import Metadata, Recipe, transforms", {"transforms"},
          HEAVY | {"soundfile"}),
         ("import beam_pipeline.run.local; from beam_pipeline import record, transforms",
-         {"run.local", "pipeline.stages"}, {"tensorflow"}),
+         {"run.local", "pipeline.graph"}, {"tensorflow"}),
     ],
 )  # fmt: skip
 def test_imports_load_nothing_heavy(code, loads, never):

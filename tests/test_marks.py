@@ -5,7 +5,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from beam_pipeline.examples.trial import run_on_windows
+from beam_pipeline.examples.window_steps import run_on_windows
 from beam_pipeline.marks import Mark, Marks, new_state
 
 Clip = namedtuple("Clip", "row source filepath")

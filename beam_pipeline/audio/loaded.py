@@ -37,6 +37,7 @@ from beam_pipeline.errors import (
     is_of_machine,
 )
 from beam_pipeline.marks import Marks
+from beam_pipeline.text import shown
 
 # What a clip has instead of the name of a subtype.
 SUBTYPE = "float32"
@@ -98,8 +99,8 @@ class Loader:
         if not len(whole) == len(values) == 3 or min(whole[1:]) < 1:
             raise UnreadableAudio(
                 name,
-                f"probe of the loader {self.name} returned {returned!r:.200}, but must "
-                "return three whole numbers: (frames, sample_rate_hz, channels)",
+                f"probe of the loader {self.name} returned {shown(returned, 200)}, but "
+                "must return three whole numbers: (frames, sample_rate_hz, channels)",
             )
         frames, rate, channels = whole
         return AudioInfo(frames, rate, channels, self.name, SUBTYPE)
@@ -222,7 +223,7 @@ def _read_all(path: str, name: str) -> None:
 def _shown(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} and shape {value.shape}"
-    return f"{value!r:.200} of type {type(value).__name__}"
+    return f"{shown(value, 200)} of type {type(value).__name__}"
 
 
 def _as_whole(value: Any) -> int | None:

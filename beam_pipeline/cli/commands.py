@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 import beam_pipeline
 from beam_pipeline.cli.parser import PROGRAM, Command, argument, complain, say
-from beam_pipeline.dataset.progress import watch_bar, watch_lines
 from beam_pipeline.errors import (
     OptionError,
     RecipeError,
@@ -36,8 +35,13 @@ from beam_pipeline.parameters import (
     WholeNumber,
     comma_list,
 )
-from beam_pipeline.recipe.fields import Shares, option, options_of
-from beam_pipeline.recipe.options import RunOptions, beam_option
+from beam_pipeline.recipe.options import (
+    RunOptions,
+    Shares,
+    beam_option,
+    option,
+    options_of,
+)
 from beam_pipeline.recipe.recipe import SECTIONS, Shards
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.text import counted
@@ -141,6 +145,7 @@ class Record(Job):
 
     def run(self) -> int:
         from beam_pipeline.api import record, write_template
+        from beam_pipeline.dataset.progress import watch_bar, watch_lines
 
         search_here()
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
@@ -437,7 +442,7 @@ class Show(Command):
     def _save_sounds(self, folder: str, records: Any, numbers: Sequence[int]) -> None:
         """Saves the sounds of examples, which have these numbers in their split."""
         from beam_pipeline.dataset.side_by_side import open_data_sets
-        from beam_pipeline.inputs.in_memory import resolved
+        from beam_pipeline.inputs.listing import resolved
         from beam_pipeline.read.sounds import Sounds, save_wav, sound_name
 
         recipe, split = records.metadata.recorded_with, records.split
@@ -885,7 +890,7 @@ class Status(Command):
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_progress
-        from beam_pipeline.run.watching import follow
+        from beam_pipeline.dataset.progress import follow, watch_bar, watch_lines
 
         with contextlib.ExitStack() as stack:
             update: Callable[[int, float], None] | None = None

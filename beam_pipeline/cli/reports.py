@@ -13,8 +13,8 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.progress import RunProgress
 from beam_pipeline.dataset.rejects import LostAudio, count_clips
-from beam_pipeline.dataset.work_folder import RunProgress
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec
@@ -208,7 +208,7 @@ def _describe_classes(summary: PlanSummary, example_format: ExampleFormat) -> st
 
 def _at_most(example_format: ExampleFormat) -> str:
     """What headers add if ``--keep`` may leave out some of the counted examples."""
-    return ", at most" if example_format.treatment.selections else ""
+    return ", at most" if example_format.window_steps.selections else ""
 
 
 def _describe_features(specs: Mapping[str, FeatureSpec]) -> str:

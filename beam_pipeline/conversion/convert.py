@@ -53,7 +53,7 @@ from beam_pipeline.examples.structure import (
 )
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.original_records import find_original
-from beam_pipeline.recipe.fields import Shares, relative_shares
+from beam_pipeline.recipe.options import Shares, relative_shares
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER

@@ -2,7 +2,7 @@
 
 ::
 
-    manifest, windows --labels, drop--> clips --plan.splits--> the split of each clip
+    manifest, windows --labels, drop--> clips --plan.balance-> the split of each clip
                                                                     |
        tables of the new data set, splits and labels of its records <
 
@@ -50,8 +50,8 @@ from beam_pipeline.inputs.tables import (
 )
 from beam_pipeline.parameters import Flag, comma_list
 from beam_pipeline.permutation import Integers
+from beam_pipeline.plan.balance import assign_splits, choose_moves, tally_groups
 from beam_pipeline.plan.clips import Clip, copies_in
-from beam_pipeline.plan.splits import assign_splits, choose_moves, tally_groups
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files

@@ -26,7 +26,7 @@ from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS, new
 from beam_pipeline.dataset.side_by_side import OF_SPLITS, recipe_of
 from beam_pipeline.dataset.tables import clips_of, read_table, with_clips
 from beam_pipeline.dataset.work_folder import PLANS
-from beam_pipeline.errors import DataSetWarning, RecipeError, shown
+from beam_pipeline.errors import DataSetWarning, RecipeError
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.listing import Listing
@@ -40,6 +40,7 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import GZIP, NO_COMPRESSION, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
+from beam_pipeline.text import shown
 from beam_pipeline.transforms.own_code import MAIN
 from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
 

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
+from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import Members
 from beam_pipeline.text import parse_json, typed
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 _MAGIC = b"ATFRMEM1"
 _ALIGNMENT = 8
 _CHECKSUM = 4
-
-Integers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

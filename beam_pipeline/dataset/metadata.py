@@ -37,7 +37,8 @@ from beam_pipeline.text import (
     html_line,
     html_table,
     parse_json,
-    shorter,
+    shortened,
+    shown,
     time_unit,
     typed,
 )
@@ -360,7 +361,7 @@ class Metadata:
         version = values.get("format_version")
         if version != FORMAT_VERSION:
             raise InputError(
-                f"it has format version {shorter(repr(version))}, but the installed "
+                f"it has format version {shown(version)}, but the installed "
                 f"{DISTRIBUTION} reads only format version {FORMAT_VERSION}. Install a "
                 f"version of {DISTRIBUTION} that reads it."
             )
@@ -419,7 +420,7 @@ class Metadata:
         ) as error:  # fmt: skip
             raise InputError(
                 f"{where} is not the metadata of a data set: "
-                f"{shorter(repr(error), 300)}. Restore the file, or record the data "
+                f"{shortened(repr(error), 300)}. Restore the file, or record the data "
                 "set again."
             ) from error
 
@@ -501,17 +502,17 @@ def shard_entry(info: ShardInfo) -> ShardEntry:
 
 def _checked_feature(name: str, values: Mapping[str, Any]) -> FeatureSpec:
     """Returns the spec of a feature; raises ValueError if no example can have it."""
-    where = f"features.{shorter(name)}"
+    where = f"features.{shortened(name)}"
     spec: FeatureSpec = typed(FeatureSpec, {**values, "name": name}, where)
     if not _is_dtype(spec.dtype):
-        raise ValueError(f"{where}: dtype is {shorter(spec.dtype)}, which is unknown")
+        raise ValueError(f"{where}: dtype is {shortened(spec.dtype)}, which is unknown")
     if spec.encoding not in ENCODINGS:
-        raise ValueError(f"{where}: encoding is {shorter(spec.encoding)}")
+        raise ValueError(f"{where}: encoding is {shortened(spec.encoding)}")
     if (
         math.prod(size for size in spec.shape or () if size is not None)
         > LONGEST_RECORD
     ):
-        raise ValueError(f"{where}: shape is {shorter(spec.shape)}, too large")
+        raise ValueError(f"{where}: shape is {shown(spec.shape)}, too large")
     return spec
 
 
@@ -531,16 +532,16 @@ def _is_dtype(name: str) -> bool:
 def _check_split(
     name: str, split: SplitEntry, features: Mapping[str, FeatureSpec]
 ) -> None:
-    where = f"splits.{shorter(name)}"
+    where = f"splits.{shortened(name)}"
     if not re.fullmatch(r"\w+", name):  # it becomes a part of paths
-        raise ValueError(f"{where}: {shorter(name)!r} cannot be the name of a split")
+        raise ValueError(f"{where}: {shown(name)} cannot be the name of a split")
     for number, shard in enumerate(split.shards):
         _check_path(f"{where}.shards[{number}].file", shard.file)
     within = f"{where}.statistics.features"
     measured = typed(Mapping[str, Any], split.statistics.get("features", {}), within)
     for feature, found in measured.items():
         shape = features[feature].shape if feature in features else None
-        _check_statistics(f"{within}.{shorter(feature)}", found, shape)
+        _check_statistics(f"{within}.{shortened(feature)}", found, shape)
 
 
 def _check_statistics(
@@ -561,7 +562,7 @@ def _check_statistics(
         if len(values) != size:
             raise ValueError(
                 f"{where}: {name} of bins has the shape ({len(values)},), but the last "
-                f"axis of the feature, of the shape {shorter(list(shape or ()))}, has "
+                f"axis of the feature, of the shape {shown(list(shape or ()))}, has "
                 f"{size} bins"
             )
         if name != "count":
@@ -580,7 +581,7 @@ def _check_moment(where: str, value: Any, count: int) -> None:
     if (value is None) if not count else (is_real and math.isfinite(value)):
         return
     wanted = f"a number, of {count} values" if count else "null, without values"
-    raise ValueError(f"{where} must be {wanted}; got {shorter(value)}")
+    raise ValueError(f"{where} must be {wanted}; got {shown(value)}")
 
 
 def _check_path(where: str, path: str) -> None:
@@ -593,7 +594,7 @@ def _check_path(where: str, path: str) -> None:
     elif not path.isprintable() or len(path.encode(errors="replace")) > LONGEST_PATH:
         problem = "is no name of a file"
     if problem is not None:
-        raise ValueError(f"{where} {problem}; got {shorter(repr(path))}")
+        raise ValueError(f"{where} {problem}; got {shown(path)}")
 
 
 def view_features(features: Mapping[str, FeatureSpec]) -> str:

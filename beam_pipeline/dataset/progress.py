@@ -1,18 +1,288 @@
-"""The progress of a run: a bar in a terminal or a notebook, or lines in a log."""
+"""The progress of a run: noted, found out from any machine, reported and shown.
+
+::
+
+    plan.json, receipts    ->  RunProgress    ->  Reporter   ->  a watcher: a bar in a
+    in the work folder         (examples, s)                     terminal or a notebook,
+    counts of processes    ->                                    lines in a log
+
+A watcher is a function that takes the totals of the plan, and returns a function that
+takes the examples and the seconds of audio that are written so far.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
+import posixpath
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
+from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.work_folder import (
+    PLAN_FILE,
+    RECEIPTS,
+    damaged,
+    has_run,
+    read_json,
+    read_verdict,
+    receipt_path,
+)
+from beam_pipeline.errors import AudioTFRecordsError, InputError, StoreError
+from beam_pipeline.marks import WorkerState
+from beam_pipeline.plan.shards import ShardLayout
+from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import WORK_FOLDER, Claim
 from beam_pipeline.text import time_text
 
+# The state of a run whose plan is known.
+WRITING = "writing"
+
+# A plan with more is none.
+MOST_SHARDS = 10_000_000
+
+WATCH_S = 2.0  # how often to look at a work folder, perhaps on an object store
+
 SECONDS_BETWEEN_LINES = 10.0
+
+
+class Totals(NamedTuple):
+    """The examples and the seconds of audio that a run has to write."""
+
+    examples: int
+    seconds: float
+
+
+NOTHING = Totals(0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is.
+
+    Attributes
+    ----------
+    state : str
+        ``planning``, ``writing``, ``complete`` or ``failed``.
+    totals : Totals
+        Zero while the run is planning.
+    examples, seconds : int, float
+        The part of the totals that is in finished shards.
+    shards, shards_done : int
+        Number of shards in the plan, and of finished ones.
+    error : AudioTFRecordsError or None
+        Why the run failed.
+    """
+
+    state: str
+    totals: Totals = NOTHING
+    examples: int = 0
+    seconds: float = 0.0
+    shards: int = 0
+    shards_done: int = 0
+    error: AudioTFRecordsError | None = None
+
+
+def write_totals(summary: PlanSummary, work_folder: str, claim: Claim) -> None:
+    """Writes ``plan.json``: the layout of each split, and its seconds of audio."""
+    splits = {
+        split: {**asdict(layout), "seconds": summary.seconds(split)}
+        for split, layout in summary.layouts.items()
+    }
+    content = json.dumps({"splits": splits}, indent=2).encode()
+    claim.write(files.join(work_folder, PLAN_FILE), content)
+
+
+def read_progress(work_folder: str) -> RunProgress:
+    """Returns how far the run in a claimed work folder is.
+
+    Raises
+    ------
+    InputError
+        If a file of the run is damaged.
+    """
+    try:
+        return _progress(work_folder)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise damaged(files.join(work_folder, PLAN_FILE), repr(error)) from error
+
+
+def _progress(work_folder: str) -> RunProgress:
+    plan = read_json(files.join(work_folder, PLAN_FILE))
+    error = read_verdict(work_folder)
+    if plan is None:
+        return RunProgress("failed" if error else "planning", error=error)
+    receipts = files.join(work_folder, RECEIPTS)
+    done = set(files.list_files(receipts)) if files.is_folder(receipts) else set()
+    found = RunProgress("failed" if error else WRITING, error=error)
+    for values in plan["splits"].values():
+        seconds = values.pop("seconds")
+        layout = ShardLayout(**values)
+        if layout.shards > MOST_SHARDS:
+            raise ValueError(f"{layout.shards} shards")
+        finished = [
+            shard.examples
+            for shard in map(layout.shard, range(layout.shards))
+            if posixpath.basename(receipt_path(shard.name, "")) in done
+        ]
+        totals = found.totals
+        found = replace(
+            found,
+            totals=Totals(totals.examples + layout.total, totals.seconds + seconds),
+            examples=found.examples + sum(finished),
+            seconds=found.seconds + seconds * sum(finished) / layout.total,
+            shards=found.shards + layout.shards,
+            shards_done=found.shards_done + len(finished),
+        )
+    return found
+
+
+def find_run(folder: str) -> str | None:
+    """Returns the work folder of a run, by that folder or by the output of the run.
+
+    None means that the data set is complete.
+
+    Raises
+    ------
+    InputError
+        If the folder holds neither a run nor a data set.
+    """
+    folder = files.absolute(folder)
+    for work in (folder, files.join(folder, WORK_FOLDER)):
+        if has_run(work):
+            return work
+    outer = folder.rstrip("/").rpartition("/")[0]
+    for output in (folder, outer):
+        if output and files.exists(files.join(output, METADATA)):
+            return None
+    raise InputError(
+        f"{folder} holds no run and no data set. Give the `output` of a run, or its "
+        "`work_dir`. A run deletes its `work_dir` when the data set is complete."
+    )
+
+
+def follow(run_folder: str) -> Iterator[RunProgress]:
+    """Looks at a run, on whatever machine it is, until its data set is complete.
+
+    Raises
+    ------
+    InputError
+        If the folder holds neither a run nor a data set.
+    AudioTFRecordsError
+        The error that ended the run.
+    """
+    while (work := find_run(run_folder)) is not None:
+        progress = read_progress(work)
+        if progress.error is not None:
+            raise progress.error
+        yield progress
+        time.sleep(WATCH_S)
+
+
+Update = Callable[[int, float], None]
+Watch = Callable[[Totals], Update]
+
+
+class Reporter:
+    """Reports the progress of a run to a watcher; what is reported never goes back.
+
+    Without a watcher, nothing is looked at.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        The watcher.
+    progress : callable
+        Returns how far the run is.
+    seconds : float
+        The least time between two looks at it.
+    """
+
+    def __init__(
+        self,
+        watch: Watch | None,
+        progress: Callable[[], RunProgress],
+        seconds: float = 0.0,
+    ):
+        self._watch = watch
+        self._progress = progress
+        self._seconds = seconds
+        self._next = 0.0
+        self._report: Update | None = None
+        self._totals = NOTHING
+        self._most = (0, 0.0)
+
+    @classmethod
+    def of_workers(
+        cls, watch: Watch | None, totals: Totals, states: Sequence[WorkerState]
+    ) -> Reporter:
+        """Returns a reporter of what workers on this machine have counted."""
+
+        def progress() -> RunProgress:
+            examples = sum(state.examples for state in states)
+            return RunProgress(
+                WRITING, totals, examples, sum(s.seconds for s in states)
+            )
+
+        return cls(watch, progress)
+
+    def look(self) -> None:
+        """Reports how far the run is now, if its plan is known."""
+        if self._watch is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._seconds
+        # The run deletes its folder at the end: a look may fail, or miss receipts.
+        with contextlib.suppress(OSError, InputError, StoreError):
+            found = self._progress()
+            self._most = max(self._most, (int(found.examples), found.seconds))
+            if self._report is None and found.state == WRITING:
+                self._report, self._totals = self._watch(found.totals), found.totals
+            if self._report is not None:
+                self._report(*self._most)
+
+    @contextlib.contextmanager
+    def looking(self, seconds: float) -> Iterator[None]:
+        """Looks again and again, in a thread, while the block runs; once more then."""
+        if self._watch is None:
+            yield
+            return
+        done = threading.Event()
+
+        def repeat() -> None:
+            while not done.wait(seconds):
+                self.look()
+
+        thread = threading.Thread(target=repeat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            self.look()
+
+    def finish(self, written: Callable[[], Totals] = lambda: NOTHING) -> None:
+        """Reports that all is done, also if it was before anything was reported.
+
+        ``written`` returns what the run has written, as far as it is known.
+        """
+        if self._watch is None:
+            return
+        if self._report is None and (totals := written()).examples:
+            self._report, self._totals = self._watch(totals), totals
+        if self._report is not None and self._totals.examples:
+            self._report(*self._totals)
+
+
+# Of a run that nobody watches.
+UNWATCHED = Reporter(None, lambda: RunProgress(WRITING))
 
 
 def in_notebook() -> bool:
@@ -43,7 +313,7 @@ def make_bar(**options: Any) -> Any:
     return Bar(**options)
 
 
-def watch_bar(stack: contextlib.ExitStack, totals: Any) -> Callable[[int, float], None]:
+def watch_bar(stack: contextlib.ExitStack, totals: Totals) -> Update:
     """Starts a progress bar, which ``stack`` closes.
 
     Returns the function that updates it with the number of finished examples and their
@@ -65,7 +335,7 @@ def watch_bar(stack: contextlib.ExitStack, totals: Any) -> Callable[[int, float]
     return update
 
 
-def watch_lines(totals: Any) -> Callable[[int, float], None]:
+def watch_lines(totals: Totals) -> Update:
     """Returns a function that prints the progress, at most every ten seconds."""
     started = last = time.monotonic()
 
@@ -89,5 +359,5 @@ def watch_lines(totals: Any) -> Callable[[int, float], None]:
     return update
 
 
-def _audio(seconds: float, totals: Any) -> str:
+def _audio(seconds: float, totals: Totals) -> str:
     return f"{time_text(seconds, totals.seconds)} of examples"

@@ -30,13 +30,13 @@ from beam_pipeline.dataset.tables import (
 from beam_pipeline.errors import (
     InputError,
     OptionError,
-    shown,
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
+from beam_pipeline.text import shown
 
 # What decides the split of a group, in a recipe that decides splits by a hash.
 OF_SPLITS = ("splits", "folds", "group_by", "seed", "split_moves")
@@ -147,7 +147,7 @@ def _check_together(
     if all(recipes) and any(each.get(n) for each in recipes for n in SPLITS_OF_HASH):
         for name in OF_SPLITS:
             if recipes[0].get(name) != recipes[1].get(name):
-                old, new = (shown(each.get(name)) for each in recipes)
+                old, new = (shown(each.get(name), 200) for each in recipes)
                 raise InputError(
                     f"{folder} cannot be read together with {first}: `{name}`, which "
                     f"decides splits, is {new} in it, but {old} in {first}. {remedy}"
@@ -183,8 +183,8 @@ def check_features(
             if old != new:
                 raise InputError(
                     f"{folder} cannot be read together with {first}: the feature "
-                    f"{name} has the {fact} {shown(new)} in it, but {shown(old)} in "
-                    f"{first}. {remedy}"
+                    f"{name} has the {fact} {shown(new, 200)} in it, but "
+                    f"{shown(old, 200)} in {first}. {remedy}"
                 )
 
 

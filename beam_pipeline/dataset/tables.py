@@ -30,7 +30,7 @@ from beam_pipeline.inputs.columns import (
     CONTENT_BYTES,
     FILE_SHA256,
     MANIFEST_FIELDS,
-    SOUND_FIELDS,
+    SKETCH_FIELDS,
 )
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
@@ -40,7 +40,7 @@ from beam_pipeline.write.statistics import LEFT_OUT, WindowRows, join_rows, leve
 
 if TYPE_CHECKING:
     from beam_pipeline.plan.shards import (
-        ClipSound,
+        ClipSketch,
         PlacedClips,
         ShardInfo,
         ShardLayout,
@@ -69,7 +69,7 @@ class ManifestPart(NamedTuple):
     clips, windows : int
         Number of rows, and the sum of their planned windows.
     rows : tuple of tuple
-        In the order of :func:`manifest_fields`, without ``SOUND_FIELDS``.
+        In the order of :func:`manifest_fields`, without ``SKETCH_FIELDS``.
     """
 
     clips: int
@@ -91,7 +91,7 @@ def manifest_fields(
     }
     if audio.hash_files:
         fields[FILE_SHA256] = ColumnType(STRING)
-    reserved = {*fields, *SOUND_FIELDS}
+    reserved = {*fields, *SKETCH_FIELDS}
     names = {name for name, _ in columns}
     for name, kind in columns:
         free = name
@@ -99,7 +99,7 @@ def manifest_fields(
             free += "_"
         is_short = kind.dtype == FLOAT32
         fields[free] = kind._replace(dtype=FLOAT64) if is_short else kind
-    return fields | SOUND_FIELDS
+    return fields | SKETCH_FIELDS
 
 
 def make_manifest_part(
@@ -160,7 +160,7 @@ def write_manifest(
     path: str,
     parts: Iterable[ManifestPart],
     fields: Mapping[str, ColumnType | int],
-    sounds: Iterable[ClipSound] = (),
+    sketches: Iterable[ClipSketch] = (),
 ) -> None:
     """Writes ``manifest.parquet``: one row for each clip, in the order of the examples.
 
@@ -170,7 +170,7 @@ def write_manifest(
         In the order of the examples.
     fields : mapping
         See :func:`manifest_fields`.
-    sounds : iterable of ClipSound
+    sketches : iterable of ClipSketch
         In the same order; those of a clip follow each other.
     """
     import pyarrow as pa
@@ -181,31 +181,31 @@ def write_manifest(
             for name, kind in fields.items()
         ]
     )
-    parts = _with_sounds(parts, sounds)
+    parts = _with_sketches(parts, sketches)
     groups = in_groups(parts, attrgetter("clips"), _CLIPS_IN_GROUP)
     write_parquet(path, schema, (_manifest_table(group, schema) for group in groups))
 
 
-def _with_sounds(
-    parts: Iterable[ManifestPart], sounds: Iterable[ClipSound]
+def _with_sketches(
+    parts: Iterable[ManifestPart], sketches: Iterable[ClipSketch]
 ) -> Iterator[ManifestPart]:
-    """Yields the rows with ``SOUND_FIELDS``; null for clips that have none."""
+    """Yields the rows with ``SKETCH_FIELDS``; null for clips that have none."""
     clips = (
         reduce(lambda one, other: one.with_more(other), of_clip)
-        for _, of_clip in groupby(sounds, key=attrgetter("row"))
+        for _, of_clip in groupby(sketches, key=attrgetter("row"))
     )
-    sound = next(clips, None)
+    next_clip = next(clips, None)
     for part in parts:
         rows = []
         for row in part.rows:
             content = sketch = None
-            if sound is not None and sound.row == row[_ROW]:
-                content = sound.content.to_bytes(CONTENT_BYTES, "big")
-                sketch = bytes.fromhex(sound.sketch) or None
-                sound = next(clips, None)
+            if next_clip is not None and next_clip.row == row[_ROW]:
+                content = next_clip.content.to_bytes(CONTENT_BYTES, "big")
+                sketch = bytes.fromhex(next_clip.sketch) or None
+                next_clip = next(clips, None)
             rows.append((*row, content, sketch))
         yield part._replace(rows=tuple(rows))
-    assert sound is None, f"{sound} is in another order than the manifest"
+    assert next_clip is None, f"{next_clip} is in another order than the manifest"
 
 
 def arrow_type(kind: ColumnType | int) -> Any:

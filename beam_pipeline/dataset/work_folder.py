@@ -1,4 +1,4 @@
-"""The work folder of a run: its files, and how far the run is, seen from any machine.
+"""The work folder of a run: its files.
 
 ::
 
@@ -25,20 +25,16 @@ from __future__ import annotations
 
 import json
 import os
-import posixpath
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA, NEW, REJECTED, without_draft
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.plan.clips import POISON_CLIPS
-from beam_pipeline.plan.shards import ShardLayout
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.plan.poison_clips import POISON_CLIPS
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.text import hidden, parse_json
@@ -59,49 +55,6 @@ OURS = (
 )  # fmt: skip
 
 CONTINUE = "Give the same command again to continue."
-
-# The state of a run whose plan is known.
-WRITING = "writing"
-
-# A plan with more is none.
-MOST_SHARDS = 10_000_000
-
-
-class Totals(NamedTuple):
-    """The examples and the seconds of audio that a run has to write."""
-
-    examples: int
-    seconds: float
-
-
-NOTHING = Totals(0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """How far a run is.
-
-    Attributes
-    ----------
-    state : str
-        ``planning``, ``writing``, ``complete`` or ``failed``.
-    totals : Totals
-        Zero while the run is planning.
-    examples, seconds : int, float
-        The part of the totals that is in finished shards.
-    shards, shards_done : int
-        Number of shards in the plan, and of finished ones.
-    error : AudioTFRecordsError or None
-        Why the run failed.
-    """
-
-    state: str
-    totals: Totals = NOTHING
-    examples: int = 0
-    seconds: float = 0.0
-    shards: int = 0
-    shards_done: int = 0
-    error: AudioTFRecordsError | None = None
 
 
 def recorded_metadata(output: str) -> str:
@@ -136,16 +89,6 @@ def delete_all_drafts(work_folder: str) -> None:
     A run that goes on uses none of them.
     """
     files.delete_drafts(files.join(work_folder, DRAFTS), "*.tfrecord*")
-
-
-def write_totals(summary: PlanSummary, work_folder: str, claim: Claim) -> None:
-    """Writes ``plan.json``: the layout of each split, and its seconds of audio."""
-    splits = {
-        split: {**asdict(layout), "seconds": summary.seconds(split)}
-        for split, layout in summary.layouts.items()
-    }
-    content = json.dumps({"splits": splits}, indent=2).encode()
-    claim.write(files.join(work_folder, PLAN_FILE), content)
 
 
 def has_run(work_folder: str) -> bool:
@@ -196,7 +139,7 @@ def keeping_verdict(work_folder: str, claim: Claim) -> Iterator[None]:
 
 def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
     """Returns the error that ended the last run; None if there is no verdict."""
-    verdict = _read_json(files.join(work_folder, VERDICT_FILE))
+    verdict = read_json(files.join(work_folder, VERDICT_FILE))
     if verdict is None:
         return None
     kind = getattr(errors, str(verdict.get("error")), None)
@@ -205,90 +148,22 @@ def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
     if is_error and kind is not None and isinstance(arguments, list):
         error: AudioTFRecordsError = kind(*arguments)
         return error
-    raise _damaged(files.join(work_folder, VERDICT_FILE), "it is no error of ours")
+    raise damaged(files.join(work_folder, VERDICT_FILE), "it is no error of ours")
 
 
-def read_progress(work_folder: str) -> RunProgress:
-    """Returns how far the run in a claimed work folder is.
-
-    Raises
-    ------
-    InputError
-        If a file of the run is damaged.
-    """
-    try:
-        return _progress(work_folder)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise _damaged(files.join(work_folder, PLAN_FILE), repr(error)) from error
-
-
-def _progress(work_folder: str) -> RunProgress:
-    plan = _read_json(files.join(work_folder, PLAN_FILE))
-    error = read_verdict(work_folder)
-    if plan is None:
-        return RunProgress("failed" if error else "planning", error=error)
-    receipts = files.join(work_folder, RECEIPTS)
-    done = set(files.list_files(receipts)) if files.is_folder(receipts) else set()
-    found = RunProgress("failed" if error else WRITING, error=error)
-    for values in plan["splits"].values():
-        seconds = values.pop("seconds")
-        layout = ShardLayout(**values)
-        if layout.shards > MOST_SHARDS:
-            raise ValueError(f"{layout.shards} shards")
-        finished = [
-            shard.examples
-            for shard in map(layout.shard, range(layout.shards))
-            if posixpath.basename(receipt_path(shard.name, "")) in done
-        ]
-        totals = found.totals
-        found = replace(
-            found,
-            totals=Totals(totals.examples + layout.total, totals.seconds + seconds),
-            examples=found.examples + sum(finished),
-            seconds=found.seconds + seconds * sum(finished) / layout.total,
-            shards=found.shards + layout.shards,
-            shards_done=found.shards_done + len(finished),
-        )
-    return found
-
-
-def find_run(folder: str) -> str | None:
-    """Returns the work folder of a run, by that folder or by the output of the run.
-
-    None means that the data set is complete.
-
-    Raises
-    ------
-    InputError
-        If the folder holds neither a run nor a data set.
-    """
-    folder = files.absolute(folder)
-    for work in (folder, files.join(folder, WORK_FOLDER)):
-        if has_run(work):
-            return work
-    outer = folder.rstrip("/").rpartition("/")[0]
-    for output in (folder, outer):
-        if output and files.exists(files.join(output, METADATA)):
-            return None
-    raise InputError(
-        f"{folder} holds no run and no data set. Give the `output` of a run, or its "
-        "`work_dir`. A run deletes its `work_dir` when the data set is complete."
-    )
-
-
-def _read_json(path: str) -> Mapping[str, Any] | None:
+def read_json(path: str) -> Mapping[str, Any] | None:
     try:
         values = parse_json(files.read_bytes(path))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     if not isinstance(values, dict):
-        raise _damaged(path, "it is no object")
+        raise damaged(path, "it is no object")
     return values
 
 
-def _damaged(path: str, problem: object) -> InputError:
+def damaged(path: str, problem: object) -> InputError:
     return InputError(
         f"{path} is not a file of a run: {problem}. Delete it, and give the command of "
         "the run again."

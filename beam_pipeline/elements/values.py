@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.text import shown
 
 Array = npt.NDArray[Any]
 
@@ -22,7 +23,6 @@ STORED_DTYPES = (
 
 # What Python's numbers become, if no dtype is given.
 _PYTHON_DTYPES = {"b": "bool", "i": "int64", "f": "float32", "c": "complex64"}
-_SHOWN = 60
 
 
 class PythonValues(np.ndarray):
@@ -83,12 +83,12 @@ def _texts_of_lists(name: str, value: Any) -> Array:
     items = objects.ravel().tolist()
     if any(isinstance(item, Sequence) and not _is_text(item) for item in items):
         raise InputError(
-            f"Feature {name}: {shortened(value)} is a list of lists of different "
+            f"Feature {name}: {shown(value)} is a list of lists of different "
             "lengths. Record a tf.data.Dataset of ragged tensors instead."
         )
     if not all(map(_is_text, items)):
         raise InputError(
-            f"Feature {name}: {shortened(value)} has values of several types. Convert "
+            f"Feature {name}: {shown(value)} has values of several types. Convert "
             "them to one."
         )
     return _texts(name, items, objects.shape)
@@ -105,8 +105,7 @@ def _texts(name: str, items: Sequence[Any], shape: tuple[int, ...]) -> Array:
             made[i] = item.encode() if isinstance(item, str) else bytes(item)
         except UnicodeEncodeError as error:
             raise InputError(
-                f"Feature {name}: {shortened(item)} cannot be encoded as UTF-8. Give "
-                "bytes."
+                f"Feature {name}: {shown(item)} cannot be encoded as UTF-8. Give bytes."
             ) from error
     return made.reshape(shape)
 
@@ -126,17 +125,9 @@ def _large(name: str, value: Any, array: Array) -> Array:
 
 def _unstorable(name: str, value: Any) -> InputError:
     return InputError(
-        f"Feature {name}: {shortened(value)} cannot be stored. Give numbers of at most "
+        f"Feature {name}: {shown(value)} cannot be stored. Give numbers of at most "
         "64 bits, texts, bytes, lists or numpy arrays of them."
     )
-
-
-def shortened(value: Any) -> str:
-    """Returns the ``repr`` of a value, or its beginning and the value's type."""
-    text = repr(value)
-    if len(text) <= _SHOWN:
-        return text
-    return f"{text[:_SHOWN]}... ({type(value).__name__})"
 
 
 def dtype_of(array: Array) -> str:
@@ -214,7 +205,7 @@ def cast(name: str, array: Array, dtype: str) -> Array:
                 return made
     raise InputError(
         f"Feature {name} is {dtype}, which does not hold the value "
-        f"{shortened(array.tolist())} ({found}). Convert the value, or give the "
+        f"{shown(array.tolist())} ({found}). Convert the value, or give the "
         "feature another dtype."
     )
 

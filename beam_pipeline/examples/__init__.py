@@ -6,8 +6,8 @@ share it.
 
 ::
 
-    windows -> augmentation -> features, event_targets -> encoding
+    windows -> window_steps -> features, event_targets -> encoding
 
-:mod:`.trial` runs user-defined steps, and :mod:`.format` says what examples share.
+:mod:`.format` says what examples share.
 :mod:`.wire` is the wire format, and :mod:`.tensor_proto` that of single tensors.
 """

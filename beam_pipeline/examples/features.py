@@ -26,7 +26,6 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.array_bytes import fits_shape
-from beam_pipeline.examples.augmentation import Origins, check_copies
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
     FLOAT_LIST,
@@ -43,7 +42,9 @@ from beam_pipeline.examples.spec import (
     merge_shapes,
     needs_shape,
 )
-from beam_pipeline.examples.trial import (
+from beam_pipeline.examples.window_steps import (
+    Origins,
+    check_copies,
     run_on_windows,
     silent_windows,
     the_sample_rate,
@@ -223,14 +224,14 @@ class FeatureSet:
         return shared
 
     def apply(
-        self, windows: FloatArray, of: Origins
+        self, windows: FloatArray, origins: Origins
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, int]]:
         """Returns every feature of some windows, and how many values were clipped.
 
         Parameters
         ----------
         windows : numpy.ndarray, shape (n, frames) or (n, channels, frames), float32
-        of : Origins
+        origins : Origins
             What steps need to know of the examples.
 
         Returns
@@ -250,9 +251,9 @@ class FeatureSet:
         clipped = {}
         given = windows, np.arange(len(windows))
         for name in self.transforms:
-            run = partial(self._apply, name, of)
+            run = partial(self._apply, name, origins)
             arrays, count = run_on_windows(
-                run, given, f"feature {name}", of.starts, of.filepath
+                run, given, f"feature {name}", origins.starts, origins.filepath
             )
             values.update(arrays)
             if count:
@@ -260,10 +261,10 @@ class FeatureSet:
         return values, clipped
 
     def _apply(
-        self, name: str, of: Origins, windows: FloatArray, rows: Integers
+        self, name: str, origins: Origins, windows: FloatArray, rows: Integers
     ) -> tuple[dict[str, npt.NDArray[Any]], int]:
-        transform = of.place(self.transforms[name], name, rows)
-        returned, clipped = apply_counting(transform, windows, of.sample_rate_hz)
+        transform = origins.place(self.transforms[name], name, rows)
+        returned, clipped = apply_counting(transform, windows, origins.sample_rate_hz)
         arrays = by_feature(name, returned)
         expected = [feature for feature, by in self.made.items() if by == name]
         if list(arrays) != expected:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.augmentation import WindowSteps
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.window_steps import WindowSteps
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.recipe.recipe import Recipe
@@ -25,7 +25,7 @@ class ExampleFormat:
     Attributes
     ----------
     features : FeatureSet
-    treatment : WindowSteps
+    window_steps : WindowSteps
         The selections and augmentations.
     classes : tuple of str
     win_len, hop : int or None
@@ -40,7 +40,7 @@ class ExampleFormat:
     """
 
     features: FeatureSet
-    treatment: WindowSteps
+    window_steps: WindowSteps
     classes: tuple[str, ...]
     win_len: int | None
     hop: int | None
@@ -97,7 +97,7 @@ class ExampleFormat:
         shape = (windows.length,) if channels is None else (channels, windows.length)
         _check_window(shape, corpus)
         try:
-            treatment = WindowSteps.of(recipe, shape, rate)
+            window_steps = WindowSteps.of(recipe, shape, rate)
             features = FeatureSet.of(recipe, shape, rate, classes, columns)
         except RecipeError as error:
             if rate is not None:
@@ -107,7 +107,7 @@ class ExampleFormat:
             raise RecipeError(field, problem, value) from error
         return cls(
             features,
-            treatment,
+            window_steps,
             classes,
             None if recipe.windows_are_clips else windows.length,
             None if recipe.windows_are_clips else windows.hop,
@@ -116,10 +116,6 @@ class ExampleFormat:
             dict(sorted(corpus.rates_hz.items())),
             corpus.longest_walk,
         )
-
-    def window_frames(self, clip_frames: int) -> int:
-        """Returns the frames of a window of a clip, padding included."""
-        return clip_frames if self.win_len is None else self.win_len
 
 
 def _check_window(shape: tuple[int, ...], corpus: Corpus) -> None:

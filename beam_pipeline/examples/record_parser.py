@@ -14,7 +14,6 @@ of other writers, in any order, are walked entry by entry. ::
 from __future__ import annotations
 
 import math
-import reprlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -55,6 +54,7 @@ from beam_pipeline.examples.wire import (
     read_fields,
     read_varint,
 )
+from beam_pipeline.text import shown
 
 NO_ENTRY: Any = object()
 
@@ -300,11 +300,11 @@ def check_names(record: bytes, known: Collection[bytes], sequences: bool) -> Non
     if sequences:
         names += [key for key, _ in feature_lists(record)]
     for name, count in Counter(names).items():
-        shown = reprlib.repr(name.decode(errors="backslashreplace"))
+        text = shown(name.decode(errors="backslashreplace"))
         if name not in known:
-            raise ValueError(f"feature {shown} is not in the metadata")
+            raise ValueError(f"feature {text} is not in the metadata")
         if count > 1:
-            raise ValueError(f"feature {shown} is there {count} times")
+            raise ValueError(f"feature {text} is there {count} times")
 
 
 def _texts(values: Sequence[bytes]) -> Any:

@@ -52,7 +52,7 @@ MANIFEST_FIELDS = {
 # The last ones: a hash of so many bytes of all windows of the clip, and its sketch.
 CONTENT, SKETCH = "window_hash", "start_sketch"
 CONTENT_BYTES = 8
-SOUND_FIELDS: dict[str, ColumnType | int] = {
+SKETCH_FIELDS: dict[str, ColumnType | int] = {
     CONTENT: CONTENT_BYTES,
     SKETCH: ColumnType(BYTES),
 }
@@ -126,7 +126,7 @@ class Layout:
         if recipe.columns is None:
             taken = {path, label, split, *targets, *part.names()}
             if part.in_frames:
-                taken.update(MANIFEST_FIELDS, SOUND_FIELDS, [FILE_SHA256])
+                taken.update(MANIFEST_FIELDS, SKETCH_FIELDS, [FILE_SHA256])
             elif is_table and set(KNOWN_COLUMNS[:2]) <= set(names):
                 taken.update(KNOWN_COLUMNS)
             extra = tuple(name for name in names if name not in taken)

@@ -8,7 +8,7 @@ A clip's split depends only on the name of its group, and on what the recipe hol
 
 So all clips of a group are in one split, and files added later do not move earlier
 ones. ``group_by`` names the columns that define a group, like a speaker or a ship;
-without it, each file is a group. :mod:`beam_pipeline.plan.splits` chooses the groups
+without it, each file is a group. :mod:`beam_pipeline.plan.balance` chooses the groups
 that change their split, so that splits and classes have their shares.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.hashing import hash64, text_key, unit_floats
-from beam_pipeline.recipe.fields import moved_key
+from beam_pipeline.recipe.options import moved_key
 from beam_pipeline.recipe.recipe import Splits
 
 _MASK = (1 << 64) - 1
@@ -64,7 +64,7 @@ class Splitter:
         Name of each split to its share; they add up to 1.
     moves : mapping, optional
         Groups whose split is not that of the hash; see
-        :class:`beam_pipeline.recipe.fields.MovedGroups`.
+        :class:`beam_pipeline.recipe.options.MovedGroups`.
 
     Examples
     --------

@@ -60,7 +60,7 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.shards import ClipSound, ShardInfo
+from beam_pipeline.plan.shards import ClipSketch, ShardInfo
 from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -138,8 +138,8 @@ def finish_job(
     stage = claim.stage(folder)
     write_rejects(files.join(stage, REJECTED), rejects)
     fields = manifest_fields(job.recipe, job.inputs[0].columns)
-    sounds = sort_sounds(written)
-    write_manifest(files.join(stage, MANIFEST), manifest, fields, sounds)
+    sketches = sort_sketches(written)
+    write_manifest(files.join(stage, MANIFEST), manifest, fields, sketches)
     are_mixed = job.recipe.examples_are_mixed
     write_windows(files.join(stage, WINDOWS), written, are_mixed)
     formats = recorded_formats(files.join(stage, MANIFEST))
@@ -169,18 +169,18 @@ def sort_shards(
 ) -> tuple[SortedValues[ShardInfo], list[ShardInfo]]:
     """Returns the shards of a run in their order, twice: on disk, and as a list.
 
-    In the list, they lack what grows with the clips: members, windows and sounds.
+    In the list, they lack what grows with the clips: members, windows and sketches.
     """
     written = SortedValues(lambda info: (info.shard.split, info.shard.number), infos)
     return written, [
-        info._replace(members="", windows="", sounds=()) for info in written
+        info._replace(members="", windows="", sketches=()) for info in written
     ]
 
 
-def sort_sounds(infos: Iterable[ShardInfo]) -> Iterator[ClipSound]:
+def sort_sketches(infos: Iterable[ShardInfo]) -> Iterator[ClipSketch]:
     """Yields what shards know of their clips, in the order of the manifest."""
-    of_splits = ((info.shard.split, each) for info in infos for each in info.sounds)
-    ordered = SortedValues(lambda sound: (sound[0], *sound[1][:2]), of_splits)
+    of_splits = ((info.shard.split, each) for info in infos for each in info.sketches)
+    ordered = SortedValues(lambda pair: (pair[0], *pair[1][:2]), of_splits)
     return map(itemgetter(1), ordered)
 
 

@@ -1,48 +1,77 @@
-"""The whole job on one screen.
+"""The whole job on one screen; below it, the stages.
 
 ::
 
-    inputs -> list_rows -> probe_clips -> plan_shards -> write_shards -> finish
-              names        headers        one worker     samples to      metadata.json
-                                                         records
+    names            headers         one worker    samples to records   metadata.json
+    ListSources  ->  ProbeClips  ->  MakePlan  ->  WriteToTFRecord  ->  FinishDataSet
 
 Clips and tasks are in pages of the work folder (see :mod:`.planner`). Between the
-steps, only their names move.
+stages, only their names move. A stage calls a plain function of another package, and
+adds counters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
+
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSingleton
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.typehints import with_input_types, with_output_types
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.pipeline.sink import WriteToTFRecord
-from beam_pipeline.pipeline.stages import (
-    FINISHED,
-    LISTING,
-    REJECTS,
-    DecodeAudio,
-    EncodeExamples,
-    ListSources,
-    ProbeClips,
-    SkipFinished,
-    Written,
-    finish_planned,
-    plan_pages,
-    read_tasks,
-    step,
+from beam_pipeline.dataset.work_folder import (
+    CONTINUE,
+    keeping_verdict,
+    receipt_path,
 )
-from beam_pipeline.plan.shards import ShardWork
-from beam_pipeline.storage.pages import Place
+from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.marks import Marks
+from beam_pipeline.pipeline.finish import finish_job
+from beam_pipeline.pipeline.guard import Guard
+from beam_pipeline.pipeline.planner import (
+    ClipPages,
+    make_plan,
+    read_plan,
+    read_work,
+)
+from beam_pipeline.pipeline.sink import (
+    COUNTERS,
+    WriteToTFRecord,
+    find_finished,
+    find_recorded,
+    read_recorded_shards,
+)
+from beam_pipeline.plan.clips import Reject
+from beam_pipeline.plan.poison_clips import read_poison_clips
+from beam_pipeline.plan.shards import ShardInfo, ShardWork
+from beam_pipeline.storage import files
+from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.storage.tfrecord import suffix_for
 from beam_pipeline.write.blocks import (
+    BlockEncoder,
+    EncodedBlock,
     FeatureBlock,
     FrameBlock,
     WindowBlock,
     apply_transforms,
     cut_windows,
+    decode_audio,
     select_and_augment,
 )
+from beam_pipeline.write.process_settings import OneThread, keep_freed_memory
+
+REJECTS = "rejects"
+LISTING = "listing"
+FINISHED = "finished"
 
 # In each chain, a line is a stage, and its comment is the type of what comes out of it;
 # after a semicolon, the type of its side output.
@@ -117,3 +146,220 @@ def finish(
             finish_planned, AsIter(shards), AsIter(written.rejects), job,
         )                                           # path of metadata.json
     )
+
+# fmt: on
+
+
+# The stages
+
+
+def _counter(name: str) -> Any:
+    """One of the job's counters; the same names on every runner."""
+    return Metrics.counter(COUNTERS, name)
+
+
+@with_output_types(tuple[int, Any], listing=ListingSummary)
+@dataclass(eq=False)
+class ListSources(beam.DoFn):  # type: ignore[misc]
+    """Calls :meth:`.Listing.blocks`: [Input] -> (key, [SourceRow]).
+
+    The key spreads the blocks over workers. Side output: ListingSummary.
+    """
+
+    job: Job
+
+    def process(self, _: Any) -> Iterator[Any]:
+        listing = self.job.listing()
+        with keeping_verdict(self.job.work_folder, self.job.claim):
+            for number, block in enumerate(listing.blocks()):
+                yield number, Batch(block)
+        summary = listing.summary()
+        _counter("clips_listed").inc(summary.clips)
+        _counter("files_ignored").inc(summary.ignored)
+        yield TaggedOutput(LISTING, summary)
+
+
+def at_the_end(value: Any) -> WindowedValue:
+    """Wraps an output of ``finish_bundle``, where Beam knows no window for it."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
+
+
+@with_input_types(tuple[int, Iterable[Any]])
+@with_output_types(Page)
+@dataclass(eq=False)
+class ProbeClips(beam.DoFn):  # type: ignore[misc]
+    """Calls :meth:`ClipPages.add`: (key, [[SourceRow]]) -> Page, of all in a bundle."""
+
+    job: Job
+
+    def setup(self) -> None:
+        Guard.begin(self.job)
+        self._pages = ClipPages(self.job, self.job.plan_folder())
+
+    def start_bundle(self) -> None:
+        self._pages.clear()
+
+    def teardown(self) -> None:
+        self._pages.close()
+
+    def process(
+        self, keyed: tuple[int, Iterable[Sequence[SourceRow]]]
+    ) -> Iterator[Page]:
+        with Marks.working():
+            clips, rejects = self._pages.add(chain.from_iterable(keyed[1]))
+        _counter("clips").inc(len(clips))
+        for reject in rejects:
+            _counter(f"rejected_{reject.error}").inc()
+        if self._pages.is_full():
+            yield from self._pages.flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        return map(at_the_end, self._pages.flush())
+
+
+def plan_pages(
+    _: Any, pages: Iterable[Page], listing: ListingSummary, job: Job
+) -> Iterator[tuple[int, Place]]:
+    """Calls :func:`make_plan`: pages of clips -> numbered places of tasks."""
+    folder = job.plan_folder()
+    check_poison_clips(job)
+    make_plan(pages, listing, job, folder)
+    yield from enumerate(Pages(folder, read_plan(folder).tasks).places())
+
+
+def read_tasks(keyed: tuple[int, Iterable[Place]], folder: str) -> Iterator[ShardWork]:
+    """Calls :func:`read_work`: (number, [Place]) -> ShardWork."""
+    for place in keyed[1]:
+        yield read_work(_plan_of(folder), place, folder)
+
+
+# Each run has a folder of its own.
+_plan_of = lru_cache(maxsize=1)(read_plan)
+
+
+def finish_planned(
+    _: Any,
+    infos: Iterable[ShardInfo],
+    rejects: Iterable[Reject],
+    job: Job,
+) -> str:
+    """Calls :func:`finish_job`."""
+    check_poison_clips(job)
+    path = finish_job(job.plan_folder(), infos, rejects, job)
+    job.claim.end()
+    return path
+
+
+def check_poison_clips(job: Job) -> None:
+    """Raises IncompleteRun if a clip became a poison clip after the job was sent.
+
+    Other workers may have used it before.
+    """
+    if len(read_poison_clips(job.work_folder)) > job.known_poison:
+        with keeping_verdict(job.work_folder, job.claim):
+            raise IncompleteRun(
+                "Clips ended their workers twice while the job ran, and must be left "
+                f"out of all shards. {CONTINUE}"
+            )
+
+
+class Written(NamedTuple):
+    """The shards."""
+
+    finished: beam.PCollection  # ShardInfo, of shards that an earlier run wrote
+    shards: beam.PCollection  # ShardInfo
+    rejects: beam.PCollection  # Reject
+
+
+@with_input_types(ShardWork)
+@with_output_types(ShardWork, finished=ShardInfo)
+@dataclass(eq=False)
+class SkipFinished(beam.DoFn):  # type: ignore[misc]
+    """Calls :func:`find_finished`: ShardWork -> ShardWork; side output ShardInfo.
+
+    Shards that an earlier run has finished go to the side output, unless a clip in them
+    is a poison clip since then. In a data set that is repaired, these are the shards
+    with the recorded bytes.
+    """
+
+    job: Job
+
+    def setup(self) -> None:
+        self._poison_clips = read_poison_clips(self.job.work_folder)
+        if self.job.repairs:
+            self._recorded = read_recorded_shards(self.job.output)
+
+    def process(self, work: ShardWork) -> Iterator[Any]:
+        shard, job = work.shard, self.job
+        if job.repairs:
+            info = find_recorded(shard, job.output, self._recorded)
+        else:
+            info = find_finished(shard, job.shards_folder(), job.work_folder)
+        clips = (segment.clip for segment in work.segments)
+        if info is not None and not job.repairs and self._poison_clips.among(clips):
+            files.delete([receipt_path(shard.name, job.work_folder)])
+            info = None
+        if info is None:
+            yield work
+        else:
+            Marks.add(info.examples, 0.0)
+            yield TaggedOutput(FINISHED, info)
+
+
+@with_input_types(ShardWork)
+@with_output_types(FrameBlock)
+@dataclass(eq=False)
+class DecodeAudio(beam.DoFn):  # type: ignore[misc]
+    """Calls :func:`decode_audio`: ShardWork -> FrameBlock, in order."""
+
+    job: Job
+
+    def setup(self) -> None:
+        Guard.begin(self.job)
+        self._poison_clips = read_poison_clips(self.job.work_folder)
+        keep_freed_memory()
+        OneThread.begin()
+
+    def teardown(self) -> None:
+        OneThread.end()
+
+    def process(self, work: ShardWork) -> Iterator[FrameBlock]:
+        job = self.job
+        with Marks.working():  # for the steps that take its blocks, too
+            yield from decode_audio(work, job.inputs, job.recipe, self._poison_clips)
+
+
+def step(function: Callable[[Any], Any], given: type, made: type) -> Any:
+    """Returns a step that makes one block of each, of these types."""
+    return beam.Map(function).with_input_types(given).with_output_types(made)
+
+
+@with_input_types(FeatureBlock)
+@with_output_types(EncodedBlock, rejects=Reject)
+class EncodeExamples(beam.DoFn):  # type: ignore[misc]
+    """Calls :class:`BlockEncoder`: FeatureBlock -> EncodedBlock; side output Reject."""
+
+    def setup(self) -> None:
+        self._encoder = BlockEncoder()
+
+    def process(self, block: FeatureBlock) -> Iterator[Any]:
+        encoded = self._encoder.encode(block)
+        if encoded.reject is not None:
+            _counter(f"rejected_{encoded.reject.error}").inc()
+            yield TaggedOutput(REJECTS, encoded.reject)
+        else:
+            _count(encoded)
+        # To write a shard may take long, and is not the work of a clip.
+        Marks.unmark()
+        yield encoded
+
+
+def _count(block: EncodedBlock) -> None:
+    slot, written = block.slot, len(block.records)
+    seconds = written * slot.length / slot.clip.sample_rate_hz
+    _counter("windows").inc(written)
+    if written < slot.examples:
+        _counter("windows_left_out").inc(slot.examples - written)
+    _counter("audio_microseconds").inc(round(1e6 * seconds))
+    Marks.add(slot.examples, seconds)

@@ -25,16 +25,25 @@ from itertools import islice
 from typing import NamedTuple
 
 from beam_pipeline.dataset.job import Job
+from beam_pipeline.dataset.progress import write_totals
 from beam_pipeline.dataset.rejects import check_readable
 from beam_pipeline.dataset.tables import make_manifest_part
-from beam_pipeline.dataset.work_folder import keeping_verdict, write_totals
+from beam_pipeline.dataset.work_folder import keeping_verdict
 from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.marks import Marks
-from beam_pipeline.plan.clips import PROBE, Clip, Reject, read_poison_clips
+from beam_pipeline.marks import PROBE, Marks
+from beam_pipeline.plan.balance import (
+    Moves,
+    assign_splits,
+    choose_moves,
+    is_balanced,
+    tally_groups,
+)
+from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.shards import (
     Buckets,
@@ -42,13 +51,6 @@ from beam_pipeline.plan.shards import (
     ShardWork,
     cut_tasks,
     lay_out,
-)
-from beam_pipeline.plan.splits import (
-    Moves,
-    assign_splits,
-    choose_moves,
-    is_balanced,
-    tally_groups,
 )
 from beam_pipeline.plan.summary import CorpusCount, PlanSummary, format_of
 from beam_pipeline.recipe.recipe import Recipe
@@ -217,7 +219,7 @@ def _without_alike(
             continue
         problem = events.unclear(name, listing.alike[name])
         error = UnusableEntry.__name__
-        rejects.append(Reject(clip.row, clip.filepath, "probe", error, problem))
+        rejects.append(Reject(clip.row, clip.filepath, PROBE, error, problem))
     return kept, rejects
 
 

@@ -22,7 +22,7 @@ from beam_pipeline.dataset.work_folder import (
     recorded_metadata,
 )
 from beam_pipeline.errors import EngineError
-from beam_pipeline.plan.shards import ClipSound, Shard, ShardInfo
+from beam_pipeline.plan.shards import ClipSketch, Shard, ShardInfo
 from beam_pipeline.recipe.recipe import GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
@@ -214,8 +214,8 @@ def read_receipt(
     path = receipt_path(shard.name, work_folder, is_whole)
     try:
         values = parse_json(files.read_bytes(path))
-        sounds = tuple(ClipSound(*each) for each in values.pop("sounds"))
-        info = ShardInfo(Shard(**values.pop("shard")), sounds=sounds, **values)
+        sketches = tuple(ClipSketch(*each) for each in values.pop("sketches"))
+        info = ShardInfo(Shard(**values.pop("shard")), sketches=sketches, **values)
     except _NO_RECEIPT:
         return None
     return info if info.shard == shard else None

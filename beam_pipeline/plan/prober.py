@@ -28,9 +28,8 @@ from beam_pipeline.errors import (
     is_of_machine,
     read_error,
 )
-from beam_pipeline.examples.augmentation import measuring_step
 from beam_pipeline.examples.features import resolve_transforms
-from beam_pipeline.examples.trial import run_on_windows
+from beam_pipeline.examples.window_steps import measuring_step, run_on_windows
 from beam_pipeline.examples.windows import (
     WindowPlan,
     WindowPlans,
@@ -45,25 +44,21 @@ from beam_pipeline.inputs.recorded_clips import changed_file
 from beam_pipeline.inputs.rows import Header, SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.marks import Marks
+from beam_pipeline.marks import PROBE, Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clip_audio import (
+from beam_pipeline.plan.clips import (
+    Clip,
     PartReader,
+    Reject,
     find_loader,
     opened_clip,
     read_stretches,
     step_clip,
     steps_in,
-)
-from beam_pipeline.plan.clips import (
-    NO_POISON_CLIPS,
-    PROBE,
-    Clip,
-    PoisonClips,
-    Reject,
     window_frames,
     with_split,
 )
+from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.shards import Segment, locate_examples
 from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage import files
@@ -122,7 +117,7 @@ class Prober:
                 raise poison_clip.to_error()
             return retry(lambda: self.clip(row), row.filepath)
         except ClipError as error:
-            stage = "sources" if row.problem is not None else "probe"
+            stage = "sources" if row.problem is not None else PROBE
             name, reason = type(error).__name__, error.reason
             if row.line:
                 entry = self._inputs[row.source]

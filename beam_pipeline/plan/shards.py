@@ -131,7 +131,7 @@ class Shard(NamedTuple):
     mix_seed: int | None = None
 
 
-class ClipSound(NamedTuple):
+class ClipSketch(NamedTuple):
     """What an audit compares of a clip, as far as a shard has its windows.
 
     Attributes
@@ -151,7 +151,7 @@ class ClipSound(NamedTuple):
     content: int
     sketch: str
 
-    def with_more(self, other: ClipSound | None) -> ClipSound:
+    def with_more(self, other: ClipSketch | None) -> ClipSketch:
         """Returns what is known of the clip from both."""
         if other is None:
             return self
@@ -168,7 +168,7 @@ class ShardInfo(NamedTuple):
     :class:`beam_pipeline.storage.tfrecord.Members` and
     :class:`beam_pipeline.write.statistics.WindowRows`. ``clips`` is the
     row of the clip of each window, packed; it is empty where a clip's windows are
-    together. ``sounds`` has the clips of the shard.
+    together. ``sketches`` has the clips of the shard.
     """
 
     shard: Shard
@@ -181,7 +181,7 @@ class ShardInfo(NamedTuple):
     members: str = ""
     windows: str = ""
     clips: str = ""
-    sounds: tuple[ClipSound, ...] = ()
+    sketches: tuple[ClipSketch, ...] = ()
 
     def is_whole(self) -> bool:
         """Returns whether every planned example was written or left out on purpose."""
@@ -530,7 +530,7 @@ def count_events(
     rule, rate = example_format.features.events, clip.sample_rate_hz
     assert rule is not None
     starts, _ = locate_examples(Segment(clip, 0, examples, 0), recipe)
-    length = example_format.window_frames(clip.frames)
+    length = window_frames(clip, recipe)
     windows = TimedWindows(clip.events, (clip.start + starts) / rate, length / rate)
     selected = rule.selected(windows)
     some = starts[selected]

@@ -19,8 +19,7 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.plan.clip_audio import header_of
-from beam_pipeline.plan.clips import Clip, copies_in, why_left_out
+from beam_pipeline.plan.clips import Clip, copies_in, header_of, why_left_out
 from beam_pipeline.plan.shards import (
     PlacedClips,
     ShardLayout,

@@ -30,7 +30,7 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.columns import CONTENT, SKETCH, SOUND_FIELDS
+from beam_pipeline.inputs.columns import CONTENT, SKETCH, SKETCH_FIELDS
 from beam_pipeline.inputs.rows import group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
@@ -461,7 +461,7 @@ def similar_audio(sketches: Any) -> tuple[Integers, bool]:
 _NEEDED = (
     "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
     "channel", "windows", "input", "index", "native_frames", "native_sample_rate_hz",
-    *SOUND_FIELDS,
+    *SKETCH_FIELDS,
 )  # fmt: skip
 # What tells files of several data sets apart.
 _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")

@@ -22,7 +22,7 @@ from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.columns import (
     FILE_SHA256,
     MANIFEST_FIELDS,
-    SOUND_FIELDS,
+    SKETCH_FIELDS,
     part_in_seconds,
 )
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
@@ -174,7 +174,7 @@ def _clean_table(
     of_recipe = isinstance(recipe.channels, int)
     if not of_recipe and table["channel"].null_count < len(table):
         made["channel"] = table["channel"]
-    ours = {*MANIFEST_FIELDS, *SOUND_FIELDS, *made}
+    ours = {*MANIFEST_FIELDS, *SKETCH_FIELDS, *made}
     if recipe.hash_files:
         ours.add(FILE_SHA256)
     made.update((n, table[n]) for n in table.column_names if n not in ours)

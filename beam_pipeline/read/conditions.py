@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from beam_pipeline.errors import OptionError, did_you_mean
+from beam_pipeline.text import shortened
 
 # The column `class` has the name of a keyword of Python; quoted texts may hold it.
 _CLASS = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\bclass\b""")
@@ -182,4 +183,4 @@ def _not_allowed(tree: ast.expr) -> ValueError:
 
 def _shown(condition: object) -> str:
     text = str(condition).replace(_CLASS_NAME, "class")
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return shortened(text, _SHOWN)

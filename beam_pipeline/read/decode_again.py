@@ -213,7 +213,9 @@ class DecodeAgain:
         segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
         shard = Shard("", clip.split, 0, count)
         work = ShardWork(shard, Batch([segment]), self._format)
-        for frames in decode_audio(work, self._inputs, self._recipe, with_sounds=False):
+        for frames in decode_audio(
+            work, self._inputs, self._recipe, with_sketches=False
+        ):
             last = _checked(frames)
         block = _checked(select_and_augment(cut_windows(last)))
         if not block.rows.kept[-1]:

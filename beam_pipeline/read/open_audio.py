@@ -30,11 +30,10 @@ from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
-from beam_pipeline.examples.augmentation import changes_copies
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker
-from beam_pipeline.inputs.in_memory import Source, resolved
-from beam_pipeline.inputs.listing import Listing
+from beam_pipeline.examples.window_steps import changes_copies
+from beam_pipeline.inputs.listing import GivenInput, Listing, resolved
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.plan.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.plan.prober import Prober
@@ -49,7 +48,7 @@ from beam_pipeline.read.records import Example, parser_of
 from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import Sound
 from beam_pipeline.read.sounds import save_wav
-from beam_pipeline.recipe.fields import options_of
+from beam_pipeline.recipe.options import options_of
 from beam_pipeline.recipe.recipe import (
     AT_GRID,
     Augmentation,
@@ -91,7 +90,7 @@ CHANGEABLE = (
 
 
 def open_audio(
-    source: Source | npt.NDArray[Any],
+    source: GivenInput | npt.NDArray[Any],
     like: Folders,
     features: Sequence[str] | None = None,
     *,
@@ -276,7 +275,7 @@ class _Opened:
         }
         return recipe.replace(features=kept, encodings=encodings) if kept else recipe
 
-    def read_headers(self, source: Source) -> None:
+    def read_headers(self, source: GivenInput) -> None:
         """Lists the recordings, and reads their headers."""
         self.inputs = self.closing.enter_context(resolved(source, self.recipe))
         prober = Prober(self.inputs, self.recipe)
@@ -341,7 +340,7 @@ class _Opened:
         segments: Any = self.segments(span)
         shard = Shard("this reading", _SPLIT, 0, len(span))
         work = ShardWork(shard, segments, self.format)
-        for block in encode_shard(work, self.inputs, self.recipe, with_sounds=False):
+        for block in encode_shard(work, self.inputs, self.recipe, with_sketches=False):
             if block.reject is not None:
                 self.reject(block.reject)
                 continue

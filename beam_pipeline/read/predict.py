@@ -28,7 +28,7 @@ from beam_pipeline.errors import (
     OptionError,
     TooManyRejected,
 )
-from beam_pipeline.inputs.in_memory import Source
+from beam_pipeline.inputs.listing import GivenInput
 from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.read.open_audio import open_audio
 from beam_pipeline.recipe.options import allowed_rejects
@@ -51,7 +51,7 @@ _ROUNDING_S = 1e-6
 
 
 def predict(
-    model: str | Model, input: Source, like: Folders, **options: Any
+    model: str | Model, input: GivenInput, like: Folders, **options: Any
 ) -> pyarrow.Table:
     """Scores recordings with a model; returns a row for each detection.
 
@@ -162,7 +162,7 @@ class Scoring:
     def __init__(
         self,
         model: str | Model,
-        input: Source,
+        input: GivenInput,
         like: Folders,
         *,
         feature: str | None = None,

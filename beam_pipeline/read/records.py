@@ -110,8 +110,8 @@ def open_records(
         If there is no data set, no split or feature of this name, or no index of
         members; or if the index does not fit the data set.
     """
-    source = SplitSource(folder, split, features, statistics)
-    return Records(source, source.numbers)
+    opened = OpenSplits(folder, split, features, statistics)
+    return Records(opened, opened.numbers)
 
 
 class Example(dict[str, Any]):
@@ -230,17 +230,17 @@ class Records(Sequence[Example]):
     statistics : Statistics
     """
 
-    def __init__(self, source: SplitSource, numbers: range | Integers):
-        self._source = source
+    def __init__(self, opened: OpenSplits, numbers: range | Integers):
+        self._opened = opened
         self._numbers = numbers
-        self.statistics: Statistics = source.statistics
-        self.features: Mapping[str, FeatureSpec] = source.features
-        self.metadata = source.metadata
-        self.classes = source.metadata.classes
-        self.class_names = source.metadata.class_names
+        self.statistics: Statistics = opened.statistics
+        self.features: Mapping[str, FeatureSpec] = opened.features
+        self.metadata = opened.metadata
+        self.classes = opened.metadata.classes
+        self.class_names = opened.metadata.class_names
         self.num_classes = len(self.classes)
-        self.split, self.folder = source.split, source.data.name
-        self.data = source.data
+        self.split, self.folder = opened.split, opened.data.name
+        self.data = opened.data
 
     @property
     def numbers(self) -> Integers:
@@ -253,7 +253,7 @@ class Records(Sequence[Example]):
     @property
     def is_whole(self) -> bool:
         """Whether these are all examples of the splits, in the order on disk."""
-        whole = range(len(self._source.reader))
+        whole = range(len(self._opened.reader))
         return isinstance(self._numbers, range) and self._numbers == whole
 
     def __len__(self) -> int:
@@ -261,7 +261,7 @@ class Records(Sequence[Example]):
 
     def __repr__(self) -> str:
         # Grain's DataLoader compares it with that in a state.
-        total = len(self._source.reader)
+        total = len(self._opened.reader)
         count = f"{len(self)} of {total}" if len(self) != total else f"{total}"
         return (
             f"<Records: {count} examples of split {self.split} in {self.folder}: "
@@ -273,7 +273,7 @@ class Records(Sequence[Example]):
 
         parts = [html_line(repr(self)[1:-1]), view_features(self.features)]
         splits = self.metadata.splits
-        counts = {n: splits[n].examples_per_class for n in self._source.splits}
+        counts = {n: splits[n].examples_per_class for n in self._opened.splits}
         if self.classes and self.is_whole and all(counts.values()):
             rows = [
                 (name, *(of[name] for of in counts.values())) for name in self.classes
@@ -291,36 +291,36 @@ class Records(Sequence[Example]):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return Records(self._source, self._numbers[key])
+            return Records(self._opened, self._numbers[key])
         try:
             number = operator.index(key)
         except TypeError:
-            return Records(self._source, self._chosen(key))
+            return Records(self._opened, self._chosen(key))
         if isinstance(key, bool):
-            return Records(self._source, self._chosen(key))  # a mask, and not 1
+            return Records(self._opened, self._chosen(key))  # a mask, and not 1
         if not -len(self) <= number < len(self):
             raise self._no_example(number)
-        source = self._source
-        stored = source.reader.read_one(self._numbers[number], source.parser.stored)
-        return source.maker.make(stored, source.new_example)
+        opened = self._opened
+        stored = opened.reader.read_one(self._numbers[number], opened.parser.stored)
+        return opened.maker.make(stored, opened.new_example)
 
     def __getitems__(self, keys: Sequence[int]) -> list[Example]:
         """Returns several examples; neighbours in a file are read together.
 
         PyTorch's DataLoader calls it.
         """
-        return self._examples(self._chosen(keys), self._source.new_example)
+        return self._examples(self._chosen(keys), self._opened.new_example)
 
     def _getitems(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Returns several examples as plain dicts, which Grain asks for."""
         return self._examples(self._chosen(indices), dict)
 
     def __iter__(self) -> Iterator[Example]:
-        step = AHEAD_BYTES // self._source.example_bytes
+        step = AHEAD_BYTES // self._opened.example_bytes
         step = min(max(step, 1), AHEAD_EXAMPLES)
         for start in range(0, len(self), step):
             numbers = self[start : start + step].numbers
-            yield from self._examples(numbers, self._source.new_example)
+            yield from self._examples(numbers, self._opened.new_example)
 
     def _compare(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
@@ -357,9 +357,9 @@ class Records(Sequence[Example]):
         """
         is_slice = isinstance(indices, slice)
         numbers = self[indices].numbers if is_slice else self._chosen(indices)
-        source = self._source
-        batch = BatchMaker(source.parser, self.features, len(numbers))
-        for place, stored in source.reader.read(numbers, source.parser.stored):
+        opened = self._opened
+        batch = BatchMaker(opened.parser, self.features, len(numbers))
+        for place, stored in opened.reader.read(numbers, opened.parser.stored):
             batch.put(place, stored)
         return batch.finish()
 
@@ -379,7 +379,7 @@ class Records(Sequence[Example]):
         InputError
             If files beside the shards are missing or do not fit the data set.
         """
-        table = self._source.table
+        table = self._opened.table
         return table if self.is_whole else examples_of(table).take(self.numbers)
 
     def where(self, condition: Any) -> Records:
@@ -402,7 +402,7 @@ class Records(Sequence[Example]):
         from beam_pipeline.read.conditions import rows_where  # it loads Arrow
 
         met = rows_where(examples_of(self.table()), condition)
-        return Records(self._source, self.numbers[met])
+        return Records(self._opened, self.numbers[met])
 
     def class_numbers(self) -> Integers:
         """Returns the number in ``classes`` of each example's class.
@@ -462,9 +462,9 @@ class Records(Sequence[Example]):
         """
         if not isinstance(path, str):
             raise OptionError("path", "must be a text, like 'owl/owl_1.wav'", path)
-        table = self._source.table
+        table = self._opened.table
         found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
-        return Records(self._source, self.numbers[found])
+        return Records(self._opened, self.numbers[found])
 
     def source(self, index: int, input: Given | None = None) -> Source:
         """Returns where an example comes from, without reading any shard.
@@ -485,12 +485,12 @@ class Records(Sequence[Example]):
         """
         check_whole("index", index, None)
         number = int(self.numbers[index])
-        return make_source(self.folder, self._source.sources, number, input)
+        return make_source(self.folder, self._opened.sources, number, input)
 
     def serialised(self, indices: Any) -> list[bytes]:
         """Returns some examples as they are stored, for other parsers."""
         numbers = self._chosen(indices)
-        found = dict(self._source.reader.read(numbers, _as_it_is))
+        found = dict(self._opened.reader.read(numbers, _as_it_is))
         return [found[place] for place in range(len(numbers))]
 
     def batches(self, batch_size: int, **options: Unpack[BatchOptions]) -> Batches:
@@ -613,12 +613,12 @@ class Records(Sequence[Example]):
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the shards, and of which examples of them these are."""
-        return self._source.fingerprint(None if self.is_whole else self.numbers)
+        return self._opened.fingerprint(None if self.is_whole else self.numbers)
 
     def _examples(self, numbers: Integers, new: Callable[[], Any]) -> list[Any]:
-        source, made = self._source, list[Any]([None] * len(numbers))
-        for place, stored in source.reader.read(numbers, source.parser.stored):
-            made[place] = source.maker.make(stored, new)
+        opened, made = self._opened, list[Any]([None] * len(numbers))
+        for place, stored in opened.reader.read(numbers, opened.parser.stored):
+            made[place] = opened.maker.make(stored, new)
         return made
 
     def _chosen(self, keys: Any) -> Integers:
@@ -672,14 +672,14 @@ class Records(Sequence[Example]):
         return where if self.is_whole else f"these records of {where}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        source = self._source
-        opened = (
-            source.data.folders,
-            source.split,
-            source.chosen,
-            source.statistics.given,
+        opened = self._opened
+        arguments = (
+            opened.data.folders,
+            opened.split,
+            opened.asked_features,
+            opened.statistics.given,
         )
-        return _reopened, (opened, source.data.hashes, self._numbers)
+        return _reopened, (arguments, opened.data.hashes, self._numbers)
 
 
 def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
@@ -687,21 +687,21 @@ def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
 
 
 def _reopened(
-    opened: tuple[Any, ...], hashes: tuple[str, ...], numbers: range | Integers
+    arguments: tuple[Any, ...], hashes: tuple[str, ...], numbers: range | Integers
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
-    source = SplitSource(*opened)
-    data = source.data
+    opened = OpenSplits(*arguments)
+    data = opened.data
     for folder, before, now in zip(data.folders, hashes, data.hashes, strict=True):
         if before != now:
             raise InputError(
                 f"{folder} is not the data set that was opened: {METADATA} has "
                 "changed. Open it again."
             )
-    return Records(source, numbers)
+    return Records(opened, numbers)
 
 
-class SplitSource:
+class OpenSplits:
     """One open split or several, which a sequence and its views share.
 
     ``numbers`` are those of the chosen examples, which may be a part.
@@ -726,7 +726,7 @@ class SplitSource:
         self.split, self.splits = choice.text, choice.splits
         self.statistics = choose_statistics(self.metadata, self.splits, statistics)
         self.numbers = choice.numbers(self.metadata)
-        self.chosen = None if features is None else tuple(names)
+        self.asked_features = None if features is None else tuple(names)
         shards = choice.shards(self.metadata)
         self.reader = MemberReader(data.folders, check_shards(data, shards))
         elements = self.metadata.elements

@@ -22,7 +22,7 @@ from beam_pipeline.dataset.side_by_side import (
 from beam_pipeline.dataset.tables import clips_of, read_table
 from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.hashing import bytes_sha256
-from beam_pipeline.inputs.columns import FILE_SHA256, SOUND_FIELDS
+from beam_pipeline.inputs.columns import FILE_SHA256, SKETCH_FIELDS
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.storage import files
@@ -32,7 +32,7 @@ Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # Columns of the manifest that describe the file and the plan, not the window.
 _NOT_OF_WINDOWS = {
     "start", "frames", "channels", "file", "native_frames", "native_sample_rate_hz",
-    "format", "subtype", "first_index", "windows", *SOUND_FIELDS,
+    "format", "subtype", "first_index", "windows", *SKETCH_FIELDS,
     "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
 }  # fmt: skip
 # Columns that the files must have.

@@ -51,7 +51,7 @@ from beam_pipeline.text import parse_json
 from beam_pipeline.write.process_settings import usable_cores
 
 if TYPE_CHECKING:
-    from beam_pipeline.inputs.in_memory import Source
+    from beam_pipeline.inputs.listing import GivenInput
     from beam_pipeline.inputs.sources import Input
     from beam_pipeline.read.recorded_windows import RecordedWindows
 
@@ -68,7 +68,7 @@ def verify(
     folder: Folders,
     *,
     deep: bool = False,
-    input: Source | None = None,
+    input: GivenInput | None = None,
     sample: int = 100,
     seed: int = 0,
     functions: Iterable[Any] = (),
@@ -131,7 +131,7 @@ def verify(
             f"{name} was not recorded from audio files, so its examples cannot be "
             "made again. Leave `input` out."
         )
-    from beam_pipeline.inputs.in_memory import resolved
+    from beam_pipeline.inputs.listing import resolved
     from beam_pipeline.transforms.steps import give_steps
 
     give_steps(functions)

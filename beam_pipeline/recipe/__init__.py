@@ -6,5 +6,5 @@ options.
 
 ::
 
-    keywords, recipe_file -> canonical -> recipe = sections, each declared by fields
+    keywords, recipe_file -> canonical -> recipe = sections, each declared by options
 """

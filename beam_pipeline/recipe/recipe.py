@@ -30,7 +30,7 @@ from beam_pipeline.parameters import (
     WholeNumber,
     check_text,
 )
-from beam_pipeline.recipe.fields import (
+from beam_pipeline.recipe.options import (
     ByFeature,
     MovedGroups,
     Option,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from beam_pipeline.errors import InputError, OptionError, RecipeError, shown
+from beam_pipeline.errors import InputError, OptionError, RecipeError
 from beam_pipeline.recipe.recipe import named_options, recipe_options
 from beam_pipeline.storage import files
+from beam_pipeline.text import shown
 
 # What stands for no value where an option may have none.
 _NULLS = ("", "~", "null")
@@ -40,7 +41,7 @@ def read_recipe(path: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(
             f"{path} must hold a recipe: names of options with their values; got "
-            f"{shown(values, 80)}."
+            f"{shown(values)}."
         )
     return _by_option(values, path, of_data_set)
 

@@ -27,7 +27,7 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.in_memory import Source, resolved
+from beam_pipeline.inputs.listing import GivenInput, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.audit import audit
@@ -73,7 +73,7 @@ def report(
     bytes: int = DEFAULT_BYTES,
     seed: int = 0,
     examples: Mapping[str, Sequence[int]] | None = None,
-    input: Source | None = None,
+    input: GivenInput | None = None,
 ) -> str:
     """Writes a page that shows a data set, and returns its path.
 

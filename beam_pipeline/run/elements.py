@@ -12,13 +12,20 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from beam_pipeline.dataset.element_set import ElementSet, join_elements
-from beam_pipeline.dataset.work_folder import WRITING, RunProgress, Totals
+from beam_pipeline.dataset.progress import (
+    WATCH_S,
+    WRITING,
+    Reporter,
+    RunProgress,
+    Totals,
+    Update,
+)
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import OptionError
+from beam_pipeline.marks import WorkerState
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.engine import pipeline_for, run_pipeline
 from beam_pipeline.run.preflight import check_engine
-from beam_pipeline.run.watching import Watch, reporter, watching
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
 from beam_pipeline.write.element_blocks import (
@@ -85,7 +92,7 @@ def run_elements(
     target, totals = job.target, Totals(job.sources or 0, 0.0)
     with ExitStack() as stack:
 
-        def watch(_: Totals) -> Watch:
+        def watch(_: Totals) -> Update:
             if callable(progress):
                 return lambda done, _: progress(done, totals.examples)
             # Not before the writers have started: its thread would keep them from
@@ -95,18 +102,19 @@ def run_elements(
             return lambda done, _: bar.update(done - bar.n)
 
         if not run.beam_args:
-            _run_here(
-                job, encoder, blocks, run.workers, partial(reporter, watch, totals)
-            )
+            report = partial(Reporter.of_workers, watch, totals)
+            _run_here(job, encoder, blocks, run.workers, report)
             return
         from beam_pipeline.pipeline.elements_graph import build_elements_pipeline
 
         def finished() -> RunProgress:
             return RunProgress(WRITING, totals, count_sources(target.receipts))
 
-        with watching(watch, finished), pipeline_for(run.beam_args) as pipeline:
+        reporter = Reporter(watch, finished)
+        with reporter.looking(WATCH_S), pipeline_for(run.beam_args) as pipeline:
             build_elements_pipeline(pipeline, job, encoder, blocks)
             run_pipeline(pipeline, target.output, target.work, _NOTHING_KEPT)
+        reporter.finish()
 
 
 def _run_here(
@@ -114,7 +122,7 @@ def _run_here(
     encoder: SourceEncoder,
     blocks: Sequence[StoredBlock],
     workers: int | None,
-    report: Callable[[Any], Callable[[], None] | None],
+    report: Callable[[list[WorkerState]], Reporter],
 ) -> None:
     """Runs the job in processes of this machine."""
     if workers is None:
@@ -126,8 +134,12 @@ def _run_here(
         # A new interpreter does not have the classes of the caller's script.
         work = partial(_write_pickled, by_value(work))
     with Workers() as processes:
-        look = report(processes.states(writers))
-        answers = processes.run(work, writers, look=look, advice=_NOTHING_KEPT)
+        answers = processes.run(
+            work,
+            writers,
+            reporter=report(processes.states(writers)),
+            advice=_NOTHING_KEPT,
+        )
     join_elements(job, list(chain.from_iterable(answers)))
 
 

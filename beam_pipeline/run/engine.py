@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import METADATA
+from beam_pipeline.dataset.progress import (
+    NOTHING,
+    WATCH_S,
+    Reporter,
+    Totals,
+    Watch,
+    read_progress,
+)
 from beam_pipeline.dataset.work_folder import (
     CONTINUE,
-    NOTHING,
     NOTHING_NEW,
     VERDICT_FILE,
-    Totals,
     has_run,
-    read_progress,
     read_verdict,
 )
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, WorkerDied
-from beam_pipeline.plan.clips import (
-    count_exits,
-    drop_changed,
-    read_poison_clips,
-)
-from beam_pipeline.run.watching import WATCH_S, Reporter, Watch
+from beam_pipeline.plan.poison_clips import count_exits, drop_changed, read_poison_clips
 from beam_pipeline.run.workers import MOST_EXITS, Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
@@ -48,7 +48,7 @@ def run_on_engine(
     job: Job,
     beam_args: Sequence[str],
     time_limit: float | None,
-    watch: Callable[[Totals], Watch] | None,
+    watch: Watch | None,
 ) -> dict[str, int]:
     """Runs the job on a runner of Beam and waits for it; returns its counters.
 
@@ -63,7 +63,7 @@ def run_on_engine(
         The error of a worker, on whatever machine; IncompleteRun if the runner ended
         the job without one; WorkerDied if the process ended, not because of a clip.
     """
-    progress = Reporter(watch, partial(read_progress, job.work_folder), WATCH_S)
+    reporter = Reporter(watch, partial(read_progress, job.work_folder), WATCH_S)
     with temporary_files(), Workers(time_limit) as processes:
         job = replace(job, limit_s=processes.limit_s)
         drop_changed(job.work_folder, job.inputs, processes.limit_s)
@@ -74,7 +74,7 @@ def run_on_engine(
                     partial(_run, job, beam_args),
                     job,
                     "runner",
-                    look=progress.look,
+                    reporter=reporter,
                     with_children=True,
                 )
                 break
@@ -83,8 +83,7 @@ def run_on_engine(
             except AudioTFRecordsError:
                 if not noted < count_exits(job.work_folder) <= MOST_EXITS:
                     raise
-    if watch is not None:
-        progress.finish(_written(job))
+    reporter.finish(partial(_written, job))
     return counts
 
 

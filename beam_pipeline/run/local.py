@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -35,8 +35,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline.dataset.job import Job
+from beam_pipeline.dataset.progress import Reporter, Totals, Watch
 from beam_pipeline.dataset.rejects import sort_rejects
-from beam_pipeline.dataset.work_folder import PHASES, Totals, delete_all_drafts
+from beam_pipeline.dataset.work_folder import PHASES, delete_all_drafts
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
 from beam_pipeline.pipeline.planner import (
@@ -46,12 +47,10 @@ from beam_pipeline.pipeline.planner import (
     planned_work,
     read_plan,
 )
-from beam_pipeline.plan.clips import drop_changed
-from beam_pipeline.plan.shards import ShardWork
+from beam_pipeline.plan.poison_clips import drop_changed
 from beam_pipeline.plan.summary import PlanSummary
 from beam_pipeline.run.engine import original
 from beam_pipeline.run.forecast import Plan, forecast
-from beam_pipeline.run.watching import Watch, reporter
 from beam_pipeline.run.workers import Workers, can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
@@ -66,7 +65,7 @@ def run_local(
     job: Job,
     workers: int | None,
     time_limit: float | None,
-    watch: Callable[[Totals], Watch] | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Runs the job on this machine.
 
@@ -78,7 +77,7 @@ def run_local(
     time_limit : float, optional
         See :class:`beam_pipeline.recipe.options.RunOptions`.
     watch : callable, optional
-        See :func:`beam_pipeline.run.watching.reporter`.
+        See :class:`beam_pipeline.dataset.progress.Reporter`.
 
     Raises
     ------
@@ -100,7 +99,7 @@ def write_here(
     summary: PlanSummary,
     workers: int | None,
     processes: Workers,
-    watch: Callable[[Totals], Watch] | None,
+    watch: Watch | None,
 ) -> list[dict[str, list[Page]]]:
     """Writes the shards of the plan in a folder, each in one of several processes.
 
@@ -108,11 +107,14 @@ def write_here(
     finished already. So the writers look at all shards again.
     """
     writers = writers_for(summary, workers)
-    look = reporter(watch, totals_of(summary), processes.states(writers))
+    states = processes.states(writers)
+    reporter = Reporter.of_workers(watch, totals_of(summary), states)
     write = partial(write_phase, job, folder, writers)
     while True:
         before = processes.poison_clips
-        written = processes.run(write, writers, job, look=look, apart=in_ipython())
+        written = processes.run(
+            write, writers, job, reporter=reporter, apart=in_ipython()
+        )
         if processes.poison_clips == before:
             return written
 
@@ -225,18 +227,14 @@ def write_phase(
     with in_memory_pipeline() as pipeline:
         work = (
             pipeline
-            | "Once" >> beam.Impulse()
-            | "MyShards" >> beam.FlatMap(_my_shards, writer, folder, writers)
+            | "Once" >> beam.Create([writer], reshuffle=False)
+            | "MyShards" >> beam.FlatMap(planned_work, folder, writers)
         )
         outputs = write_shards(work, job)._asdict()
         names = {name: files.join(folder, f"{run}-{name}") for name in outputs}
         for name, elements in outputs.items():
             elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, names[name]))
     return {name: _read_names(path) for name, path in names.items()}
-
-
-def _my_shards(_: bytes, writer: int, folder: str, writers: int) -> Iterator[ShardWork]:
-    return planned_work(writer, folder, writers)
 
 
 class KeepInPages(beam.DoFn):  # type: ignore[misc]

@@ -29,7 +29,8 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.clips import Clip, check_split_of_copies, read_poison_clips
+from beam_pipeline.plan.clips import Clip, check_split_of_copies
+from beam_pipeline.plan.poison_clips import read_poison_clips
 from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 from beam_pipeline.storage.files import temporary_folder
 

@@ -29,6 +29,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from beam_pipeline.dataset.job import Job
+from beam_pipeline.dataset.progress import UNWATCHED, Reporter
 from beam_pipeline.dataset.work_folder import CONTINUE, delete_drafts_of
 from beam_pipeline.errors import (
     AudioTFRecordsError,
@@ -36,8 +37,7 @@ from beam_pipeline.errors import (
     WorkerDied,
 )
 from beam_pipeline.marks import Mark, MarkClock, Marks, WorkerState, new_state
-from beam_pipeline.plan.clips import Exits, PoisonClip
-from beam_pipeline.run.watching import repeating
+from beam_pipeline.plan.poison_clips import Exits, PoisonClip
 from beam_pipeline.storage.claim import beating, without_heartbeats
 
 _T = TypeVar("_T")
@@ -411,7 +411,7 @@ class Workers:
         workers: int,
         job: Job | None = None,
         *,
-        look: Callable[[], None] | None = None,
+        reporter: Reporter = UNWATCHED,
         apart: bool = False,
         name: str = "writer {}",
         advice: str = KEPT,
@@ -427,8 +427,8 @@ class Workers:
             How many numbers there are.
         job : Job, optional
             See :class:`ClipWatch`. Without it, a single worker is this process.
-        look : callable, optional
-            Called several times a second, and at the end.
+        reporter : Reporter
+            Looks several times a second, and at the end.
         apart : bool
             Whether a single worker must not be this process.
         name : str
@@ -449,7 +449,7 @@ class Workers:
         watched = apart or (job is not None and self.are_watched())
         if workers == 1 and not (watched and can_start()):
             states[0].clear()
-            with repeating(look, LOOK_S), Marks.kept_in(states[0]):
+            with reporter.looking(LOOK_S), Marks.kept_in(states[0]):
                 return [work(0)]
         check_can_start(workers, None)
         watch = ClipWatch(job, states, self.limit_s)
@@ -469,8 +469,7 @@ class Workers:
                 waiting = []
                 wait([end for worker in self._running.values() for end in worker.ends],
                      LOOK_S)  # fmt: skip
-                if look is not None:
-                    look()
+                reporter.look()
                 watch.look(self._running)
                 for number, worker in list(self._running.items()):
                     if not worker.has_ended():
@@ -485,8 +484,7 @@ class Workers:
                     waiting.append(number)
         finally:
             self.poison_clips += len(watch.found)
-            if look is not None:
-                look()
+            reporter.look()
         return [answers[number] for number in range(workers)]
 
 

@@ -21,12 +21,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 from isal import igzip_lib, isal_zlib
 
+from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
-
-Integers = npt.NDArray[Any]
 
 # This level of ISA-L compresses float audio and spectra as well as the other levels,
 # within 1-4 %, and up to twice as fast. Its bytes are the same on processors with and

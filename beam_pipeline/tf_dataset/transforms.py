@@ -13,7 +13,7 @@ import tensorflow as tf
 from beam_pipeline.errors import InputError, OptionError, RecipeError, check_feature
 from beam_pipeline.examples.features import check_transform
 from beam_pipeline.examples.spec import Shape, merge_shapes
-from beam_pipeline.examples.trial import run_on_windows
+from beam_pipeline.examples.window_steps import run_on_windows
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.tf_dataset.structure import (
     Array,

@@ -5,7 +5,7 @@ arithmetic (SplitMix64). So they are the same on every machine, with any version
 numpy, and in any block.
 
 Rooms and backgrounds come from folders that a recipe names. Their files are listed and
-decoded elsewhere, see :mod:`beam_pipeline.examples.augmentation`; here they are
+decoded elsewhere, see :mod:`beam_pipeline.examples.window_steps`; here they are
 arrays. Masks change the features of copies, not their samples.
 """
 

@@ -13,10 +13,9 @@ its reject, so that the positions of the shard still add up.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -27,32 +26,32 @@ from beam_pipeline.audio.retrying import retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
 from beam_pipeline.examples.array_bytes import check_original
-from beam_pipeline.examples.augmentation import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.examples.window_steps import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.sources import Input, locate
-from beam_pipeline.marks import Marks
+from beam_pipeline.marks import DECODE, ENCODE, TRANSFORM, TREAT, Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clip_audio import open_clip, read_stretches, step_clip
 from beam_pipeline.plan.clips import (
-    DECODE,
-    NO_POISON_CLIPS,
     Clip,
-    PoisonClips,
     Reject,
+    open_clip,
+    read_stretches,
+    step_clip,
     window_frames,
 )
+from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.plan.shards import (
-    ClipSound,
+    ClipSketch,
     Segment,
     Shard,
     ShardWork,
     locate_examples,
     order_key,
 )
-from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe, Windows
+from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.write.statistics import (
     BY_KEEP,
@@ -64,18 +63,14 @@ from beam_pipeline.write.statistics import (
 # Sixteen one-second windows at 16 kHz; transforms run fastest on this size.
 BLOCK_BYTES = 1 << 20
 
-# The stages after decoding that rejects and marks name.
-TREAT, TRANSFORM, ENCODE = "treat", "transform", "encode"
-
 # How many clips are requested from an object store while another is decoded. Without
 # this, each short clip would wait for an answer.
 CLIPS_AHEAD = 16
 
-# Opens a file of a clip.
-Begin = Callable[[], str | BinaryIO]
+FloatArray = npt.NDArray[np.float32]
 
 
-def _nothing() -> npt.NDArray[np.float32]:
+def _nothing() -> FloatArray:
     """Returns the frames, or the windows, of a block whose examples are lost."""
     return np.zeros(0, np.float32)
 
@@ -84,8 +79,9 @@ def _nothing() -> npt.NDArray[np.float32]:
 class Slot:
     """Which examples a block holds, and which positions of a shard they get.
 
-    ``sound`` is what an audit compares of them; None if they could not be decoded, or
-    nothing is compared. ``file`` has the bytes of the clip's file, if examples hold it.
+    A window has ``length`` frames. ``sketch`` is what an audit compares of the
+    examples; None if they could not be decoded, or nothing is compared. ``file`` has
+    the bytes of the clip's file, if examples hold it.
     """
 
     example_format: ExampleFormat
@@ -94,7 +90,8 @@ class Slot:
     clip: Clip
     first: int
     examples: int
-    sound: ClipSound | None = None
+    length: int
+    sketch: ClipSketch | None = None
     file: bytes = b""
 
 
@@ -132,14 +129,14 @@ _Block = TypeVar("_Block", bound=Block)
 class FrameBlock(Block):
     """The frames of a clip from the first window's start to the last window's end."""
 
-    frames: npt.NDArray[np.float32] = field(default_factory=_nothing)
+    frames: FloatArray = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowBlock(Block):
     """Windows, shape ``(n, frames)`` or ``(n, channels, frames)``."""
 
-    windows: npt.NDArray[np.float32] = field(default_factory=_nothing)
+    windows: FloatArray = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ class FeatureBlock(Block):
     ``clipped`` has the number of values that a feature's transform clipped.
     """
 
-    windows: npt.NDArray[np.float32] = field(default_factory=_nothing)
+    windows: FloatArray = field(default_factory=_nothing)
     values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     clipped: Mapping[str, int] = field(default_factory=dict)
 
@@ -172,175 +169,184 @@ class EncodedBlock(Block):
         return range(self.slot.position, self.slot.position + self.slot.examples)
 
 
+class _OpenSegment:
+    """The file of a segment, and the windows of it that are wanted.
+
+    The file is opened at once: while another clip is decoded, an object store already
+    answers.
+    """
+
+    def __init__(self, segment: Segment, inputs: Sequence[Input], recipe: Recipe):
+        self.segment, self.clip = segment, segment.clip
+        self.length = window_frames(segment.clip, recipe)
+        self.starts, self.copies = locate_examples(segment, recipe)
+        self._inputs, self._recipe = inputs, recipe
+        self._source: str | BinaryIO | None = None
+        with suppress(OSError):  # it comes again when it is the clip's turn
+            self._source = self._open()
+
+    def _open(self) -> str | BinaryIO:
+        """Opens the file; an object store learns which part will be read."""
+        clip, starts = self.clip, self.starts
+        begin = clip.start + int(starts[0])
+        native = clip.native_frames * clip.sample_rate_hz / clip.native_rate_hz
+        share = min(1.0, (clip.start + int(starts[-1]) + self.length) / native)
+        samples = share * clip.native_frames * clip.channels
+        sample_bytes = SAMPLE_BYTES.get(clip.subtype, 2)
+        # A segment in the middle of its file is found by seeking, after the header.
+        expected = int(samples * sample_bytes) + 4096 if begin == 0 else 0
+        path = locate(self._inputs, clip.source, clip.filepath)
+        return files.begin_read(path, expected, share)
+
+    def source(self) -> str | BinaryIO:
+        """Returns the open file; opens it again if it was taken already."""
+        source, self._source = self._source, None
+        return self._open() if source is None else source
+
+    def content(self) -> bytes:
+        """Returns all bytes of the file."""
+        with files.closing(self.source()) as source:
+            return (
+                files.read_bytes(source) if isinstance(source, str) else source.read()
+            )
+
+    def rows(self) -> WindowRows:
+        """Returns the planned rows of all windows."""
+        frames = np.minimum(self.length, self.clip.frames - self.starts)
+        return WindowRows.of(self.starts, frames, self.copies)
+
+    def stretches(self) -> Iterator[tuple[Integers, FloatArray]]:
+        """Yields the starts of some windows, and the frames from the first start on.
+
+        If the machine fails, it reads the file again.
+        """
+        clip, recipe = self.clip, self._recipe
+        most = BLOCK_BYTES // (4 * (clip.channels if recipe.channels == "keep" else 1))
+
+        def read() -> Iterator[tuple[Integers, FloatArray]]:
+            source = self.source()
+            Marks.mark(clip, DECODE)
+            with files.closing(source), open_clip(source, clip, recipe) as decoder:
+                changed_ns = files.modified_ns(source)
+                if clip.modified_ns and changed_ns != clip.modified_ns:
+                    reason = "changed after its header was read"
+                    raise UnreadableAudio(clip.filepath, reason)
+                for stretch in read_stretches(decoder, clip, self.starts, most, recipe):
+                    yield stretch
+                    Marks.mark(clip, DECODE)
+
+        return retried(read, clip.filepath)
+
+    def sketch(self, done: int, starts: Integers, frames: FloatArray) -> ClipSketch:
+        """Returns what an audit compares of a stretch, before which ``done`` are done.
+
+        Copies of windows do not count.
+        """
+        clip, sketch = self.clip, b""
+        heard = starts[self.copies[done : done + len(starts)] == 0]
+        places = (heard - starts[0]).tolist()
+        windows = [frames[..., at : at + self.length] for at in places]
+        if self.segment.first + done == 0:
+            sketch = self._sketch_of_start(int(starts[0]), frames)
+        key = f"{order_key(clip, self._recipe):020d}"
+        return ClipSketch(key, clip.row, hash_windows(windows, heard), sketch.hex())
+
+    def _sketch_of_start(self, first: int, frames: FloatArray) -> bytes:
+        """Returns the sketch of the clip, whose frames from ``first`` on are decoded.
+
+        If these are not the first seconds of the clip, as far as it has windows, it
+        decodes them. The sketch is empty if these seconds, which may be in no window,
+        are damaged.
+        """
+        clip, recipe = self.clip, self._recipe
+        wanted = min(int(SKETCH_SECONDS * clip.sample_rate_hz), clip.frames)
+        if frames.shape[-1] < wanted and clip.placed is None:
+            last = Segment(clip, clip.examples - 1, 1, 0)
+            (start,), _ = locate_examples(last, recipe)
+            wanted = min(wanted, int(start) + self.length)
+
+        def read() -> FloatArray:
+            with (
+                files.closing(self.source()) as source,
+                open_clip(source, clip, recipe) as decoder,
+            ):
+                return step_clip(decoder, clip, recipe).read(0, wanted)
+
+        if first or frames.shape[-1] < wanted:
+            try:
+                frames = retry(read, clip.filepath)
+            except UnreadableAudio:
+                return b""
+        return sketch_audio(frames[..., :wanted], clip.sample_rate_hz)
+
+
 def decode_audio(
     work: ShardWork,
     inputs: Sequence[Input],
     recipe: Recipe,
     poison_clips: PoisonClips = NO_POISON_CLIPS,
-    with_sounds: bool = True,
+    with_sketches: bool = True,
 ) -> Iterator[FrameBlock]:
     """Decodes the clips of a shard, in the order of its positions.
 
-    Poison clips are lost; no decoder opens them. ``with_sounds`` is whether slots get
+    Poison clips are lost; no decoder opens them. ``with_sketches`` is whether slots get
     what an audit compares, which only a data set needs.
     """
-    ahead: deque[tuple[Segment, Integers, Integers, Begin]] = deque()
-    decode = partial(_decode_segment, work, recipe, poison_clips, with_sounds)
+    ahead = deque[_OpenSegment]()
     for segment in work.segments:
-        starts, copies = locate_examples(segment, recipe)
-        begin = partial(_begin_read, segment, starts, inputs, recipe)
-        ahead.append((segment, starts, copies, _begun(begin)))
+        ahead.append(_OpenSegment(segment, inputs, recipe))
         if len(ahead) > CLIPS_AHEAD:
-            yield from decode(*ahead.popleft())
+            yield from _decode(ahead.popleft(), work, poison_clips, with_sketches)
     while ahead:
-        yield from decode(*ahead.popleft())
+        yield from _decode(ahead.popleft(), work, poison_clips, with_sketches)
 
 
-def _begun(begin: Begin) -> Begin:
-    """Returns what gives the source that is begun now, and later new ones."""
-    first = []
-    with suppress(OSError):  # it comes again when it is the clip's turn
-        first.append(begin())
-    return lambda: first.pop() if first else begin()
-
-
-def _begin_read(
-    segment: Segment, starts: Integers, inputs: Sequence[Input], windows: Windows
-) -> str | BinaryIO:
-    """Opens a segment's file; an object store learns which part will be read."""
-    clip = segment.clip
-    length = window_frames(clip, windows)
-    begin = clip.start + int(starts[0])
-    native = clip.native_frames * clip.sample_rate_hz / clip.native_rate_hz
-    share = min(1.0, (clip.start + int(starts[-1]) + length) / native)
-    samples = share * clip.native_frames * clip.channels
-    sample_bytes = SAMPLE_BYTES.get(clip.subtype, 2)
-    # A segment in the middle of its file is found by seeking, after the header.
-    expected = int(samples * sample_bytes) + 4096 if begin == 0 else 0
-    path = locate(inputs, clip.source, clip.filepath)
-    return files.begin_read(path, expected, share)
-
-
-def _decode_segment(
+def _decode(
+    opened: _OpenSegment,
     work: ShardWork,
-    recipe: Recipe,
     poison_clips: PoisonClips,
-    with_sounds: bool,
-    segment: Segment,
-    starts: Integers,
-    copies: Integers,
-    begin: Begin,
+    with_sketches: bool,
 ) -> Iterator[FrameBlock]:
-    clip = segment.clip
+    """Decodes the clip of a segment; the rest of it is one lost block if that fails."""
+    segment, clip, rows = opened.segment, opened.clip, opened.rows()
     poison_clip = poison_clips.recorded(clip)
-    length = window_frames(clip, recipe)
-    planned = WindowRows.of(starts, np.minimum(length, clip.frames - starts), copies)
-    done, key, file = 0, f"{order_key(clip, recipe):020d}", b""
+    done, file = 0, b""
 
-    def slot(until: int, sound: ClipSound | None = None) -> Slot:
+    def slot(examples: int, sketch: ClipSketch | None = None) -> Slot:
         return Slot(
             work.example_format,
             work.shard,
             segment.position + done,
             clip,
             segment.first + done,
-            until - done,
-            sound,
+            examples,
+            opened.length,
+            sketch,
             file,
         )
 
-    def sound(block: Integers, frames: npt.NDArray[np.float32]) -> ClipSound:
-        sketch = b""
-        starts = block[copies[done : done + len(block)] == 0]
-        places = (starts - block[0]).tolist()
-        windows = [frames[..., at : at + length] for at in places]
-        content = hash_windows(windows, starts)
-        if segment.first + done == 0:
-            sketch = _sketch(clip, int(block[0]), frames, begin, recipe)
-        return ClipSound(key, clip.row, content, sketch.hex())
-
     try:
         if poison_clip is not None:
-            with files.closing(begin()):
+            with files.closing(opened.source()):
                 raise poison_clip.to_error()
 
         if work.example_format.features.originals:
-            file = retry(partial(_read_file, begin), clip.filepath)
-        for block, frames in _stretches(clip, starts, begin, recipe):
-            until = done + len(block)
-            heard = slot(until, sound(block, frames) if with_sounds else None)
-            yield FrameBlock(heard, planned.part(done, until), frames)
+            file = retry(opened.content, clip.filepath)
+        for starts, frames in opened.stretches():
+            sketch = opened.sketch(done, starts, frames) if with_sketches else None
+            until = done + len(starts)
+            yield FrameBlock(slot(len(starts), sketch), rows.part(done, until), frames)
             done = until
     except ClipError as error:
-        rest = FrameBlock(slot(len(starts)), planned.part(done, len(starts)))
+        left = segment.examples - done
+        rest = FrameBlock(slot(left), rows.part(done, segment.examples))
         stage = DECODE if poison_clip is None else poison_clip.stage
         yield _lost(FrameBlock, rest, stage, error)
 
 
-def _read_file(begin: Begin) -> bytes:
-    with files.closing(begin()) as source:
-        return files.read_bytes(source) if isinstance(source, str) else source.read()
-
-
-def _stretches(
-    clip: Clip, starts: Integers, begin: Begin, recipe: Recipe
-) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-    """Yields the starts of some windows, and the frames from the first start on.
-
-    If the machine fails, it reads the file again.
-    """
-    most = BLOCK_BYTES // (4 * (clip.channels if recipe.channels == "keep" else 1))
-
-    def read() -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
-        source = begin()
-        Marks.mark(clip, DECODE)
-        with files.closing(source), open_clip(source, clip, recipe) as decoder:
-            changed_ns = files.modified_ns(source)
-            if clip.modified_ns and changed_ns != clip.modified_ns:
-                reason = "changed after its header was read"
-                raise UnreadableAudio(clip.filepath, reason)
-            for stretch in read_stretches(decoder, clip, starts, most, recipe):
-                yield stretch
-                Marks.mark(clip, DECODE)
-
-    return retried(read, clip.filepath)
-
-
-def _sketch(
-    clip: Clip,
-    first: int,
-    frames: npt.NDArray[np.float32],
-    begin: Begin,
-    recipe: Recipe,
-) -> bytes:
-    """Returns the sketch of a clip, of which the frames from ``first`` on are decoded.
-
-    If these are not the first seconds of the clip, as far as it has windows, it decodes
-    them. The sketch is empty if these seconds, which may be in no window, are damaged.
-    """
-    wanted = min(int(SKETCH_SECONDS * clip.sample_rate_hz), clip.frames)
-    if frames.shape[-1] < wanted and clip.placed is None:
-        (start,), _ = locate_examples(Segment(clip, clip.examples - 1, 1, 0), recipe)
-        wanted = min(wanted, int(start) + window_frames(clip, recipe))
-
-    def read() -> npt.NDArray[np.float32]:
-        with (
-            files.closing(begin()) as source,
-            open_clip(source, clip, recipe) as decoder,
-        ):
-            return step_clip(decoder, clip, recipe).read(0, wanted)
-
-    if first or frames.shape[-1] < wanted:
-        try:
-            frames = retry(read, clip.filepath)
-        except UnreadableAudio:
-            return b""
-    return sketch_audio(frames[..., :wanted], clip.sample_rate_hz)
-
-
 def read_windows(
     clip: Clip, inputs: Sequence[Input], recipe: Recipe
-) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+) -> Iterator[tuple[Integers, FloatArray]]:
     """Decodes a clip and cuts its windows, in blocks, as for a shard of its own.
 
     Yields
@@ -355,12 +361,9 @@ def read_windows(
     ClipError
         If decoding fails; the blocks before are good.
     """
-    segment = Segment(clip, 0, clip.examples, 0)
-    starts, _ = locate_examples(segment, recipe)
-    length = window_frames(clip, recipe)
-    begin = partial(_begin_read, segment, starts, inputs, recipe)
-    for block, frames in _stretches(clip, starts, begin, recipe):
-        yield block, slice_windows(frames, block, length)
+    opened = _OpenSegment(Segment(clip, 0, clip.examples, 0), inputs, recipe)
+    for starts, frames in opened.stretches():
+        yield starts, slice_windows(frames, starts, opened.length)
 
 
 def _lost(kind: type[_Block], block: Block, stage: str, error: ClipError) -> _Block:
@@ -393,8 +396,7 @@ def cut_windows(block: FrameBlock) -> WindowBlock:
     slot, rows = block.slot, block.rows
     if block.reject is not None:
         return WindowBlock(slot, rows, reject=block.reject)
-    win_len = slot.example_format.window_frames(slot.clip.frames)
-    windows = slice_windows(block.frames, rows.starts, win_len)
+    windows = slice_windows(block.frames, rows.starts, slot.length)
     return WindowBlock(slot, rows._replace(levels=window_levels(windows)), windows)
 
 
@@ -403,12 +405,12 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
     slot, rows, windows = block.slot, block.rows, block.windows
     if not len(windows):
         return block
-    treatment, clip = slot.example_format.treatment, slot.clip
+    window_steps, clip = slot.example_format.window_steps, slot.clip
     Marks.mark(clip, TREAT)
     try:
         rule = slot.example_format.features.events
-        if treatment.selections:
-            selected = treatment.selected(windows, _origins(block))
+        if window_steps.selections:
+            selected = window_steps.selected(windows, _origins(block))
             rows = rows.without(selected, BY_KEEP)
         if rule is not None and rule.drops:
             rows = rows.without(rule.selected(timed(block)), BY_NO_EVENT)
@@ -417,8 +419,9 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
         made = WindowBlock(slot, rows, windows)
         augmented = np.flatnonzero(made.copies)
         if augmented.size:
-            windows, of = windows.copy(), _origins(made).some(augmented)
-            windows[augmented] = treatment.augmented(windows[augmented], of)
+            windows = windows.copy()
+            origins = _origins(made).some(augmented)
+            windows[augmented] = window_steps.augmented(windows[augmented], origins)
             windows.flags.writeable = False
             made = WindowBlock(slot, rows, windows)
     except ClipError as error:
@@ -429,16 +432,16 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
 def _origins(block: Block) -> Origins:
     """Returns which windows and copies of its clip a block still has."""
     slot, clip, copies = block.slot, block.slot.clip, block.copies
-    treatment = slot.example_format.treatment
+    window_steps = slot.example_format.window_steps
     numbers = slot.first + np.flatnonzero(block.rows.kept)
-    windows = (numbers - copies) // (treatment.copies + 1)
+    windows = (numbers - copies) // (window_steps.copies + 1)
     return Origins(
         clip.filepath,
         clip.sample_rate_hz,
         block.starts,
         copies,
         copy_numbers(windows, copies),
-        clip_bits(treatment.seed, clip.filepath, clip.source),
+        clip_bits(window_steps.seed, clip.filepath, clip.source),
         clip.measured,
     )
 
@@ -447,8 +450,7 @@ def timed(block: Block) -> TimedWindows:
     """Returns the windows of a block, with the events near them."""
     clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
     starts_s = (clip.start + block.starts) / rate
-    length_s = block.slot.example_format.window_frames(clip.frames) / rate
-    return TimedWindows(clip.events, starts_s, length_s).near()
+    return TimedWindows(clip.events, starts_s, block.slot.length / rate).near()
 
 
 def apply_transforms(block: WindowBlock) -> FeatureBlock:

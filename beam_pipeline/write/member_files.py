@@ -31,18 +31,18 @@ import numpy.typing as npt
 from beam_pipeline.examples.encoding import check_lengths
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.parameters import Choice, Declared, WholeNumber, parameter
+from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.shards import (
     DEFAULT_SHARD_BYTES,
     MEMBER_BYTES,
     Shard,
     ShardInfo,
 )
-from beam_pipeline.recipe.fields import check_one_of
+from beam_pipeline.recipe.options import check_one_of
 from beam_pipeline.recipe.recipe import COMPRESSIONS, GZIP, NO_COMPRESSION
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
     FRAME_BYTES,
-    Integers,
     Members,
     MemberWriter,
     compress_member,

@@ -29,14 +29,13 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
-from beam_pipeline.permutation import Permutation
-from beam_pipeline.plan.clips import NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.shards import ClipSound, Shard, ShardInfo, ShardWork
+from beam_pipeline.permutation import Integers, Permutation
+from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.plan.shards import ClipSketch, Shard, ShardInfo, ShardWork
 from beam_pipeline.plan.summary import TallyKey
 from beam_pipeline.recipe.recipe import GZIP, VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
-    Integers,
     Members,
     MemberWriter,
     frame_parts,
@@ -70,14 +69,14 @@ def encode_shard(
     inputs: Sequence[Input],
     recipe: Recipe,
     poison_clips: PoisonClips = NO_POISON_CLIPS,
-    with_sounds: bool = True,
+    with_sketches: bool = True,
 ) -> Iterator[EncodedBlock]:
     """Makes the blocks of a shard by the steps of a job.
 
     See :func:`beam_pipeline.pipeline.graph.write_shards`.
     """
     encoder = BlockEncoder()
-    for frames in decode_audio(work, inputs, recipe, poison_clips, with_sounds):
+    for frames in decode_audio(work, inputs, recipe, poison_clips, with_sketches):
         windows = select_and_augment(cut_windows(frames))
         yield encoder.encode(apply_transforms(windows))
     Marks.unmark()
@@ -127,7 +126,7 @@ class ShardDraft:
             self._planned = _PlannedRecords(f"{path}.planned", shard.examples)
         self._position = self._examples = self._left_out = 0
         self._rows: list[WindowRows] = []
-        self._sounds: dict[int, ClipSound] = {}
+        self._sketches: dict[int, ClipSketch] = {}
         self._number = 0  # of the member that is not complete
         self._observed = Observations.of(example_format)
 
@@ -157,9 +156,9 @@ class ShardDraft:
             self._left_out += slot.examples - len(block.records)
         self._examples += len(block.records)
         self._rows.append(block.rows)
-        if slot.sound is not None:
-            known = self._sounds.get(slot.clip.row)
-            self._sounds[slot.clip.row] = slot.sound.with_more(known)
+        if slot.sketch is not None:
+            known = self._sketches.get(slot.clip.row)
+            self._sketches[slot.clip.row] = slot.sketch.with_more(known)
         if self._planned is not None:
             self._planned.write(block)
         else:
@@ -222,7 +221,7 @@ class ShardDraft:
             members=Members.of(self._writer.members).pack(),
             windows=rows.pack(),
             clips=clips,
-            sounds=tuple(self._sounds.values()),
+            sketches=tuple(self._sketches.values()),
         )
 
     def abandon(self) -> None:

@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.storage.tfrecord import Integers, pack_columns, unpack_columns
+from beam_pipeline.permutation import Integers
+from beam_pipeline.storage.tfrecord import pack_columns, unpack_columns
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

@@ -48,7 +48,8 @@ def loudness(windows):
 
 def simulate(clips):
     """Puts a folder of so many clips where the package looks for files."""
-    from beam_pipeline.inputs import in_memory, sources
+    from beam_pipeline.inputs import listing as inputs_listing
+    from beam_pipeline.inputs import sources
     from beam_pipeline.storage import files
 
     # One clip in a hundred is sixty times as long: shards must not feel it.
@@ -75,7 +76,7 @@ def simulate(clips):
     files.list_files = list_files
     files.begin_read = begin_read
     entry = sources.Input(sources.FOLDER, FOLDER, FOLDER)
-    in_memory.resolve_inputs = lambda texts: [entry]
+    inputs_listing.resolve_inputs = lambda texts: [entry]
 
 
 class Children:

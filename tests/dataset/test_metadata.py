@@ -37,7 +37,7 @@ from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.shards import ClipSound, PlacedClips, ShardLayout
+from beam_pipeline.plan.shards import ClipSketch, PlacedClips, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from tests.raising import raises
 from tests.sounds import write_corpus
@@ -430,14 +430,14 @@ def test_sketches_and_columns_of_the_manifest(tmp_path):
     types = ("int64", "string", "float32")
     columns = tuple(zip(("age", "path", "path_"), map(ColumnType, types), strict=True))
     values = [(3, "p", 0.5), (-1, "", math.nan), (0, "", 1.0)]
-    sounds = [ClipSound("0", 7, 2**64 - 1, "00ff"), ClipSound("0", 7, 3, ""),
-              ClipSound("1", 2, 255, "")]  # fmt: skip
+    sounds = [ClipSketch("0", 7, 2**64 - 1, "00ff"), ClipSketch("0", 7, 3, ""),
+              ClipSketch("1", 2, 255, "")]  # fmt: skip
     table = manifest(
         tmp_path,
         (0, [clip(7, columns=values[0])]),
         (2, [clip(2, columns=values[1]), clip(9, columns=values[2])]),
         columns=columns,
-        sounds=sounds,
+        sketches=sounds,
     )
     heard = ["window_hash", "start_sketch"]
     assert table.schema.names[-5:] == ["age", "path__", "path_", *heard]

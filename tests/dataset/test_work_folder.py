@@ -11,18 +11,20 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 
 from beam_pipeline.api import record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.work_folder import (
+from beam_pipeline.dataset.progress import (
     RunProgress,
     Totals,
-    delete_drafts_of,
     find_run,
+    read_progress,
+    write_totals,
+)
+from beam_pipeline.dataset.work_folder import (
+    delete_drafts_of,
     foreign_file,
     keeping_verdict,
     new_draft,
-    read_progress,
     read_verdict,
     receipt_path,
-    write_totals,
 )
 from beam_pipeline.errors import (
     IncompleteRun,

@@ -16,7 +16,7 @@ from beam_pipeline.errors import (
     TooManyRejected,
     TransformError,
 )
-from beam_pipeline.examples.augmentation import Origins, WindowSteps, clip_bits
+from beam_pipeline.examples.window_steps import Origins, WindowSteps, clip_bits
 from beam_pipeline.plan.clips import copies_in, example_numbers
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import TransformError
-from beam_pipeline.examples.augmentation import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.window_steps import Origins, clip_bits, copy_numbers
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import raises
 from tests.transform_checks import noise

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.augmentation import Origins
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
 from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.features import (
@@ -30,6 +29,7 @@ from beam_pipeline.examples.spec import (
     encoding_problem,
 )
 from beam_pipeline.examples.tensor_proto import encode_tensor
+from beam_pipeline.examples.window_steps import Origins
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity

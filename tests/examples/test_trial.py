@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.trial import (
+from beam_pipeline.examples.window_steps import (
     run_on_windows,
     silent_windows,
     the_sample_rate,

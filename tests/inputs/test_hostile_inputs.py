@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline.api import plan
-from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError, shown
+from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError
 from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
+from beam_pipeline.text import shown
 from beam_pipeline.transforms.steps import parse_transform
 from tests.raising import raises
 from tests.sounds import write_sound
@@ -57,10 +58,10 @@ def test_a_value_that_holds_itself_many_times_is_not_written_out() -> None:
         value = [value] * 9
     error = RecipeError("features", "must be text", {"x": value})
     assert len(str(error)) < 2000, error
-    assert shown({"b": [1, 2], "a": ("x",)}) == "{'b': [1, 2], 'a': ('x',)}"
-    assert shown("x" * 998) == repr("x" * 998)
-    assert shown("x" * 999) == "'" + "x" * 996 + "..."
-    assert shown(list(range(100))) == repr(list(range(100)))
+    assert shown({"b": [1, 2], "a": ("x",)}, 1000) == "{'b': [1, 2], 'a': ('x',)}"
+    assert shown("x" * 998, 1000) == repr("x" * 998)
+    assert shown("x" * 999, 1000) == "'" + "x" * 996 + "..."
+    assert shown(list(range(100)), 1000) == repr(list(range(100)))
 
 
 @pytest.mark.parametrize("text", [

@@ -30,7 +30,7 @@ from packaging.requirements import Requirement
 from beam_pipeline.cli.commands import COMMANDS, Record
 from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.parameters import Flag
-from beam_pipeline.recipe.fields import Option
+from beam_pipeline.recipe.options import Option
 from launch.dataflow import cost
 from launch.dataflow.main import OF_BEAM, RECOMMENDED, REPEATED, to_command
 from launch.release import contents

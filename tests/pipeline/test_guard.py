@@ -6,7 +6,11 @@ import sys
 
 import pytest
 
-from beam_pipeline.plan.clips import count_exits, only_one_thread, read_poison_clips
+from beam_pipeline.plan.poison_clips import (
+    count_exits,
+    only_one_thread,
+    read_poison_clips,
+)
 from tests.raising import assert_names
 from tests.sounds import write_sound
 

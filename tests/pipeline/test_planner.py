@@ -17,7 +17,7 @@ from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun, RecipeError
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs import listing
-from beam_pipeline.inputs.in_memory import resolved
+from beam_pipeline.inputs.listing import resolved
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.pipeline import graph, planner
 from beam_pipeline.pipeline.planner import (

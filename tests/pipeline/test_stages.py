@@ -10,8 +10,9 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.pipeline.stages import EncodeExamples, step
-from beam_pipeline.plan.clips import Clip, PoisonClips
+from beam_pipeline.pipeline.graph import EncodeExamples, step
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.plan.poison_clips import PoisonClips
 from beam_pipeline.plan.prober import Prober
 from beam_pipeline.plan.shards import Segment, Shard, ShardWork, make_task
 from beam_pipeline.recipe.recipe import Recipe

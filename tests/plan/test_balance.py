@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.plan import splits as search
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.splits import (
+from beam_pipeline.plan import balance as search
+from beam_pipeline.plan.balance import (
     EVERYTHING,
     balance,
     choose_moves,
     tally_groups,
 )
-from beam_pipeline.recipe.fields import moved_key
+from beam_pipeline.plan.clips import Clip
+from beam_pipeline.recipe.options import moved_key
 from beam_pipeline.recipe.recipe import Recipe, Splits
 
 SHARES = "train=8,eval=1,test=1"

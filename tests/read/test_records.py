@@ -420,7 +420,7 @@ def test_a_million_examples_open_at_once(tmp_path, uneven, monkeypatch):
     records = open_records(tmp_path)
     assert len(records) == 1_000_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
-    reader, asked = records._source.reader, list[tuple[int, int]]()
+    reader, asked = records._opened.reader, list[tuple[int, int]]()
     monkeypatch.setattr(
         reader, "_parsed", lambda shard, found, _: asked.append(found) or []
     )

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from beam_pipeline import parameters
-from beam_pipeline.recipe import fields
+from beam_pipeline.recipe import options
 from beam_pipeline.recipe.canonical import record_options
-from beam_pipeline.recipe.fields import Option
+from beam_pipeline.recipe.options import Option
 
 ROOT = Path(__file__).parents[2]
 STUB = ROOT / "beam_pipeline" / "recipe" / "keywords.pyi"
@@ -53,8 +53,8 @@ TYPE_OF = {
     parameters.Number: "float",
     parameters.Text: "str",
     parameters.Names: "Names",
-    fields.Shares: "str | Mapping[str, float]",
-    fields.Steps: "Steps",
+    options.Shares: "str | Mapping[str, float]",
+    options.Steps: "Steps",
 }
 
 # An ignored error that is none is an error itself.
@@ -80,7 +80,7 @@ def annotation(option: Option) -> str:
     values = option.values
     if option.name in TYPES:
         text = TYPES[option.name]
-    elif isinstance(values, fields.ByFeature):
+    elif isinstance(values, options.ByFeature):
         text = f"Mapping[str, {literal(getattr(values.texts, 'choices', ()))}]"
     elif isinstance(values, parameters.Choice):
         text = literal(values.choices)

@@ -14,8 +14,7 @@ import pytest
 from beam_pipeline.api import plan, record, write_template
 from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import split_options
-from beam_pipeline.recipe.fields import options_of
-from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.recipe.options import RunOptions, options_of
 from beam_pipeline.recipe.recipe import (
     CLIP_FEATURES,
     DTYPES,

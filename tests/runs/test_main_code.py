@@ -78,7 +78,7 @@ def recorded(output, steps=None, loud=None, **options):
 FIRST = """
 import pickle
 import steps_module
-from beam_pipeline.examples.augmentation import WindowSteps
+from beam_pipeline.examples.window_steps import WindowSteps
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.errors import WorkerDied
 

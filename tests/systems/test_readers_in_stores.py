@@ -62,7 +62,7 @@ def test_neighbours_are_one_request(folder, proxy, monkeypatch):
         proxy.bytes_sent < 1.1 * files.size(f"{folder}/{shard_names(records)[0]}") * 2
     )
     assert [int(example["number"]) for example in records] == list(range(COUNT))
-    monkeypatch.setattr(records._source.reader, "_gap", 0)
+    monkeypatch.setattr(records._opened.reader, "_gap", 0)
     proxy.reset()
     proxy.delay_s = 0.1
     check(records, [39, 1, 11, 4, 25])

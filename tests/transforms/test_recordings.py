@@ -5,8 +5,8 @@ import pytest
 import soundfile
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples import augmentation as sound_folders
-from beam_pipeline.examples.augmentation import load_sounds
+from beam_pipeline.examples import window_steps as sound_folders
+from beam_pipeline.examples.window_steps import load_sounds
 from beam_pipeline.recipe.canonical import hash_sounds
 from beam_pipeline.transforms import Background, Reverb
 from beam_pipeline.transforms.augment import Sound, draw

@@ -1,19 +1,17 @@
-"""watching.py: what a watcher sees of a run."""
+"""What a watcher sees of a run."""
 
 import os
 import pty
 import threading
 from functools import partial
 
-from beam_pipeline.dataset.progress import make_bar
-from beam_pipeline.dataset.work_folder import RunProgress, Totals
+from beam_pipeline.dataset.progress import Reporter, RunProgress, Totals, make_bar
 from beam_pipeline.marks import new_state
-from beam_pipeline.run import watching
 
 TOTALS = Totals(6, 3.0)
 
 
-def test_progress_never_goes_back(monkeypatch):
+def test_progress_never_goes_back():
     """A run deletes its receipts before it ends."""
     looks = iter([(0, 0.0), (4, 2.0), (2, 1.0), (6, 3.0)])
     seen, over = [], threading.Event()
@@ -29,9 +27,10 @@ def test_progress_never_goes_back(monkeypatch):
         seen.append(totals)
         return lambda *done: seen.append(done)
 
-    monkeypatch.setattr(watching, "WATCH_S", 0.001)
-    with watching.watching(watch, partial(read, "work")):
+    reporter = Reporter(watch, partial(read, "work"))
+    with reporter.looking(0.001):
         assert over.wait(30)
+    reporter.finish()
     assert seen == [TOTALS, (0, 0.0), (4, 2.0), (4, 2.0), (6, 3.0), (6, 3.0)]
 
 
@@ -40,11 +39,12 @@ def test_writers_are_summed_and_reported_at_the_end():
     states = [new_state(), new_state()]
     for state, examples in zip(states, (2, 4), strict=True):
         state.examples, state.seconds = examples, examples / 2
-    watch = watching.reporter(lambda totals: lambda *done: seen.append(done), TOTALS,
-                              states)  # fmt: skip
-    watch()
+    reporter = Reporter.of_workers(
+        lambda totals: lambda *done: seen.append(done), TOTALS, states
+    )
+    reporter.look()
     states[1].clear()  # another process takes its place
-    watch()
+    reporter.look()
     assert seen == [(6, 3.0), (6, 3.0)]
 
 

@@ -1,4 +1,4 @@
-"""Steps that leave out windows, change copies, or depend on the clip.
+"""Steps on windows: which leave some out, change copies or depend on the clip.
 
 ::
 
@@ -10,29 +10,37 @@ A step that changes copies gets a key for each: 64 random bits. They depend on t
 on the clip's path and input, on the step, on the window's number in its clip and on the
 copy's number. So a recipe with more copies gives the same first copies, and nothing
 depends on shards, blocks or workers.
+
+A step may raise anything, ``SystemExit`` included. The error names the step and the
+cause::
+
+    before a run  two silent windows -> step  RecipeError: option, step, shape, cause
+    in a run      windows of a clip  -> step  TransformError: clip, step, window, cause
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.clip_reader import ClipReader, output_frames
 from beam_pipeline.audio.probe import probe_audio
-from beam_pipeline.errors import ClipError, RecipeError
-from beam_pipeline.examples.trial import (
-    run_on_windows,
-    silent_windows,
-    the_sample_rate,
-    trying,
+from beam_pipeline.errors import (
+    ClipError,
+    RecipeError,
+    TransformError,
+    Unreadable,
+    is_of_machine,
 )
 from beam_pipeline.hashing import clip_key, hash64, text_key
+from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.canonical import (
     check_hash,
@@ -50,6 +58,7 @@ from beam_pipeline.transforms.steps import (
     SELECTION,
     TRANSFORM,
     Kind,
+    naming_step,
     parse_steps,
 )
 
@@ -310,7 +319,7 @@ class WindowSteps:
                         _augmented(load_step(step, rate), rate, silence, keys)
         return cls(found[SELECTION], found[AUGMENTATION], recipe.seed, recipe.copies)
 
-    def selected(self, windows: FloatArray, of: Origins) -> npt.NDArray[np.bool_]:
+    def selected(self, windows: FloatArray, origins: Origins) -> npt.NDArray[np.bool_]:
         """Returns which windows pass every selection, shape (n,).
 
         Raises
@@ -320,12 +329,14 @@ class WindowSteps:
         """
         selected = np.ones(len(windows), np.bool_)
         for step in self.selections:
-            run = partial(_selected, step, of.sample_rate_hz)
+            run = partial(_selected, step, origins.sample_rate_hz)
             name = f"{SELECTION.field}: {type(step).__name__}"
-            selected &= run_on_windows(run, (windows,), name, of.starts, of.filepath)
+            selected &= run_on_windows(
+                run, (windows,), name, origins.starts, origins.filepath
+            )
         return selected
 
-    def augmented(self, windows: FloatArray, of: Origins) -> FloatArray:
+    def augmented(self, windows: FloatArray, origins: Origins) -> FloatArray:
         """Returns windows after every augmentation, in the order of the recipe.
 
         Raises
@@ -334,11 +345,13 @@ class WindowSteps:
             If an augmentation raises, or returns another type or shape.
         """
         for at, step in enumerate(self.augmentations):
-            loaded = load_step(step, of.sample_rate_hz)
-            run = partial(_augmented, loaded, of.sample_rate_hz)
+            loaded = load_step(step, origins.sample_rate_hz)
+            run = partial(_augmented, loaded, origins.sample_rate_hz)
             name = f"{AUGMENTATION.field}: {type(step).__name__}"
-            arrays = windows, of.keys(at)
-            windows = run_on_windows(run, arrays, name, of.starts, of.filepath)
+            arrays = windows, origins.keys(at)
+            windows = run_on_windows(
+                run, arrays, name, origins.starts, origins.filepath
+            )
         return windows
 
 
@@ -367,3 +380,124 @@ def _checked(step: Any, returned: Any, dtype: Any, shape: tuple[int, ...]) -> Ar
             f"{made.dtype} {made.shape}",
         )
     return made
+
+
+# How steps run: on silence before a run, then on windows
+
+_T = TypeVar("_T")
+
+
+def silent_windows(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Returns two silent windows, read-only as the windows of a clip are.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape of one window, ``(frames,)`` or ``(channels, frames)``.
+
+    Returns
+    -------
+    numpy.ndarray, shape (2, *shape), float32
+    """
+    silence = np.zeros((2, *shape), np.float32)
+    silence.flags.writeable = False
+    return silence
+
+
+@contextlib.contextmanager
+def trying(
+    step: Any, kind: Kind, silence: npt.NDArray[np.float32], expression: str
+) -> Iterator[None]:
+    """Makes a RecipeError of whatever a block raises that runs a step on silence.
+
+    Parameters
+    ----------
+    step : object
+        The step that the block runs.
+    kind : Kind
+        Its kind, which has the option that errors name.
+    silence : numpy.ndarray
+        The windows that the first step of the expression gets.
+    expression : str
+        The steps as the recipe spells them; the value that errors quote.
+
+    Raises
+    ------
+    RecipeError
+        If the block raises. A RecipeError of the block stays, with the step's name
+        added to its option; any other exception becomes one that names the step, the
+        shape of the windows and the cause.
+    """
+    try:
+        with naming_step(step, kind):
+            yield
+    except RecipeError:
+        raise
+    except (Exception, SystemExit) as error:
+        name = getattr(step, "__name__", type(step).__name__)
+        raise RecipeError(
+            kind.field,
+            f"{name} fails on two silent windows of shape {silence.shape}: "
+            f"{type(error).__name__}: {error}",
+            expression,
+        ) from error
+
+
+def the_sample_rate(sample_rate_hz: int | None, kind: Kind, expression: str) -> int:
+    """Returns the sample rate that steps need.
+
+    Raises
+    ------
+    RecipeError
+        If it is None, because clips have different rates.
+    """
+    if sample_rate_hz is None:
+        problem = "needs one sample rate for all clips; give `sample_rate`"
+        raise RecipeError(kind.field, problem, expression)
+    return sample_rate_hz
+
+
+def run_on_windows(
+    run: Callable[..., _T],
+    arrays: Sequence[npt.NDArray[Any]],
+    name: str,
+    starts: npt.NDArray[np.int64],
+    filepath: str,
+) -> _T:
+    """Returns ``run(*arrays)``; if it fails, looks for a window that fails alone.
+
+    Parameters
+    ----------
+    run : callable
+        Runs a step on some windows.
+    arrays : sequence of numpy.ndarray, each of shape (n, ...)
+        The windows, and what else ``run`` needs for each of them.
+    name : str
+        The step's name in errors.
+    starts : numpy.ndarray, shape (n,), int64
+        The first frame of each window in its clip.
+
+    Raises
+    ------
+    TransformError
+        If ``run`` raises. Names the step, the window and the cause.
+    """
+    Marks.step(name)
+    try:
+        results = run(*arrays)
+    except (Exception, SystemExit) as error:
+        Marks.leave_fork()
+        where = f"the windows from frame {starts[0]} to {starts[-1]} together"
+        for at in range(len(arrays[0])):
+            try:
+                run(*(array[at : at + 1] for array in arrays))
+            except (Exception, SystemExit):  # only whether it fails matters
+                where = f"the window at frame {starts[at]}"
+                break
+        kind = Unreadable if is_of_machine(error) else TransformError
+        raise kind(
+            filepath, f"{name} fails on {where}: {type(error).__name__}: {error}"
+        ) from error
+    # A fork must not go on into the runner, whose locks other threads may hold there.
+    Marks.leave_fork()
+    return results
