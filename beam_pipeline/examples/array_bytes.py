@@ -446,6 +446,7 @@ def _decode_file(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
             raise ValueError(problem)
         channels = "mix" if len(shape) == 1 else "keep"
         with ClipReader(source, info, name=name, channels=channels) as reader:
+            found: npt.NDArray[Any]
             (found,) = Identity(dtype)(reader.read(0, info.frames)[None])
     except ClipError as error:
         raise ValueError(str(error)) from error
