@@ -140,9 +140,10 @@ def apply_to_copies(
 
 def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
     """The shortest time of several runs, on one core as in a job."""
-    least, began = math.inf, time.perf_counter()
+    least = math.inf
     with threadpool_limits(1):
-        while time.perf_counter() - began < LEAST_S:
+        began = time.perf_counter()  # to limit threads may take long
+        while least == math.inf or time.perf_counter() - began < LEAST_S:
             at = time.perf_counter()
             run(windows)
             least = min(least, time.perf_counter() - at)
