@@ -26,7 +26,7 @@ from beam_pipeline.inputs.tables import (
     named,
     split_lines,
 )
-from beam_pipeline.recipe.recipe import Events
+from beam_pipeline.recipe.recipe import Events, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
 
@@ -277,8 +277,7 @@ def _is_elsewhere(name: str) -> bool:
 def clip_events(
     filepath: str,
     root: str,
-    asked: Events,
-    classes: Sequence[str] | None,
+    recipe: Recipe,
     table: EventTable | None,
 ) -> tuple[Event, ...]:
     """Returns a clip's events, by time, from the table of all clips or its own table.
@@ -286,17 +285,17 @@ def clip_events(
     Raises
     ------
     UnusableEntry
-        If its own table is missing or cannot be parsed, or if the class of an event is
-        not one of ``classes``.
+        If its own table is missing or cannot be parsed, or if the recipe has classes,
+        and that of an event is not among them.
     """
-    if asked.events is None:
+    if recipe.events is None:
         return ()
     if table is not None:
         events = table.by_name.get(table.name_of(filepath) or "", ())
     else:
-        events = _own_events(filepath, root, asked)
-    for event in events if classes else ():
-        if event.label not in (classes or ()):
+        events = _own_events(filepath, root, recipe)
+    for event in events if recipe.classes else ():
+        if event.label not in (recipe.classes or ()):
             raise UnusableEntry(
                 filepath,
                 f"has an event of class {event.label} at {event.start_s:g} s, but this "

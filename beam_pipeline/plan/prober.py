@@ -365,7 +365,6 @@ class Prober:
             row.filepath,
             self._inputs[row.source].root,
             self._recipe,
-            self._recipe.classes,
             self._events,
         )
         seconds = info.frames / info.sample_rate_hz
