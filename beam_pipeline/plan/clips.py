@@ -211,7 +211,7 @@ def header_of(clip: Clip) -> AudioInfo:
     )
 
 
-def open_clip(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
+def reader_of(source: str | BinaryIO, clip: Clip, audio: Audio) -> ClipReader:
     """Returns a reader of a clip's file at the output rate."""
     return ClipReader(
         source,
@@ -282,7 +282,7 @@ def opened_clip(
     path = locate(inputs, clip.source, clip.filepath)
     with (
         files.closing(files.begin_read(path)) as source,
-        open_clip(source, clip, audio) as decoder,
+        reader_of(source, clip, audio) as decoder,
     ):
         yield decoder
 

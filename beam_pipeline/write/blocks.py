@@ -37,8 +37,8 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.plan.clips import (
     Clip,
     Reject,
-    open_clip,
     read_stretches,
+    reader_of,
     step_clip,
     window_frames,
 )
@@ -226,7 +226,7 @@ class _OpenSegment:
         def read() -> Iterator[tuple[Integers, FloatArray]]:
             source = self.source()
             Marks.mark(clip, DECODE)
-            with files.closing(source), open_clip(source, clip, recipe) as decoder:
+            with files.closing(source), reader_of(source, clip, recipe) as decoder:
                 changed_ns = files.modified_ns(source)
                 if clip.modified_ns and changed_ns != clip.modified_ns:
                     reason = "changed after its header was read"
@@ -268,7 +268,7 @@ class _OpenSegment:
         def read() -> FloatArray:
             with (
                 files.closing(self.source()) as source,
-                open_clip(source, clip, recipe) as decoder,
+                reader_of(source, clip, recipe) as decoder,
             ):
                 return step_clip(decoder, clip, recipe).read(0, wanted)
 
