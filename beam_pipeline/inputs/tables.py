@@ -102,7 +102,9 @@ def _open_csv(
 ) -> Table:
     with files.open_read(table.location) as file:
         head = file.read(SNIFFED_BYTES).decode("utf-8-sig", "replace")
-    line = head.partition("\n")[0].rstrip("\r")
+        line = head.partition("\n")[0].rstrip("\r")
+        if "\0" in line:  # UTF-16
+            raise _not_utf8(file, table.location)
     if not line.strip():
         raise InputError(f"{table.location} is empty, or its first line is empty.")
     if delimiter is None:

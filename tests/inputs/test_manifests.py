@@ -132,6 +132,7 @@ def test_avro_that_cannot_be_read(tmp_path, how):
     ("m.csv", "path,x\na,1,2\n", ["m.csv", "2", "3"]),
     ("m.csv", 'path,x\n"a\n', ["m.csv", "2"]),
     ("m.csv", b"path,x\na,1\nb\xfcd,1\n", ["m.csv", "3", "UTF-8", "xfcd"]),
+    ("m.csv", "path,x\na,1\n".encode("utf-16-be"), ["m.csv", "UTF-8"]),
     ("m.jsonl", b'{"path": "a"}\n{"path": "\xfc"}\n', ["m.jsonl", "2", "UTF-8"]),
     ("m.jsonl", "", "m.jsonl"), ("m.jsonl", "{}{\n", ["m.jsonl", "1"]),
     ("m.jsonl", '{"path": "x"}\n[]\n', ["m.jsonl", "2"]),
