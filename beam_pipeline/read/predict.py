@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,6 +28,7 @@ from beam_pipeline.errors import (
     InputError,
     OptionError,
     TooManyRejected,
+    unknown_option,
 )
 from beam_pipeline.inputs.listing import GivenInput
 from beam_pipeline.parameters import Number, check_flag, check_whole
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 # Takes the features of n windows; returns an array of scores, (n, classes).
 Model = Callable[[Any], Any]
+
+# Kinds of dtypes: complex numbers, objects, texts, bytes, dates and times.
+_NO_REAL_NUMBERS = "cOSUMm"
 
 # The feature with the sample rate of a window.
 _RATE = "fs"
@@ -86,6 +91,10 @@ def predict(
     """
     import pyarrow as pa
 
+    known = inspect.signature(Scoring).parameters
+    for name in options:
+        if name not in known:
+            raise unknown_option(name, known)
     scoring = Scoring(model, input, like, **options)
     tables = [recording.rows for recording in scoring]
     return pa.concat_tables([table_schema().empty_table(), *tables])
@@ -193,6 +202,8 @@ class Scoring:
                 f"{like} has no classes, so it does not say what a model's scores are "
                 "of. Give the data set that the model was trained on as `like`."
             )
+        if not isinstance(model, str) and not callable(model):
+            raise _no_model(model)
         self._model = load_model(model) if isinstance(model, str) else model
         self.rejects, self.recordings = audio.rejects, 0
 
@@ -242,6 +253,11 @@ class Scoring:
                 f"The model gives scores of shape {scores.shape} for {first}, but they "
                 f"must be {wanted}: for each window, a score for each of the classes "
                 f"of `like`: {', '.join(self.classes)}."
+            )
+        if scores.dtype.kind in _NO_REAL_NUMBERS:
+            raise InputError(
+                f"The model gives scores of the type {scores.dtype} for {first}, but "
+                "they must be real numbers."
             )
         is_bad = ~np.isfinite(scores).all(axis=1)
         if is_bad.any():
@@ -343,6 +359,12 @@ def join_windows(windows: Detections, max_gap_s: float) -> Detections:
     return np.sort(joined, order=["start_s", "target"])
 
 
+def _no_model(given: object) -> OptionError:
+    kinds = ", ".join(_LOADERS)
+    need = f"must be a file {kinds}, or a function as module:function"
+    return OptionError("model", need, given)
+
+
 def load_model(model: str) -> Model:
     """Loads a model, which takes an array of features and returns scores.
 
@@ -383,11 +405,7 @@ def load_model(model: str) -> Model:
             ) from error
     module, colon, name = model.partition(":")
     if not (colon and module and name):
-        raise OptionError(
-            "model",
-            f"must be a file {', '.join(_LOADERS)}, or a function as module:function",
-            model,
-        )
+        raise _no_model(model)
     try:
         function: Model = attrgetter(name)(import_own(module))
     except (ImportError, AttributeError) as error:

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.errors import (
+    DataSetWarning,
+    InputError,
+    OptionError,
+    UnknownOption,
+)
 from beam_pipeline.read.predict import (
     join_windows,
     load_model,
@@ -222,11 +227,21 @@ def not_a_number(signals):
         (lambda x: x[0, :3], r"shape \(3,\)"),
         (not_a_number, "NaN or infinity for a.wav at 0.5 s"),
         (lambda x: x @ x, "fails on a.wav at 0 s.*signal, float32 of shape"),
+        (lambda x: 1j * x[:, :3], "complex64 for a.wav at 0 s.*real numbers"),
+        (lambda x: np.full((len(x), 3), "a"), "for a.wav at 0 s.*real numbers"),
     ],
 )
 def test_scores_that_cannot_be_right(folder, model, words):
     with pytest.raises(InputError, match=words):
         predict(model, folder / "night" / "a.wav", like=folder / "records")
+
+
+def test_wrong_arguments_are_named(folder):
+    night, like = folder / "night" / "a.wav", folder / "records"
+    with pytest.raises(OptionError, match=r"model: must be a file .*got 7"):
+        predict(7, night, like=like)
+    with pytest.raises(UnknownOption, match="treshold; did you mean threshold"):
+        predict(loud, night, like=like, treshold=0.1)
 
 
 def test_memory_does_not_grow_with_the_length_of_a_recording(folder, tmp_path):
