@@ -506,7 +506,7 @@ class ListWindows(Command):
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_windows, table_as_csv
-        from beam_pipeline.read.conditions import rows_where
+        from beam_pipeline.read.conditions import rows_where, warn_of_classes
         from beam_pipeline.read.window_summary import summarise_windows
 
         if not self.csv and (self.split or self.where or self.sources):
@@ -517,6 +517,7 @@ class ListWindows(Command):
             return 0
         table = beam_pipeline.window_table(self.records, self.split, self.sources)
         if self.where is not None:
+            warn_of_classes(self.where, beam_pipeline.Metadata.load(self.records))
             table = table.filter(rows_where(table, self.where))
         for lines in table_as_csv(table):
             say(lines)

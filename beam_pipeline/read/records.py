@@ -398,9 +398,16 @@ class Records(Sequence[Example]):
         ------
         OptionError
             See :func:`.conditions.rows_where`.
-        """
-        from beam_pipeline.read.conditions import rows_where  # it loads Arrow
 
+        Warns
+        -----
+        DataSetWarning
+            If the condition names the class, and examples may have several.
+        """
+        # It loads Arrow.
+        from beam_pipeline.read.conditions import rows_where, warn_of_classes
+
+        warn_of_classes(condition, self.metadata)
         met = rows_where(examples_of(self.table()), condition)
         return Records(self._opened, self.numbers[met])
 
@@ -484,6 +491,8 @@ class Records(Sequence[Example]):
             those of it.
         """
         check_whole("index", index, None)
+        if not -len(self) <= index < len(self):
+            raise self._no_example(index)
         number = int(self.numbers[index])
         return make_source(self.folder, self._opened.sources, number, input)
 

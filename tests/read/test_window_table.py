@@ -25,7 +25,7 @@ from beam_pipeline import (
 )
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import tables as written
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.read.window_summary import summarise_windows
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus, write_sound
@@ -413,3 +413,23 @@ def test_sources_that_cannot_be_told(sounds: Path, tmp_path: Path) -> None:
     record_examples([{"x": 1.0}], tmp_path / "elements")
     with raises(InputError, naming=[tmp_path / "elements", "audio files"]):
         open_records(tmp_path / "elements").source(0)
+
+
+@pytest.mark.parametrize(("options", "advice"), [
+    ({"label_separator": ";", "label_from": "class"}, "'owl' in class"),
+    ({"events": "events.csv", "label_from": "none", "columns": "none"}, "labels"),
+], ids=["separator", "events"])  # fmt: skip
+def test_a_condition_on_the_class_of_clips_with_several(
+    tmp_path, monkeypatch, options, advice
+):
+    monkeypatch.chdir(tmp_path)
+    write_sound(tmp_path / "a.wav", 600)
+    rows = [{"path": "a.wav", "class": "owl;tit"}]
+    (tmp_path / "events.csv").write_text("path,start_s,end_s,label\na.wav,0,1,owl\n")
+    record(rows, "out", win_len=500, workers=1, **options)
+    records = open_records("out")
+    for condition in ("class == 'owl'", "start_s == 0 and class in ['owl']"):
+        with pytest.warns(DataSetWarning, match=advice) as caught:
+            assert len(records.where(condition)) == 0
+        assert caught[0].filename == __file__
+    assert len(records.where("path != 'class'")) == 1
