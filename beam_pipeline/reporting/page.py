@@ -26,7 +26,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import read_table
-from beam_pipeline.errors import OptionError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.listing import GivenInput, resolved
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.parameters import check_whole
@@ -121,6 +121,9 @@ def report(
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
         check_whole(name, value, 0)
     data = open_data_sets(folder)
+    path = os.path.abspath(os.fspath(output or f"{_name(data, '-')}-report.html"))
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder. Give the name of a file as `output`.")
     metadata = data.metadata
     given = examples or {}
     _check_examples(given, metadata)
@@ -129,7 +132,6 @@ def report(
         if input is not None and metadata.recipe is not None:
             inputs = stack.enter_context(resolved(input, metadata.recipe))
         page = _make(data, clips, bytes, seed, given, inputs)
-    path = os.path.abspath(os.fspath(output or f"{_name(data, '-')}-report.html"))
     files.write_bytes(path, page)
     return path
 

@@ -324,6 +324,8 @@ def test_wrong_calls(
         report(tmp_path / "none", page)
     with raises(OptionError, "clips"):
         report(mess / "out", page, clips=-1)
+    with raises(InputError, naming=[tmp_path, "a file"]):
+        report(mess / "out", tmp_path)
     broken = shutil.copytree(mess / "out", tmp_path / "out")
     (broken / "manifest.parquet").write_bytes(b"")
     with raises(InputError, naming="manifest.parquet"):
