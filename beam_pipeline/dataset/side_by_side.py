@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -113,7 +113,12 @@ def open_data_sets(given: Folders) -> DataSets:
         If a folder holds no data set, or if they do not belong together; it says in
         what they differ.
     """
-    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    paths: list[Any] = [given]
+    if isinstance(given, Iterable) and not isinstance(given, str):
+        paths = list(given)
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(f"{path!r} is not the path of a folder with a data set.")
     if not paths:
         raise InputError("No folder of a data set is given.")
     folders = tuple(files.absolute(os.fspath(path)) for path in paths)

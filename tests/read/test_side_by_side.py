@@ -29,6 +29,12 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("given", [None, 1, b"records", [None], ["records", 2]])
+def test_what_is_no_folder(given: Any) -> None:
+    with raises(InputError, naming="is not the path of a folder"):
+        open_data_sets(given)
+
+
 def write(folder: Path, names: str, first: int) -> None:
     for k, name in enumerate(names):
         path = folder / ("owl", "tit")[k % 2] / f"{name}.wav"
