@@ -42,6 +42,7 @@ CACHE_KIB = 32 << 10
 ENTRIES_HELD = 1 << 18
 
 _MOST_KEYS = 3
+_SHOWN = 20
 
 
 def _connect() -> sqlite3.Connection:
@@ -138,6 +139,12 @@ class SortedValues(Sequence[_T]):
         if isinstance(chosen, int):
             return next(islice(self, chosen, None))
         return [self[k] for k in chosen]
+
+    def __repr__(self) -> str:
+        first = [repr(value) for value in islice(self, _SHOWN)]
+        if self._count > _SHOWN:
+            first.append(f"... and {self._count - _SHOWN:,} more")
+        return f"[{', '.join(first)}]"
 
     def __eq__(self, other: object) -> bool:
         """Whether another sequence has the same values in the same order."""

@@ -53,6 +53,12 @@ def test_values_beyond_the_memory_of_a_collection(monkeypatch):
     assert [n for n, _ in values] == list(range(1, 501))
 
 
+def test_the_first_values_are_shown():
+    values = SortedValues(number_of, ((n, "x") for n in range(30, 0, -1)))
+    assert repr(values).startswith("[(1, 'x'), (2, 'x'), ")
+    assert repr(values).endswith("(20, 'x'), ... and 10 more]")
+
+
 def test_a_full_disk_is_told():
     values = SortedValues(number_of)
     values._database.execute("PRAGMA max_page_count = 10")
