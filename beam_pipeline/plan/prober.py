@@ -174,7 +174,8 @@ class Prober:
             raise ShortClip(
                 row.filepath,
                 f"is shorter than one window: it has {frames} frames, but a window has "
-                f"{plan.length}; use a shorter window, or set `tail` to pad",
+                f"{plan.length}; record and open_audio fill it with zeros if `tail` is "
+                "pad",
             )
         events = self._events_of(row, info) if windows else ()
         placed = None
