@@ -932,4 +932,5 @@ def search_here() -> None:
     """Lets a recipe of the user name modules in the current folder."""
     from beam_pipeline.transforms.own_code import search_last
 
-    search_last(os.getcwd())
+    with contextlib.suppress(FileNotFoundError):  # it was deleted
+        search_last(os.getcwd())

@@ -85,7 +85,15 @@ def absolute(path: str) -> str:
             f"{path} holds credentials. Give the address without them; docs/engines.md "
             "says where credentials are looked for."
         )
-    return os.path.abspath(os.path.expanduser(path)) if is_local(path) else path
+    if not is_local(path):
+        return path
+    try:
+        return os.path.abspath(os.path.expanduser(path))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path}: the current folder, where it would be, was deleted. Change to "
+            "another folder, or give the whole path."
+        ) from error
 
 
 def open_read(path: str) -> BinaryIO:

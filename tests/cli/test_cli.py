@@ -396,6 +396,19 @@ def test_an_unknown_scheme_is_wrong_usage(
     assert_names(line, "hdfs://")  # it is not installed
 
 
+def test_a_current_folder_that_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sound(tmp_path / "in" / "a.wav", 600)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    words: list[Any] = ["--input", tmp_path / "in", "--win-len", 500, "--workers", 1]
+    said(capsys, 0, "record", "--output", tmp_path / "out", *words)
+    line = said(capsys, 2, "verify", "out")
+    assert_names(line, "out: the current folder", "deleted")
+
+
 def test_help_and_version_need_no_heavy_library() -> None:
     code = (
         "import sys; from beam_pipeline.cli.main import main\n"
