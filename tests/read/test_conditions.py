@@ -91,7 +91,7 @@ def test_rows(condition, expected):
           for text in ("class = 'owl'", "(record == 1", "record == 1 and", "\0", "  ",
                        "(" * 300 + "1" + ")" * 300, "1 +" * 2000 + "1 > 0")),
         ("'\\ud800' == class", ["utf-8"]),
-        (3, "must be text"),
+        (3, ["must be text", "3"]),
         ("class", ["string", "true or false"]),
         (pc.field("e"), ["int64", "true or false"]),
         # Values of different kinds.
