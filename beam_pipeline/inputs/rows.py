@@ -121,7 +121,15 @@ class RowReader:
     ) -> SourceRow:
         layout = self._layout
         raw = filepath.encode(errors="surrogateescape")
-        if (name := raw.decode(errors="backslashreplace")) != filepath:
+        name = raw.decode(errors="backslashreplace")
+        encoding = sys.getfilesystemencoding()
+        if encoding != "utf-8" and not filepath.isascii():
+            problem = (
+                f"has a name that Python takes for {encoding} in this locale; set the "
+                "environment variable PYTHONUTF8=1"
+            )
+            return self._reject(row, name, line, problem)
+        if name != filepath:
             problem = "has a name that is not valid UTF-8; rename it"
             return self._reject(row, name, line, problem)
         if holds_credentials(filepath):

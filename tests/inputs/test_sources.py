@@ -130,6 +130,16 @@ def test_a_name_that_is_no_text_is_a_row_with_a_problem(tmp_path):
     assert bad.filepath.encode()
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1"])
+def test_names_in_a_locale_without_utf_8(tmp_path, monkeypatch, encoding):
+    """They would be other texts, and so other examples, than on other machines."""
+    touch(tmp_path, "a/good.wav", "a/caf\N{LATIN SMALL LETTER E WITH ACUTE}.wav")
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: encoding)
+    bad, good = sorted(rows_of(tmp_path), key=lambda row: row.problem is None)
+    assert good.filepath == "a/good.wav"
+    assert_names(bad.problem, encoding, "PYTHONUTF8=1")
+
+
 # Links
 
 
