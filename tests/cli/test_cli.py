@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import io
 import os
 import re
 import shutil
@@ -394,6 +395,17 @@ def test_an_unknown_scheme_is_wrong_usage(
     assert not out.exists()
     (line,) = said(capsys, 2, "status", "hdfs://host/x").splitlines()
     assert_names(line, "hdfs://")  # it is not installed
+
+
+def test_an_output_without_the_characters_of_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sound(tmp_path / "caf\N{LATIN SMALL LETTER E WITH ACUTE}" / "a.wav", 600)
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["plan", "--input", str(tmp_path), "--win-len", "500"]) == 0
+    out.seek(0)
+    assert_names(out.read(), r"caf\xe9")
 
 
 def test_a_current_folder_that_was_deleted(
