@@ -71,6 +71,18 @@ def examples_in(folder: Path) -> list[dict[str, Any]]:
     return examples
 
 
+def shards_of(folder: str | Path) -> list[str]:
+    """The paths of the shards of a data set, in order."""
+    return [f"{folder}/{shard.file}" for shard in Metadata.load(folder).shards()]
+
+
+def plain(folder: str | Path) -> Any:
+    """The records of a data set, by TensorFlow alone."""
+    from tensorflow.data import TFRecordDataset
+
+    return TFRecordDataset(shards_of(folder), "GZIP")
+
+
 def records_in(folder: Path) -> dict[str, list[bytes]]:
     """The serialised examples of each split, in order."""
     found: dict[str, list[bytes]] = {}

@@ -51,6 +51,8 @@ CALLS = {
 EVERY_CALL = [
     call for name in TRANSFORM.table for call in CALLS.get(name, [f"{name}()"])
 ]
+# One call of each transform, where the parameters are not what is tested.
+ONE_CALL_OF_EACH = [CALLS.get(name, [f"{name}()"])[-1] for name in TRANSFORM.table]
 # Those that can pass NaN and infinity on.
 FLOAT_CALLS = [call for call in EVERY_CALL if "as_image" not in call]
 

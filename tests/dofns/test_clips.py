@@ -28,6 +28,10 @@ def drive(dofn, elements):
         dofn.teardown()
 
 
+def signals_of(elements):
+    return [element["signal"].tobytes() for element in elements]
+
+
 def write_flac(path, frames, broken=()):
     noise = np.random.default_rng(3).uniform(-0.5, 0.5, frames)
     soundfile.write(path, noise, RATE)
@@ -64,14 +68,10 @@ def test_probe_is_probe_audio(mixed):
         path = str(mixed / name)
         info = probe_audio(path, name=path)
         probed = {
-            "filepath": path,
-            "frames": info.frames,
-            "fs": RATE,
-            "channels": 2 if "stereo" in name else 1,
-            "seconds": info.frames / RATE,
-            "format": info.format,
-            "subtype": info.subtype,
-        }
+            "filepath": path, "frames": info.frames, "fs": RATE,
+            "channels": 2 if "stereo" in name else 1, "seconds": info.frames / RATE,
+            "format": info.format, "subtype": info.subtype,
+        }  # fmt: skip
         labelled = {"filepath": path, "label": "owl", "frames": "few"}
         elements += [path, Path(path), labelled]
         wanted += [probed, probed, {**labelled, **probed}]
@@ -93,13 +93,10 @@ def bad(tmp_path):
     samples[1234] = np.nan
     soundfile.write(tmp_path / "nan.wav", samples, RATE, subtype="FLOAT")
     errors = {
-        "text.wav": "UnreadableAudio",
-        "empty.wav": "UnreadableAudio",
-        "none.wav": "EmptyAudio",
-        "cut.wav": "TruncatedAudio",
-        "nan.wav": "NonFiniteAudio",
-        "missing.wav": "UnreadableAudio",
-    }
+        "text.wav": "UnreadableAudio", "empty.wav": "UnreadableAudio",
+        "none.wav": "EmptyAudio", "cut.wav": "TruncatedAudio",
+        "nan.wav": "NonFiniteAudio", "missing.wav": "UnreadableAudio",
+    }  # fmt: skip
     return {str(tmp_path / name): error for name, error in errors.items()}
 
 
@@ -139,12 +136,6 @@ def test_what_is_no_path(dofn, element):
 # CutWindows
 
 
-def recorded(folder, output, **options):
-    """What record stores of the windows of each file."""
-    metadata = record(folder, output, num_shards=1, max_rejected=10, **options)
-    return stored_values(output, metadata, "signal")
-
-
 @pytest.mark.runs
 @pytest.mark.parametrize(
     "options",
@@ -152,17 +143,15 @@ def recorded(folder, output, **options):
         {"win_len": 700, "hop": 130, "tail": "pad", "channels": 0},
         {"win_seconds": 0.07, "sample_rate": 11025, "hop_seconds": 0.05},
         {"win_len": 900, "random_starts": True, "seed": 7, "max_windows": 9},
-        {
-            "win_len": 9000,
-            "sample_rate": 16_000,
-            "tail": "overlap",
-            "stream": "high_pass(cutoff_hz=50)|clip_gain(kind='rms')",
-        },
+        {"win_len": 9000, "sample_rate": 16_000, "tail": "overlap",
+         "stream": "high_pass(cutoff_hz=50)|clip_gain(kind='rms')"},
     ],
     ids=lambda options: "-".join(options),
-)
+)  # fmt: skip
 def test_windows_are_those_that_record_stores(mixed, tmp_path, options):
-    wanted = recorded(mixed, tmp_path / "out", **options)
+    out = tmp_path / "out"
+    metadata = record(mixed, out, num_shards=1, max_rejected=10, **options)
+    wanted = stored_values(out, metadata, "signal")
     found, rejects, _ = run_step(NAMES, CutWindows(**options, root=str(mixed)))
     assert found_values(found, "signal") == wanted
     short = {r["path"] for r in rejects}
@@ -185,10 +174,8 @@ def test_edges(tmp_path, tail, frames):
         return
     starts = list(range(0, frames - 99, 100)) or [0]
     padded = np.concatenate([samples, np.zeros(100, np.float32)])
-    if starts[-1] + 100 < frames:
-        starts += {"drop": [], "pad": [starts[-1] + 100], "overlap": [frames - 100]}[
-            tail
-        ]
+    last = {"drop": [], "pad": [starts[-1] + 100], "overlap": [frames - 100]}[tail]
+    starts += last if starts[-1] + 100 < frames else []
     assert [made["win_start_idx"] for made in found] == starts
     for made in found:
         start = made["win_start_idx"]
@@ -215,9 +202,7 @@ def test_after_a_probe_nothing_is_probed_again(mixed, monkeypatch, options):
     alone = drive(cut, paths)
     after, rejects, _ = run_step(paths, Probe(), cut)
     assert rejects == []
-    assert [e["signal"].tobytes() for e in after] == [
-        e["signal"].tobytes() for e in alone
-    ]
+    assert signals_of(after) == signals_of(alone)
     assert {e["fs"] for e in after} == {options.get("sample_rate", RATE)}
     assert after[0]["seconds"] == 2500 / RATE
     probed = drive(Probe(), paths[:1])
@@ -254,9 +239,7 @@ def test_damage_in_the_middle_leaves_the_windows_before_it(tmp_path):
     assert 0 < len(found) < 0.6 * total
     assert_names(reject["reason"], f"windows {len(found)} to {total - 1} of {total}")
     wanted = drive(CutWindows(win_len=size), [whole])
-    assert [e["signal"].tobytes() for e in found] == [
-        e["signal"].tobytes() for e in wanted[: len(found)]
-    ]
+    assert signals_of(found) == signals_of(wanted[: len(found)])
 
 
 def test_memory_holds_one_block(tmp_path):
@@ -297,14 +280,8 @@ def test_options_are_checked_at_once(options, field):
 
 def test_paths_that_are_moved_give_the_same_random_starts(mixed, tmp_path):
     shutil.copytree(mixed / "a", tmp_path / "a")
-    starts = [
-        [
-            made["win_start_idx"]
-            for made in drive(
-                CutWindows(win_len=50, random_starts=True, seed=seed, root=str(root)),
-                ["a/mono.wav"],
-            )
-        ]
-        for root, seed in ((mixed, 1), (tmp_path, 1), (mixed, 2))
-    ]
+    options, starts = {"win_len": 50, "random_starts": True}, []
+    for root, seed in ((mixed, 1), (tmp_path, 1), (mixed, 2)):
+        cut = CutWindows(seed=seed, root=str(root), **options)
+        starts.append([made["win_start_idx"] for made in drive(cut, ["a/mono.wav"])])
     assert starts[0] == starts[1] != starts[2]

@@ -22,12 +22,12 @@ from beam_pipeline.errors import InputError, OptionError, RecipeError, Transform
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import PeakGain
-from beam_pipeline.transforms.steps import TRANSFORM, parse_transform
+from beam_pipeline.transforms.steps import parse_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.pipelines import exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, fail_on_loud, write_sound
-from tests.transform_checks import CALLS, noise
+from tests.transform_checks import noise
 
 CHAIN = "peak_gain()|log_mel(n_fft=256,hop=64,n_mels=20)|delta()"
 
@@ -61,15 +61,9 @@ def values_of(made):
     return [wrapped.value for wrapped in made]
 
 
-def dicts(windows, **shared):
+def dicts(windows):
     return [
-        {
-            "signal": w,
-            "fs": RATE,
-            "win_start_idx": 10 * i,
-            "filepath": "x.wav",
-            **shared,
-        }
+        {"signal": w, "fs": RATE, "win_start_idx": 10 * i, "filepath": "x.wav"}
         for i, w in enumerate(windows)
     ]
 
@@ -83,9 +77,8 @@ def alone(expression, window, rate=RATE):
 # What comes out
 
 
-@pytest.mark.parametrize("name", TRANSFORM.table)
-def test_each_is_applied_as_to_the_window_alone(name):
-    call = CALLS.get(name, [f"{name}()"])[-1]
+@pytest.mark.parametrize("call", ["cqt()", "stft()", "lufs()", "fft()", CHAIN])
+def test_a_transform_is_applied_as_to_the_window_alone(call):
     windows = noise(5, 8000)
     dofn = pickle.loads(pickle.dumps(Transform(call, sample_rate=16000)))
     found = values_of(drive(dofn, list(windows)))

@@ -17,16 +17,13 @@ ROW = {
 }
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"dtypes": {"price": "float64", "late": "int8"}},
-        {"encodings": {"image": "tensor", "nested/x": "raw"}},
-        {"encodings": {"image": "png"}},
-        {"sequences": ["movies", "image"]},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {},
+    {"dtypes": {"price": "float64", "late": "int8"}},
+    {"encodings": {"image": "tensor", "nested/x": "raw"}},
+    {"encodings": {"image": "png"}},
+    {"sequences": ["movies", "image"]},
+])  # fmt: skip
 def test_the_record_is_that_of_a_data_set(tmp_path, options):
     row = {name: value for name, value in ROW.items() if name != "none"}
     row["nested"] = {"x": [1, 2, 3]}

@@ -30,7 +30,7 @@ def counts_of(folder):
     return counts
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(structures(), st.integers(0, 5), st.integers(0, 2**32))
 def test_any_structure_comes_back(specs, count, seed):
     dataset = dataset_of(specs, count, seed)
@@ -48,11 +48,8 @@ def test_any_structure_comes_back(specs, count, seed):
 def test_no_element_is_lost_whatever_the_numbers(tmp_path):
     """0 to 26 elements in files of 1 to 12."""
     everything = tf.data.Dataset.range(100, 127)
-    for count in range(27):
-        sizes = {1 + (7 * count + 3) % 12}
-        if count % 5 == 0:
-            sizes |= {1, max(count, 1) % 12 or 12}
-        for per_file in sizes:
+    for count in (0, 1, 2, 5, 11, 12, 13, 24, 26):
+        for per_file in {1, 12, max(count, 1) % 12 or 12}:
             folder = record_dataset(
                 everything, tmp_path / "out", per_file, count, overwrite=True
             )
@@ -63,8 +60,6 @@ def test_no_element_is_lost_whatever_the_numbers(tmp_path):
         records = open_records(folder)
         found = [int(n) for example in records for n in example.values()]
         assert found == list(range(100, 100 + count))
-        if count % 10 < 2:  # each makes graphs, which take most of the time
-            assert [int(n) for n in replay_dataset(folder)] == found
 
 
 def test_files_of_four_four_and_two(tmp_path):
@@ -75,11 +70,10 @@ def test_files_of_four_four_and_two(tmp_path):
     assert folder == str(tmp_path / "records")
     assert counts_of(folder) == [4, 4, 2]
     assert [e["n"].numpy() for e in replay_dataset(folder)] == list(range(10))
-    assert not list(find_problems(folder, Metadata.load(folder)))
-    folder = record_dataset(ds.take(7), tmp_path / "all")
-    assert counts_of(folder) == [7]
     found = [int(e["n"]) for e in replay_dataset(folder, shuffle=True)]
-    assert sorted(found) == list(range(7))
+    assert sorted(found) == list(range(10)) != found
+    assert not list(find_problems(folder, Metadata.load(folder)))
+    assert counts_of(record_dataset(ds.take(7), tmp_path / "all")) == [7]
 
 
 def test_an_endless_data_set_needs_num_elems(tmp_path):
@@ -108,16 +102,13 @@ def test_batches_come_back(tmp_path, drop):
         expect_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("specs", "word"),
-    [
-        ({"a": tf.TensorSpec((), tf.qint8)}, "'a'.*qint8"),
-        ({"a": ({"b": tf.TensorSpec((), tf.variant)},)}, "'a/0/b'.*variant"),
-        ({"a": tf.data.DatasetSpec(tf.TensorSpec((), tf.int64))}, "'a'.*DatasetSpec"),
-        (tf.OptionalSpec(tf.TensorSpec((), tf.int64)), "The element.*OptionalSpec"),
-        ({b"a": tf.TensorSpec((), tf.int64)}, "b'a'"),
-    ],
-)
+@pytest.mark.parametrize(("specs", "word"), [
+    ({"a": tf.TensorSpec((), tf.qint8)}, "'a'.*qint8"),
+    ({"a": ({"b": tf.TensorSpec((), tf.variant)},)}, "'a/0/b'.*variant"),
+    ({"a": tf.data.DatasetSpec(tf.TensorSpec((), tf.int64))}, "'a'.*DatasetSpec"),
+    (tf.OptionalSpec(tf.TensorSpec((), tf.int64)), "The element.*OptionalSpec"),
+    ({b"a": tf.TensorSpec((), tf.int64)}, "b'a'"),
+])  # fmt: skip
 def test_what_cannot_be_stored_is_refused(specs, word):
     with pytest.raises(InputError, match=word):
         describe_elements(specs)
@@ -147,38 +138,37 @@ def test_a_data_set_is_kept(tmp_path):
 
 @pytest.mark.parametrize(("shards", "multiple"), [(4, 1), (3, 8), (None, 8)])
 def test_shards_for_accelerators(tmp_path, shards, multiple):
-    ds = tf.data.Dataset.range(50)
+    ds, options = tf.data.Dataset.range(50), {"num_shards": shards, "overwrite": True}
     for known in (ds, ds.filter(lambda n: n >= 0)):
         folder = record_dataset(
-            known,
-            tmp_path / "out",
-            num_shards=shards,
-            multiple_of=multiple,
-            overwrite=True,
+            known, tmp_path / "out", multiple_of=multiple, **options
         )
         counts = counts_of(folder)
         assert len(counts) == (shards if multiple == 1 else multiple)
         assert max(counts) - min(counts) <= 1
-        assert [int(n) for n in replay(folder)] == list(range(50))
+        found = [int(n) for example in open_records(folder) for n in example.values()]
+        assert found == list(range(50))
 
 
-@pytest.mark.parametrize("shape", [(8, 6), (8, 6, 1), (8, 6, 3)])
-@pytest.mark.parametrize("encoding", ["png", "jpeg"])
-def test_images(tmp_path, shape, encoding):
-    rows = np.linspace(0, 255, 8, dtype=np.uint8)[:, None]
-    image = np.broadcast_to(rows, (8, 6)).reshape((8, 6, *(1 for _ in shape[2:])))
-    image = np.broadcast_to(image, shape)
-    ds = tf.data.Dataset.from_tensors({"image": image, "label": 3})
-    folder = record_dataset(ds, tmp_path / "out", encodings={"image": encoding})
+def test_images(tmp_path):
+    """Grey and coloured ones, without and with an axis of channels."""
+    rows, images = np.linspace(0, 255, 8, dtype=np.uint8), {}
+    for kind in ("png", "jpeg"):
+        for shape in ((8, 6), (8, 6, 1), (8, 6, 3)):
+            column = rows.reshape(8, *[1] * (len(shape) - 1))
+            images[f"{kind} {shape}"] = np.broadcast_to(column, shape)
+    encodings = {name: name.partition(" ")[0] for name in images}
+    ds = tf.data.Dataset.from_tensors(images)
+    folder = record_dataset(ds, tmp_path / "out", encodings=encodings)
     (found,) = replay(folder)
-    assert found["image"].shape == shape
-    error = np.abs(found["image"].numpy().astype(int) - image)
-    assert error.max() <= (0 if encoding == "png" else 12)
-    (stored,) = replay(folder, encoded=["image"])
-    decoded = tf.io.decode_image(stored["image"])
-    assert decoded.shape[:2] == shape[:2]
-    for batch in replay(folder, batch_size=1, drop_remainder=True):
-        assert batch["image"].shape == (1, *shape)
+    (stored,) = replay(folder, encoded=[*images])
+    (batch,) = replay(folder, batch_size=1, drop_remainder=True)
+    for name, image in images.items():
+        assert found[name].shape == image.shape
+        error = np.abs(found[name].numpy().astype(int) - image)
+        assert error.max() <= (0 if name.startswith("png") else 12)
+        assert tf.io.decode_image(stored[name]).shape[:2] == image.shape[:2]
+        assert batch[name].shape == (1, *image.shape)
 
 
 def test_features_of_a_structure_by_name(tmp_path):

@@ -70,6 +70,7 @@ def smooth(*shape):
 
 
 @pytest.mark.parametrize(("kind", "dtype", "channels"), HELD[:7])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_png_gives_back_every_array(kind, dtype, channels, data):
     sides = st.integers(1, 9), st.integers(1, 9)
@@ -262,19 +263,15 @@ LOSSY = [("opus", 8000), ("opus", 48000), ("vorbis", 22050), ("vorbis", 96000)]
 def test_lossy_signals_keep_their_frames(encoding, rate, channels, frames) -> None:
     time = np.arange(frames) / rate
     tone = (0.3 * np.sin(2 * np.pi * 440 * time)).astype("f4")
-    signal = (
-        np.stack([tone * (k + 1) / 2 for k in range(channels)]) if channels else tone
-    )
+    levels = np.arange(1, channels + 1, dtype="f4")[:, np.newaxis] / 2
+    signal = levels * tone if channels else tone
     data = encode_signal("x", signal, rate, encoding)
     assert encode_signal("x", signal, rate, encoding) == data
     found = decode_signal(data, encoding, "float32", signal.shape)
     assert found.dtype == np.float32
     if frames > 20_000:  # a codec needs some time to settle
-        for made, wanted in zip(
-            np.atleast_2d(found), np.atleast_2d(signal), strict=True
-        ):
-            error = np.linalg.norm(made - wanted) / np.linalg.norm(wanted)
-            assert error < 0.1
+        error = np.linalg.norm(found - signal, axis=-1)
+        assert (error < 0.1 * np.linalg.norm(signal, axis=-1)).all()
     else:
         assert np.abs(found).max() < 0.5
     integers = np.rint(signal * 32767).astype(np.int16)

@@ -1,6 +1,5 @@
 """Left-out windows and augmented copies: as functions, and in whole runs."""
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,6 @@ import soundfile
 
 from beam_pipeline import record
 from beam_pipeline.api import plan
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import (
     InputError,
     RecipeError,
@@ -21,6 +19,7 @@ from beam_pipeline.plan.clips import copies_in, example_numbers
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import BLOCK_BYTES
+from tests.data_sets import rejects_in
 from tests.raising import assert_names, raises
 
 RATE = 8000
@@ -64,16 +63,16 @@ class Number:
         return out
 
 
-@pytest.fixture
-def corpus(tmp_path):
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
     """Six clips; every second window of 100 frames is silent."""
-    rng = np.random.default_rng(0)
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("augmentation")
     for i in range(6):
         sound = 0.1 * rng.standard_normal(100 * (i + 3))
         for window in range(i % 2, i + 3, 2):
             sound[100 * window : 100 * window + 100] = 0
-        write_wav(tmp_path / "in" / "ab"[i % 2] / f"{i}.wav", sound)
-    return tmp_path / "in"
+        write_wav(folder / "in" / "ab"[i % 2] / f"{i}.wav", sound)
+    return folder / "in"
 
 
 def examples_of(folder, **options):
@@ -132,28 +131,30 @@ def test_a_shard_may_be_empty(tmp_path):
 
 
 @pytest.mark.runs
-def test_a_selection_that_leaves_no_window_is_an_error(corpus, tmp_path):
-    with raises(InputError, naming=["33", "--keep"]):
-        record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Never())
+@pytest.mark.parametrize(("options", "facts"), [
+    ({}, [33, "--keep"]), ({"num_elems": 2}, [2, "--keep", "--overwrite"]),
+])  # fmt: skip
+def test_a_selection_that_leaves_no_window_is_an_error(
+    corpus, tmp_path, options, facts
+):
+    with raises(InputError, naming=facts):
+        record(corpus, tmp_path / "out", win_len=100, keep=Never(), **options)
     assert not (tmp_path / "out" / "metadata.json").exists()
-    with raises(InputError, naming=["2", "--keep", "--overwrite"]):
-        record(str(corpus), str(tmp_path / "o"), win_len=100, keep=Never(), num_elems=2)
-    # The advice of the error works.
-    record(str(corpus), str(tmp_path / "o"), win_len=100, overwrite=True)
 
 
 @pytest.mark.runs
 def test_copies_follow_their_window(corpus, tmp_path):
-    metadata = record(
-        str(corpus), str(tmp_path / "out"), win_len=100, copies=2,
-        augment="random_gain(low_db=-12,high_db=-1)",
-    )  # fmt: skip
+    """And more copies do not change the first ones."""
+    options = {"win_len": 100, "augment": "random_gain(low_db=-12,high_db=-1)",
+               "order": "listed"}  # fmt: skip
+    for copies in (2, 3):
+        metadata = record(corpus, tmp_path / str(copies), copies=copies, **options)
     (entry,) = metadata.splits.values()
-    found = examples_of(tmp_path / "out")
-    assert entry.examples == len(found) == 3 * 33
-    assert [example["copy"] for example in found] == [0, 1, 2] * 33
+    found = examples_of(tmp_path / "3")
+    assert entry.examples == len(found) == 4 * 33
+    assert [example["copy"] for example in found] == [0, 1, 2, 3] * 33
     ratios = set()
-    for original, *copies in (found[i : i + 3] for i in range(0, len(found), 3)):
+    for original, *copies in (found[i : i + 4] for i in range(0, len(found), 4)):
         for copy in copies:
             assert copy["win_start_idx"] == original["win_start_idx"]
             if original["signal"].any():
@@ -161,8 +162,10 @@ def test_copies_follow_their_window(corpus, tmp_path):
                 assert np.ptp(ratio) < 1e-5
                 assert 10 ** (-12 / 20) < ratio[0] < 10 ** (-1 / 20)
                 ratios.add(round(float(ratio[0]), 5))
-    assert len(ratios) == 2 * 15
+    assert len(ratios) == 3 * 15
     assert metadata.features["copy"].dtype == "int64"
+    fewer = [e["signal"].tobytes() for e in examples_of(tmp_path / "2")]
+    assert fewer == [e["signal"].tobytes() for e in found if e["copy"] < 3]
 
 
 @pytest.mark.runs
@@ -217,10 +220,11 @@ def test_an_error_on_sound_names_the_clip(field, how):
 @pytest.mark.runs
 def test_clips_that_fail_are_rejects(corpus, tmp_path):
     with raises(TooManyRejected, naming=6):
-        record(str(corpus), str(tmp_path / "out"), win_len=100, keep=Broken())
-    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
-    assert {json.loads(line)["stage"] for line in lines} == {"treat"}
-    assert_names(lines[0], "keep", "Broken", "frame 100", "ValueError: no")
+        record(corpus, tmp_path / "out", win_len=100, keep=Broken())
+    rejects = rejects_in(tmp_path / "out")
+    assert {reject["stage"] for reject in rejects} == {"treat"}
+    facts = ["keep", "Broken", "frame 100", "ValueError: no"]
+    assert_names(rejects[0]["reason"], *facts)
 
 
 @pytest.mark.parametrize(("options", "field", "value"), [
@@ -238,39 +242,12 @@ def test_invalid_options_are_refused(corpus, options, field, value):
         plan(str(corpus), win_len=100, **options)
 
 
-@pytest.mark.runs
-def test_the_recipe_of_the_metadata_repeats_the_data_set(corpus, tmp_path):
-    options = {"win_len": 100, "copies": 1, "augment": "noise", "keep": "energy"}
-    first = record(str(corpus), str(tmp_path / "a"), **options)
-    assert first.recipe.keep == "energy(above_db=-60.0)"
-    again = Metadata.load(str(tmp_path / "a")).recipe
-    second = record(str(corpus), str(tmp_path / "b"), recipe=again, workers=2)
-    assert first == second
-
-
-@pytest.mark.runs
-def test_copies_need_a_split_that_has_them(corpus, tmp_path):
-    options = {"win_len": 100, "copies": 1, "augment": "noise()"}
-    for splits, names in (("training=1,test=1", ["training", "test"]),
-                          ("Train=1", ["Train"])):  # fmt: skip
-        with raises(RecipeError, "copies", 1, naming=["train", *names]):
-            record(str(corpus), str(tmp_path / "o"), **options, splits=splits)
-    with raises(RecipeError, "copies", 1, naming=["train", "b"]):
-        record({"b": str(corpus)}, str(tmp_path / "o"), **options)
-    table = [{"path": str(corpus / "a" / "0.wav"), "part": "a"}]
-    with raises(RecipeError, "copies", 1, naming=["train", "a"]):
-        record(table, str(tmp_path / "o"), split_column="part", **options)
-
-
-@pytest.mark.runs
-def test_more_copies_do_not_change_the_first_ones(corpus, tmp_path):
-    options = {"win_len": 100, "augment": "noise()", "order": "listed"}
-    for copies in (2, 3):
-        record(str(corpus), str(tmp_path / f"{copies}"), copies=copies, **options)
-    two, three = (
-        {(e["index"], e["win_start_idx"], e["copy"]): e["signal"] for e in examples}
-        for examples in (examples_of(tmp_path / "2"), examples_of(tmp_path / "3"))
-    )
-    assert len(three) == 4 * 33
-    for key, signal in two.items():
-        np.testing.assert_array_equal(signal, three[key])
+@pytest.mark.parametrize(("make", "options", "names"), [
+    (str, {"splits": "training=1,test=1"}, ["training", "test"]),
+    (str, {"splits": "Train=1"}, ["Train"]),
+    (lambda corpus: {"b": str(corpus)}, {}, ["b"]),
+    (lambda corpus: [{"path": str(corpus / "a" / "0.wav"), "part": "a"}],
+     {"split_column": "part"}, ["a"])])  # fmt: skip
+def test_copies_need_a_split_that_has_them(corpus, make, options, names):
+    with raises(RecipeError, "copies", 1, naming=["train", *names]):
+        plan(make(corpus), win_len=100, copies=1, augment="noise()", **options)

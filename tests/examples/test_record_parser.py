@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorflow import train
 
 from beam_pipeline.examples.encoding import ExampleEncoder, pack_varints
 from beam_pipeline.examples.record_parser import (
@@ -59,21 +60,11 @@ def message(field, content):
 
 def entries_of(record):
     """The entries of the map of features, each with its tag and length."""
-    data = record[1:]
-    while data[0] >= 0x80:
-        data = data[1:]
-    data, found = data[1:], []
-    while data:
-        length, at, shift = 0, 1, 0
-        while True:
-            byte = data[at]
-            length |= (byte & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if byte < 0x80:
-                break
-        found.append(data[: at + length])
-        data = data[at + length :]
-    return found
+    features = train.Example.FromString(record).features.feature.items()
+    return [
+        message(1, message(1, name.encode()) + message(2, value.SerializeToString()))
+        for name, value in features
+    ]
 
 
 rows = st.fixed_dictionaries(
@@ -118,6 +109,13 @@ def reordered(record, shuffler):
     return message(1, b"".join(entries[:3])) + message(1, b"".join(entries[3:]))
 
 
+# Values of one example, which have the names and types of SPECS.
+ROW = {
+    "a": ["x"], "b": np.zeros((1, 40), np.float32), "c": [300], "d": [1.0],
+    "e": [[1, 2, 3]], "f": [np.zeros(3)], "g": [np.zeros((2, 2))], "h": [2.0],
+}  # fmt: skip
+
+
 def feature(kind, content):
     return message(2, message(kind, content))
 
@@ -157,38 +155,27 @@ def test_what_is_missing_or_empty_is_left_out(record):
         parsed([record], [SPECS[4]])
 
 
-@pytest.mark.parametrize(
-    ("spec", "value", "match"),
-    [
-        (FeatureSpec("a", "int64", (), INT64_LIST), "x", "stored as bytes_list, but"),
-        (FeatureSpec("b", "float32", (41,), FLOAT_LIST), None, "has 40 values, but"),
-        (FeatureSpec("c", "uint8", (), INT64_LIST), None, "uint8 cannot hold"),
-        (FeatureSpec("e", "int8", (4,), INT64_LIST), None, "has 3 values, but its"),
-        (FeatureSpec("g", "uint64", (5,), RAW), None, "has 4 values, but its shape"),
-        (FeatureSpec("g", "float32", (3,), RAW), None, "has 8 values, but its shape"),
-        (FeatureSpec("a", "uint16", (3,), RAW), None, "1 bytes are not a whole number"),
-        (FeatureSpec("a", "uint8", (1, 1), "png"), None, "feature a: .*as png"),
-        (FeatureSpec("a", "uint8", (1,), "tensor"), None, "feature a: "),
-        (FeatureSpec("f", "float32", (None, 2), FLOAT_LIST), None, "feature f: "),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_its_spec_is_an_error(spec, value, match):
-    row = {
-        "a": ["x"], "b": np.zeros((1, 40), np.float32), "c": [300], "d": [1.0],
-        "e": [[1, 2, 3]], "f": [np.zeros(3)], "g": [np.zeros((2, 2))], "h": [None],
-    }  # fmt: skip
-    (record,) = ExampleEncoder(SPECS).encode(1, row)
+@pytest.mark.parametrize(("spec", "match"), [
+    (FeatureSpec("a", "int64", (), INT64_LIST), "stored as bytes_list, but"),
+    (FeatureSpec("b", "float32", (41,), FLOAT_LIST), "has 40 values, but"),
+    (FeatureSpec("c", "uint8", (), INT64_LIST), "uint8 cannot hold"),
+    (FeatureSpec("e", "int8", (4,), INT64_LIST), "has 3 values, but its"),
+    (FeatureSpec("g", "uint64", (5,), RAW), "has 4 values, but its shape"),
+    (FeatureSpec("g", "float32", (3,), RAW), "has 8 values, but its shape"),
+    (FeatureSpec("a", "uint16", (3,), RAW), "1 bytes are not a whole number"),
+    (FeatureSpec("a", "uint8", (1, 1), "png"), "feature a: .*as png"),
+    (FeatureSpec("a", "uint8", (1,), "tensor"), "feature a: "),
+    (FeatureSpec("f", "float32", (None, 2), FLOAT_LIST), "feature f: "),
+])  # fmt: skip
+def test_what_does_not_fit_its_spec_is_an_error(spec, match):
+    (record,) = ExampleEncoder(SPECS).encode(1, ROW)
     with pytest.raises(ValueError, match=match):
         parsed([record], [spec])
 
 
 @given(st.data())
 def test_a_damaged_record_is_an_error_or_has_the_types_of_its_spec(data):
-    row = {
-        "a": ["text"], "b": np.ones((1, 40), np.float32), "c": [3], "d": [1.0],
-        "e": [[1, 2, 3]], "f": [np.zeros(3)], "g": [np.zeros((2, 2))], "h": [2.0],
-    }  # fmt: skip
-    (record,) = ExampleEncoder(SPECS).encode(1, row)
+    (record,) = ExampleEncoder(SPECS).encode(1, ROW)
     broken = bytearray(record)
     for _ in range(data.draw(st.integers(1, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(

@@ -80,14 +80,11 @@ def fails_together(windows, keys):
         raise ValueError(f"{len(keys)} windows")
 
 
-@pytest.mark.parametrize(
-    ("run", "facts"),
-    [
-        # The cause is that of the first call, with all windows.
-        (exits_on_large_keys, ["window at frame 120", "SystemExit: 4 windows"]),
-        (fails_together, ["100", "130", "together", "ValueError: 4 windows"]),
-    ],
-)
+@pytest.mark.parametrize(("run", "facts"), [
+    # The cause is that of the first call, with all windows.
+    (exits_on_large_keys, ["window at frame 120", "SystemExit: 4 windows"]),
+    (fails_together, ["100", "130", "together", "ValueError: 4 windows"]),
+])  # fmt: skip
 def test_a_step_that_fails_on_sound(run, facts):
     with raises(TransformError, path="a.wav", naming=["feature x", *facts]):
         run_on_windows(run, (WINDOWS, KEYS), "feature x", STARTS, "a.wav")

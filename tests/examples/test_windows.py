@@ -24,6 +24,7 @@ from beam_pipeline.text import time_text
 from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import raises
 from tests.sounds import write_sound
+from tests.transform_checks import noise
 
 
 @pytest.mark.parametrize(("seconds", "rate", "frames"), [
@@ -175,10 +176,6 @@ def test_long_clips_do_not_overflow(hours):
 
 
 # slice_windows
-
-
-def noise(*shape):
-    return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
 
 
 def slice_one(clip, start, length):

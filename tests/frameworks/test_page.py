@@ -25,13 +25,10 @@ print("done")
 """
 
 
-@pytest.mark.parametrize(
-    ("page", "backend", "packages"),
-    [
-        ("frameworks.md", "jax", ("torch", "torchdata", "datasets", "grain", "jax")),
-        ("scoring.md", "torch", ("torch",)),
-    ],
-)
+@pytest.mark.parametrize(("page", "backend", "packages"), [
+    ("frameworks.md", "jax", ("torch", "torchdata", "datasets", "grain", "jax")),
+    ("scoring.md", "torch", ("torch",)),
+])  # fmt: skip
 def test_the_blocks_run(tmp_path, page, backend, packages):
     need_installed("keras", *packages)
     write_clips(tmp_path / "sounds", clips_per_class=8, seconds=2)

@@ -54,14 +54,11 @@ def run(script: str, *words: object) -> str:
 
 
 @trains
-@pytest.mark.parametrize(
-    ("script", "package"),
-    [
-        ("keras_digits.py", "keras"),
-        ("torch_digits.py", "torch"),
-        ("jax_digits.py", "jax"),
-    ],
-)
+@pytest.mark.parametrize(("script", "package"), [
+    ("keras_digits.py", "keras"),
+    ("torch_digits.py", "torch"),
+    ("jax_digits.py", "jax"),
+])  # fmt: skip
 def test_digits(digits, tmp_path_factory, script, package) -> None:
     need_installed(package, *(["grain"] if package == "jax" else []))
     out = tmp_path_factory.getbasetemp() / "train"  # the scripts share the records

@@ -19,6 +19,7 @@ from beam_pipeline import (
     write_records,
 )
 from beam_pipeline.cli.main import main
+from tests.data_sets import plain
 
 # Create example data
 data = {
@@ -37,16 +38,6 @@ CUSTOMERS = [
     data | {"Age": 7, "Movie": [], "Movie Ratings": []},
     {"Age": 55, "Movie": list("abc"), "Suggestion": "Brazil", "Purchase Price": 0.5},
 ]
-
-
-def shards_of(folder):
-    (entry,) = Metadata.load(folder).splits.values()
-    return [f"{folder}/{shard.file}" for shard in entry.shards]
-
-
-def plain(folder):
-    """The records of our data set, by TensorFlow alone."""
-    return tf.data.TFRecordDataset(shards_of(folder), "GZIP")
 
 
 def make_example(data):

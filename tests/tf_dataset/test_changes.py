@@ -113,18 +113,15 @@ def test_quantiles_of_equal_samples_are_mean_ranks():
         np.testing.assert_allclose(y, rank, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("x", "divisor"),
-    [
-        ([0.5, -0.8], 0.5),
-        ([2.0, -0.8], 2.0),
-        ([0.0625, 0.0], 0.0625),
-        ([0.04, -0.8], 1.0),
-        ([0.0, 0.0], 1.0),
-        ([0.25 - 0.5j, 0.1 + 0.125j], 0.25),
-        ([[0.5, 0.25], [0.125, 0.0]], 0.5),
-    ],
-)
+@pytest.mark.parametrize(("x", "divisor"), [
+    ([0.5, -0.8], 0.5),
+    ([2.0, -0.8], 2.0),
+    ([0.0625, 0.0], 0.0625),
+    ([0.04, -0.8], 1.0),
+    ([0.0, 0.0], 1.0),
+    ([0.25 - 0.5j, 0.1 + 0.125j], 0.25),
+    ([[0.5, 0.25], [0.125, 0.0]], 0.5),
+])  # fmt: skip
 def test_safe_rescale(x, divisor):
     x = np.array(x, "c8" if isinstance(x[0], complex) else "f4")
     (found,) = changed(tfd.dataset_signal_safe_rescale, x)

@@ -151,17 +151,14 @@ def test_one_hot_targets(df):
     assert found == [[1, 0], [0, 1], [1, 0]]
 
 
-@pytest.mark.parametrize(
-    ("targets", "dtype", "wanted"),
-    [
-        ([1, 2, 3], "int32", "int32"),
-        ([1, 2, 3], "int64", "int64"),
-        ([1, 2, 3], "float32", "float32"),
-        ([0.5, 0.1, 0.9], "int32", "float32"),
-        ([0.5, 0.1, 0.9], "float64", "float64"),
-        (np.eye(3)[:, :2], "int32", "float32"),
-    ],
-)
+@pytest.mark.parametrize(("targets", "dtype", "wanted"), [
+    ([1, 2, 3], "int32", "int32"),
+    ([1, 2, 3], "int64", "int64"),
+    ([1, 2, 3], "float32", "float32"),
+    ([0.5, 0.1, 0.9], "int32", "float32"),
+    ([0.5, 0.1, 0.9], "float64", "float64"),
+    (np.eye(3)[:, :2], "int32", "float32"),
+])  # fmt: skip
 def test_types_of_targets(targets, dtype, wanted, df):
     ds = signal_dataset(df, targets=targets, target_dtype=dtype)
     found = np.stack([x["target"] for x in ds.as_numpy_iterator()])

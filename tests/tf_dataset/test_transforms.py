@@ -12,7 +12,7 @@ from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.steps import parse_transform
 from tests.raising import raises
 from tests.sounds import write_sound
-from tests.transform_checks import EVERY_CALL, noise
+from tests.transform_checks import ONE_CALL_OF_EACH, noise
 
 FRAMES = 8000
 HZ = 16000
@@ -35,7 +35,7 @@ def mapped(ds, *args, **options):
     return list(ds.map(as_tf(*args, **options)).as_numpy_iterator())
 
 
-@pytest.mark.parametrize("call", EVERY_CALL)
+@pytest.mark.parametrize("call", ONE_CALL_OF_EACH)
 def test_every_transform_gives_the_bytes_that_are_recorded(call):
     windows = noise(3, FRAMES)
     wanted = apply_transform(parse_transform(call), windows, HZ)

@@ -11,26 +11,20 @@ from beam_pipeline.tfrecorder.example import FieldType
 Field = Example.Field
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("BOOL", "bool"), ("INT32", "int32"), ("INT64", "int64"), ("FLOAT", "float32"),
-        ("DOUBLE", "float64"), ("STRING", "string"), ("BYTES", "string"),
-        ("ARRAY_INT32", "array of int32"), ("ARRAY_INT64", "array of int64"),
-        ("ARRAY_FLOAT32", "array of float32"), ("ARRAY_FLOAT64", "array of float64"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "text"), [
+    ("BOOL", "bool"), ("INT32", "int32"), ("INT64", "int64"), ("FLOAT", "float32"),
+    ("DOUBLE", "float64"), ("STRING", "string"), ("BYTES", "string"),
+    ("ARRAY_INT32", "array of int32"), ("ARRAY_INT64", "array of int64"),
+    ("ARRAY_FLOAT32", "array of float32"), ("ARRAY_FLOAT64", "array of float64"),
+])  # fmt: skip
 def test_the_names_of_the_document_and_new_ones(name, text):
     assert str(getattr(Field, f"TYPE_{name}")) == text
 
 
-@pytest.mark.parametrize(
-    ("dtype", "name"),
-    [
-        ("uint8", "uint8"), (np.uint8, "uint8"), (np.dtype(">f4"), "float32"),
-        (float, "float64"), (bool, "bool"), (str, "string"), ("bytes", "string"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("dtype", "name"), [
+    ("uint8", "uint8"), (np.uint8, "uint8"), (np.dtype(">f4"), "float32"),
+    (float, "float64"), (bool, "bool"), (str, "string"), ("bytes", "string"),
+])  # fmt: skip
 def test_dtypes_have_many_spellings(dtype, name):
     assert Field.scalar(dtype) == FieldType(name)
 
@@ -65,22 +59,19 @@ def test_specs(field, shape, encoding):
     assert all(spec.optional for spec in optional)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "expected"),
-    [
-        (Field.TYPE_BOOL, np.bool_(False), np.bool_(False)),
-        (Field.TYPE_INT32, np.int64(7), np.int32(7)),
-        # A scalar of numpy is rounded as a number of Python; an array is not.
-        (Field.TYPE_FLOAT, 0.1, np.float32(0.1)),
-        (Field.TYPE_FLOAT, np.float64(0.1), np.float32(0.1)),
-        (Field.TYPE_STRING, "é", np.array("é".encode(), object)),
-        (Field.TYPE_ARRAY_FLOAT32, [0.1, 2], np.float32([0.1, 2])),
-        (Field.TYPE_ARRAY_INT32, [], np.int32([])),
-        (Field.array("int8", (None, 2)), [[1, 2]], np.int8([[1, 2]])),
-        (Field.array("string"), ["a", "b"], np.array([b"a", b"b"], object)),
-        (Field.array("int8", optional=True), None, None),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "expected"), [
+    (Field.TYPE_BOOL, np.bool_(False), np.bool_(False)),
+    (Field.TYPE_INT32, np.int64(7), np.int32(7)),
+    # A scalar of numpy is rounded as a number of Python; an array is not.
+    (Field.TYPE_FLOAT, 0.1, np.float32(0.1)),
+    (Field.TYPE_FLOAT, np.float64(0.1), np.float32(0.1)),
+    (Field.TYPE_STRING, "é", np.array("é".encode(), object)),
+    (Field.TYPE_ARRAY_FLOAT32, [0.1, 2], np.float32([0.1, 2])),
+    (Field.TYPE_ARRAY_INT32, [], np.int32([])),
+    (Field.array("int8", (None, 2)), [[1, 2]], np.int8([[1, 2]])),
+    (Field.array("string"), ["a", "b"], np.array([b"a", b"b"], object)),
+    (Field.array("int8", optional=True), None, None),
+])  # fmt: skip
 def test_values(field, value, expected):
     found = field.stored("x", value)
     if expected is None:

@@ -1,6 +1,5 @@
-"""Autoregressive models, against their definitions, librosa, scipy and numpy."""
+"""Autoregressive models, against their definitions, scipy and numpy."""
 
-import librosa
 import numpy as np
 import pytest
 import scipy.linalg
@@ -53,29 +52,18 @@ def slow_burg(x, order):
     return a, np.array(reflection), variance
 
 
-@pytest.mark.parametrize("order", [1, 16, 40])
-def test_burg_is_librosas(order):
-    x = coloured(4, 4000)
-    theirs = librosa.lpc(x.astype(np.float64), order=order)
-    np.testing.assert_allclose(burg(x, order).coefficients, theirs, rtol=0, atol=1e-10)
-    ours = LinearPrediction(order=order)(x)
-    np.testing.assert_allclose(
-        ours, theirs[:, 1:], rtol=0, atol=6e-8 * np.abs(theirs).max()
-    )
-
-
 @pytest.mark.parametrize("level", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 0])
-@pytest.mark.parametrize("order", [4, 16, 48])
+@pytest.mark.parametrize("order", [1, 4, 16, 48])
 def test_burg_keeps_its_digits_whatever_the_noise_under_tones(level, order):
     t = np.arange(3000)
     tones = sum(np.sin(w * t + w) for w in (0.02, 0.17, 0.8, 1.9))
     x = (0.2 * tones + level * noise(2, 3000)).astype(np.float32)
-    model = burg(x, order)
+    model, features = burg(x, order), LinearPrediction(order=order)(x)
     for i in range(2):
         a, reflection, variance = slow_burg(x[i], order)
         scale = float(np.abs(a).max())
-        error = np.abs(model.coefficients[i] - a).max()
-        assert error < 3e-8 * scale
+        assert np.abs(model.coefficients[i] - a).max() < 3e-8 * scale
+        assert np.abs(features[i] - a[1:]).max() < 9e-8 * scale  # as float32
         assert np.abs(model.reflection[i] - reflection).max() < 3e-8
         assert model.variance[i] == pytest.approx(float(variance), rel=1e-6)
 
@@ -202,31 +190,16 @@ def test_spectrum_is_the_filters_response(n_fft, log):
         np.testing.assert_allclose(out[i], scale * np.log(power), rtol=1e-6, atol=1e-5)
 
 
-def tone(cycles, frames, phase=0.0):
-    """A sine of so many cycles in a window, as the recorder sees it."""
-    t = np.arange(frames)
-    return np.sin(2 * np.pi * cycles / frames * t + phase).astype(np.float32)
-
-
-def off_by(spectrum, *cycles_a_sample):
-    """How many bins of 512 the highest is from the nearest tone."""
-    return min(abs(spectrum.argmax() - 512 * c) for c in cycles_a_sample)
-
-
-@pytest.mark.parametrize(
-    # Burg's bias makes a tone of what an odd order has left.
-    "order",
-    [2, 8, 32],
-)
+@pytest.mark.parametrize("order", [2, 8, 32])  # an odd one has a tone of Burg's bias
 @pytest.mark.parametrize("frames", [256, 1000, 16000])
 @pytest.mark.parametrize("scale", [1e-4, 1.0])
 def test_spectrum_of_a_tone_peaks_there(frames, order, scale):
-    # On the bins, between them and in the middle of two.
+    # On the bins of 512, between them and in the middle of two.
     bins = np.concatenate([np.linspace(8, 248, 41), np.linspace(8.5, 247.5, 11)])
-    windows = np.stack([tone(b * frames / 512, frames, b) for b in bins])
-    spectra = ArSpectrum(order=order)(windows * np.float32(scale), RATE)
+    turns = np.outer(bins / 512, np.arange(frames))
+    tones = np.sin(2 * np.pi * turns + bins[:, np.newaxis]) * scale
+    spectra = ArSpectrum(order=order)(tones.astype(np.float32), RATE)
     assert np.isfinite(spectra).all()
     assert (spectra.max(axis=-1) > spectra.min(axis=-1) + 3).all()
     # Burg's bias moves the peak of a short window where the order is low.
-    near = 1.0 if frames > 256 else 2.0
-    assert max(map(off_by, spectra, bins / 512)) <= near
+    assert np.abs(spectra.argmax(axis=-1) - bins).max() <= (1 if frames > 256 else 2)

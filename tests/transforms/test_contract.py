@@ -84,6 +84,9 @@ def test_a_transform(call, monkeypatch):
         sizes = [axis["size"] for axis in transform.axes(RATE, frames)]
         assert list(features.shape[features.ndim - len(sizes) :]) == sizes
     assert parse_transform(format_transform(transform)) == transform
+    for refused in (np.zeros((2, 9000), np.int16), np.zeros(9000, np.float32)):
+        with pytest.raises(RecipeError):
+            features_of(refused)
     again = pickle.loads(pickle.dumps(transform))
     with ThreadPoolExecutor(3) as pool:
         for of_thread in pool.map(
@@ -109,14 +112,6 @@ def test_any_amplitude_gives_finite_values(call):
         # Beyond float32, or of a power that is, nothing may warn.
         is_loud = amplitude > 1 and call.startswith(("gain(gain_db=200)", "pcen"))
         assert amplitude > 1e10 or is_loud or np.isfinite(features).all()
-
-
-@pytest.mark.parametrize("call", EVERY_CALL)
-def test_integers_and_single_windows_are_refused(call):
-    transform = parse_transform(call)
-    for windows in (np.zeros((2, 9000), np.int16), np.zeros(9000, np.float32)):
-        with pytest.raises(RecipeError):
-            apply_transform(transform, windows, RATE)
 
 
 SOUNDS = [
@@ -225,18 +220,15 @@ def test_a_stretch_is_that_of_a_padded_signal(frames, start, count, pad_mode):
     np.testing.assert_array_equal(ours, padded[:, 700 + start : 700 + start + count])
 
 
-@pytest.mark.parametrize(
-    ("call", "frames", "most"),
-    [
-        ("stft(hop=2048,kind='power',center=True)", 2**23, 2**25),
-        ("log_mel(hop=512,center=True,pad_mode='reflect')", 2**23, 2**25),
-        ("kaldi_fbank(snip_edges=False)", 2**23, 2**25),
-        ("cqt(hop=64)", 2**22, 12e6),
-        ("yin()", 10**6, 25e6),
-        ("yin(frame=60000,hop=1,f_min=1000)", 60_300, 25e6),
-        ("pyin(f_min=120,f_max=500)", 10**6, 25e6),
-    ],
-)
+@pytest.mark.parametrize(("call", "frames", "most"), [
+    ("stft(hop=2048,kind='power',center=True)", 2**23, 2**25),
+    ("log_mel(hop=512,center=True,pad_mode='reflect')", 2**23, 2**25),
+    ("kaldi_fbank(snip_edges=False)", 2**23, 2**25),
+    ("cqt(hop=64)", 2**22, 12e6),
+    ("yin()", 10**6, 25e6),
+    ("yin(frame=60000,hop=1,f_min=1000)", 60_300, 25e6),
+    ("pyin(f_min=120,f_max=500)", 10**6, 25e6),
+])  # fmt: skip
 def test_memory_is_bounded(call, frames, most):
     transform, windows = parse_transform(call), np.zeros((1, frames), np.float32)
     apply_transform(transform, windows[:, :60_000], RATE)
@@ -267,32 +259,32 @@ def with_sample(place, value):
     return changed
 
 
-def depends_on(transform, place):
+def depends_on(transform, clean, place):
     """Which values of the second window differ for at least one other sample there."""
     features = [
-        apply_transform(transform, with_sample(place, value), RATE)[1]
+        apply_transform(transform, with_sample(place, value)[1:2], RATE)[0]
         for value in (0.0, 0.9, -0.9, 0.05, -30.0)
     ]
-    return np.any([f != features[0] for f in features[1:]], axis=0)
+    return np.any([f != clean[1] for f in features], axis=0)
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("call", FLOAT_CALLS)
-def test_nan_goes_wherever_its_sample_counts(call, place):
+def test_nan_goes_wherever_its_sample_counts(call):
     transform = parse_transform(call)
     clean = apply_transform(transform, windows(), RATE)
-    features = apply_transform(transform, with_sample(place, np.nan), RATE)
-    np.testing.assert_array_equal(features[[0, 2]], clean[[0, 2]])
-    unknown = np.isnan(features[1])
-    if call.startswith("pyin"):
-        # Of frames alone: their neighbours' path takes them for unvoiced.
-        first = np.arange(len(unknown)) * transform.hop
-        inside = (first <= place) & (place < first + transform.frame)
-        np.testing.assert_array_equal(unknown, np.stack([inside, inside], axis=1))
-    else:
-        assert unknown.any()
-        assert unknown[depends_on(transform, place)].all()
-        np.testing.assert_array_equal(features[1][~unknown], clean[1][~unknown])
+    for place in PLACES:
+        features = apply_transform(transform, with_sample(place, np.nan), RATE)
+        np.testing.assert_array_equal(features[[0, 2]], clean[[0, 2]])
+        unknown = np.isnan(features[1])
+        if call.startswith("pyin"):
+            # Of frames alone: their neighbours' path takes them for unvoiced.
+            first = np.arange(len(unknown)) * transform.hop
+            inside = (first <= place) & (place < first + transform.frame)
+            np.testing.assert_array_equal(unknown, np.stack([inside, inside], axis=1))
+        else:
+            assert unknown.any()
+            assert unknown[depends_on(transform, clean, place)].all()
+            np.testing.assert_array_equal(features[1][~unknown], clean[1][~unknown])
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
@@ -311,13 +303,13 @@ def test_infinity_is_no_ordinary_number(call, value):
         assert not np.isfinite(features[1]).all()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("call", [call for call in EVERY_CALL if "as_image" in call])
-def test_what_has_no_grey_level_is_refused(call, value):
+def test_what_has_no_grey_level_is_refused(call):
     """Not a black pixel: a reader could not find it."""
     transform = parse_transform(call)
-    with raises(RecipeError, "feature", naming="as_image"):
-        apply_transform(transform, with_sample(4001, value), RATE)
+    for value in (np.nan, np.inf, -np.inf):
+        with raises(RecipeError, "feature", naming="as_image"):
+            apply_transform(transform, with_sample(4001, value), RATE)
     assert apply_transform(transform, windows(), RATE).dtype == np.uint8
 
 

@@ -46,21 +46,17 @@ def tone(hertz, frames, rate=RATE, phase=0.0, amplitude=1.0):
 # The formula
 
 
-@pytest.mark.parametrize(
-    ("parameters", "rate", "frames"),
-    [
-        ({}, RATE, 16000),
-        ({"hop": 160}, RATE, 8000),
-        ({"hop": 441}, 22050, 9000),  # never halved
-        ({"bins_per_octave": 36, "n_bins": 90, "f_min": 200.0, "hop": 256}, RATE, 8001),
-        ({"bins_per_octave": 5, "n_bins": 33, "hop": 64}, RATE, 2047),
-        ({"bins_per_octave": 1, "n_bins": 6, "f_min": 50.0}, RATE, 5000),
-        ({"n_bins": 1, "f_min": 3000.0, "hop": 1}, RATE, 100),
-        ({"filter_scale": 0.25, "hop": 128}, RATE, 6000),
-        ({"filter_scale": 3.0, "n_bins": 60}, 48000, 20000),
-        ({"f_min": 5.0, "n_bins": 30, "hop": 2048}, 8000, 20001),
-    ],
-)
+@pytest.mark.parametrize(("parameters", "rate", "frames"), [
+    ({}, RATE, 9000),
+    ({"hop": 441}, 22050, 9000),  # never halved
+    ({"bins_per_octave": 36, "n_bins": 90, "f_min": 200.0}, RATE, 8001),
+    ({"bins_per_octave": 5, "n_bins": 33, "hop": 64}, RATE, 2047),
+    ({"bins_per_octave": 1, "n_bins": 6, "f_min": 50.0}, RATE, 5000),
+    ({"n_bins": 1, "f_min": 3000.0, "hop": 1}, RATE, 100),
+    ({"filter_scale": 0.25, "hop": 128}, RATE, 6000),
+    ({"filter_scale": 3.0, "n_bins": 24, "f_min": 130.0}, 48000, 9000),
+    ({"f_min": 5.0, "n_bins": 18, "hop": 2048}, 8000, 9001),
+])  # fmt: skip
 def test_the_formula(parameters, rate, frames):
     transform = Cqt(kind="complex", **parameters)
     windows = np.stack([
@@ -101,14 +97,11 @@ def test_kinds_are_of_the_same_values():
 # The contract
 
 
-@pytest.mark.parametrize(
-    ("parameters", "frames"),
-    [
-        ({}, 20000),
-        ({"hop": 441}, 60000),
-        ({"hop": 64, "bins_per_octave": 36, "n_bins": 252}, 30001),
-    ],
-)
+@pytest.mark.parametrize(("parameters", "frames"), [
+    ({}, 20000),
+    ({"hop": 441}, 60000),
+    ({"hop": 64, "bins_per_octave": 36, "n_bins": 252}, 30001),
+])  # fmt: skip
 def test_the_number_of_threads_does_not_show(parameters, frames):
     windows = noise(2, frames)
     transform = Cqt(**parameters)
@@ -116,9 +109,6 @@ def test_the_number_of_threads_does_not_show(parameters, frames):
         alone = transform(windows, 22050)
     with threadpoolctl.threadpool_limits(4):
         np.testing.assert_array_equal(transform(windows, 22050), alone)
-
-
-# The half-band filter
 
 
 # librosa

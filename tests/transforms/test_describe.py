@@ -45,15 +45,12 @@ def test_each_is_listed_as_the_documentation_has_it():
             assert re.fullmatch(shape, entry.result)
 
 
-@pytest.mark.parametrize(
-    ("text", "result"),
-    [
-        ("low_pass(cutoff_hz=1000)|log_mel(n_fft=256,hop=64,n_mels=9)", "float32 59x9"),
-        ("mfcc(n_fft=256,hop=64,n_mels=20)|delta", "float32 59x20"),
-        ("energy(above_db=-3)|peak()", None),
-        ("noise()|speed(low=0.5)", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "result"), [
+    ("low_pass(cutoff_hz=1000)|log_mel(n_fft=256,hop=64,n_mels=9)", "float32 59x9"),
+    ("mfcc(n_fft=256,hop=64,n_mels=20)|delta", "float32 59x20"),
+    ("energy(above_db=-3)|peak()", None),
+    ("noise()|speed(low=0.5)", None),
+])  # fmt: skip
 def test_expressions_are_tried(text, result):
     ((_, entry),) = list_steps([text], 16000, 4000)
     assert (entry.call, entry.tried, entry.text) == (text, text, "")

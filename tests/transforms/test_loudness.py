@@ -39,16 +39,13 @@ def bursts(rate, seed=0):
 
 
 # EBU Tech 3341, table 1: cases 1 to 6, all within 0.1 LU.
-@pytest.mark.parametrize(
-    ("parts", "lufs"),
-    [
-        ([(-23, 20)], -23),
-        ([(-33, 20)], -33),
-        ([(-36, 10), (-23, 60), (-36, 10)], -23),
-        ([(-72, 10), (-36, 10), (-23, 60), (-36, 10), (-72, 10)], -23),
-        ([(-26, 20), (-20, 20.1), (-26, 20)], -23),
-    ],
-)
+@pytest.mark.parametrize(("parts", "lufs"), [
+    ([(-23, 20)], -23),
+    ([(-33, 20)], -33),
+    ([(-36, 10), (-23, 60), (-36, 10)], -23),
+    ([(-72, 10), (-36, 10), (-23, 60), (-36, 10), (-72, 10)], -23),
+    ([(-26, 20), (-20, 20.1), (-26, 20)], -23),
+])  # fmt: skip
 def test_stereo_tones_of_the_ebu(parts, lufs):
     one = np.concatenate([tone(*part) for part in parts]).astype(np.float32)
     out = Lufs()(np.stack([one, one])[np.newaxis], 48000)

@@ -1,8 +1,10 @@
 """Pitch, against its formulas in slow float64, closed forms and librosa."""
 
+import functools
+
+import librosa
 import numpy as np
 import pytest
-import scipy.interpolate
 import scipy.stats
 
 from beam_pipeline.transforms.pitch import (
@@ -19,20 +21,17 @@ from tests.transform_checks import noise
 RATE = 16000
 
 
-def tone(f0, seconds=0.5, rate=RATE, harmonics=1, phase=0.3):
-    t = np.arange(round(seconds * rate)) / rate
-    return sum(
-        0.3 / k * np.sin(2 * np.pi * k * f0 * t + k * phase)
-        for k in range(1, harmonics + 1)
-    )
+def tone(f0, seconds=0.5, harmonics=1):
+    t = np.arange(round(seconds * RATE)) / RATE
+    numbers = np.arange(1, harmonics + 1)[:, np.newaxis]
+    return (0.3 / numbers * np.sin(numbers * (2 * np.pi * f0 * t + 0.3))).sum(axis=0)
 
 
-def glide(start, end, seconds=1.0, rate=RATE, harmonics=5):
-    """A tone that rises by octaves evenly, and its frequency at each sample."""
-    t = np.arange(round(seconds * rate)) / rate
-    f0 = start * (end / start) ** (t / seconds)
-    phase = 2 * np.pi * np.cumsum(f0) / rate
-    return sum(np.sin(k * phase) / k for k in range(1, harmonics + 1)) * 0.3, f0
+def glide(start, end):
+    """A tone of a second that rises by octaves evenly, and its frequency everywhere."""
+    f0 = start * (end / start) ** (np.arange(RATE) / RATE)
+    phase = 2 * np.pi * np.cumsum(f0) / RATE
+    return sum(np.sin(k * phase) / k for k in range(1, 6)) * 0.3, f0
 
 
 def as_windows(signal):
@@ -54,15 +53,20 @@ def slow_difference(frame, lags):
     )
 
 
+@functools.cache
+def ranks(count):
+    """The probabilities of so many dips below a threshold, by their rank."""
+    return scipy.stats.boltzmann.pmf(np.arange(count), 2, count)
+
+
 def slow_probabilities(heights, mean):
     """By scipy's distributions, one threshold after the other."""
     chances = np.diff(scipy.stats.beta.cdf(np.linspace(0, 1, 101), 2, 2 / mean - 2))
     found = np.zeros(len(heights))
     for k, chance in enumerate(chances):
-        below = [i for i, height in enumerate(heights) if height < (k + 1) / 100]
-        for rank, i in enumerate(below):
-            found[i] += chance * scipy.stats.boltzmann.pmf(rank, 2, len(below))
-        if not below and len(heights):
+        below = heights < (k + 1) / 100
+        found[below] += chance * ranks(int(below.sum()))
+        if not below.any() and len(heights):
             found[np.argmin(heights)] += 0.01 * chance
     return found
 
@@ -115,7 +119,6 @@ def random_odds(steps, pitches, windows, seed):
     [(1, 0, 0.3), (5, 0, 0.2), (6, 5, 0.5), (30, 3, 0.01), (40, 11, 0.1), (9, 8, 0.9)],
 )
 def test_path_is_librosas_with_the_full_matrix(pitches, reach, switch):
-    librosa = pytest.importorskip("librosa")
     odds, rest = random_odds(40, pitches, 4, seed=pitches)
     paths = PitchPaths(pitches, reach, switch)
     voiced, unvoiced = np.log(odds).astype(np.float32), np.log(rest).astype(np.float32)
@@ -145,12 +148,11 @@ def test_long_paths_are_as_exact_as_short_ones():
 # Sounds with a known pitch
 
 
-def librosas(name, signal, rate=RATE):
-    librosa = pytest.importorskip("librosa")
-    function = getattr(librosa, name)
+def librosas(name, signal):
+    """The pitch by librosa, with our frames."""
     given = {"fill_na": None} if name == "pyin" else {}
-    out = function(
-        np.asarray(signal, np.float32), sr=rate, fmin=65, fmax=2093,
+    out = getattr(librosa, name)(
+        np.asarray(signal, np.float32), sr=RATE, fmin=65, fmax=2093,
         frame_length=2048, hop_length=512, center=False, **given,
     )  # fmt: skip
     return out[0] if name == "pyin" else out
@@ -161,11 +163,11 @@ def noisy(signal, level=0.3, seed=0):
 
 
 SOUNDS = {
-    "tones": [(tone(f0), f0) for f0 in (70, 110.3, 441.7, 997, 2001)],
-    "harmonic tones": [(tone(f0, harmonics=7), f0) for f0 in (82.4, 311.1, 700.7)],
+    "tones": [(tone(f0), f0) for f0 in (70, 441.7, 2001)],
+    "harmonic tones": [(tone(f0, harmonics=7), f0) for f0 in (82.4, 700.7)],
     "glides": [glide(100, 300), glide(600, 250)],
     "tone on an offset": [(tone(330.3) + 0.5, 330.3)],
-    "tones in noise": [(noisy(tone(f0)), f0) for f0 in (120, 220.5, 555)],
+    "tones in noise": [(noisy(tone(f0)), f0) for f0 in (120, 555)],
     "glide in noise": [(noisy(signal), f0) for signal, f0 in [glide(150, 400)]],
     "tone in much noise": [(noisy(tone(220.5, 1.5), 1.0, seed=5), 220.5)],
 }

@@ -140,6 +140,3 @@ def test_folders_that_cannot_be_used(rooms, monkeypatch):
     rooms.rename(rooms.parent / "moved")
     with raises(RecipeError, "folder", str(rooms), naming="no folder"):
         loading()
-
-
-# Whole runs

@@ -9,10 +9,9 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import record
+from beam_pipeline import open_records, record
 from beam_pipeline.errors import NonFiniteAudio, RecipeError
 from beam_pipeline.plan.clips import stream_steps
-from beam_pipeline.read.replay import replay
 from beam_pipeline.transforms.steps import parse_stream
 from beam_pipeline.transforms.stream import (
     CHUNK_FRAMES,
@@ -22,6 +21,7 @@ from beam_pipeline.transforms.stream import (
     with_factors,
 )
 from tests.raising import raises
+from tests.transform_checks import noise
 
 RATE = 8000
 HIGH_PASS = "high_pass(cutoff_hz=100)"
@@ -56,20 +56,15 @@ class Samples:
         return self.samples[..., start:stop]
 
 
-def noise(frames, channels=None, seed=0):
-    shape = frames if channels is None else (channels, frames)
-    return (0.1 * np.random.default_rng(seed).standard_normal(shape)).astype("f4")
-
-
 def stepped(samples, *steps):
     return SteppedReader(Samples(samples), steps, samples.shape[-1], RATE)
 
 
 @given(st.lists(st.integers(0, 3 * CHUNK_FRAMES), min_size=2, max_size=12),
-       st.sampled_from([None, 2]))  # fmt: skip
+       st.sampled_from([(), (2,)]))  # fmt: skip
 @settings(deadline=None, max_examples=60)
 def test_ranges_are_pieces_of_the_whole(places, channels):
-    samples = noise(3 * CHUNK_FRAMES + 17, channels)
+    samples = noise(*channels, 3 * CHUNK_FRAMES + 17)
     whole = np.atleast_2d(samples)
     for step in (Echo(), Echo(7)):
         whole = step.on_stream(whole, RATE)
@@ -166,23 +161,16 @@ def test_nan_has_no_level():
 # Whole runs
 
 
-def signals_of(folder):
-    return [
-        (e["filepath"], int(e["win_start_idx"]), e["signal"])
-        for e in replay(str(folder)).as_numpy_iterator()
-    ]
-
-
 @pytest.mark.runs
 def test_kept_channels_go_through_one_by_one(tmp_path):
-    samples = noise(5000, 2)
+    samples = noise(2, 5000)
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in" / "x.wav", samples.T, RATE, subtype="FLOAT")
     record(str(tmp_path / "in"), str(tmp_path / "out"), win_len=5000, channels="keep",
            stream="pre_emphasis()", label_from="none")  # fmt: skip
-    ((_, _, signal),) = signals_of(tmp_path / "out")
+    (example,) = open_records(tmp_path / "out")
     (step,) = parse_stream("pre_emphasis()")
-    np.testing.assert_array_equal(signal, step.on_stream(samples, RATE))
+    np.testing.assert_array_equal(example["signal"], step.on_stream(samples, RATE))
 
 
 def test_a_step_that_does_not_work_at_the_rate_is_named():

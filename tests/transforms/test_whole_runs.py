@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, Recipe, record
+from beam_pipeline import Metadata, Recipe, open_records, record
 from beam_pipeline.api import plan
 from beam_pipeline.dataset.job_start import Case
 from beam_pipeline.errors import OutputError, RecipeError
-from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
 from beam_pipeline.recipe.canonical import canonical_recipe, hash_sounds
 from beam_pipeline.transforms import Delta, Reverb
@@ -74,7 +73,7 @@ def recorded(places, corpus, rooms):
         record(corpus, str(places / "b"), **options | more, keep="peak(above_db=-6)")
     return [
         {(e["filepath"], int(e["win_start_idx"]), int(e["copy"])): e
-         for e in replay(str(places / name)).as_numpy_iterator()}
+         for e in open_records(places / name)}
         for name in "ab"
     ]  # fmt: skip
 
@@ -92,7 +91,7 @@ def test_shards_blocks_and_workers_do_not_change_an_example(recorded):
 
 @pytest.mark.runs
 def test_overlapping_windows_have_the_same_samples(recorded):
-    frames: dict[bytes, dict[int, float]] = {}
+    frames: dict[str, dict[int, float]] = {}
     for (path, first, copy), example in recorded[0].items():
         if not copy:
             held = frames.setdefault(path, {})
@@ -104,7 +103,7 @@ def test_overlapping_windows_have_the_same_samples(recorded):
 
 @pytest.mark.runs
 def test_each_clip_has_mean_0_and_deviation_1(recorded):
-    clips: dict[bytes, list[dict]] = {}
+    clips: dict[str, list[dict]] = {}
     for (path, _, copy), example in recorded[0].items():
         if not copy:
             clips.setdefault(path, []).append(example)
@@ -167,13 +166,10 @@ def test_masks_need_copies_and_copies_need_a_change(corpus):
     assert summary.layouts["records"].total == 2 * (110 + 1 + 5)
 
 
-@pytest.mark.parametrize(
-    ("feature", "naming"),
-    [
-        (f"{FEATURES['clip']}|cmvn(over='clip')", "2"),
-        ("cmvn(over='clip')", "log_mel|cmvn"),
-    ],
-)
+@pytest.mark.parametrize(("feature", "naming"), [
+    (f"{FEATURES['clip']}|cmvn(over='clip')", "2"),
+    ("cmvn(over='clip')", "log_mel|cmvn"),
+])  # fmt: skip
 def test_measures_that_cannot_be(corpus, feature, naming):
     with raises(RecipeError, naming=naming):
         plan(corpus, win_len=2000, features={"x": feature})
