@@ -396,9 +396,6 @@ def folder(made, tmp_path_factory):
         (root / "a").mkdir(exist_ok=True)
         (root / "a" / name).write_bytes(made[name])
     soundfile.write(root / "a" / "plain.wav", noise(12_345, 1), RATE)
-    (root / "parts.csv").write_text(
-        "path,offset_s,duration_s,label\na/aac.m4a,0.1,0.2,x\na/plain.wav,0,0.5,y\n"
-    )
     return root
 
 
@@ -422,15 +419,6 @@ def test_from_files_to_the_reader(folder, tmp_path, monkeypatch):
     before = os.stat(Path(output, "metadata.json")).st_mtime_ns
     record(sounds, output, **options)  # it is done already
     assert os.stat(Path(output, "metadata.json")).st_mtime_ns == before
-
-
-@pytest.mark.runs
-def test_parts_of_files(folder, tmp_path):
-    output = str(tmp_path / "out")
-    record(str(folder / "parts.csv"), output, win_len=1600, order="listed")
-    whole = read((folder / "a" / "aac.m4a").read_bytes()).mean(axis=1)
-    windows = [e["signal"] for e in open_records(output) if "m4a" in e["filepath"]]
-    np.testing.assert_array_equal(np.concatenate(windows), whole[1600:4800])
 
 
 @pytest.mark.runs

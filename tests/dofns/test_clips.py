@@ -140,8 +140,8 @@ def test_what_is_no_path(dofn, element):
 @pytest.mark.parametrize(
     "options",
     [
-        {"win_len": 700, "hop": 130, "tail": "pad", "channels": 0},
-        {"win_seconds": 0.07, "sample_rate": 11025, "hop_seconds": 0.05},
+        {"win_len": 700, "hop": 430, "tail": "pad", "channels": 0},
+        {"win_seconds": 0.2, "sample_rate": 11025, "hop_seconds": 0.15},
         {"win_len": 900, "random_starts": True, "seed": 7, "max_windows": 9},
         {"win_len": 9000, "sample_rate": 16_000, "tail": "overlap",
          "stream": "high_pass(cutoff_hz=50)|clip_gain(kind='rms')"},

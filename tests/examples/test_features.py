@@ -511,18 +511,6 @@ def test_an_encoding_fits_if_values_come_back(dtype, shape):
 IMAGE = "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()"
 
 
-@pytest.mark.parametrize("encoding", [RAW, TENSOR, INT64_LIST, *IMAGES])
-def test_a_feature_has_the_encoding_of_the_recipe(encoding):
-    options = {"features": {"image": IMAGE, "other": IMAGE}}
-    specs = feature_set(**options, encodings={"image": encoding}).specs
-    default = feature_set(**options).specs
-    assert specs["image"] == replace(default["image"], encoding=encoding)
-    assert specs["image"].axes
-    others = [{n: s for n, s in found.items() if n != "image"}
-              for found in (specs, default)]  # fmt: skip
-    assert others[0] == others[1]
-
-
 @pytest.mark.parametrize(("expression", "channels", "encoding", "facts"), [
     ("log_mel(n_fft=64,hop=16,n_mels=4)", None, "png",
      ["float32", "(3, 4)", "uint8", "|as_image()"]),

@@ -83,11 +83,11 @@ def test_keys_types_and_shapes():
      (9, 7, "int32", None)],
 )  # fmt: skip
 def test_random_windows(win_len, pad, seed, dtype, channels):
-    lengths = range(41)
+    lengths = (*range(12), 17, 18, 19, 26, 27, 28, 40)
     options = {"win_len": win_len, "pad": pad, "deterministic": False, "seed": seed}
     every = cut(*lengths, dtype=dtype, channels=channels, **options)
-    for frames in lengths:
-        windows = of_signal(every, frames)
+    for index, frames in enumerate(lengths):
+        windows = of_signal(every, index)
         starts = sorted(x["win_start_idx"] for x in windows)
         padded = np.pad(counting(frames, channels, dtype), win_len)
         padded = padded[:, win_len:-win_len] if channels else padded

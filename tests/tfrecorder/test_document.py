@@ -91,16 +91,6 @@ def test_the_rows_are_split_eight_to_two_and_none_is_lost(recorded):
     assert train != [[n, str(i)] for i, n in enumerate(data)][:8]
 
 
-def test_elements_have_the_types_of_the_declarations(recorded):
-    save, _, _ = recorded
-    dataset = tf_factory.generate_dataset(
-        tf_factory.get_tfrecord_filepaths(save / "train"), ToyExample
-    )
-    label, data = dataset.element_spec
-    assert (label.dtype.name, label.shape.rank) == ("int32", 0)
-    assert data.dtype.name == "float32"
-
-
 def test_importing_loads_neither_tensorflow_nor_beam():
     names = "Example, tfrecordable, IgnoreExampleException, factory, checker"
     loaded = loaded_after(f"from beam_pipeline.tfrecorder import {names}")

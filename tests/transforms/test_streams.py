@@ -126,17 +126,6 @@ def factors_of(samples, text):
     return measure_factors(steps, open_reader, samples.shape[-1], RATE, "a.wav")
 
 
-@pytest.mark.parametrize("level_db", [0.0, -6.0])
-def test_a_clip_s_peak_and_rms(level_db):
-    samples = noise(2 * CHUNK_FRAMES + 5)
-    wanted = 10 ** (level_db / 20)
-    (peak,) = factors_of(samples, f"clip_gain(level_db={level_db})")
-    assert peak == pytest.approx(wanted / np.abs(samples).max(), rel=1e-6)
-    (rms,) = factors_of(samples, f"clip_gain(kind='rms',level_db={level_db})")
-    exact = np.sqrt(np.square(samples.astype(np.float64)).mean())
-    assert rms == pytest.approx(wanted / exact, rel=1e-9)
-
-
 def test_a_gain_measures_what_the_steps_before_have_made():
     samples = noise(CHUNK_FRAMES)
     text = "clip_gain()|gain(gain_db=20)|clip_gain(kind='rms',level_db=-10)"
