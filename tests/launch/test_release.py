@@ -111,27 +111,32 @@ print(len(predict(lambda mel: 0 * mel[:, 0, :3], sys.argv[1] + "/../in",
 """
 
 
-@pytest.mark.parametrize("scores", [False, True])
-def test_reading_alone_needs_the_packages_of_its_page(
-    tmp_path: Path, scores: bool
-) -> None:
-    page = (ROOT / "docs" / "concepts.md").read_text()
-    (line,) = re.findall(
-        r"^pip install --no-deps \.\npip install (.+)$", page, re.MULTILINE
-    )
-    write_corpus(tmp_path / "in")
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set, with its sounds in ``in`` beside it."""
+    folder = tmp_path_factory.mktemp("recorded")
+    write_corpus(folder / "in")
     features = {"mel": "log_mel(n_fft=256,hop=64,n_mels=8)", "signal": "identity()"}
     record(
-        tmp_path / "in", tmp_path / "out", win_len=500, num_elems=6,
+        folder / "in", folder / "out", win_len=500, num_elems=6,
         features=features, encodings={"signal": "flac"},
     )  # fmt: skip
-    script = tmp_path / "read.py"
+    return folder / "out"
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_reading_alone_needs_the_packages_of_its_page(
+    recorded: Path, scores: bool
+) -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    reading = r"^pip install --no-deps \.\npip install (.+)$"
+    (line,) = re.findall(reading, page, re.MULTILINE)
     packages = line.split()
     if scores:
         packages += re.findall(r"`open_audio`: `(.+?)`", page)[0].split()
-    script.write_text(READING_ALONE + SCORING * scores)
+    script = READING_ALONE + SCORING * scores
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "out"), *packages],
+        [sys.executable, "-c", script, recorded, *packages],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
