@@ -74,7 +74,7 @@ class Proxy:
     """What went through, and what shall go wrong."""
 
     port: int = 0
-    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     bytes_sent: int = 0
     delay_s: float = 0.0
     refuse: int = 0  # so many requests are answered by 503
@@ -108,21 +108,13 @@ def proxy_to(port):
             with lock:
                 running += 1
                 state.at_once = max(state.at_once, running)
-                state.requests.append(
-                    (
-                        self.command,
-                        path,
-                        self.headers.get("Range") or "",
-                    )
-                )
+                state.requests.append((self.command, path))
                 refuse, state.refuse = state.refuse > 0, max(0, state.refuse - 1)
             try:
                 time.sleep(state.delay_s)
                 denied = state.deny and path.startswith(state.deny)
                 if refuse or denied:
-                    self.send_response(403 if denied else 503)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
+                    self.refuse(403 if denied else 503)
                     return
                 new = self.headers.get("If-None-Match") == "*"
                 if new or self.headers.get("x-goog-if-generation-match") == "0":
@@ -144,7 +136,10 @@ def proxy_to(port):
             if found.status == 404:
                 self.answer(body)
                 return
-            self.send_response(412)
+            self.refuse(412)
+
+        def refuse(self, status):
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

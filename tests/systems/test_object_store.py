@@ -156,11 +156,7 @@ def test_missing_credentials_cost_no_waiting(store_port, proxy, bucket, monkeypa
     files.write_bytes(f"s3://{bucket}/public", b"x")
     owner = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{store_port}")
     owner.put_object_acl(Bucket=bucket, Key="public", ACL="public-read")
-    for name in (
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "GOOGLE_BEARER_TOKEN",
-    ):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_BEARER_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/nowhere")
     object_store._client.cache_clear()
@@ -240,22 +236,11 @@ def test_a_dead_store_is_named_with_the_cause(monkeypatch, capsys):
     object_store._client.cache_clear()
 
 
-def long_sound(path, seconds, rate=8000, **kind):
-    noise = np.random.default_rng(1).integers(-99, 99, rate, dtype=np.int16)
-    with soundfile.SoundFile(path, "w", rate, 1, **kind) as file:
-        for _ in range(seconds):
-            file.write(noise)
-
-
-@pytest.mark.parametrize(
-    ("suffix", "kind"),
-    [(".wav", {"subtype": "PCM_16"}), (".flac", {"subtype": "PCM_16"})],
-)
-def test_a_stretch_of_a_long_file_needs_few_bytes(
-    bucket, proxy, tmp_path, suffix, kind
-):
+@pytest.mark.parametrize("suffix", [".wav", ".flac"])
+def test_a_stretch_of_a_long_file_needs_few_bytes(bucket, proxy, tmp_path, suffix):
     path = tmp_path / f"long{suffix}"
-    long_sound(path, 3600, **kind)
+    noise = np.random.default_rng(1).integers(-99, 99, 8000, dtype=np.int16)
+    soundfile.write(path, np.tile(noise, 3600), 8000, subtype="PCM_16")
     remote = f"s3://{bucket}/long{suffix}"
     object_store.upload(str(path), remote)
     whole = path.stat().st_size
@@ -353,7 +338,7 @@ def test_a_data_set_in_a_store_has_the_bytes_of_a_local_one(bucket, proxy, tmp_p
     names = list(files.list_files(local))
     assert loopback.names_in(remote) == names
     assert contents(remote, names) == contents(local, names)
-    shards = [path for method, path, _ in proxy.requests
+    shards = [path for method, path in proxy.requests
               if method == "PUT" and "tfrecord.gz" in path]  # fmt: skip
     assert len(shards) == 5, "each shard is sent once, under its last name"
     assert all("_work" not in path for path in shards)

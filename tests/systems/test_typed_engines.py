@@ -185,13 +185,9 @@ def recorded(tmp_path_factory):
         (folder / name).write_text(json.dumps(options))
     done = subprocess.run(
         [sys.executable, "script.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout.splitlines()[-1])
 
