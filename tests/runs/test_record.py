@@ -178,9 +178,7 @@ def test_a_script_with_threads_and_no_main_guard_writes_the_same_bytes(
     assert contents(folder / "out") == contents(by_one / "out")
 
 
-def test_a_dead_worker_ends_the_run_and_the_next_one_continues(
-    corpus: Path, out: Path
-) -> None:
+def test_a_dead_worker_ends_the_run_without_metadata(corpus: Path, out: Path) -> None:
     features = {"x": "tests.sounds.die"}
     with raises(WorkerDied, naming="SIGKILL"):
         record(
