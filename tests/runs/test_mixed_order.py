@@ -188,3 +188,25 @@ def test_compressed_files_and_a_clip_that_breaks(tmp_path):
     table = window_table(tmp_path / "out").to_pandas()
     lost = table[table.left_out == "rejected"]
     assert set(lost.path) == {"broken.flac"}
+
+
+def test_a_run_is_continued(sounds, mixed, tmp_path, monkeypatch):
+    """After an error of others in the middle of a shard."""
+    from beam_pipeline.write import shard as writing
+
+    calls = []
+
+    def fail(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise OSError("no more shards")
+        return order(*arguments)
+
+    order, out = writing.mixed_order, tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "mixed_order", fail)
+        with pytest.raises(Exception, match="no more shards"):
+            record(sounds, out, workers=1, **OPTIONS)
+    assert len(list(out.rglob("*.tfrecord.gz"))) >= 1
+    record(sounds, out, **OPTIONS)
+    assert contents(mixed) == contents(out)
