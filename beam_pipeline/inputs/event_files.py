@@ -71,10 +71,10 @@ def read_events(
     with decoded(io.BytesIO(content), location) as file:
         text = file.read()
     is_json = location.lower().endswith((".json", *JSON_SUFFIXES))
-    rows = _json_rows(text, location) if is_json else _text_rows(text, location)
     events: dict[str | None, list[Event]] = {}
     selections: set[Any] = set()
     names = LABEL_NAMES if label_column is None else (label_column.lower(),)
+    rows = _json_rows(text, location) if is_json else _text_rows(text, location, names)
     for line, row in rows:
         try:
             event = _event(row, names)
@@ -92,7 +92,9 @@ def read_events(
     return events
 
 
-def _text_rows(text: str, location: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _text_rows(
+    text: str, location: str, label_names: Sequence[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line, values by column in lower case) for each row.
 
     Files of Audacity have no header.
@@ -119,6 +121,13 @@ def _text_rows(text: str, location: str) -> Iterator[tuple[int, dict[str, Any]]]
             f"{location}, line {number}: this line must be a header or an event "
             f"(start, end and label, with tabs between them), not {first!r}."
         )
+    for kind in (START_NAMES, END_NAMES, LENGTH_NAMES, FILE_NAMES, label_names):
+        name = next((name for name in kind if name in header), "")
+        if name and header.count(name) > 1:
+            raise InputError(
+                f"{location} has the column {name!r} twice: its columns are "
+                f"{', '.join(map(repr, names))}. Rename one of them."
+            )
     return named(rows[1:], header, location)
 
 

@@ -90,6 +90,7 @@ def test_the_label_column_may_be_named():
     ("b.lab", "garbage\n", ["b.lab", "line 1"]),  # a single line that is no header
     ("b.lab", "1.0 2.0 tit\n", ["b.lab", "line 1"]),
     ("a.csv", "start,label\n1,owl\n", ["a.csv", "line 2", "end"]),
+    ("a.csv", "start,end,Label,label\n0,1,owl,tit\n", ["a.csv", "label", "twice"]),
     ("a.csv", "start,end\n1,2\n", ["a.csv", "line 2", "label", "start, end"]),
     ("a.csv", 'start,end,label\n0,1,"owl\n2,3,tit\n', ["a.csv", "2"]),
     ("a.csv", 'start,end,label\n0,1,owl\n\n0,1,"owl\n2,3,"tit"\n', ["4", '"']),
@@ -112,6 +113,11 @@ def test_the_label_column_may_be_named():
 def test_errors_name_the_file_and_the_fault(name, text, facts):
     with raises(InputError, naming=facts):
         read_events(text.encode(errors="surrogateescape"), name)
+
+
+def test_columns_without_a_meaning_may_occur_twice():
+    text = "start,end,label,,by,,by\n0,1,owl,a,b,c,d\n"
+    assert read_events(text.encode(), "a.csv") == {None: [Event(0, 1, "owl")]}
 
 
 # Windows
