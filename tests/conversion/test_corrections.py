@@ -1,7 +1,6 @@
 """Labels, clips that go and splits of a finished data set, changed without decoding."""
 
 import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.read.clean_manifest import write_clean_manifest
 from tests.data_sets import examples_in, records_in
 from tests.raising import raises
+from tests.read.members import seal
 from tests.reporting.test_report import reported
 from tests.sounds import write_corpus, write_sound
 
@@ -170,27 +170,6 @@ def test_a_corrected_data_set_is_a_data_set(sounds, wrong, labels, tmp_path, cap
     assert "s1" in open_records(made, split).table()["speaker"].to_pylist()
 
 
-def test_doubles_that_an_audit_finds_go(wrong, tmp_path):
-    """The clean manifest is the table of `labels`, for its groups, and of `drop`."""
-    clean = tmp_path / "clean.csv"
-    row = {"path": "owl/owl_4.wav", "class": "cat"}
-    convert(wrong, tmp_path / "one", labels=[row])
-    command = ["audit", str(tmp_path / "one"), "--write-manifest", str(clean)]
-    assert main([*command, "--drop-doubles"]) == 0
-    rows = list(csv.DictReader(clean.read_text().splitlines()))
-    assert [row["path"] for row in rows if row["drop"] == "true"] == ["owl/owl_4.wav"]
-    options = {"labels": clean, "drop": clean, "splits": HALVES}
-    convert(tmp_path / "one", tmp_path / "two", **options)
-    assert audit(tmp_path / "two").count("audio") == 0
-    assert audit(tmp_path / "two").clips == 14
-    # Without `drop`, both copies are in one split, under every seed.
-    assert write_clean_manifest(wrong, tmp_path / "c.parquet").dropped == 0
-    for seed in range(4):
-        out = tmp_path / f"seed{seed}"
-        convert(wrong, out, seed=seed, splits=HALVES, labels=tmp_path / "c.parquet")
-        assert audit(out).leaks == 0
-
-
 def assert_tables_fit(folder):
     """Each row of the tables is its example's; returns the files of each split."""
     found = {}
@@ -225,20 +204,6 @@ def test_one_correction_after_the_other(sounds, tmp_path):
     again = {**options, "splits": "b=.6,a=.4", "seed": 7}
     wanted = recorded_from(sounds, kept, tmp_path / "wanted", **again)
     assert assert_tables_fit(wanted) == three
-
-
-def test_records_that_do_not_fit_are_named(wrong, tmp_path):
-    """By their numbers in the file, whatever is left out before them."""
-    bad = tmp_path / "bad"
-    shutil.copytree(wrong, bad)
-    values = json.loads((bad / "metadata.json").read_bytes())
-    values["features"]["power"]["shape"] = [9, 8]
-    (bad / "metadata.json").write_text(json.dumps(values))
-    first = open_records(wrong).table().to_pylist()
-    drop = [first[0]["path"]]
-    number = next(k for k, row in enumerate(first) if row["path"] not in drop)
-    with raises(InputError, naming=[f"record {number}:", "power"]):
-        convert(bad, tmp_path / "out", drop=drop)
 
 
 def test_other_targets_stay_and_a_file_is_in_one_split(sounds, tmp_path):
@@ -301,48 +266,37 @@ def test_parts_of_files_and_several_classes(sounds, tmp_path):
     assert len(records) == 6
 
 
-def test_several_data_sets_and_inputs(sounds, tmp_path):
-    for name in ("a", "b"):
-        recorded_from(sounds, CLIPS[:6] if name == "a" else CLIPS[4:9], tmp_path / name)
-    sets = [tmp_path / "a", tmp_path / "b"]
-    wrong = [
-        {"path": "dog/dog_0.wav", "label": "cat"},
-        {"path": "cat/cat_4.wav", "label": "dog"},
-    ]
-    metadata = convert(sets, tmp_path / "both", labels=wrong, splits=HALVES)
-    rows = [
-        (e["filepath"], e["class"], metadata.classes[e["target"]])
-        for e in examples_in(tmp_path / "both")
-    ]
-    assert len(rows) == len([*examples_in(sets[0]), *examples_in(sets[1])])
-    for path, label, target in rows:
-        assert (
-            label
-            == target
-            == {e["path"]: e["label"] for e in wrong}.get(path, path[:3])
-        )
-    # The same name below two inputs: the number of the input tells them apart.
-    for name in "xy":
-        write_sound(tmp_path / name / "owl" / "1.wav", 1000, seed=ord(name))
-    record([tmp_path / "x", tmp_path / "y"], tmp_path / "xy", win_len=500, workers=1)
-    made = convert(
-        tmp_path / "xy",
-        tmp_path / "z",
-        labels=[{"path": "owl/1.wav", "input": 1, "label": "tit"}],
-    )
-    table = open_records(tmp_path / "z").table().to_pylist()
-    assert {(row["input"], row["class"]) for row in table} == {(0, "owl"), (1, "tit")}
-    assert made.classes == ("owl", "tit")
+ROW = {"path": "cat/cat_1.wav", "label": "bat"}
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "facts"),
+    [
+        ({"labels": [{"path": "cat/cat_1.wav", "klass": "a"}]}, "labels", ["klass"]),
+        ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
+        ({"labels": [ROW], "classes": CLASSES}, "classes", ["bat"]),
+        ({"labels": "none.csv"}, "labels", ["none.csv"]),
+        ({"drop": [path for path, *_ in CLIPS]}, "drop", ["all clips"]),
+        ({"drop": "."}, "drop", ["."]),
+        ({"stratify": True}, "stratify", ["splits"]),
+        ({"splits": "a=1", "group_by": "who"}, "group_by", ["who", "speaker"]),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    wrong, tmp_path, monkeypatch, options, name, facts
+):
+    monkeypatch.chdir(tmp_path)
+    with raises(OptionError, name, naming=facts):
+        convert(wrong, "out", **options)
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize(
     ("rows", "facts"),
     [
         ([("cat/cat_9.wav", "owl")], ["line 2", "cat/cat_9.wav"]),
-        (
-            [("cat/cat_1.wav", "owl"), ("cat/cat_1.wav", "dog")],
-            ["line 3", "line 2", "owl", "dog"],
-        ),
+        ([("cat/cat_1.wav", "owl"), ("cat/cat_1.wav", "dog")],
+         ["line 3", "line 2", "owl", "dog"]),
         ([("cat/cat_1.wav", "owl"), ("cat/cat_2.wav", "")], ["line 3", "label"]),
     ],
 )  # fmt: skip
@@ -353,41 +307,76 @@ def test_a_line_that_cannot_be_used_is_named(wrong, tmp_path, rows, facts):
     memory = [{"path": path, "label": label} for path, label in rows]
     with raises(InputError, naming=["`labels`", f"row {len(rows)}"]):
         convert(wrong, tmp_path / "out", labels=memory)
+    (tmp_path / "list.txt").write_text("cat/cat_1.wav\nnone.wav\n")
+    with raises(InputError, naming=["list.txt", "line 2", "none.wav"]):
+        convert(wrong, tmp_path / "out", drop=tmp_path / "list.txt")
     assert not (tmp_path / "out").exists()
 
 
-def test_options_that_do_not_fit_are_refused(wrong, tmp_path):
-    out = tmp_path / "out"
-    row = {"path": "cat/cat_1.wav", "label": "bat"}
-    for options, name, facts in (
-        ({"labels": [{"path": "cat/cat_1.wav", "klass": "a"}]}, "labels", ["klass"]),
-        ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
-        ({"labels": [row], "classes": CLASSES}, "classes", ["bat"]),
-        ({"drop": [path for path, *_ in CLIPS]}, "drop", ["all clips"]),
-        ({"labels": tmp_path / "none.csv"}, "labels", ["none.csv"]),
-        ({"drop": str(tmp_path)}, "drop", [tmp_path]),
-        ({"stratify": True}, "stratify", ["splits"]),
-        ({"splits": "a=1", "group_by": "who"}, "group_by", ["who", "speaker"]),
-    ):
-        with raises(OptionError, name, naming=facts):
-            convert(wrong, out, **options)
-    (tmp_path / "list.txt").write_text("cat/cat_1.wav\nnone.wav\n")
-    with raises(InputError, naming=["list.txt", "line 2", "none.wav"]):
-        convert(wrong, out, drop=tmp_path / "list.txt")
-    bare = tmp_path / "bare"
-    shutil.copytree(wrong, bare)
-    (bare / "manifest.parquet").unlink()
+def test_data_sets_that_do_not_fit(wrong, tmp_path):
+    """Records are named by their numbers in the file, whatever is left out."""
+    bad, out = tmp_path / "bad", tmp_path / "out"
+    shutil.copytree(wrong, bad)
+    seal(bad, lambda values: values["features"]["power"].update(shape=[9, 8]))
+    first = open_records(wrong).table()["path"].to_pylist()
+    number = next(k for k, path in enumerate(first) if path != first[0])
+    with raises(InputError, naming=[f"record {number}:", "power"]):
+        convert(bad, out, drop=first[:1])
+    (bad / "manifest.parquet").unlink()
     with raises(OptionError, "drop", naming="manifest.parquet"):
-        convert(bare, out, drop=["cat/cat_1.wav"])
+        convert(bad, out, drop=first[:1])
     assert not out.exists()
-    longer = convert(wrong, out, labels=[row], classes=[*CLASSES, "bat"])
-    assert longer.classes == (*CLASSES, "bat")
 
 
-def test_splits_without_a_class_are_named(wrong, tmp_path):
+def test_a_list_of_classes_and_splits_without_one(wrong, tmp_path):
     few = [path for path, label, _ in CLIPS if label == "owl"][1:]
+    options = {"labels": [ROW], "classes": [*CLASSES, "bat"]}
     with pytest.warns(DataSetWarning, match="has no example of owl"):
-        convert(wrong, tmp_path / "out", drop=few, splits=HALVES)
+        made = convert(wrong, tmp_path / "out", drop=few, splits=HALVES, **options)
+    assert made.classes == (*CLASSES, "bat")
+
+
+def test_several_data_sets_and_inputs(sounds, tmp_path):
+    for name, clips in (("a", CLIPS[:6]), ("b", CLIPS[4:9])):
+        recorded_from(sounds, clips, tmp_path / name)
+    sets = [tmp_path / "a", tmp_path / "b"]
+    fixed = {"dog/dog_0.wav": "cat", "cat/cat_4.wav": "dog"}
+    labels = [{"path": path, "label": label} for path, label in fixed.items()]
+    metadata = convert(sets, tmp_path / "both", labels=labels, splits=HALVES)
+    examples = examples_in(tmp_path / "both")
+    assert len(examples) == len([*examples_in(sets[0]), *examples_in(sets[1])])
+    for example in examples:
+        path = example["filepath"]
+        assert example["class"] == fixed.get(path, path[:3])
+        assert example["class"] == metadata.classes[example["target"]]
+    # The same name below two inputs: the number of the input tells them apart.
+    for name in "xy":
+        write_sound(tmp_path / name / "owl" / "1.wav", 1000, seed=ord(name))
+    record([tmp_path / "x", tmp_path / "y"], tmp_path / "xy", win_len=500, workers=1)
+    labels = [{"path": "owl/1.wav", "input": 1, "label": "tit"}]
+    made = convert(tmp_path / "xy", tmp_path / "z", labels=labels)
+    table = open_records(tmp_path / "z").table().to_pylist()
+    assert {(row["input"], row["class"]) for row in table} == {(0, "owl"), (1, "tit")}
+    assert made.classes == ("owl", "tit")
+
+
+def test_doubles_that_an_audit_finds_go(wrong, tmp_path):
+    """The clean manifest is the table of `labels`, for its groups, and of `drop`."""
+    clean = tmp_path / "clean.csv"
+    convert(wrong, tmp_path / "one", labels=[{"path": "owl/owl_4.wav", "class": "cat"}])
+    assert write_clean_manifest(tmp_path / "one", clean, drop_doubles=True).dropped == 1
+    rows = list(csv.DictReader(clean.read_text().splitlines()))
+    assert [row["path"] for row in rows if row["drop"] == "true"] == ["owl/owl_4.wav"]
+    options = {"labels": clean, "drop": clean, "splits": HALVES}
+    convert(tmp_path / "one", tmp_path / "two", **options)
+    found = audit(tmp_path / "two")
+    assert (found.count("audio"), found.clips) == (0, 14)
+    # Without `drop`, both copies are in one split, under every seed.
+    assert write_clean_manifest(wrong, tmp_path / "c.parquet").dropped == 0
+    for seed in range(4):
+        out = tmp_path / f"seed{seed}"
+        convert(wrong, out, seed=seed, splits=HALVES, labels=tmp_path / "c.parquet")
+        assert audit(out).leaks == 0
 
 
 def test_a_report_says_what_it_did_not_look_for(wrong, tmp_path):

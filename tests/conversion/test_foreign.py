@@ -92,30 +92,12 @@ def test_lengths_and_missing_features_follow_from_all_examples(tmp_path, monkeyp
 
 
 def test_a_feature_without_a_value_has_no_type(tmp_path):
-    empty = tf.train.Example(
-        features=tf.train.Features(feature={"none": tf.train.Feature()})
-    )
-    specs, elements = convert_one(
-        tmp_path, example_of(n=1), example_of(n=1) + empty.SerializeToString()
-    )
+    feature = {"none": tf.train.Feature()}
+    empty = tf.train.Example(features=tf.train.Features(feature=feature))
+    one = example_of(n=1)
+    specs, elements = convert_one(tmp_path, one, one + empty.SerializeToString())
     assert list(specs) == ["n"]
     assert len(elements) == 2
-
-
-def test_no_records_need_a_schema(tmp_path):
-    write(tmp_path / "in" / "a.tfrecord")
-    (tmp_path / "x.pbtxt").write_text('feature { name: "n" type: INT shape {} }')
-    metadata = convert(tmp_path / "in", tmp_path / "out", schema=tmp_path / "x.pbtxt")
-    assert metadata.splits["records"].examples == 0
-    assert list(replay(str(tmp_path / "out"))) == []
-
-
-def test_a_feature_that_comes_late_may_stay_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(records_module, "FIRST", 2)
-    write(tmp_path / "in" / "a.tfrecord", X, X, X, LATE)
-    metadata = convert(tmp_path / "in", tmp_path / "out", features=["x"])
-    assert list(metadata.features) == ["x"]
-    assert records_in(tmp_path / "out")["records"] == [X] * 4
 
 
 def test_the_first_examples_of_each_split_count(tmp_path, monkeypatch):
@@ -123,9 +105,16 @@ def test_the_first_examples_of_each_split_count(tmp_path, monkeypatch):
     write(tmp_path / "in" / "a" / "0.tfr", example_of(x=1), example_of(x=2))
     write(tmp_path / "in" / "b" / "0.tfr")
     write(tmp_path / "in" / "b" / "1.tfr", example_of(y=2.0))
+    # Metadata of another program describe nothing.
+    (tmp_path / "in" / "metadata.json").write_text('{"name": "x"}')
     metadata = convert(tmp_path / "in", tmp_path / "out")
     assert shapes_of(metadata.features) == {"x": ((), True), "y": ((), True)}
     assert {n: s.examples for n, s in metadata.splits.items()} == {"a": 2, "b": 1}
+    # A feature that comes later may stay behind.
+    write(tmp_path / "late" / "a.tfrecord", X, X, X, LATE)
+    metadata = convert(tmp_path / "late", tmp_path / "x", features=["x"])
+    assert list(metadata.features) == ["x"]
+    assert records_in(tmp_path / "x")["records"] == [X] * 4
 
 
 def test_sequence_examples_are_known_by_their_lists(tmp_path):
@@ -152,12 +141,6 @@ def test_files_are_read_by_their_content(tmp_path):
     assert records_in(tmp_path / "out")["test"] == records[4:]
     assert metadata.elements.options["ignored_files"] == 1
     assert contents(tmp_path / "in") == before
-
-
-def test_metadata_of_another_program_describe_nothing(tmp_path):
-    write(tmp_path / "in" / "0.tfr", example_of(i=0))
-    (tmp_path / "in" / "metadata.json").write_text('{"name": "x"}')
-    assert convert(tmp_path / "in", tmp_path / "out").splits["records"].examples == 1
 
 
 # Splits
@@ -212,21 +195,23 @@ feature { name: "late" type: BYTES value_count { min: 1 max: 1 } }
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_a_schema_describes_what_examples_do_not_show(tmp_path, beside):
-    records = [example_of(n=1, x=[1.0, 2.0])] * 3
-    write(tmp_path / "in" / "a.tfr", *records)
     path = tmp_path / ("in" if beside else ".") / "schema.pbtxt"
-    path.write_text(SCHEMA)
     options = {} if beside else {"schema": path}
-    metadata = convert(tmp_path / "in", tmp_path / "out", **options)
-    assert shapes_of(metadata.features) == {
-        "late": ((), True), "n": ((), False), "x": ((None,), False)
-    }  # fmt: skip
-    element = next(replay(str(tmp_path / "out")).as_numpy_iterator())
-    assert element["late"].tolist() == []
+    records = [example_of(n=1, x=[1.0, 2.0])] * 3
+    for count in (0, 3):
+        write(tmp_path / "in" / "a.tfr", *records[:count])
+        path.write_text(SCHEMA)
+        out = tmp_path / f"out{count}"
+        metadata = convert(tmp_path / "in", out, **options)
+        assert metadata.splits["records"].examples == count
+        assert shapes_of(metadata.features) == {
+            "late": ((), True), "n": ((), False), "x": ((None,), False)
+        }  # fmt: skip
+        assert [e["late"].numpy().tolist() for e in replay(str(out))] == [[]] * count
     for wrong in (example_of(x=1.0), example_of(n=[1, 2], x=1.0), example_of(n=b"")):
         bad = write(tmp_path / "in" / "b.tfr", *records, wrong)
         with raises(InputError, naming=f"{bad}, record 3"):
-            convert(tmp_path / "in", tmp_path / "out", overwrite=True, **options)
+            convert(tmp_path / "in", tmp_path / "out", **options)
 
 
 def test_dtypes_of_bytes_and_integers(tmp_path):

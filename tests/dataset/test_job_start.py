@@ -1,14 +1,11 @@
 """What a run finds in its output decides what it does there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,7 +32,6 @@ from beam_pipeline.errors import (
     RecipeError,
     TooManyRejected,
 )
-from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.claim import UNCLAIMED
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
@@ -111,34 +107,24 @@ def test_elements_are_never_continued(output, found, overwrite, case):
 
 
 def expect_case(case, found, asked):
-    facts = [asked.output, case]
     refused = isinstance(case, str)
-    with raises(OutputError, naming=facts) if refused else nullcontext():
+    refusal = raises(OutputError, naming=[asked.output, case])
+    with refusal if refused else nullcontext():
         assert case_of(found, asked) is case
 
 
 # How two jobs differ
 
 
-def test_every_changed_option_is_named():
-    old, new = Recipe(win_len=5, seed=1), Recipe(win_seconds=1.0, allow_truncated=True)
-    old, new = ({"recipe": recipe.to_json()} for recipe in (old, new))
-    assert differences(old, new) == [
-        "`allow_truncated` was False, here it is True",
-        "`seed` was 1, here it is 0",
-        "`win_len` was 5, here it is not given",
-        "`win_seconds` was not given, here it is 1.0",
-    ]
-
-
 ENTRY = {"split": "", "location": "/a", "columns": []}
-JOB: dict[str, Any] = {
+JOB = {
     "recipe": {"features": {"x": "fft()", "y": "fft()"}}, "inputs": [ENTRY],
     "writer": {"numpy": "1"}, "code": {"mine": "a"}, "skip_recorded": {"/b": "a"},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("changes", "fact", "was", "now"), [
+    ({"recipe": {**JOB["recipe"], "win_len": 5}}, "`win_len`", "not given", "5"),
     ({"recipe": {"features": {"x": "fft()", "y": "mfcc()"}}},
      "`features` y", "'fft()'", "'mfcc()'"),
     ({"inputs": [{**ENTRY, "split": "train", "location": "/b"}]},
@@ -242,7 +228,7 @@ def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
     write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
     write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
     (tmp_path / "empty").mkdir()
-    options: dict[str, Any] = {"win_seconds": 0.5, "beam_args": engine}
+    options = {"win_seconds": 0.5, "beam_args": engine}
     options |= {} if work is None else {"work_dir": tmp_path / work}
     before = [*state_of(tmp_path)]
     facts = ["8000", "a/1.wav", "16000", "a/2.wav"]
@@ -271,32 +257,32 @@ def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
 
 
 @pytest.mark.runs
-def test_a_damaged_work_folder_is_no_dead_end(tmp_path):
-    write_corpus(tmp_path / "in", clips=1)
-    work = tmp_path / "out" / "_work"
-    work.mkdir(parents=True)
-    (work / "job.json").touch()
-    with raises(OutputError, naming="--overwrite"):
-        record(tmp_path / "in", tmp_path / "out", win_len=500)
-    record(tmp_path / "in", tmp_path / "out", win_len=500, overwrite=True)
-
-
-@pytest.mark.runs
-def test_the_refusal_of_an_unfinished_run_names_what_differs(places, capsys):
+def test_the_command_line_says_what_it_found(places, capsys):
+    """An unfinished run with other options; a data set that is complete."""
     cut = places[0] / "owl" / "owl_1.wav"
     cut.write_bytes(cut.read_bytes()[:1500])
     new = places[1].parent / "new"
     command = ["record", f"--input={places[0]}", f"--output={new}", "--win-len=500"]
     assert main(command) == 3
-    assert "--allow-truncated accepts such files" in capsys.readouterr().err
-    changed = [*command, "--allow-truncated", "--seed=7"]
-    assert main(changed) == 2
-    assert_names(
-        capsys.readouterr().err,
-        "--allow-truncated was False, here it is True",
-        "--seed was 0, here it is 7",
-        "--overwrite",
-    )
+    assert_names(capsys.readouterr().err, "--allow-truncated")
+    truncated = [*command, "--allow-truncated"]
+    assert main([*truncated, "--seed=7"]) == 2
+    said = capsys.readouterr().err
+    assert_names(said, "--allow-truncated was False, here it is True")
+    assert_names(said, "--seed was 0, here it is 7", "--overwrite")
+    (new / "_work" / "job.json").write_text("")
+    assert main(truncated) == 2
+    assert_names(capsys.readouterr().err, "--overwrite")
+    assert main([*truncated, "--overwrite"]) == 0
+    assert "complete before" not in capsys.readouterr().out
+    before = state_of(new)
+    assert main(truncated) == 0
+    assert "new: complete before" in capsys.readouterr().out
+    assert main([*truncated, "--win-len=501"]) == 2
+    assert_names(capsys.readouterr().err, "--win-len", "500", "501")
+    assert state_of(new) == before
+    assert main([*truncated, "--overwrite"]) == 0
+    assert state_of(new) != before
 
 
 # The same command again
@@ -338,20 +324,6 @@ def test_the_same_command_is_complete(places, options):
     assert not (new[1] / "_work").exists()
 
 
-@pytest.mark.runs
-def test_the_command_line_says_that_a_data_set_is_complete(places, capsys):
-    command = ["record", f"--input={places[0]}", f"--output={places[1]}"]
-    before = state_of(places[1])
-    assert main([*command, "--win-len=500"]) == 0
-    assert "out: complete before" in capsys.readouterr().out
-    assert main([*command, "--win-len=501"]) == 2
-    assert_names(capsys.readouterr().err, "--win-len", "500", "501")
-    assert state_of(places[1]) == before
-    assert main([*command, "--win-len=500", "--overwrite"]) == 0
-    assert "complete before" not in capsys.readouterr().out
-    assert state_of(places[1]) != before
-
-
 def replace_by_older(clip):
     """Puts another sound there, which was written before."""
     write_sound(clip, 2500, seed=77)
@@ -364,10 +336,8 @@ def link_to_older(clip):
     clip.symlink_to(clip.parents[2] / "older.wav")
 
 
-SHARD_NAME, MORE = (
-    "records-00000-of-00001.tfrecord.gz",
-    "records-00001-of-00002.tfrecord.gz",
-)
+SHARD_NAME = "records-00000-of-00001.tfrecord.gz"
+MORE = "records-00001-of-00002.tfrecord.gz"
 DAMAGED_SHARD = DAMAGED_FILE.format(SHARD_NAME)
 NEWER_CLIP = NEWER_FILE.format("owl_0.wav")
 
@@ -453,60 +423,73 @@ def test_a_run_that_was_continued_is_complete(tmp_path):
     again(*places, **options)
 
 
-@pytest.mark.runs
-def test_other_code_of_a_transform_is_refused(places, monkeypatch):
-    code = places[0].parent / "peaks_of_mine.py"
+def other_code(folder):
+    code = folder / "peaks_of_mine.py"
     code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")
-    monkeypatch.syspath_prepend(str(code.parent))
-    options = {"win_len": 500, "features": {"x": "peaks_of_mine.f"}}
-    record(*places, overwrite=True, **options)
-    again(*places, **options)
-    code.write_text(code.read_text() + "\n# otherwise\n")
-    refused(NEWER_FILE.format("peaks_of_mine.py"), *places, **options)
+    options = {"features": {"x": "peaks_of_mine.f"}}
+    return folder / "in", options, lambda: code.write_text(f"{code.read_text()}\n# x")
+
+
+def other_events(folder):
+    table = write_lines(folder / "events.csv", "path,start,end,label", "{name},0,0.1,x")
+    text = table.read_text().replace("0.1", "0.2")
+    return folder / "in", {"events": str(table)}, lambda: table.write_text(text)
+
+
+def a_newer_file_of_known_length(folder):
+    head, line = "path,frames,sample_rate_hz", f"in/{{name}},2500,{RATE}"
+    table = write_lines(folder / "all.csv", head, line)
+    clip = folder / "in" / CLIPS[0]
+    return table, {"label_from": "none"}, lambda: os.utime(clip)
+
+
+def a_deleted_file_of_known_length(folder):
+    table, options, _ = a_newer_file_of_known_length(folder)
+    return table, options, (folder / "in" / CLIPS[0]).unlink
+
+
+CLIPS = [f"{name}/{name}_0.wav" for name in ("cat", "dog", "owl")]
+
+
+def write_lines(path, head, line):
+    path.write_text("\n".join([head, *(line.format(name=name) for name in CLIPS)]))
+    return path
 
 
 @pytest.mark.runs
-def test_other_events_are_refused(tmp_path):
-    sounds = write_corpus(tmp_path / "in", clips=1)
-    table = tmp_path / "events.csv"
-    rows = [f"{name},0,0.1,x" for name in sounds]
-    table.write_text("\n".join(["path,start,end,label", *rows]))
-    options = {"win_len": 500, "events": str(table)}
-    places = tmp_path / "in", tmp_path / "out"
-    record(*places, **options)
-    again(*places, **options)
-    table.write_text(table.read_text().replace("0.1", "0.2"))
-    refused(NEWER_FILE.format(table.name), *places, **options)
+@pytest.mark.parametrize(
+    ("prepare", "difference"),
+    [
+        (other_code, NEWER_FILE.format("peaks_of_mine.py")),
+        (other_events, NEWER_FILE.format("events.csv")),
+        (a_newer_file_of_known_length, NEWER_FILE.format("")),
+        (a_deleted_file_of_known_length, OTHER_EXAMPLES),
+    ],
+)
+def test_what_clips_depend_on_is_compared(tmp_path, monkeypatch, prepare, difference):
+    write_corpus(tmp_path / "in", clips=1)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source, options, change = prepare(tmp_path)
+    places = source, tmp_path / "out"
+    record(*places, win_len=500, **options)
+    again(*places, win_len=500, **options)
+    change()
+    refused(difference, *places, win_len=500, **options)
 
 
 @pytest.mark.runs
 def test_rows_in_memory_are_compared(tmp_path):
-    sounds = write_corpus(tmp_path / "in", clips=1)
+    write_corpus(tmp_path / "in", clips=1)
     rows = [
         {"path": str(tmp_path / "in" / name), "kind": "a", "snr": snr, "day": day}
-        for name, snr, day in zip(sounds, (1.5, None, 2.5), "xyz", strict=True)
+        for name, snr, day in zip(CLIPS, (1.5, None, 2.5), "xyz", strict=True)
     ]
     out, options = tmp_path / "out", {"win_len": 500, "label_from": "kind"}
     record(rows, out, **options)
     again(rows, out, **options)
-    for name, value in (("kind", "b"), ("snr", 1.0), ("day", "w")):
-        refused(OTHER_INPUTS, [{**rows[0], name: value}, *rows[1:]], out, **options)
+    for change in ({"kind": "b"}, {"snr": 1.0}, {"day": "w"}):
+        refused(OTHER_INPUTS, [{**rows[0], **change}, *rows[1:]], out, **options)
     refused(OTHER_INPUTS, rows[::-1], out, **options)
-
-
-@pytest.mark.runs
-def test_lengths_that_a_table_tells_hide_no_change(tmp_path):
-    sounds = write_corpus(tmp_path / "in", clips=1)
-    table, clip = tmp_path / "all.csv", tmp_path / "in" / next(iter(sounds))
-    rows = [f"in/{n},{len(samples)},{RATE}" for n, samples in sounds.items()]
-    table.write_text("\n".join(["path,frames,sample_rate_hz", *rows]))
-    out, options = tmp_path / "out", {"win_len": 500, "label_from": "none"}
-    record(table, out, **options)
-    again(table, out, **options)
-    os.utime(clip)
-    refused(NEWER_FILE.format(""), table, out, **options)
-    clip.unlink()
-    refused(OTHER_EXAMPLES, table, out, **options)
 
 
 @pytest.mark.runs

@@ -1,13 +1,8 @@
 """How much audio is lost with rejected clips."""
 
-from __future__ import annotations
-
 import json
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from beam_pipeline import verify
 from beam_pipeline.api import plan
@@ -15,7 +10,6 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects
 from beam_pipeline.errors import InputError
-from beam_pipeline.write.statistics import BY_KEEP, WindowRows
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
@@ -34,22 +28,6 @@ from tests.sounds import RATE, write_sound
 )
 def test_words_for_lost_audio(seconds, words):
     assert str(LostAudio.of(seconds)) == words
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), max_size=8
-    )
-)
-def test_overlapping_windows_count_once(windows):
-    starts, frames, kept = (np.array([w[k] for w in windows], int) for k in range(3))
-    rows = WindowRows.of(starts, frames, starts * 0)
-    rows = rows._replace(left_out=np.where(kept, rows.left_out, BY_KEEP))
-    expected = {
-        frame for start, n, is_kept in windows if is_kept
-        for frame in range(start, start + n)
-    }  # fmt: skip
-    assert rows.covered_frames() == len(expected)
 
 
 FRAMES = 40_000

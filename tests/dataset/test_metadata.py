@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 import beam_pipeline
 from beam_pipeline import record
@@ -21,7 +22,6 @@ from beam_pipeline.dataset.metadata import (
     Metadata,
     ShardEntry,
     SplitEntry,
-    to_text,
 )
 from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.schema import schema_text
@@ -39,7 +39,7 @@ from beam_pipeline.inputs.column_values import ColumnType
 from beam_pipeline.plan.clips import Clip, Reject
 from beam_pipeline.plan.shards import ClipSketch, PlacedClips, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
-from tests.raising import raises
+from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
 RATE = 8000
@@ -91,22 +91,13 @@ def some_metadata(**changes):
         ShardEntry(f"train/train-{k:05d}-of-00002.tfrecord.gz", 2, 99, f"{k}" * 64)
         for k in range(2)
     )
+    counts, seconds = {"cat": 3, "dög": 1}, {"cat": 0.04, "dög": 0.01}
+    entry = SplitEntry(4, 2, 0.05, 3, counts, seconds, SOME_STATISTICS, shards)
     values = {
         "recipe": recipe,
         "features": features_of(recipe),
         "classes": ("cat", "dög"),
-        "splits": {
-            "train": SplitEntry(
-                4,
-                2,
-                0.05,
-                3,
-                {"cat": 3, "dög": 1},
-                {"cat": 0.04, "dög": 0.01},
-                SOME_STATISTICS,
-                shards,
-            )
-        },
+        "splits": {"train": entry},
         "clips": 5,
         "rejected": 2,
         "ignored": 1,
@@ -131,43 +122,30 @@ def some_metadata(**changes):
     ],
     ids=["all", "no classes", "recipe", "splits", "feature"],
 )
-def test_metadata_come_back_from_their_text(changes):
+def test_metadata_come_back_from_their_text(tmp_path, changes):
     metadata = some_metadata(**changes)
-    text = to_text(metadata.to_json())
-    assert Metadata.parse(text, "here") == metadata
-    assert to_text(Metadata.parse(text, "here").to_json()) == text
+    (tmp_path / "metadata.json").write_bytes(metadata.to_text())
+    found = Metadata.load(tmp_path)
+    assert found == metadata
+    assert found.to_text() == metadata.to_text()
+    later = metadata.to_json()
+    for place in (later, later["inputs"]):
+        place["more"] = ["of later versions"]
+    assert Metadata.parse(json.dumps(later), "here") == metadata
 
 
 def test_a_notebook_shows_a_line():
     metadata = some_metadata()
     shown = repr(metadata)
     assert len(shown) < 500
-    for split, entry in metadata.splits.items():
-        assert f"{split} {entry.examples:,}" in shown
-    assert f"{len(metadata.classes)} classes" in shown
-    assert all(f"{name} {s.dtype}" in shown for name, s in metadata.features.items())
+    features = [f"{name} {spec.dtype}" for name, spec in metadata.features.items()]
+    assert_names(shown, "train 4", "2 classes", *features)
 
 
-def test_load_reads_the_folder(tmp_path):
-    metadata = some_metadata()
-    text = metadata.to_text()
-    (tmp_path / "metadata.json").write_bytes(text)
-    assert Metadata.load(str(tmp_path)) == metadata
-    assert '\n  "classes": [\n    "cat",\n    "dög"\n  ]' in text.decode()
-
-
-def test_fields_of_later_versions_may_be_anything():
-    later = some_metadata().to_json()
-    for place in (later, later["inputs"], later["splits"]["train"]["shards"][0]):
-        place["more"] = ["x"]
-    assert Metadata.parse(json.dumps(later), "here") == some_metadata()
-
-
-@pytest.mark.parametrize("folder", ["empty", "nowhere"])
-def test_load_where_there_is_none(tmp_path, folder):
-    (tmp_path / "empty").mkdir()
-    with raises(InputError, naming=folder):
-        Metadata.load(str(tmp_path / folder))
+def test_folders_without_metadata(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with raises(InputError, naming=folder):
+            Metadata.load(folder)
 
 
 def edited(path, value):
@@ -287,60 +265,17 @@ def test_the_json_schema_finds_what_is_wrong(path, value):
 # schema.pbtxt
 
 
-def test_the_schema_is_one_of_tensorflow_metadata():
-    recipe = Recipe(win_len=100, features=FEATURES, encodings=ENCODINGS)
-    specs = features_of(recipe)
-    schema = text_format.Parse(schema_text(specs), schema_pb2.Schema())
-    found = {
-        feature.name: (
-            schema_pb2.FeatureType.Name(feature.type),
-            [dim.size for dim in feature.shape.dim],
-        )
-        for feature in schema.feature
-    }
-    assert found == {
-        "signal": ("FLOAT", [100]),
-        "mel": ("FLOAT", [3, 4]),
-        "spectrum": ("BYTES", []),
-        "image": ("BYTES", []),
-        "class": ("BYTES", []),
-        "filepath": ("BYTES", []),
-        "target": ("INT", []),
-        "index": ("INT", []),
-        "win_start_idx": ("INT", []),
-        "fs": ("INT", []),
-    }
-    for feature in schema.feature:
-        assert feature.presence.min_fraction == 1.0
-        assert feature.WhichOneof("shape_type") == "shape"
-        assert list(feature.annotation.comment) == [specs[feature.name].description]
-
-
-def test_classes_are_domains():
-    specs = features_of(Recipe(win_len=100))
-    text = schema_text(specs, ["cat", "dög", "owl"])
-    schema = text_format.Parse(text, schema_pb2.Schema())
-    features = {feature.name: feature for feature in schema.feature}
-    assert list(features["class"].string_domain.value) == ["cat", "dög", "owl"]
-    domain = features["target"].int_domain
-    assert (domain.min, domain.max, domain.is_categorical) == (0, 2, True)
-    for name in {*features} - {"class", "target"}:
-        assert features[name].WhichOneof("domain_info") is None
-
-
 def test_tfx_bsl_decodes_records_by_the_schema():
-    from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
-
     encodings = {"image": "png"}
     specs = features_of(Recipe(win_len=100, features=FEATURES, encodings=encodings))
     rng = np.random.default_rng(0)
+    texts = {"class": "dög", "filepath": "dög/1.wav"}
     columns = {
+        **texts,
         "signal": rng.uniform(-1, 1, (2, 100)).astype(np.float32),
         "mel": rng.uniform(-1, 1, (2, 3, 4)).astype(np.float32),
         "spectrum": (rng.uniform(-1, 1, (2, 51)) * 1j).astype(np.complex64),
         "image": rng.integers(0, 256, (2, 3, 4)).astype(np.uint8),
-        "class": "dög",
-        "filepath": "dög/1.wav",
         "target": 1,
         "index": 7,
         "win_start_idx": np.array([0, 100]),
@@ -352,6 +287,19 @@ def test_tfx_bsl_decodes_records_by_the_schema():
     decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
     batch = decoder.DecodeBatch(records)
     assert set(batch.schema.names) == set(specs)
+    features = {feature.name: feature for feature in schema.feature}
+    raw = ("spectrum", "image")
+    for name, feature in features.items():
+        assert feature.presence.min_fraction == 1.0
+        assert feature.WhichOneof("shape_type") == "shape"
+        wanted = () if name in raw else specs[name].shape
+        assert tuple(dim.size for dim in feature.shape.dim) == wanted
+        assert list(feature.annotation.comment) == [specs[name].description]
+        has_domain = feature.WhichOneof("domain_info") is not None
+        assert has_domain == (name in ("class", "target"))
+    assert list(features["class"].string_domain.value) == ["cat", "dög"]
+    domain = features["target"].int_domain
+    assert (domain.min, domain.max, domain.is_categorical) == (0, 1, True)
     found = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     assert found["signal"] == columns["signal"].tolist()
     assert found["mel"] == columns["mel"].reshape(2, 12).tolist()
@@ -419,10 +367,9 @@ def test_a_row_of_the_manifest(tmp_path):
 def test_a_row_of_the_manifest_of_a_part(tmp_path):
     recipe = Recipe(win_len=80, group_by="x,y", splits="a=1", channels=1)
     parts = [clip(5, file=3, start=7), clip(6, channel=0)]
-    whole, one = manifest(tmp_path, (0, parts), recipe=recipe).to_pylist()
-    names = ("file", "group", "start", "channel")
-    assert [whole[name] for name in names] == [3, "a\x1fb", 7, 1]
-    assert [one[name] for name in names] == [6, "a\x1fb", 0, 0]
+    rows = manifest(tmp_path, (0, parts), recipe=recipe).to_pylist()
+    found = [[r[n] for n in ("file", "group", "start", "channel")] for r in rows]
+    assert found == [[3, "a\x1fb", 7, 1], [6, "a\x1fb", 0, 0]]
 
 
 def test_sketches_and_columns_of_the_manifest(tmp_path):

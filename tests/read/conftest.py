@@ -1,7 +1,5 @@
 """A data set that the tests of readers share, with something of everything."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -14,7 +12,7 @@ WIN_LEN = 500
 
 
 @pytest.fixture(scope="session")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     """A corpus, and a clip that is shorter than a window."""
     folder = tmp_path_factory.mktemp("sounds")
     write_corpus(folder)
@@ -23,7 +21,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whole(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(sounds, tmp_path_factory):
     """A data set with splits, copies, windows left out, a cut and a reject."""
     folder = tmp_path_factory.mktemp("whole") / "out"
     record(
@@ -40,12 +38,12 @@ def whole(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
+def folder(whole, tmp_path):
     """A copy of the data set, to be damaged."""
     return Path(shutil.copytree(whole, tmp_path / "out"))
 
 
 @pytest.fixture
-def shards(folder: Path) -> list[Path]:
+def shards(folder):
     """The shards of the copy, those of test first."""
     return sorted(folder.rglob("*.tfrecord.gz"))

@@ -1,7 +1,5 @@
 """Records in memory, which count what is read of them; and how batches continue."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

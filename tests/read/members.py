@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -80,7 +78,7 @@ def write_shard(folder, name, records, per_member=1, gzip=True):
     return ShardEntry(file, len(records), len(content), sha256)
 
 
-def seal(folder: Path, edit: Callable[[Any], Any] = lambda values: None) -> None:
+def seal(folder, edit=lambda values: None):
     """Edits the metadata, and makes the checksums beside the shards fit."""
     path = folder / "metadata.json"
     values = json.loads(path.read_text())

@@ -1,10 +1,5 @@
 """Records as tables of Arrow: every value, and none of them copied."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
@@ -21,7 +16,7 @@ pytestmark = pytest.mark.runs
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arrow")
     write_corpus(folder / "in", clips=2)
     features = {
@@ -37,7 +32,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def as_numpy(column: Any, tensors: bool) -> Any:
+def as_numpy(column, tensors):
     """All values of a column of numbers."""
     if isinstance(column.type, pa.FixedShapeTensorType):
         assert tensors
@@ -107,7 +102,7 @@ def test_a_view_and_no_example(corpus, tmp_path):
 
 
 def test_what_differs_between_examples(tmp_path):
-    elements: list[dict[str, Any]] = [
+    elements = [
         {
             "words": ["a", "bc"],
             "grid": np.arange(6, dtype=np.int32).reshape(3, 2),
@@ -143,18 +138,3 @@ def test_what_differs_between_examples(tmp_path):
         records.to_arrow(binary=["grid"])
     with raises(InputError, naming=["rav", "raw"]):
         records.to_arrow(binary="rav")
-
-
-def test_whole_clips_are_lists(corpus, tmp_path):
-    record(
-        corpus.parent / "in", tmp_path / "out", win_len="clip",
-        features={"signal": "identity()", "mel": "log_mel(n_fft=256,n_mels=4)",
-                  "c": "fft()"},
-    )  # fmt: skip
-    records = open_records(tmp_path / "out")
-    table = records.to_arrow(4)
-    for number, example in enumerate(records):
-        assert table["signal"][number].as_py() == example["signal"].tolist()
-        assert table["mel"][number].as_py() == example["mel"].tolist()
-        parts = np.stack([example["c"].real, example["c"].imag], axis=-1)
-        assert table["c"][number].as_py() == parts.tolist()

@@ -89,27 +89,25 @@ def test_recorded_splits_are_clean(speakers, tmp_path, options):
     assert status(tmp_path / "o") == 0
 
 
-def test_an_input_for_each_split_is_clean(speakers, tmp_path):
+def test_files_of_one_name_and_parts_side_by_side_are_clean(speakers, tmp_path):
     """The same names in two folders are not the same files."""
     for take in range(2):
         more = tmp_path / "more" / "a" / f"a_s0_{take}.wav"
         write_sound(more, 1600, seed=1000 + take)
     inputs = {"train": speakers, "test": tmp_path / "more"}
-    record(inputs, tmp_path / "o", win_len=800)
-    assert counts(audit(tmp_path / "o")) == {}
-
-
-@pytest.mark.parametrize("rate", [None, 3000])
-def test_parts_side_by_side_are_clean(speakers, tmp_path, rate):
+    record(inputs, tmp_path / "inputs", win_len=800)
+    assert counts(audit(tmp_path / "inputs")) == {}
     rows = [
         {"path": f"a/a_s{speaker}_0.wav", "offset_s": offset, "duration_s": 0.0667}
         for speaker in range(6)
         for offset in (0.0, 0.0667, 0.1333)
     ]
+    options = {"win_len": 100, "label_from": "none", "folds": 2}
     path = write_csv(speakers / "m.csv", rows)
-    record(path, tmp_path / "o", win_len=100, sample_rate=rate,
-           label_from="none", folds=2)  # fmt: skip
-    assert counts(audit(tmp_path / "o")) == {}
+    for rate in (None, 3000):
+        out = tmp_path / f"parts at {rate}"
+        record(path, out, sample_rate=rate, **options)
+        assert counts(audit(out)) == {}
 
 
 # Planted leaks
@@ -146,15 +144,11 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
     }  # fmt: skip
     capsys.readouterr()
     assert status(tmp_path / "o") == 4
-    assert capsys.readouterr().out.splitlines() == [
-        "3 clips in test, train",
-        "same path: 1 across splits",
-        "same group: not recorded; name columns of the manifest with --group-by",
-        "same audio: none",
-        "overlapping parts: none",
-        "near-identical audio in the first 2 s: none",
-        "",
-        "same path across splits",
+    said = capsys.readouterr().out
+    assert_names(said, "3 clips in test, train", "same path: 1 across splits")
+    assert_names(said, "same group: not recorded", "--group-by")
+    assert_names(said, "same audio: none", "overlapping parts: none")
+    assert said.splitlines()[-3:] == [
         "  test  x.wav  1 to 1.5 s  a",
         "  train  x.wav  0 to 0.5 s  a",
         "  train  x.wav  0.5 to 1 s  a",
@@ -231,9 +225,7 @@ def test_a_group_in_two_splits(tmp_path, planted):
     assert paths(finding) == [("test", "2.wav"), ("train", "0.wav")]
     by_day = audit(tmp_path / "o", "day")
     assert counts(by_day) == {"group": (1, 0)}
-    assert repr(by_day).startswith("<Audit of 4 clips in test, train; ")
-    (finding,) = by_day
-    assert (finding["detail"], len(finding["clips"])) == ("1", 4)
+    assert_names(repr(by_day), "Audit", "4 clips", "test, train")
     for flags, wanted in (
         ([], 0), (["--group-by", "speaker"], 4), (["--group-by", "path"], 0),
         (["--group-by", "spaeker"], 2),
@@ -340,28 +332,32 @@ def test_what_was_not_compared_is_said(tmp_path, capsys):
     soundfile.write(tmp_path / "in" / "a.wav", np.zeros(16000), 16000)
     write_melody(tmp_path / "in" / "b.wav", 0)
     write_sound(tmp_path / "in" / "c.wav", 100)
-    record(tmp_path / "in", tmp_path / "some", win_len=100, label_from="none")
-    lines = [
-        "same path: none",
-        "same group: not recorded; name columns of the manifest with --group-by",
-        "same audio: none",
-        "overlapping parts: none",
-    ]
-    near = "near-identical audio in the first 2 s"
-    assert str(audit(tmp_path / "some")).splitlines()[1:] == [
-        *lines, f"{near}: none; 2 clips are silent, steady, or too short"
-    ]  # fmt: skip
-    (tmp_path / "in" / "b.wav").unlink()
-    record(tmp_path / "in", tmp_path / "none", win_len=100, label_from="none")
-    capsys.readouterr()
-    assert status(tmp_path / "none") == 0
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        *lines,
-        f"{near}: not compared; all clips are silent, steady, or too short",
-    ]
+    for name, words in (
+        ("some", "none; 2 clips are silent, steady, or too short"),
+        ("none", "not compared; all clips are silent, steady, or too short"),
+    ):
+        record(tmp_path / "in", tmp_path / name, win_len=100, label_from="none")
+        (tmp_path / "in" / "b.wav").unlink(missing_ok=True)
+        capsys.readouterr()
+        assert status(tmp_path / name) == 0
+        said = capsys.readouterr().out
+        assert f"near-identical audio in the first 2 s: {words}\n" in said
+        assert_names(said, "same path: none", "same audio: none", "--group-by")
     record_examples([{"x": 1}], tmp_path / "dicts")
     assert status(tmp_path / "dicts") == 2
     assert_names(capsys.readouterr().err, "dicts has no manifest.parquet")
+
+
+def test_manifests_that_cannot_be_read(speakers, tmp_path):
+    record(speakers, tmp_path / "o", win_len=800)
+    path = tmp_path / "o" / "manifest.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["file"]), path)
+    with raises(InputError, naming=["manifest.parquet", "no column 'file'"]):
+        audit(tmp_path / "o")
+    path.write_bytes(b"PAR1")
+    for folder, fact in (("o", path), ("o/a", tmp_path / "o/a")):
+        with raises(InputError, naming=fact):
+            audit(tmp_path / folder)
 
 
 def sounds_of(folder):
@@ -369,23 +365,23 @@ def sounds_of(folder):
     return table.select(["path", "window_hash", "start_sketch"]).to_pylist()
 
 
-@pytest.mark.parametrize("options", [
-    {"elements_per_file": 3}, {"order": "mixed", "elements_per_file": 16},
-    {"order": "listed", "workers": 2}, {"copies": 2, "augment": "noise()"},
-    {"beam_args": ["--runner=FnApiRunner"]},
-], ids=str)  # fmt: skip
-def test_shards_workers_and_engines_do_not_change_what_is_compared(tmp_path, options):
+def test_shards_workers_and_engines_do_not_change_what_is_compared(tmp_path):
     for seed in range(4):
         write_melody(tmp_path / "in" / f"{seed}.wav", seed, subtype="FLOAT")
     asked = {"win_len": 3000, "hop": 2000, "label_from": "none"}
     record(tmp_path / "in", tmp_path / "plain", workers=1, **asked)
-    record(tmp_path / "in", tmp_path / "o", **asked, **options)
     plain = sounds_of(tmp_path / "plain")
-    assert plain == sounds_of(tmp_path / "o")
     for seed, row in enumerate(plain):
         sound = melody(seed)
         end = (len(sound) - 3000) // 2000 * 2000 + 3000  # of the last window
         assert row["start_sketch"] == sketch_audio(sound[:end], 16000)
+    for number, options in enumerate([
+        {"elements_per_file": 3}, {"order": "mixed", "elements_per_file": 16},
+        {"order": "listed", "workers": 2}, {"copies": 2, "augment": "noise()"},
+        {"beam_args": ["--runner=FnApiRunner"]},
+    ]):  # fmt: skip
+        record(tmp_path / "in", tmp_path / str(number), **asked, **options)
+        assert sounds_of(tmp_path / str(number)) == plain, options
 
 
 def test_the_start_is_compared_where_windows_leave_it_out(tmp_path):
@@ -433,19 +429,6 @@ def test_the_text_shows_the_first_of_many(tmp_path, planted):
     assert_names(text, "... and 7 more of same audio", "--json")
     text = found.describe(99)
     assert_names(text, "b  c9.wav", "a  ... and 6 more")
-
-
-def test_a_manifest_of_another_version(speakers, tmp_path):
-    record(speakers, tmp_path / "o", win_len=800)
-    path = tmp_path / "o" / "manifest.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["file"]), path)
-    with raises(InputError, naming=["manifest.parquet", "no column 'file'"]):
-        audit(tmp_path / "o")
-    path.write_bytes(b"PAR1")
-    with raises(InputError, naming="manifest.parquet"):
-        audit(tmp_path / "o")
-    with raises(InputError, naming=tmp_path / "o" / "a"):
-        audit(tmp_path / "o" / "a")
 
 
 def test_in_an_object_store(tmp_path, planted, bucket):
@@ -579,6 +562,12 @@ def test_alike_are_those_of_all_pairs(sketches):
         assert found == alike
 
 
+@pytest.mark.parametrize("sketches", [[], [b""], [b"ab"], [b"", b"ab"]])
+def test_few_sketches_are_not_alike(sketches):
+    found, complete = similar_sketches(sketches)
+    assert (len(set(found.tolist())), complete) == (len(sketches), True)
+
+
 @pytest.mark.parametrize("words", [4, 5, 10, 40, 83])
 def test_the_limit_is_exact(words):
     """The first words are equal, and others differ in as many bits as may be."""
@@ -590,12 +579,6 @@ def test_the_limit_is_exact(words):
         pair = [one.astype(">u2").tobytes(), np.packbits(changed).tobytes()]
         alike = words > 4 and differ <= most
         assert smallest(similar_sketches(pair)[0]) == ([0, 0] if alike else [0, 1])
-
-
-def test_no_sketches_and_one():
-    for sketches in ([], [b""], [b"ab"], [b"", b"ab"]):
-        found, complete = similar_sketches(sketches)
-        assert (len(set(found.tolist())), complete) == (len(sketches), True)
 
 
 def test_too_many_equal_places_are_incomplete(monkeypatch):

@@ -131,17 +131,6 @@ class TestBatches:
             numbers = pairs_of(batches)
             assert sorted(numbers) == [*range(5), *range(1000, 1030)]
 
-    @pytest.mark.parametrize("ends", ENDS)
-    def test_trainers_have_their_shares(self, ends):
-        shares = [
-            pairs_of(mixed_of([20, 40], ends=ends).batches(3, shard=(k, 4)), 15)
-            for k in range(4)
-        ]
-        numbers = [n for share in shares for n in share]
-        assert len(numbers) == 60 or ends == "stop"
-        if ends != "repeat":
-            assert len(set(numbers)) == len(numbers)
-
     def test_rows_belong_together(self):
         for batch in mixed_of([9, 9, 9], ends="leave").batches(5):
             assert np.array_equal(batch["number"] % 1000, batch["pair"][:, 0])
@@ -212,26 +201,19 @@ class TestMix:
         assert pairs_of(same.batches(5)) == numbers
 
     @pytest.mark.parametrize(
-        ("sources", "options", "named"),
+        ("named", "values"),
         [
-            ({}, {}, "sources"),
-            ({"a": 0}, {}, "weights must be positive numbers; got 0"),
-            ({"a": -1}, {}, "weights"),
-            ({"a": float("nan")}, {}, "weights"),
-            ({"a": "1"}, {}, "weights"),
-            ({"a": 10**400}, {}, "weights"),
-            ({"a": True}, {}, "weights"),
-            ({3: 1}, {}, "sources"),
-            (["a", "b"], {}, "sources"),
-            ("a", {}, "sources"),
-            (None, {}, "sources"),
-            ({"a": 1}, {"ends": "end"}, "ends"),
-            ({"a": 1}, {"seed": 1.5}, "seed"),
+            ("sources", [{}, {3: 1}, ["a", "b"], "a", None]),
+            ("weights", [{"a": w} for w in (0, -1, float("nan"), "1", 10**400, True)]),
         ],
     )
-    def test_wrong_values_are_named(self, sources, options, named):
-        with raises(OptionError, naming=named):
-            mix(sources, **options)
+    def test_wrong_values_are_named(self, named, values):
+        for sources in values:
+            with raises(OptionError, naming=named):
+                mix(sources)
+        for option, value in (("ends", "end"), ("seed", 1.5)):
+            with raises(OptionError, naming=option):
+                mix({"a": 1}, **{option: value})
 
     def test_splits_and_features_are_those_of_folders(self, folders):
         records = open_records(folders[0], "train")
@@ -261,17 +243,13 @@ class TestMix:
             mix({folders[0]: 1, other: 1}, split="train")
 
     def test_classes_must_agree(self, tmp_path):
-        target = FeatureSpec("target", "int64", (), INT64_LIST)
-        made = []
-        for k, classes in enumerate((("a", "b"), ("b", "c"))):
-            (tmp_path / f"{k}").mkdir()
-            columns = {"target": np.zeros(3, np.int64), "number": np.arange(3)}
-            made.append(
-                make(
-                    tmp_path / f"{k}", [NUMBER, target], columns, {"train": (3,)},
-                    classes=classes,
-                )
-            )  # fmt: skip
+        columns = {"target": np.zeros(3, np.int64), "number": np.arange(3)}
+        specs = [NUMBER, FeatureSpec("target", "int64", (), INT64_LIST)]
+        made = {}
+        for classes in ("ab", "bc"):
+            (folder := tmp_path / classes).mkdir()
+            sizes = {"train": (3,)}
+            made[make(folder, specs, columns, sizes, classes=tuple(classes))] = 1
         with raises(InputError, naming="a, b"):
-            mix(dict.fromkeys(made, 1))
-        mix(dict.fromkeys(made, 1), features=["number"])
+            mix(made)
+        mix(made, features=["number"])

@@ -1,7 +1,6 @@
 """New recordings, scored by models, become tables of detections."""
 
-from __future__ import annotations
-
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,7 @@ def by_hand(starts, length, scores, threshold, gap):
     """Joins windows one by one; times are whole frames."""
     found = []
     for target in range(scores.shape[1]):
-        held: list[list[float]] = []  # first frame, end, best score
+        held = []  # first frame, end, best score
         for start, score in zip(starts, scores[:, target].tolist(), strict=True):
             if score < threshold:
                 continue
@@ -72,7 +71,7 @@ def test_windows_are_joined_as_by_hand(starts, length, gap, classes, seed, rate)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """A data set, `records`, of three classes, and recordings with sounds in silence.
 
     `night/a.wav` has a loud sound from 1 to 2 s and one from 4 to 4.5 s.
@@ -83,26 +82,17 @@ def folder(tmp_path_factory) -> Path:
     write_night(folder / "night" / "a.wav", 6)
     write_night(folder / "night" / "hill" / "b.wav", 3)
     (folder / "night" / "bad.wav").write_bytes(b"RIFF, but nothing else")
-    (folder / "my_model.py").write_text(MODEL)
+    source = f"import numpy as np\n\n\n{inspect.getsource(loud)}"
+    (folder / "my_model.py").write_text(source)
     return folder
 
 
-def write_night(path: Path, seconds: float) -> None:
+def write_night(path, seconds):
     path.parent.mkdir(parents=True, exist_ok=True)
     night = np.zeros(round(seconds * RATE))
     for first, last in ((1, 2), (4, 4.5)):
         night[round(first * RATE) : round(last * RATE)] = 0.5
     soundfile.write(path, night, RATE)
-
-
-MODEL = """
-import numpy as np
-
-
-def loud(signals):
-    peak = np.abs(signals).max(axis=1)
-    return np.stack([0 * peak, peak, 0.1 + 0 * peak], axis=1)
-"""
 
 
 def loud(signals):
@@ -180,18 +170,14 @@ def test_detections_are_events_again(folder, monkeypatch, events):
     monkeypatch.chdir(folder)
     (folder / "night" / "bad.wav").unlink(missing_ok=True)
     write_night(folder / "night" / "quiet.wav", 0.9)
-    given = {"like": "records", "threshold": 0.4}
-    command = (
-        "predict --model my_model:loud --like records --input night --threshold 0.4"
-    )
     places = "--output found.csv --raven night/tables"
-    assert main([*command.split(), *places.split()]) == 0
+    assert main([*COMMAND, *places.split()]) == 0
     record("night", "again", win_len=RATE // 2, events=events, classes=["dog"],
            overwrite=True, workers=1)  # fmt: skip
     for example in open_records("again"):
         is_loud = np.abs(example["signal"]).max() > 0.4
         assert example["labels"].tolist() == [is_loud]
-    assert len(predict(loud, "night", **given)) == 3
+    assert len(predict(loud, "night", like="records", threshold=0.4)) == 3
 
 
 # Models

@@ -1,9 +1,9 @@
 """open_records: any example of a data set, without TensorFlow."""
 
 import json
-import multiprocessing
 import os
 import pickle
+import resource
 import subprocess
 import sys
 import threading
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.dataset.member_index import (
@@ -24,17 +24,21 @@ from beam_pipeline.dataset.member_index import (
 )
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
-from beam_pipeline.examples.spec import BYTES_LIST, INT64_LIST, RAW, FeatureSpec
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    RAW,
+    FeatureSpec,
+)
 from beam_pipeline.read import members
 from beam_pipeline.read.records import Example, Records, open_records
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import (
     compress_member,
-    inflate_member,
-    inflate_members,
 )
 from tests.raising import assert_names, raises
-from tests.read.members import make
+from tests.read.members import make, seal
 
 NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
 TEXT = FeatureSpec("text", "string", (), BYTES_LIST)
@@ -103,6 +107,7 @@ def test_iterating_is_in_the_order_on_disk(folder, monkeypatch):
     assert numbers(reversed(records)) == list(range(COUNT))[::-1]
 
 
+@settings(max_examples=25)
 @given(st.data())
 def test_views_choose_as_numpy_does(folder, data):
     records, expected = open_records(folder, "train"), np.arange(COUNT)
@@ -131,6 +136,7 @@ def test_views_choose_as_numpy_does(folder, data):
     assert np.array_equal(every["noise"], COLUMNS["noise"][expected])
 
 
+@settings(max_examples=25)
 @given(st.lists(st.integers(-COUNT, COUNT - 1), max_size=60))
 def test_a_batch_is_in_the_order_asked_for(folder, wanted):
     records = open_records(folder, "train")
@@ -174,28 +180,18 @@ def test_bad_keys_are_refused(plain_folder):
     assert records.read(slice(2, 4))["number"].tolist() == [2, 3]
 
 
-def test_splits_and_features_are_chosen_as_replay_does(plain_folder):
-    for split, features in ((3, None), ("train", [3]), ("train", iter(["number"]))):
+def test_features_are_chosen(plain_folder):
+    for features in ([3], iter(["number"]), []):
         with raises(OptionError):
-            open_records(plain_folder, split, features)
-    with raises(InputError, naming=[str(plain_folder), "trian", "train"]):
-        open_records(plain_folder, "trian")
-    with raises(InputError, naming=[f"{plain_folder}/metadata.json", "folder"]):
-        open_records(f"{plain_folder}/metadata.json", "train")
-    with pytest.raises(InputError, match="has the splits train, test, none"):
-        open_records(plain_folder)
-    with pytest.raises(InputError, match=r"no split 'tset'.*Did you mean 'test'"):
-        open_records(plain_folder, "tset")
-    with pytest.raises(InputError, match=r"no feature 'nose'.*Did you mean 'noise'"):
+            open_records(plain_folder, "train", features)
+    with raises(InputError, naming=["nose", "noise"]):
         open_records(plain_folder, "test", ["nose"])
-    with pytest.raises(OptionError, match="features: must name at least one"):
-        open_records(plain_folder, "test", [])
     some = open_records(plain_folder, "test", features=["noise"])
-    assert len(some) == 4
-    assert list(some[1]) == ["noise"]
-    assert list(some.features) == ["noise"]
-    assert list(some.read([1, 2])) == ["noise"]
+    assert list(some[1]) == list(some.features) == list(some.read([1, 2])) == ["noise"]
     assert list(open_records(plain_folder, "test", "text")[0]) == ["text"]
+
+
+def test_a_split_without_examples(plain_folder):
     empty = open_records(plain_folder, "none")
     assert (len(empty), list(empty)) == (0, [])
     assert empty.read([])["noise"].shape == (0, 100)
@@ -203,16 +199,11 @@ def test_splits_and_features_are_chosen_as_replay_does(plain_folder):
 
 def test_what_records_say_of_themselves(plain_folder):
     records = open_records(Path(plain_folder), "train")
-    assert records.split == "train"
-    assert records.folder == plain_folder
-    assert records.classes == ()
-    assert records.num_classes == 0
-    assert records.metadata.splits["train"].examples == COUNT
-    assert repr(records) == (
-        f"<Records: 23 examples of split train in {plain_folder}: number, text, noise; "
-        f"fingerprint {records.fingerprint[:12]}>"
-    )
-    assert repr(records[:2]).startswith("<Records: 2 of 23 examples of split train")
+    assert (records.split, records.folder) == ("train", plain_folder)
+    assert (records.classes, records.num_classes) == ((), 0)
+    facts = ["23", "train", plain_folder, *COLUMNS, records.fingerprint[:12]]
+    assert_names(repr(records), *facts)
+    assert_names(repr(records[:2]), "2 of 23")
     assert repr(records[:2]) != repr(records[1:3])
 
 
@@ -220,10 +211,11 @@ def test_what_records_say_of_themselves(plain_folder):
 
 
 def test_without_a_data_set_or_an_index(plain_folder, tmp_path):
-    with pytest.raises(InputError, match="holds no finished data set"):
-        open_records(tmp_path / "nothing", "train")
+    for nothing in (tmp_path / "nothing", f"{plain_folder}/metadata.json"):
+        with raises(InputError, naming=nothing):
+            open_records(nothing, "train")
     Path(plain_folder, "members.index").unlink()
-    with pytest.raises(InputError, match=f"`audio-tfrecords convert {plain_folder}"):
+    with raises(InputError, naming=f"audio-tfrecords convert {plain_folder}"):
         open_records(plain_folder, "train")
 
 
@@ -265,11 +257,12 @@ def test_no_damage_goes_unseen(form, tmp_path):
 
 
 def test_an_example_of_another_type(plain_folder):
-    other = FeatureSpec("number", "float32", (), "float_list")
-    metadata = Metadata.load(plain_folder).to_json()
-    metadata["features"]["number"] = other.to_json()
-    Path(plain_folder, "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(DamagedRecord, match="number is stored as int64_list, but"):
+    other = FeatureSpec("number", "float32", (), FLOAT_LIST)
+    seal(
+        Path(plain_folder),
+        lambda values: values["features"].update(number=other.to_json()),
+    )
+    with raises(DamagedRecord, naming=["number", "int64_list", "float_list"]):
         open_records(plain_folder, "train")[3]
 
 
@@ -277,17 +270,14 @@ def test_a_shard_that_is_gone_or_has_another_size(plain_folder):
     records = open_records(plain_folder, "train")
     first, second, _, fourth, _ = records.metadata.splits["train"].shards
     Path(plain_folder, first.file).unlink()
-    with pytest.raises(InputError, match=f"{first.file} cannot be read: .*No such"):
-        records[0]
     with open(Path(plain_folder, second.file), "ab") as file:
         file.write(b"more")
-    with pytest.raises(InputError, match=f"{second.file} is not the shard.*instead of"):
-        records[5]
     assert records[6]["number"] == 6
-    with open(Path(plain_folder, fourth.file), "r+b") as file:
-        file.truncate(100)
-    with pytest.raises(InputError, match=f"{fourth.file}.*changed since"):
-        records[7]
+    os.truncate(Path(plain_folder, fourth.file), 100)  # which is open
+    wrong = (0, first, "No such"), (5, second, "instead of"), (7, fourth, "changed")
+    for number, shard, fact in wrong:
+        with raises(InputError, naming=[shard.file, fact]):
+            records[number]
 
 
 # Processes and threads.
@@ -364,71 +354,14 @@ def test_a_fork_in_the_middle_of_reading(form, tmp_path):
             thread.join()
 
 
-def test_worker_processes(plain_folder):
-    """Records are pickled for them."""
+def test_records_go_to_other_processes(plain_folder):
     records = open_records(plain_folder, "train", ["number"])
-    views = [records, records[3:9], records[[7, 7, 0]], records[::-2]]
-    with (
-        warnings.catch_warnings(),
-        multiprocessing.get_context("spawn").Pool(1) as pool,
-    ):
-        warnings.simplefilter("ignore", DeprecationWarning)
-        found = pool.map(as_read, views)
-    assert found == [(["number"], numbers(view)) for view in views]
-    assert len(pickle.dumps(records)) < 500
-
-
-def as_read(records):
-    return list(records.features), numbers(records)
-
-
-# Size and speed.
-
-
-def test_importing_is_light():
-    code = "import sys, beam_pipeline.read.records, beam_pipeline.read.batches as _"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nprint(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    loaded = set(done.stdout.split())
-    heavy = {"tensorflow", "apache_beam", "tfx_bsl", "pyarrow", "pandas", "scipy"}
-    ours = {"beam_pipeline.transforms.base", "beam_pipeline.plan.clips"}
-    assert (heavy | ours) & loaded == set()
-
-
-@pytest.mark.parametrize("uneven", [False, True])
-def test_a_million_examples_open_at_once(tmp_path, uneven, monkeypatch):
-    shards, each = 100, 10_000
-    entries, members = [], []
-    for k in range(shards):
-        file = f"train/train-{k:05d}-of-{shards:05d}.tfrecord.gz"
-        entries.append(ShardEntry(file, each, each * 1000, "0" * 64))
-        counts = np.ones(each, np.int64)
-        if uneven:
-            counts = np.tile([1, 3], each // 4)
-        offsets = np.arange(len(counts)) * (each * 1000 // len(counts))
-        members.append(ShardIndex.make(entries[-1], offsets, counts))
-    split = SplitEntry(shards * each, 1, 1.0, shards=tuple(entries))
-    metadata = Metadata(Recipe(win_len=1), {"number": NUMBER}, (), {"train": split})
-    Path(tmp_path, "metadata.json").write_text(json.dumps(metadata.to_json()))
-    write_index(str(tmp_path), members)
-    import resource
-
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    records = open_records(tmp_path)
-    assert len(records) == 1_000_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
-    reader, asked = records._opened.reader, list[tuple[int, int]]()
-    monkeypatch.setattr(
-        reader, "_parsed", lambda shard, found, _: asked.append(found) or []
-    )
-    list(reader.read(np.array([999_999, 0, 123_456]), None))
-    found = [member for members in asked for member in members]
-    assert [member.wanted for member in found] == [
-        [(1, 0)], [(2, 123_456)], [(0, 999_999)],
-    ]  # fmt: skip
+    for view in (records, records[3:9], records[[7, 7, 0]], records[::-2]):
+        sent = pickle.dumps(view)
+        assert len(sent) < 500
+        found = pickle.loads(sent)
+        assert list(found.features) == ["number"]
+        assert numbers(found) == numbers(view)
 
 
 def test_neighbours_are_read_at_once(plain_folder, monkeypatch):
@@ -465,14 +398,6 @@ def test_a_member_of_several_examples_is_inflated_once(tmp_path, monkeypatch):
 # Shards that request gigabytes, hang or change: errors that name the file.
 
 
-BOMB_BYTES = 64 << 20
-BOMB = compress_member(bytes(BOMB_BYTES))
-
-
-def stating(member, length):
-    return member[:-4] + length.to_bytes(4, "little")
-
-
 def replace_member(folder, number, member):
     """Puts other bytes in the place of a member of the only shard."""
     (shard,) = load_index(folder).values()
@@ -494,68 +419,6 @@ def replace_member(folder, number, member):
     return path, int(offsets[number])
 
 
-def memory_of(work):
-    """The most bytes that Python's allocators held while some work was done."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-READS = {
-    "single": lambda records: records[2],
-    "together": lambda records: records.read([0, 1, 2, 3]),
-    "iteration": list,
-}
-
-
-@pytest.mark.parametrize("per_member", [1, 2])
-@pytest.mark.parametrize("states", [0, 1, 2000, BOMB_BYTES - 1, 2**32 - 1])
-@pytest.mark.parametrize("way", READS)
-def test_a_member_that_lies_about_its_length(tmp_path, per_member, states, way):
-    folder = make(tmp_path, [NUMBER, NOISE, TEXT], COLUMNS, {"a": [6]}, per_member)
-    bomb = stating(compress_member(bytes(8 << 20)), states)
-    if states == BOMB_BYTES - 1:
-        bomb = stating(BOMB, states)
-    place = 2 // per_member
-    path, offset = replace_member(folder, place, bomb)
-    records = open_records(folder)
-
-    def read():
-        with pytest.raises(DamagedRecord) as caught:
-            READS[way](records)
-        assert_names(str(caught.value), path, offset, 2)
-
-    held = memory_of(read)
-    assert held < (4 << 20 if states < 1 << 20 or states > 1 << 30 else 300 << 20)
-    assert records[0]["number"] == 0
-    assert records[5]["number"] == 5
-
-
-def test_inflating_is_bounded():
-    parts = [b"", b"a", bytes(100_000), b"ab" * 999]
-    members = [compress_member(part) for part in parts]
-    for part, member in zip(parts, members, strict=True):
-        assert inflate_member(member) == inflate_member(member, len(part)) == part
-        assert inflate_member(member + b"more") == part
-        for wrong in (member[:-1], member[:-9], b"x" + member[1:]):
-            for length in (len(part), -1):
-                with pytest.raises(ValueError, match="GZIP"):
-                    inflate_member(wrong, length)
-        if part:
-            with pytest.raises(ValueError, match="longer than"):
-                inflate_member(member, len(part) - 1)
-    whole, joined = b"".join(parts), b"".join(members)
-    assert inflate_members(joined, len(whole)) == whole
-    for length in (len(whole) - 1, len(whole) + 1, 0):
-        with pytest.raises(ValueError, match="do not hold"):
-            inflate_members(joined, length)
-    with pytest.raises(ValueError, match="GZIP"):
-        inflate_members(joined[:-1], len(whole))
-
-
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
 def test_a_shard_that_is_no_regular_file(tmp_path, kind):
     folder = make(tmp_path, [NUMBER, NOISE], COLUMNS, {"a": [3, 3]}, 3)
@@ -567,24 +430,11 @@ def test_a_shard_that_is_no_regular_file(tmp_path, kind):
         first.symlink_to("/dev/zero")
     else:
         first.mkdir()
-    code = (
-        "from beam_pipeline import open_records\n"
-        "from beam_pipeline.errors import InputError\n"
-        f"records = open_records({folder!r})\n"
-        "assert records[3]['number'] == 3\n"
-        "for read in (lambda: records[0], lambda: records.read([0, 5])):\n"
-        "    try: read()\n"
-        "    except InputError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, check=True, timeout=60,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2
-    for line in lines:
-        assert_names(line, first, "regular file")
+    records = open_records(folder)
+    assert records[3]["number"] == 3
+    for read in (lambda: records[0], lambda: records.read([0, 5])):
+        with raises(InputError, naming=[first, "regular file"]):
+            read()
 
 
 @pytest.mark.parametrize("per_member", [1, 3])
@@ -619,7 +469,7 @@ def test_open_shards_of_a_folder_that_was_recorded_again(
     for opened in (records, records, unread):
         with raises(InputError, naming=facts):
             read(opened)
-    with raises(InputError, naming=[folder, "metadata.json has changed"]):
+    with raises(InputError, naming=[folder, "metadata.json"]):
         pickle.loads(pickled)
     assert open_records(folder)[1]["number"] == 8
 
@@ -637,15 +487,82 @@ def test_a_rewritten_folder_is_noticed_soon(tmp_path, monkeypatch):
         records[1]
 
 
+READS = {
+    "single": lambda records: records[2],
+    "together": lambda records: records.read([0, 1, 2, 3]),
+    "iteration": list,
+}
+
+
+@pytest.mark.parametrize("per_member", [1, 2])
+@pytest.mark.parametrize("states", [0, 2000, (64 << 20) - 1, 2**32 - 1])
+@pytest.mark.parametrize("way", READS)
+def test_a_member_that_lies_about_its_length(tmp_path, per_member, states, way):
+    """It takes as much memory as the records are long that it may hold."""
+    folder = make(tmp_path, [NUMBER, NOISE, TEXT], COLUMNS, {"a": [6]}, per_member)
+    bomb = compress_member(bytes(64 << 20))[:-4] + states.to_bytes(4, "little")
+    path, offset = replace_member(folder, 2 // per_member, bomb)
+    records = open_records(folder)
+    tracemalloc.start()
+    try:
+        with raises(DamagedRecord, naming=[path, offset, 2]):
+            READS[way](records)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert held < (300 << 20 if states == (64 << 20) - 1 else 4 << 20)
+    assert [records[number]["number"] for number in (0, 5)] == [0, 5]
+
+
 def test_examples_are_not_searched_for(folder):
     records = open_records(folder, "train")
     example = records[0]
     for search in (
-        lambda: example in records,
-        lambda: records.index(example),
+        lambda: example in records[1:],
         lambda: records.index(example, start=1),
         lambda: records.count(example),
-        lambda: example in records[1:],
     ):
-        with pytest.raises(TypeError, match=r"hold arrays.*`where`"):
+        with raises(TypeError, naming=["hold arrays", "where"]):
             search()
+
+
+# Size and speed.
+
+
+def test_importing_is_light():
+    code = "import sys, beam_pipeline.read.records, beam_pipeline.read.batches as _"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nprint(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    heavy = {"tensorflow", "apache_beam", "tfx_bsl", "pyarrow", "pandas", "scipy"}
+    ours = {"beam_pipeline.transforms.base", "beam_pipeline.plan.clips"}
+    assert (heavy | ours) & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_a_million_examples_open_at_once(tmp_path, uneven, monkeypatch):
+    shards, each = 100, 10_000
+    counts = np.tile([1, 3], each // 4) if uneven else np.ones(each, np.int64)
+    offsets = np.arange(len(counts)) * (each * 1000 // len(counts))
+    entries = [
+        ShardEntry(f"train/train-{k:05d}-of-00100.tfrecord.gz", each, each * 1000, "0")
+        for k in range(shards)
+    ]
+    split = SplitEntry(shards * each, 1, 1.0, shards=tuple(entries))
+    metadata = Metadata(Recipe(win_len=1), {"number": NUMBER}, (), {"train": split})
+    Path(tmp_path, "metadata.json").write_bytes(metadata.to_text())
+    indices = [ShardIndex.make(entry, offsets, counts) for entry in entries]
+    write_index(str(tmp_path), indices)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    records = open_records(tmp_path)
+    assert len(records) == 1_000_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
+    reader, asked = records._opened.reader, []
+    monkeypatch.setattr(
+        reader, "_parsed", lambda shard, found, _: asked.extend(found) or []
+    )
+    list(reader.read(np.array([999_999, 0, 123_456]), None))
+    places = [[(1, 0)], [(2, 123_456)], [(0, 999_999)]]
+    assert [member.wanted for member in asked] == places

@@ -1,12 +1,8 @@
 """Several data sets that readers take for one."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,27 +20,25 @@ from tests.sounds import write_sound
 
 pytestmark = pytest.mark.runs
 
-OPTIONS: dict[str, Any] = {
+OPTIONS = {
     "win_len": 500, "splits": "train=.5,test=.5", "num_shards": 2, "workers": 1,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("given", [None, 1, b"records", [None], ["records", 2]])
-def test_what_is_no_folder(given: Any) -> None:
+def test_what_is_no_folder(given):
     with raises(InputError, naming="is not the path of a folder"):
         open_data_sets(given)
 
 
-def write(folder: Path, names: str, first: int) -> None:
+def write(folder, names, first):
     for k, name in enumerate(names):
         path = folder / ("owl", "tit")[k % 2] / f"{name}.wav"
         write_sound(path, 1600 + 10 * k, seed=first + k)
 
 
 @pytest.fixture(scope="module", params=["listed", "mixed"])
-def root(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def root(request, tmp_path_factory):
     """Data sets ``a`` and ``b`` of the same ``sounds``, and ``alone`` of the latter."""
     root = tmp_path_factory.mktemp("sets")
     write(root / "sounds", "abcdef", 0)
@@ -54,7 +48,7 @@ def root(
     return root
 
 
-def keys(examples: Any) -> list[tuple[str, int, bytes]]:
+def keys(examples):
     return [
         (str(e["filepath"]), int(e["win_start_idx"]), e["signal"].tobytes())
         for e in examples
@@ -62,28 +56,44 @@ def keys(examples: Any) -> list[tuple[str, int, bytes]]:
 
 
 @pytest.mark.parametrize("split", ["train", "test", "train+test", "train[10%:60%]"])
-def test_examples_of_the_first_come_first(root: Path, split: str) -> None:
+def test_examples_of_the_first_come_first(root, split):
     sets = [root / "a", root / "b"]
     records = open_records(sets, split)
     found = keys(records)
-    if "+" not in split and "[" not in split:
+    if split in ("train", "test"):
         assert found == [k for each in sets for k in keys(open_records(each, split))]
     assert len(found) == len(set(found)) > 4
-    ds = replay(sets, split=split, batch_size=3)
     texts = [
-        (path.decode(), int(start), signal.tobytes())
-        for batch in ds.as_numpy_iterator()
-        for path, start, signal in zip(
-            batch["filepath"], batch["win_start_idx"], batch["signal"], strict=True
-        )
+        (example["filepath"].decode(), example["win_start_idx"], example["signal"])
+        for example in replay(sets, split=split).as_numpy_iterator()
     ]
-    assert texts == found
+    assert [(path, int(start), s.tobytes()) for path, start, s in texts] == found
     again = pickle.loads(pickle.dumps(records))
     assert keys([again[i] for i in (0, -1)]) == [found[0], found[-1]]
     assert keys(records[::-1][:2]) == found[:-3:-1]
+    mixed = mix({tuple(sets): 1.0, root / "a": 1.0}, split=split, ends="leave")
+    count = sum(len(batch["index"]) for batch in mixed.batches(4))
+    assert count == len(found) + len(open_records(root / "a", split))
 
 
-def test_the_table_is_that_of_both(root: Path) -> None:
+def test_a_state_is_bound_to_the_list(root):
+    def batches_of(*names):
+        records = open_records([root / name for name in names], "train")
+        return records.batches(2, shuffle="global")
+
+    batches = batches_of("a", "b")
+    iterator = iter(batches)
+    next(iterator)
+    state = batches.state_dict()
+    for others in ("ba", "a"):
+        with raises(InputError, naming="fingerprint"):
+            batches_of(*others).load_state_dict(state)
+    again = batches_of("a", "b")
+    again.load_state_dict(state)
+    np.testing.assert_array_equal(next(iter(again))["signal"], next(iterator)["signal"])
+
+
+def test_the_table_is_that_of_both(root):
     sets = [root / "a", root / "b"]
     table = window_table(sets)
     assert len(table) == sum(len(window_table(each)) for each in sets)
@@ -99,7 +109,7 @@ def test_the_table_is_that_of_both(root: Path) -> None:
         assert {e["class"] for e in some} == {"owl"}
 
 
-def test_statistics_are_those_of_the_first_with_the_split(root: Path) -> None:
+def test_statistics_are_those_of_the_first_with_the_split(root):
     sets = [root / "a", root / "b"]
     of_a = Metadata.load(root / "a").splits["train"].statistics["features"]["signal"]
     (first, *_) = open_records(sets, "test").batches(4, normalize=True)
@@ -111,24 +121,8 @@ def test_statistics_are_those_of_the_first_with_the_split(root: Path) -> None:
     np.testing.assert_allclose(batch["signal"], wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_state_is_bound_to_the_list(root: Path) -> None:
-    batches = open_records([root / "a", root / "b"], "train").batches(
-        2, shuffle="global"
-    )
-    iterator = iter(batches)
-    next(iterator)
-    state = batches.state_dict()
-    for others in ([root / "b", root / "a"], [root / "a"]):
-        other = open_records(others, "train").batches(2, shuffle="global")
-        with raises(Exception, naming="fingerprint"):
-            other.load_state_dict(state)
-    again = open_records([root / "a", root / "b"], "train").batches(2, shuffle="global")
-    again.load_state_dict(state)
-    np.testing.assert_array_equal(next(iter(again))["signal"], next(iterator)["signal"])
-
-
-def test_what_does_not_belong_together_is_named(root: Path, tmp_path: Path) -> None:
-    def other(**options: Any) -> list[Path]:
+def test_what_does_not_belong_together_is_named(root, tmp_path):
+    def other(**options):
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         record(root / "sounds", out, **{**OPTIONS, **options})
         return [root / "a", out]
@@ -147,11 +141,10 @@ def test_what_does_not_belong_together_is_named(root: Path, tmp_path: Path) -> N
         open_data_sets([root / "a", tmp_path / "nowhere"])
 
 
-def test_an_audit_finds_what_both_have(root: Path, tmp_path: Path) -> None:
+def test_an_audit_finds_what_both_have(root, tmp_path):
     assert audit([root / "a", root / "b"]).leaks == 0
     shutil.copytree(root / "sounds", tmp_path / "sounds")
     path = next((tmp_path / "sounds").rglob("a.wav"))
-    in_test = {e["filepath"] for e in open_records(root / "a", "test")}
     copies = []
     for k in range(8):  # of which one is in the other split
         copies.append(path.with_name(f"copy{k}.wav"))
@@ -166,55 +159,35 @@ def test_an_audit_finds_what_both_have(root: Path, tmp_path: Path) -> None:
     assert found.count("audio") == 1
     assert found.leaks == 1
     # The same file of the same input, in another split.
-    record(
-        tmp_path / "sounds",
-        tmp_path / "d",
-        recipe=root / "a",
-        splits="train=.5,test=.5",
-    )
+    record(tmp_path / "sounds", tmp_path / "d", recipe=root / "a")
     assert audit([root / "a", tmp_path / "d"]).count("parts") == 6
-    assert in_test
 
 
-def test_the_command_line(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a, b = str(root / "a"), str(root / "b")
-    assert main(["verify", a, b]) == 0
+def test_a_data_set_that_changed_is_noticed(root, tmp_path, capsys):
+    a, b = root / "a", tmp_path / "b"
+    shutil.copytree(root / "b", b)
+    assert main(["verify", str(a), str(b)]) == 0
     assert_names(capsys.readouterr().out, a, b, "shards")
-    assert main(["audit", a, b, "--json"]) == 0
-    shutil.copytree(b, tmp_path / "b")
-    (shard, *_) = (tmp_path / "b").rglob("*.gz")
+    assert main(["audit", str(a), str(b), "--json"]) == 0
+    records = open_records([a, b], "train")
+    pickled = pickle.dumps(records)
+    metadata = json.loads((b / "metadata.json").read_text())
+    (b / "metadata.json").write_text(json.dumps(metadata))
+    with raises(InputError, naming=[b, "metadata.json"]):
+        pickle.loads(pickled)
+    for read in (lambda: records.read(range(len(records))), records.table):
+        with raises(InputError, naming="metadata.json"):
+            read()
+    (shard, *_) = b.rglob("*.gz")
     content = bytearray(shard.read_bytes())
     content[-9] ^= 1
     shard.write_bytes(content)
-    assert main(["verify", a, str(tmp_path / "b")]) == 4
-    assert_names(capsys.readouterr().err, str(tmp_path / "b"), shard.name)
+    capsys.readouterr()
+    assert main(["verify", str(a), str(b)]) == 4
+    assert_names(capsys.readouterr().err, b, shard.name)
 
 
-def test_a_data_set_that_changed_is_noticed(root: Path, tmp_path: Path) -> None:
-    shutil.copytree(root / "b", tmp_path / "b")
-    records = open_records([root / "a", tmp_path / "b"], "train")
-    pickled = pickle.dumps(records)
-    metadata = json.loads((tmp_path / "b/metadata.json").read_text())
-    (tmp_path / "b/metadata.json").write_text(json.dumps(metadata))
-    with raises(InputError, naming=[tmp_path / "b", "metadata.json"]):
-        pickle.loads(pickled)
-    with raises(InputError, naming="metadata.json"):
-        records.read(range(len(records)))
-    with raises(InputError, naming="metadata.json"):
-        records.table()
-
-
-def test_a_mix_draws_from_several_as_one(root: Path) -> None:
-    sets = (root / "a", root / "b")
-    mixed = mix({sets: 1.0, root / "a": 1.0}, split="train", ends="leave")
-    count = sum(len(batch["index"]) for batch in mixed.batches(4))
-    whole = len(open_records(sets, "train"))
-    assert count == whole + len(open_records(root / "a", "train"))
-
-
-def test_several_become_one(root: Path, tmp_path: Path) -> None:
+def test_several_become_one(root, tmp_path):
     a, b, one = str(root / "a"), str(root / "b"), str(tmp_path / "one")
     assert main(["convert", a, b, one, "--num-shards", "3"]) == 0
     for split in ("train", "test"):
@@ -237,7 +210,7 @@ def test_several_become_one(root: Path, tmp_path: Path) -> None:
     open_records([one, tmp_path / "new"], [*made.splits])
 
 
-def test_a_longer_list_of_classes(root: Path, tmp_path: Path) -> None:
+def test_a_longer_list_of_classes(root, tmp_path):
     shutil.copytree(root / "sounds", tmp_path / "sounds")
     write_sound(tmp_path / "sounds/bat/z.wav", 1000)
     made = record(

@@ -16,7 +16,7 @@ from beam_pipeline.read.choices import choose_splits, cut_pieces
 from beam_pipeline.read.mix import mix
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
-from tests.raising import raises
+from tests.raising import assert_names, raises
 
 SIZES = {"train": (4, 3), "fold1": (5,), "b": (), "c": (1, 1, 1)}
 
@@ -151,7 +151,7 @@ CHOICES = ("!fold1", "fold2[10%:]", "fold1[:9]+fold0[-3:]")
 
 @pytest.mark.runs
 @pytest.mark.parametrize("split", CHOICES)
-def test_every_reader_gives_the_same_examples(folds, split):
+def test_every_reader_gives_the_same_examples(folds, split, capsys):
     records = open_records(folds, split)
     wanted = [(e["filepath"], int(e["win_start_idx"])) for e in records]
     assert len(set(wanted)) == len(wanted) > 0
@@ -179,6 +179,13 @@ def test_every_reader_gives_the_same_examples(folds, split):
     assert sorted(shuffled) == sorted(wanted) != shuffled
     again = pickle.loads(pickle.dumps(records))
     assert [(e["filepath"], int(e["win_start_idx"])) for e in again] == wanted
+    mixed = mix({folds: 1.0}, split=split, ends="stop").batches(8)
+    assert sum(len(batch["x"]) for batch in mixed) == len(wanted)
+    capsys.readouterr()
+    assert main.main(["show", folds, "--split", split, "-n", "2"]) == 0
+    said = capsys.readouterr().out
+    for k in (0, len(records) // 2):
+        assert_names(said, f"example {records.numbers[k]} of ", wanted[k][0])
     table = records.table()
     listed = table.filter(table["record"].is_valid())
     assert listed["path"].to_pylist() == [path for path, _ in wanted]
@@ -208,28 +215,3 @@ def test_statistics_of_several_folds_are_those_of_all_their_examples(folds):
     np.testing.assert_allclose(batch["x"], wanted[:9], atol=1e-5)
     with raises(OptionError, naming="statistics"):
         replay(folds, split="fold1", normalize=True, statistics="fold0[:10%]")
-
-
-@pytest.mark.runs
-def test_a_mix_of_several_folds(folds):
-    mixed = mix({folds: 1.0}, split="!fold1", ends="stop")
-    count = sum(len(batch["x"]) for batch in mixed.batches(8))
-    assert count == len(open_records(folds, "!fold1"))
-
-
-@pytest.mark.runs
-def test_show_takes_parts(folds, capsys):
-    assert main.main(["show", folds, "--split", "fold2[10:]+fold0", "-n", "2"]) == 0
-    said = capsys.readouterr().out
-    records = open_records(folds, "fold2[10:]+fold0")
-    for k in (0, len(records) // 2):
-        assert f"example {records.numbers[k]} of fold2+fold0" in said
-        assert records[k]["filepath"] in said
-    where = ["--where", "path == 'a/2.wav'"]
-    shown = ["show", folds, "--split", "fold0+fold1+fold2", "-n", "1"]
-    assert main.main([*shown, *where]) == 0
-    said = capsys.readouterr().out
-    whole = open_records(folds, "fold0+fold1+fold2")
-    first = next(k for k, e in enumerate(whole) if e["filepath"] == "a/2.wav")
-    assert f"example {first} of" in said
-    assert main.main(["show", folds, "--split", "fold2[x:]"]) == 2

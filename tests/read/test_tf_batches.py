@@ -8,6 +8,7 @@ import pytest
 
 from beam_pipeline import open_records, record_examples
 from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
 from tests.raising import raises
 from tests.read.members import make
 from tests.read.test_replay import NUMBER
@@ -96,16 +97,13 @@ def test_continues_at_every_batch(folder):
 
 
 def test_mixed_targets_are_weights_of_classes(tmp_path):
-    target = NUMBER.__class__("target", "int64", (), NUMBER.encoding)
-    x = NUMBER.__class__("x", "float32", (2,), "float_list")
-    columns = {
-        "number": np.arange(8),
-        "target": np.arange(8) % 2,
-        "x": np.arange(16, dtype=np.float32).reshape(8, 2),
-    }
-    made = make(
-        tmp_path, [NUMBER, target, x], columns, {"train": (8,)}, classes=("a", "b")
-    )
+    specs = [
+        FeatureSpec("target", "int64", (), INT64_LIST),
+        FeatureSpec("x", "float32", (2,), FLOAT_LIST),
+    ]
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    columns = {"target": np.arange(8) % 2, "x": x}
+    made = make(tmp_path, specs, columns, {"train": (8,)}, classes=("a", "b"))
     records = open_records(made)
     dataset = records.batches(4, mixup=0.5).to_tf()
     assert dataset.element_spec["target"] == tf.TensorSpec((None, 2), tf.float32)

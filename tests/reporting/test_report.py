@@ -1,26 +1,23 @@
 """The page that shows a data set: its contents, and how it behaves in a browser."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 
 from beam_pipeline import open_records, record, record_examples, report
 from beam_pipeline.cli.commands import parse_examples
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.reporting.problems import find_silence
 from tests.raising import raises
 from tests.sounds import write_corpus, write_sound
@@ -35,14 +32,14 @@ needs_browser = pytest.mark.skipif(
 BAD_NAME = "</script><img src=x onerror=alert(1)>"
 
 
-def tone(hz: float, level: float, seed: int) -> Any:
+def tone(hz, level, seed):
     """Two seconds of a tone in noise."""
     noise = np.random.default_rng(seed).normal(0, 0.01, 2 * RATE)
     return level * np.sin(2 * np.pi * hz * np.arange(2 * RATE) / RATE) + noise
 
 
 @pytest.fixture(scope="module")
-def mess(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mess(tmp_path_factory):
     """A data set with a leak, silent files, a clipped class and constant bins."""
     folder = tmp_path_factory.mktemp("mess")
     clips = {}
@@ -71,37 +68,37 @@ def mess(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(mess: Path) -> Path:
+def page(mess):
     return Path(report(mess / "out", mess / "report.html"))
 
 
-def contents(page: Path) -> Any:
+def contents(page):
     found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
     return json.loads(found[1], parse_constant=pytest.fail)
 
 
-def reported(folder: Path, **options: Any) -> Any:
+def reported(folder, **options):
     """What the page of a data set holds."""
     return contents(Path(report(folder, folder.with_suffix(".html"), **options)))
 
 
-def heard(sample: Any) -> tuple[Any, int]:
+def heard(sample):
     flac = base64.b64decode(sample["sound"]["flac"])
     samples, rate = soundfile.read(io.BytesIO(flac))
     return samples * sample["sound"]["gain"], rate
 
 
 class Links(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.found: list[str] = []
+        self.found = []
 
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
+    def handle_starttag(self, tag, attrs):
         self.found += [v for k, v in attrs if k in ("src", "href") and v[0] != "#"]
 
 
-def test_the_page_is_one_file_that_needs_no_network(page: Path, mess: Path) -> None:
+def test_the_page_is_one_file_that_needs_no_network(page, mess):
     text = page.read_text()
     links = Links()
     links.feed(text)
@@ -113,7 +110,7 @@ def test_the_page_is_one_file_that_needs_no_network(page: Path, mess: Path) -> N
     assert Path(again).read_bytes() == page.read_bytes()
 
 
-def test_each_planted_problem_is_found(page: Path, mess: Path) -> None:
+def test_each_planted_problem_is_found(page, mess):
     shown = contents(page)
     wrong = {p["title"]: p for p in shown["problems"] if p["level"] == "wrong"}
     look = {p["title"]: p for p in shown["problems"] if p["level"] == "look"}
@@ -150,18 +147,7 @@ def test_each_planted_problem_is_found(page: Path, mess: Path) -> None:
     assert shown["shards"]["count"] == sum(len(split["shards"]) for split in splits)
 
 
-def test_classes_with_one_recording_in_a_split_are_told(tmp_path: Path) -> None:
-    for k, path in enumerate(["train/a/1", "train/b/2", "test/a/3", "test/b/4"]):
-        write_sound(tmp_path / f"{path}.wav", RATE, seed=k)
-    write_sound(tmp_path / "test/b/5.wav", RATE, seed=5)
-    inputs = {name: tmp_path / name for name in ("train", "test")}
-    with pytest.warns(DataSetWarning, match="single recording of a"):
-        record(inputs, tmp_path / "out", win_seconds=0.5)
-    titles = [problem["title"] for problem in reported(tmp_path / "out")["problems"]]
-    assert "split test has a single recording of a" in titles
-
-
-def test_what_was_not_looked_for(mess: Path, tmp_path: Path) -> None:
+def test_what_was_not_looked_for(mess, tmp_path):
     """Clipping needs samples: the windows are decoded again, if inputs are given."""
     features = {"mel": "log_mel(n_fft=256,hop=128,n_mels=20)"}
     options = {"win_seconds": 2, "max_rejected": 1, "features": features}
@@ -186,33 +172,13 @@ def test_what_was_not_looked_for(mess: Path, tmp_path: Path) -> None:
     assert gone["unchecked"] == blind["unchecked"]
 
 
-def test_what_record_warns_of(tmp_path: Path) -> None:
-    for rate in (RATE, 2 * RATE):
-        write_sound(tmp_path / "in" / f"{rate}.wav", RATE, rate=rate)
-    with pytest.warns(DataSetWarning, match="2 sample rates"):
-        record(tmp_path / "in", tmp_path / "out", win_len=500, label_from="none")
-    problems = reported(tmp_path / "out")["problems"]
-    assert any("2 sample rates" in problem["title"] for problem in problems)
-
-
-def test_files_that_are_partly_silent() -> None:
+def test_files_that_are_partly_silent():
     levels = [-np.inf, -3.0, -np.inf, -2.0, None]
     table = pa.table({"path": [*"aabcc"], "level_db": levels})
     assert find_silence(table) == ({"b"}, {"a"}, 1)
 
 
-def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
-    write_sound(tmp_path / "a.wav", RATE)
-    rows = [
-        {"path": str(tmp_path / "a.wav"), "start_s": k / 4, "depth_m": depth}
-        for k, depth in enumerate((None, 2.5))
-    ]
-    record(rows, tmp_path / "out", win_len=RATE // 4, tail="pad", label_from="none")
-    samples = reported(tmp_path / "out")["samples"]
-    assert {sample["values"]["depth_m"] for sample in samples} == {"nan", "2.5"}
-
-
-def test_sounds_are_those_of_the_examples(page: Path, mess: Path) -> None:
+def test_sounds_are_those_of_the_examples(page, mess):
     for sample in contents(page)["samples"][::7]:
         samples, rate = heard(sample)
         example = open_records(mess / "out", sample["split"])[sample["number"]]
@@ -223,9 +189,7 @@ def test_sounds_are_those_of_the_examples(page: Path, mess: Path) -> None:
         assert example["class"] == sample["label"]
 
 
-def test_how_many_are_shown_and_which_come_first(
-    mess: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_how_many_are_shown_and_which_come_first(mess, capsys):
     assert 0 < len(reported(mess / "out", bytes=100_000)["samples"]) < 20
     none = reported(mess / "out", clips=0)
     assert none["samples"] == []
@@ -244,9 +208,7 @@ def test_how_many_are_shown_and_which_come_first(
     assert [sample["number"] for sample in shown] == [0, 1, 2, 3]
 
 
-def test_several_data_sets_are_one_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_data_sets_are_one_page(tmp_path, monkeypatch, capsys):
     """Also those that are decoded again: each from its own tables."""
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "in")
@@ -278,7 +240,7 @@ def test_several_data_sets_are_one_page(
         )
 
 
-def test_events_are_drawn_where_they_are(tmp_path: Path) -> None:
+def test_events_are_drawn_where_they_are(tmp_path):
     (tmp_path / "in").mkdir()
     soundfile.write(tmp_path / "in" / "a.wav", tone(500, 0.3, 0), RATE)
     (tmp_path / "e.csv").write_text(
@@ -297,7 +259,33 @@ def test_events_are_drawn_where_they_are(tmp_path: Path) -> None:
     assert found == pytest.approx([0.25, 0.5, 0.375, 1.0], abs=0.01)
 
 
-def test_data_sets_of_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_record_warns_of(tmp_path, capsys):
+    """Rates that differ, a class with one recording; and NaN, which JSON has not."""
+    rows = []
+    for k, (label, split, rate) in enumerate(
+        [("a", "train", RATE), ("b", "train", RATE), ("a", "test", RATE),
+         ("b", "test", RATE), ("b", "test", 2 * RATE)]
+    ):  # fmt: skip
+        path = tmp_path / "in" / f"{k}.wav"
+        write_sound(path, RATE, rate=rate, seed=k)
+        depth = 2.5 if k else None
+        rows.append({"path": str(path), "kind": label, "part": split, "depth": depth})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "m.parquet")
+    page = tmp_path / "page.html"
+    words = ["record", "--input", tmp_path / "m.parquet", "--output", tmp_path / "out"]
+    words += ["--win-len", 500, "--label-from", "kind", "--split-column", "part"]
+    words += ["--feature", "level=rms(frame=100,hop=100)", "--report", page]
+    assert main([str(word) for word in words]) == 0
+    assert f"{page}: shows the data set" in capsys.readouterr().out
+    shown = contents(page)
+    titles = [problem["title"] for problem in shown["problems"]]
+    assert "split test has a single recording of a" in titles
+    assert any("2 sample rates" in title for title in titles)
+    assert {sample["values"]["depth"] for sample in shown["samples"]} == {"nan", "2.5"}
+    assert all(sample["sound"] for sample in shown["samples"])
+
+
+def test_data_sets_of_elements(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = ({"x": np.full((4, 3), k, np.float32), "word": "a"} for k in range(9))
     record_examples(rows, "a")
@@ -308,9 +296,7 @@ def test_data_sets_of_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert shown["audio"] == {}
 
 
-def test_wrong_calls(
-    mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_calls(mess, tmp_path, capsys):
     page, count = tmp_path / "a.html", len(open_records(mess / "out", "test"))
     for given in ({"eval": [0]}, {"test": [count]}, {"test": [-1]}):
         ((split, numbers),) = given.items()
@@ -336,24 +322,11 @@ def test_wrong_calls(
     assert not page.exists()
 
 
-def test_at_the_end_of_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_corpus(tmp_path / "in")
-    page = tmp_path / "page.html"
-    words = ["record", "--input", tmp_path / "in", "--output", tmp_path / "out"]
-    words += ["--win-len", 500, "--feature", "level=rms(frame=100,hop=100)"]
-    words += ["--report", page]
-    assert main([str(word) for word in words]) == 0
-    assert f"{page}: shows the data set" in capsys.readouterr().out
-    assert all(sample["sound"] for sample in contents(page)["samples"])
-
-
 # In a browser.
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -366,10 +339,10 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(chromium: Any, page: Path) -> Iterator[Any]:
+def opened(chromium, page):
     """The page in a tab, which must not complain."""
     tab = chromium.new_page(viewport={"width": 1280, "height": 900})
-    said: list[str] = []
+    said = []
     tab.on("console", lambda message: said.append(message.text))
     tab.on("pageerror", lambda error: said.append(str(error)))
     tab.on("dialog", lambda dialog: said.append(dialog.message))
@@ -380,7 +353,7 @@ def opened(chromium: Any, page: Path) -> Iterator[Any]:
 
 
 @needs_browser
-def test_what_is_wrong_is_on_the_first_screen(opened: Any) -> None:
+def test_what_is_wrong_is_on_the_first_screen(opened):
     for title in (
         "Same audio across splits", "10 files without any sound",
         "Class hot is clipped", "constant bin",
@@ -391,9 +364,7 @@ def test_what_is_wrong_is_on_the_first_screen(opened: Any) -> None:
 
 
 @needs_browser
-def test_the_reasons_of_rejects_are_on_the_first_screen(
-    chromium: Any, tmp_path: Path
-) -> None:
+def test_the_reasons_of_rejects_are_on_the_first_screen(chromium, tmp_path):
     for k in range(3):
         write_sound(tmp_path / "in" / f"{k}.wav", 2 * RATE, seed=k)
     whole = tmp_path / "in" / "0.wav"
@@ -418,7 +389,7 @@ SPECTRUM_COLUMNS = """canvas => [5, canvas.width / 2, canvas.width - 1].map(x =>
 
 
 @needs_browser
-def test_the_ends_of_a_spectrogram_are_no_clicks(chromium: Any, tmp_path: Path) -> None:
+def test_the_ends_of_a_spectrogram_are_no_clicks(chromium, tmp_path):
     (tmp_path / "in").mkdir()
     # The level of a steady tone is the same in all whole frames, whatever its phase.
     steady = 0.5 * np.cos(np.pi / 8 * np.arange(2 * RATE))
@@ -449,7 +420,7 @@ new MutationObserver((changes) => {
 
 
 @needs_browser
-def test_an_example_is_heard_by_one_click(opened: Any) -> None:
+def test_an_example_is_heard_by_one_click(opened):
     opened.evaluate(WATCH)
     opened.locator(".problem", has_text="Class hot").get_by_role("button").first.click()
     card = opened.locator(".sample.found")
@@ -461,7 +432,7 @@ def test_an_example_is_heard_by_one_click(opened: Any) -> None:
 
 
 @needs_browser
-def test_filters_and_keys(opened: Any) -> None:
+def test_filters_and_keys(opened):
     shown = opened.locator(".sample:visible")
     everything = shown.count()
     opened.select_option("#by-class", "hot")
@@ -485,7 +456,7 @@ def test_filters_and_keys(opened: Any) -> None:
 
 
 @needs_browser
-def test_a_link_leads_to_an_example(opened: Any, page: Path) -> None:
+def test_a_link_leads_to_an_example(opened, page):
     last, first = contents(page)["samples"][-1], contents(page)["samples"][0]
     name = f"{last['split']}-{last['number']}"
     opened.goto(f"{page.as_uri()}#{name}")
@@ -501,7 +472,7 @@ def test_a_link_leads_to_an_example(opened: Any, page: Path) -> None:
 
 @needs_browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_hinders_readers(opened: Any, theme: str) -> None:
+def test_nothing_hinders_readers(opened, theme):
     from axe_playwright_python.sync_playwright import Axe
 
     opened.evaluate(f"useTheme('{theme}')")
