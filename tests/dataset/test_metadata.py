@@ -324,7 +324,7 @@ def clip(row, windows=2, **changes):
     return made._replace(**changes)
 
 
-def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=(), sounds=()):
+def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=(), sketches=()):
     """The rows of a manifest of buckets, each given with the windows before it."""
     layout = ShardLayout("records", total, 1, total)
     parts = []
@@ -333,7 +333,7 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=(), sounds=())
         parts.append(make_manifest_part(placed, {"records": layout}, recipe))
     path = tmp_path / "manifest.parquet"
     fields = manifest_fields(recipe, columns)
-    write_manifest(str(path), parts, fields, sounds)
+    write_manifest(str(path), parts, fields, sketches)
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.parquet"]
     return pq.read_table(path)
 
@@ -377,14 +377,14 @@ def test_sketches_and_columns_of_the_manifest(tmp_path):
     types = ("int64", "string", "float32")
     columns = tuple(zip(("age", "path", "path_"), map(ColumnType, types), strict=True))
     values = [(3, "p", 0.5), (-1, "", math.nan), (0, "", 1.0)]
-    sounds = [ClipSketch("0", 7, 2**64 - 1, "00ff"), ClipSketch("0", 7, 3, ""),
+    sketches = [ClipSketch("0", 7, 2**64 - 1, "00ff"), ClipSketch("0", 7, 3, ""),
               ClipSketch("1", 2, 255, "")]  # fmt: skip
     table = manifest(
         tmp_path,
         (0, [clip(7, columns=values[0])]),
         (2, [clip(2, columns=values[1]), clip(9, columns=values[2])]),
         columns=columns,
-        sketches=sounds,
+        sketches=sketches,
     )
     heard = ["window_hash", "start_sketch"]
     assert table.schema.names[-5:] == ["age", "path__", "path_", *heard]

@@ -118,7 +118,8 @@ def test_every_dtype_and_rank(tmp_path):
     specs = original_specs(folder).features
     for i, element in enumerate(found):
         for name, values in columns.items():
-            np.testing.assert_array_equal(element[name], np.array(values[i]))
+            wanted = tf.convert_to_tensor(values)[i].numpy()
+            np.testing.assert_array_equal(element[name], wanted, strict=True)
     assert [specs[dtype].dtype for dtype in DTYPES] == [*DTYPES]
 
 
