@@ -377,8 +377,10 @@ def test_sketches_and_columns_of_the_manifest(tmp_path):
     types = ("int64", "string", "float32")
     columns = tuple(zip(("age", "path", "path_"), map(ColumnType, types), strict=True))
     values = [(3, "p", 0.5), (-1, "", math.nan), (0, "", 1.0)]
-    sketches = [ClipSketch("0", 7, 2**64 - 1, "00ff"), ClipSketch("0", 7, 3, ""),
-              ClipSketch("1", 2, 255, "")]  # fmt: skip
+    sketches = [
+        ClipSketch("0", 7, 2**64 - 1, "00ff"), ClipSketch("0", 7, 3, ""),
+        ClipSketch("1", 2, 255, ""),
+    ]  # fmt: skip
     table = manifest(
         tmp_path,
         (0, [clip(7, columns=values[0])]),
