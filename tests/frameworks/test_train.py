@@ -96,7 +96,7 @@ def test_errors_lead_to_the_report(digits, tmp_path, monkeypatch, capsys) -> Non
     show_results(records, probabilities)
     said = capsys.readouterr().out
     assert "accuracy on unseen speakers: 87.5%" in said
-    links = re.findall(r"(\d\.\d\d), (\S+)#test-(\d+)$", said, re.MULTILINE)
+    links = re.findall(r"(\d\.\d\d), (.+)#test-(\d+)$", said, re.MULTILINE)
     assert [(p, int(n)) for p, _, n in links] == [("0.90", 11), ("0.80", 3)]
     line = next(line for line in said.splitlines() if line.endswith("#test-11"))
     file = test.source(11).path

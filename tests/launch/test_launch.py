@@ -350,14 +350,14 @@ def test_cost_measures_a_recipe(
 ) -> None:
     write_corpus(tmp_path / "in")
     monkeypatch.setattr(cost, "SAMPLE_SECONDS", 0.0)
-    flags = f"--input {tmp_path}/in --win-len 500 --hop 100 --vcpu-hour 3600"
-    assert cost.main(flags.split()) == 0
+    flags = "--win-len 500 --hop 100 --vcpu-hour 3600"
+    assert cost.main(["--input", f"{tmp_path}/in", *flags.split()]) == 0
     rows = {
         s[:16].strip(): s[16:].split() for s in capsys.readouterr().out.splitlines()
     }
     assert rows["clips"][0] == "12"
     assert float(rows["vcpu, $"][0]) > 0
-    assert cost.main(f"--input {tmp_path}/no --win-len 500".split()) == 2
+    assert cost.main(["--input", f"{tmp_path}/no", "--win-len", "500"]) == 2
     assert f"{tmp_path}/no" in capsys.readouterr().err
 
 

@@ -77,7 +77,7 @@ from beam_pipeline.storage.files import folder_of_process, temporary_folder
 with temporary_folder() as folder:
     for path in (folder, folder_of_process()):
         open(os.path.join(path, "rows"), "w").close()
-    print(folder, folder_of_process(), flush=True)
+    print(folder, folder_of_process(), sep="|", flush=True)
     os.kill(os.getpid(), int(sys.argv[1])) if sys.argv[1:] else sys.stdin.read()
 """
 
@@ -88,12 +88,12 @@ def test_what_a_killed_process_has_left_is_deleted_by_the_next_one(temporary, nu
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as alive:
-        used = alive.stdout.readline().split()
+        used = alive.stdout.readline().rstrip().split("|")
         killed = subprocess.run(
             [*command, str(int(number))], capture_output=True, text=True, check=False
         )
         assert killed.returncode == -number
-        left = killed.stdout.split()
+        left = killed.stdout.rstrip().split("|")
         assert len(used) == len(left) == 2
         assert all(map(os.path.exists, [*used, *left]))
         with temporary_folder() as own:
