@@ -20,6 +20,7 @@ from beam_pipeline.audio.probe import check_channel, probe_audio, telling_length
 from beam_pipeline.audio.retrying import retry
 from beam_pipeline.errors import (
     ClipError,
+    EmptyAudio,
     InputError,
     ShortClip,
     TransformError,
@@ -470,6 +471,10 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
 
     ``frames`` is the length of the file at ``rate_hz``.
     """
+    if not frames:
+        raise EmptyAudio(
+            row.filepath, f"is so short that no frame of it is left at {rate_hz} Hz"
+        )
     start = seconds_to_frames(row.offset_s, rate_hz)
     stop = frames
     if row.duration_s is not None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import open_records, record
+from beam_pipeline.api import plan
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs
@@ -86,3 +87,10 @@ def test_a_manifest_of_nemo(tmp_path):
     for example, start in zip(records, (RATE, 2.5 * RATE), strict=True):
         wanted = samples[int(start) : int(start) + RATE]
         np.testing.assert_array_equal(example["signal"], wanted)
+
+
+def test_a_file_of_no_frame_at_the_output_rate_is_named(tmp_path):
+    write_sound(tmp_path / "a.wav", RATE // 4)
+    _, (reject,) = plan(tmp_path, win_len=1, tail="pad", sample_rate=1)
+    assert (reject.filepath, reject.error) == ("a.wav", "EmptyAudio")
+    assert "no frame of it is left at 1 Hz" in reject.reason
