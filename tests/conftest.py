@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,11 @@ from tests import loopback
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 _CACHE = Path(__file__).parents[1] / ".pytest_cache" / f"numba-{_WORKER}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_CACHE))
+
+# The folders of tests have a space in their paths.
+_FOLDERS = Path(tempfile.gettempdir(), "folders of tests")
+_FOLDERS.mkdir(exist_ok=True)
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_FOLDERS))
 
 # The same examples in every run, and as much time for each as a busy machine needs.
 settings.register_profile("tests", derandomize=True, deadline=None)

@@ -60,8 +60,9 @@ def sounds(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(sounds):
     out = sounds.parent / "out"
-    words = f"record --input {sounds} --output {out} --win-len 500"
-    assert main([*words.split(), "--elements-per-file", "10"]) == 0
+    words = "--win-len 500 --elements-per-file 10"
+    command = ["record", "--input", str(sounds), "--output", str(out)]
+    assert main([*command, *words.split()]) == 0
     return out
 
 
@@ -182,14 +183,14 @@ def test_show_chooses_by_clip_and_condition(whole, capsys):
         assert_names(said(capsys, 2, "show", whole, *flags), *names)
 
 
-def test_windows_sums_up_and_lists_them(tmp_path, capsys):
+def test_windows_sums_up_and_lists_them(tmp_path, capsys, monkeypatch):
     write_corpus(tmp_path / "in", frames=1000)
     write_sound(tmp_path / "in" / "owl" / "last.wav", 800)
     silence = np.zeros(1200, np.float32)
     soundfile.write(tmp_path / "in" / "owl" / "silent.wav", silence, RATE)
-    words = f"record --input {tmp_path}/in --output {tmp_path}/out --win-len 500"
-    more = "--hop 250 --tail pad --keep energy"
-    header, line, *_ = said(capsys, 0, *words.split(), *more.split()).splitlines()
+    monkeypatch.chdir(tmp_path)
+    words = "record --input in --output out --win-len 500 --hop 250 --tail pad"
+    header, line, *_ = said(capsys, 0, *words.split(), "--keep=energy").splitlines()
     assert_names(header, "clips without one", "seconds of audio")
     assert line.split()[1:4] == ["51", "14", "1"]
     windows = ["windows", tmp_path / "out"]
@@ -311,7 +312,8 @@ def test_errors_name_the_flags_of_their_command(
     whole, tmp_path, monkeypatch, capsys, arguments, facts
 ):
     monkeypatch.chdir(tmp_path)
-    error = said(capsys, 2, *arguments.replace("WHOLE", str(whole)).split())
+    words = [whole if word == "WHOLE" else word for word in arguments.split()]
+    error = said(capsys, 2, *words)
     assert error.startswith("audio-tfrecords")
     assert "`--" not in error or "Beam" in error
     assert_names(error, *facts)

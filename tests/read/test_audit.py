@@ -202,9 +202,9 @@ def test_planted_findings(tmp_path, planted, rows, wanted):
 def test_record_prints_overlapping_parts(tmp_path, capsys):
     write_melody(tmp_path / "x.wav", 0)
     rows = [{"path": "x.wav", "offset_s": s, "duration_s": 0.5} for s in (0, 0.4)]
-    table, out = write_csv(tmp_path / "m.csv", rows), tmp_path / "o"
-    words = f"record --input {table} --output {out} --win-len 400 --label-from none"
-    assert main(words.split()) == 0
+    table = write_csv(tmp_path / "m.csv", rows)
+    places = "record", "--input", str(table), "--output", str(tmp_path / "o")
+    assert main([*places, "--win-len", "400", "--label-from", "none"]) == 0
     assert "overlapping parts: 1 within one split" in capsys.readouterr().out
 
 

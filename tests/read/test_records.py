@@ -11,6 +11,7 @@ import tracemalloc
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -235,7 +236,7 @@ def test_no_damage_goes_unseen(form, tmp_path):
     folder = numbered(tmp_path, *FORMS[form])
     records = open_records(folder, "test")
     path = Path(folder, records.metadata.splits["test"].shards[0].file)
-    content, told = path.read_bytes(), list[tuple[int, DamagedRecord]]()
+    content, told = path.read_bytes(), list[tuple[int, tuple[Any, ...]]]()
     rng = np.random.default_rng(3)
     places = [*range(20), *rng.integers(0, len(content), 200), len(content) - 1]
     for place in map(int, places):
@@ -247,12 +248,10 @@ def test_no_damage_goes_unseen(form, tmp_path):
             try:
                 check(fresh[number], number)
             except DamagedRecord as error:
-                told.append((number, error))
+                told.append((number, error.args))  # the error keeps the shard open
     assert len(told) > 100
-    for number, error in told:
-        assert error.args[0] == str(path)
-        assert error.args[2] == number
-        assert isinstance(error, ValueError)
+    assert issubclass(DamagedRecord, ValueError)
+    assert {(args[0], args[2] - number) for number, args in told} == {(str(path), 0)}
     assert "cannot be read" in str(pickle.loads(pickle.dumps(DamagedRecord(*"abcd"))))
 
 

@@ -127,7 +127,7 @@ def run_main(
     """The command line, on the corpus in ``in``."""
     return main(
         [
-            *f"record --input {tmp_path}/in --output {tmp_path}/out".split(),
+            *("record", "--input", f"{tmp_path}/in", "--output", f"{tmp_path}/out"),
             *flags.split(),
             "--",
             *beam_args(service, tmp_path, *more),
