@@ -281,7 +281,7 @@ def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
         folder = Path(name)
         (folder / "pipeline.pb").write_bytes(read_staged(job, "pipeline.pb"))
         packages = {package["name"] for package in job.pool.get("packages", [])}
-        # Steps of tests are found before other packages that have a module of this name.
+        # Steps of tests come before other packages that have a module of this name.
         path = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         if "workflow.tar.gz" in packages:
             archive = folder / "workflow.tar.gz"
