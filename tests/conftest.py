@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import tempfile
 import uuid
@@ -20,7 +21,7 @@ _CACHE = Path(__file__).parents[1] / ".pytest_cache" / f"numba-{_WORKER}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_CACHE))
 
 # The folders of tests have a space in their paths.
-_FOLDERS = Path(tempfile.gettempdir(), "folders of tests")
+_FOLDERS = Path(tempfile.gettempdir(), f"tests of {getpass.getuser()}")
 _FOLDERS.mkdir(exist_ok=True)
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_FOLDERS))
 

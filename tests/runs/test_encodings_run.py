@@ -388,13 +388,18 @@ def test_an_example_holds_the_file_of_its_clip(
 def test_files_that_do_not_give_the_signal_are_rejected(tmp_path: Path) -> None:
     write_sound(tmp_path / "in/good.wav", 2600)
     write_sound(tmp_path / "in/fast.wav", 2600, rate=2 * RATE)
+    write_sound(tmp_path / "in/left.wav", 2600, channels=2)
     options: dict[str, Any] = {
-        "encodings": {"signal": "original"}, "sample_rate": RATE, "max_rejected": "1",
+        "encodings": {"signal": "original"}, "sample_rate": RATE, "channels": 0,
+        "max_rejected": "2",
     }  # fmt: skip
     record(tmp_path / "in", tmp_path / "out", win_len="clip", **options)
-    (reject,) = rejects_in(tmp_path / "out")
-    assert_names(reject["reason"], "at its own sample rate")
-    assert reject["path"] == "fast.wav"
+    found = {
+        reject["path"]: reject["reason"] for reject in rejects_in(tmp_path / "out")
+    }
+    assert list(found) == ["fast.wav", "left.wav"]
+    for reason in found.values():
+        assert_names(reason, "at its own sample rate", "all channels")
     for wrong in (
         {"win_len": 700},
         {"win_len": "clip", "copies": 1, "augment": "noise()"},
