@@ -155,7 +155,7 @@ def describe_plan(
     named = sorted(summary.first_left_out)
     parts.append(_inputs(*counts, summary.left_out, named, recipe))
     first = heapq.nsmallest(REJECTS_SHOWN, rejects)
-    lines = [f"  {r.filepath}: {r.reason}" for r in first]
+    lines = [_one_line(f"  {r.filepath}: {r.reason}") for r in first]
     if rejected > REJECTS_SHOWN:
         lines.append(f"  ... and {rejected - REJECTS_SHOWN} more")
     return "\n\n".join(parts) + "".join(f"\n{line}" for line in lines)
@@ -267,8 +267,8 @@ def _table(columns: Mapping[str, Cells], left: int = 1) -> str:
     """
     shown = [
         [
-            title,
-            *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells),
+            _one_line(f"{cell:,}" if isinstance(cell, int) else str(cell))
+            for cell in (title, *cells)
         ]
         for title, cells in columns.items()
         if cells is not None
@@ -281,6 +281,11 @@ def _table(columns: Mapping[str, Cells], left: int = 1) -> str:
         ).rstrip()
         for line in zip_longest(*shown, fillvalue="")
     )
+
+
+def _one_line(text: str) -> str:
+    """Returns a text whose names of files and classes break no line."""
+    return text.replace("\n", "\\n")
 
 
 def bytes_text(count: float) -> str:

@@ -110,6 +110,15 @@ def test_errors_are_one_paragraph_with_their_status(tmp_path, capsys):
         main(["plan", "--input", str(tmp_path / "no"), "--win-len", "5", "--debug"])
 
 
+def test_names_break_no_line_of_a_plan(tmp_path, capsys):
+    write_sound(tmp_path / "in" / "two\nlines" / "a.wav", 600)
+    (tmp_path / "in" / "bad\nname.wav").write_text("no sound")
+    places = ["--input", tmp_path / "in", "--win-len", 500, "--max-rejected", 1]
+    lines = said(capsys, 0, "plan", *places).splitlines()
+    assert [line for line in lines if line.startswith("two\\nlines ")]
+    assert [line for line in lines if line.startswith("  bad\\nname.wav: ")]
+
+
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path, capsys, monkeypatch):
     write_corpus(tmp_path / "in", clips=1)
     monkeypatch.chdir(tmp_path / "in")
