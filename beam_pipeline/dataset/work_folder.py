@@ -152,6 +152,7 @@ def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
 
 
 def read_json(path: str) -> Mapping[str, Any] | None:
+    """Returns the object in a file of a run; None if there is no file."""
     try:
         values = parse_json(files.read_bytes(path))
     except FileNotFoundError:
@@ -164,6 +165,7 @@ def read_json(path: str) -> Mapping[str, Any] | None:
 
 
 def damaged(path: str, problem: object) -> InputError:
+    """Returns the error for a file that no run has written as it is."""
     return InputError(
         f"{path} is not a file of a run: {problem}. Delete it, and give the command of "
         "the run again."

@@ -407,10 +407,10 @@ def decode_signal(
     ValueError
         If the bytes are no such file, it breaks off, or its shape is another one.
     """
-    import soundfile
-
     if encoding == "original":
         return _decode_file(data, dtype, shape)
+    import soundfile
+
     kind = _FORMATS[encoding][0]
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -436,7 +436,6 @@ def _decode_file(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
     """Returns the samples of a whole file, as ``record`` decodes it."""
     from beam_pipeline.audio.clip_reader import ClipReader
     from beam_pipeline.audio.probe import probe_audio
-    from beam_pipeline.transforms.base import Identity
 
     source, name = io.BytesIO(data), "the file of the example"
     try:
@@ -446,12 +445,15 @@ def _decode_file(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
             raise ValueError(problem)
         channels = "mix" if len(shape) == 1 else "keep"
         with ClipReader(source, info, name=name, channels=channels) as reader:
-            found: npt.NDArray[Any]
-            (found,) = Identity(dtype)(reader.read(0, info.frames)[None])
+            found: npt.NDArray[Any] = reader.read(0, info.frames)
     except ClipError as error:
         raise ValueError(str(error)) from error
     if not fits_shape(found.shape, shape):
         raise ValueError(f"it has the shape {found.shape} instead of {shape}")
+    if dtype == "int16":
+        from beam_pipeline.transforms.base import Identity  # it needs SciPy
+
+        (found,) = Identity(dtype)(found[None])
     return found
 
 

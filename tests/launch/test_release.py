@@ -102,6 +102,7 @@ records = open_records(sys.argv[1])
 loud = records.where("level_db < 0")
 (batch,) = loud.batches(99, normalize=["mel"], shuffle="global")
 print(len(records.to_arrow()), *(batch[name].shape for name in ("mel", "signal")))
+print(open_records(sys.argv[1] + "/../files")[0]["signal"].shape)
 """
 SCORING = """
 from beam_pipeline import predict
@@ -121,6 +122,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "in", folder / "out", win_len=500, num_elems=6,
         features=features, encodings={"signal": "flac"},
     )  # fmt: skip
+    original = {"signal": "original"}
+    record(folder / "in", folder / "files", win_len="clip", encodings=original)
     return folder / "out"
 
 
@@ -140,7 +143,7 @@ def test_reading_alone_needs_the_packages_of_its_page(
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "6 (6, 4, 8) (6, 500)\n" + "180\n" * scores
+    assert done.stdout == "6 (6, 4, 8) (6, 500)\n(2700,)\n" + "180\n" * scores
 
 
 def test_the_version_is_in_one_place() -> None:
