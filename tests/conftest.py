@@ -15,10 +15,11 @@ from hypothesis import settings
 from beam_pipeline.storage import object_store
 from tests import loopback
 
-# Two processes that write one cache of compiled code damage it.
+# Two processes that write one cache of compiled code damage it; a worker of xdist would
+# inherit that of the process that started it.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 _CACHE = Path(__file__).parents[1] / ".pytest_cache" / f"numba-{_WORKER}"
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_CACHE))
+os.environ["NUMBA_CACHE_DIR"] = str(_CACHE)
 
 # The folders of tests have a space in their paths.
 _FOLDERS = Path(tempfile.gettempdir(), f"tests of {getpass.getuser()}")
