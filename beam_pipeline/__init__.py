@@ -16,7 +16,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from beam_pipeline.api import plan as plan
     from beam_pipeline.api import record as record
+    from beam_pipeline.api import write_template as write_template
     from beam_pipeline.conversion.convert import convert as convert
     from beam_pipeline.conversion.replay_files import replay_files as replay_files
     from beam_pipeline.dataset.metadata import Metadata as Metadata
@@ -56,6 +58,7 @@ _MODULES = {
     "mix": "read.mix",
     "open_audio": "read.open_audio",
     "open_records": "read.records",
+    "plan": "api",
     "predict": "read.predict",
     "read_records": "elements.record_files",
     "record": "api",
@@ -71,6 +74,7 @@ _MODULES = {
     "window_table": "read.table",
     "write_clean_manifest": "read.clean_manifest",
     "write_records": "elements.record_files",
+    "write_template": "api",
 }
 
 __version__ = "0.2.0"

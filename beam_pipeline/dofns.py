@@ -39,8 +39,8 @@ from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.parameters import check_choice, check_text, check_whole
 from beam_pipeline.pipeline.sink import COUNTERS
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.prober import Prober
+from beam_pipeline.planning.clips import Clip
+from beam_pipeline.planning.prober import Prober
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import shown
 from beam_pipeline.transforms import base

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from beam_pipeline.plan.clips import Clip, Reject
+from beam_pipeline.planning.clips import Clip, Reject
 from beam_pipeline.write.blocks import EncodedBlock, Slot
 from beam_pipeline.write.statistics import BY_KEEP, REJECTED, WindowRows
 

@@ -25,7 +25,7 @@ FLOORS = [
     "recipe",
     "inputs",
     "examples",
-    "plan",
+    "planning",
     "write",
     "dataset",
     "pipeline read elements",

@@ -8,7 +8,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.rejects import reject_line
 from beam_pipeline.dataset.work_folder import keeping_verdict, read_verdict
 from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
-from beam_pipeline.plan.clips import Reject
+from beam_pipeline.planning.clips import Reject
 from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.text import hidden, holds_credentials
 

@@ -19,8 +19,8 @@ from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec
 from beam_pipeline.examples.windows import TOO_SHORT
-from beam_pipeline.plan.clips import Reject, copies_in
-from beam_pipeline.plan.summary import (
+from beam_pipeline.planning.clips import Reject, copies_in
+from beam_pipeline.planning.summary import (
     PlanSummary,
     TallyKey,
     left_out_words,

@@ -50,8 +50,8 @@ from beam_pipeline.inputs.tables import (
 )
 from beam_pipeline.parameters import Flag, comma_list
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.balance import assign_splits, choose_moves, tally_groups
-from beam_pipeline.plan.clips import Clip, copies_in
+from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_groups
+from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files

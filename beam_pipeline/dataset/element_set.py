@@ -31,7 +31,7 @@ from beam_pipeline.dataset.output_folder import (
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.planning.shards import ShardInfo
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import unpacked
 from beam_pipeline.write.element_blocks import (

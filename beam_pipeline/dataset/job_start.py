@@ -68,7 +68,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.poison_clips import POISON_CLIPS
+from beam_pipeline.planning.poison_clips import POISON_CLIPS
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import (

@@ -44,7 +44,7 @@ from beam_pipeline.text import (
 )
 
 if TYPE_CHECKING:
-    from beam_pipeline.plan.shards import ShardInfo
+    from beam_pipeline.planning.shards import ShardInfo
 
 FORMAT_VERSION = 1
 
@@ -187,7 +187,7 @@ class Metadata:
         A hash of what the inputs say of each clip, see :class:`.ListingSummary`.
     left_out : mapping or None
         How many clips are left out, by
-        :func:`beam_pipeline.plan.clips.why_left_out`. None if none is.
+        :func:`beam_pipeline.planning.clips.why_left_out`. None if none is.
     """
 
     recipe: Recipe | None

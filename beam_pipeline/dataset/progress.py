@@ -36,8 +36,8 @@ from beam_pipeline.dataset.work_folder import (
 )
 from beam_pipeline.errors import AudioTFRecordsError, InputError, StoreError
 from beam_pipeline.marks import WorkerState
-from beam_pipeline.plan.shards import ShardLayout
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.planning.shards import ShardLayout
+from beam_pipeline.planning.summary import PlanSummary
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, Claim
 from beam_pipeline.text import time_text

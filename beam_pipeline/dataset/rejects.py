@@ -24,8 +24,8 @@ from beam_pipeline.errors import (
     Unreadable,
 )
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.summary import PlanSummary, left_out_words
+from beam_pipeline.planning.clips import Reject
+from beam_pipeline.planning.summary import PlanSummary, left_out_words
 from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import SortedValues

@@ -39,7 +39,7 @@ from beam_pipeline.storage.tfrecord import unpack_columns
 from beam_pipeline.write.statistics import LEFT_OUT, WindowRows, join_rows, levels_db
 
 if TYPE_CHECKING:
-    from beam_pipeline.plan.shards import (
+    from beam_pipeline.planning.shards import (
         ClipSketch,
         PlacedClips,
         ShardInfo,

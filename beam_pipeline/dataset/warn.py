@@ -21,7 +21,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning
-from beam_pipeline.plan.summary import PlanSummary, split_by_class
+from beam_pipeline.planning.summary import PlanSummary, split_by_class
 from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 
 WRONG, LOOK = "wrong", "look"

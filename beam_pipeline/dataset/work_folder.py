@@ -34,7 +34,7 @@ from typing import Any
 from beam_pipeline import errors
 from beam_pipeline.dataset.output_folder import METADATA, NEW, REJECTED, without_draft
 from beam_pipeline.errors import AudioTFRecordsError, InputError
-from beam_pipeline.plan.poison_clips import POISON_CLIPS
+from beam_pipeline.planning.poison_clips import POISON_CLIPS
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.text import hidden, parse_json

@@ -8,8 +8,8 @@ A clip's split depends only on the name of its group, and on what the recipe hol
 
 So all clips of a group are in one split, and files added later do not move earlier
 ones. ``group_by`` names the columns that define a group, like a speaker or a ship;
-without it, each file is a group. :mod:`beam_pipeline.plan.balance` chooses the groups
-that change their split, so that splits and classes have their shares.
+without it, each file is a group. :mod:`beam_pipeline.planning.balance` chooses the
+groups that change their split, so that splits and classes have their shares.
 """
 
 from __future__ import annotations

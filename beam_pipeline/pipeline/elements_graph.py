@@ -22,7 +22,7 @@ from apache_beam.typehints import with_input_types, with_output_types
 
 from beam_pipeline.dataset.element_set import ElementSet, finish_elements, lay_out
 from beam_pipeline.dataset.work_folder import keeping_verdict
-from beam_pipeline.plan.shards import ShardInfo
+from beam_pipeline.planning.shards import ShardInfo
 from beam_pipeline.write.element_blocks import (
     BlockResult,
     SourceEncoder,

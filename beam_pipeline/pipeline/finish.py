@@ -59,9 +59,14 @@ from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.shards import ClipSketch, ShardInfo
-from beam_pipeline.plan.summary import PlanSummary, TallyKey, seconds_of, split_by_class
+from beam_pipeline.planning.clips import Reject
+from beam_pipeline.planning.shards import ClipSketch, ShardInfo
+from beam_pipeline.planning.summary import (
+    PlanSummary,
+    TallyKey,
+    seconds_of,
+    split_by_class,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim

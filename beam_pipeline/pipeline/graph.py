@@ -50,9 +50,9 @@ from beam_pipeline.pipeline.sink import (
     find_recorded,
     read_recorded_shards,
 )
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.poison_clips import read_poison_clips
-from beam_pipeline.plan.shards import ShardInfo, ShardWork
+from beam_pipeline.planning.clips import Reject
+from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.shards import ShardInfo, ShardWork
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.storage.tfrecord import suffix_for

@@ -35,24 +35,24 @@ from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.marks import PROBE, Marks
-from beam_pipeline.plan.balance import (
+from beam_pipeline.planning.balance import (
     Moves,
     assign_splits,
     choose_moves,
     is_balanced,
     tally_groups,
 )
-from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.poison_clips import read_poison_clips
-from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning.clips import Clip, Reject
+from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.prober import Prober
+from beam_pipeline.planning.shards import (
     Buckets,
     PlacedClips,
     ShardWork,
     cut_tasks,
     lay_out,
 )
-from beam_pipeline.plan.summary import CorpusCount, PlanSummary, format_of
+from beam_pipeline.planning.summary import CorpusCount, PlanSummary, format_of
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import (

@@ -22,7 +22,7 @@ from beam_pipeline.dataset.work_folder import (
     recorded_metadata,
 )
 from beam_pipeline.errors import EngineError
-from beam_pipeline.plan.shards import ClipSketch, Shard, ShardInfo
+from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo
 from beam_pipeline.recipe.recipe import GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim

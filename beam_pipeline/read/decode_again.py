@@ -31,9 +31,9 @@ from beam_pipeline.inputs.columns import FILE_SHA256
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning.clips import Clip, Reject
+from beam_pipeline.planning.prober import Prober
+from beam_pipeline.planning.shards import (
     Segment,
     Shard,
     ShardLayout,
@@ -41,7 +41,7 @@ from beam_pipeline.plan.shards import (
     lay_out,
     narrow_events,
 )
-from beam_pipeline.plan.summary import longest_walk
+from beam_pipeline.planning.summary import longest_walk
 from beam_pipeline.read.recorded_windows import (
     CLIP_COLUMNS,
     RecordedWindows,

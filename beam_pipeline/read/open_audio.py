@@ -35,9 +35,9 @@ from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker
 from beam_pipeline.examples.window_steps import changes_copies
 from beam_pipeline.inputs.listing import GivenInput, Listing, resolved
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.plan.clips import Clip, Reject, window_frames, with_split
-from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning.clips import Clip, Reject, window_frames, with_split
+from beam_pipeline.planning.prober import Prober
+from beam_pipeline.planning.shards import (
     Segment,
     Shard,
     ShardWork,

@@ -16,7 +16,7 @@ from beam_pipeline.dataset.tables import clips_of
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clips import Clip, copies_in
+from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.table import belonging_together, read_tables
 from beam_pipeline.recipe.recipe import AT_GRID, Recipe
 

@@ -23,7 +23,7 @@ from beam_pipeline.dataset.tables import (
 )
 from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.summary import CLIPS_NAMED
+from beam_pipeline.planning.summary import CLIPS_NAMED
 from beam_pipeline.read.table import belonging_together
 from beam_pipeline.storage import files
 from beam_pipeline.storage.parquet import read_row_groups

@@ -31,7 +31,11 @@ from beam_pipeline.dataset.work_folder import (
     read_verdict,
 )
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, WorkerDied
-from beam_pipeline.plan.poison_clips import count_exits, drop_changed, read_poison_clips
+from beam_pipeline.planning.poison_clips import (
+    count_exits,
+    drop_changed,
+    read_poison_clips,
+)
 from beam_pipeline.run.workers import MOST_EXITS, Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder

@@ -34,15 +34,15 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.plan.clips import Reject, window_frames
-from beam_pipeline.plan.poison_clips import read_poison_clips
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning.clips import Reject, window_frames
+from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.shards import (
     Segment,
     ShardInfo,
     ShardWork,
     narrow_events,
 )
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.planning.summary import PlanSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage.tfrecord import compress_member, suffix_for

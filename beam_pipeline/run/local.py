@@ -47,8 +47,8 @@ from beam_pipeline.pipeline.planner import (
     planned_work,
     read_plan,
 )
-from beam_pipeline.plan.poison_clips import drop_changed
-from beam_pipeline.plan.summary import PlanSummary
+from beam_pipeline.planning.poison_clips import drop_changed
+from beam_pipeline.planning.summary import PlanSummary
 from beam_pipeline.run.engine import original
 from beam_pipeline.run.forecast import Plan, forecast
 from beam_pipeline.run.workers import Workers, can_start

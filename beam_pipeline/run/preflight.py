@@ -29,8 +29,8 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.plan.clips import Clip, check_split_of_copies
-from beam_pipeline.plan.poison_clips import read_poison_clips
+from beam_pipeline.planning.clips import Clip, check_split_of_copies
+from beam_pipeline.planning.poison_clips import read_poison_clips
 from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 from beam_pipeline.storage.files import temporary_folder
 
@@ -317,7 +317,7 @@ def check_transforms(
 
 def _first_clip(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
     """Returns the first clip that has a window; or the first that a decoder opens."""
-    from beam_pipeline.plan.prober import Prober
+    from beam_pipeline.planning.prober import Prober
 
     prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))
     opened = None

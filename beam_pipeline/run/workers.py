@@ -37,7 +37,7 @@ from beam_pipeline.errors import (
     WorkerDied,
 )
 from beam_pipeline.marks import Mark, MarkClock, Marks, WorkerState, new_state
-from beam_pipeline.plan.poison_clips import Exits, PoisonClip
+from beam_pipeline.planning.poison_clips import Exits, PoisonClip
 from beam_pipeline.storage.claim import beating, without_heartbeats
 
 _T = TypeVar("_T")

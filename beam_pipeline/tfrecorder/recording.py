@@ -38,7 +38,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import Declared, Flag, Number, WholeNumber, parameter
-from beam_pipeline.plan.shards import DEFAULT_SHARD_BYTES
+from beam_pipeline.planning.shards import DEFAULT_SHARD_BYTES
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.run.workers import can_fork
 from beam_pipeline.storage import files

@@ -1,5 +1,5 @@
 """One shard from its clips to records, in blocks of windows, without Beam.
 
-In: a :class:`beam_pipeline.plan.shards.ShardWork`. Out: serialised examples, and the
-statistics of their features. Read :mod:`.blocks` first.
+In: a :class:`beam_pipeline.planning.shards.ShardWork`. Out: serialised examples, and
+the statistics of their features. Read :mod:`.blocks` first.
 """

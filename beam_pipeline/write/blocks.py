@@ -34,7 +34,7 @@ from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.marks import DECODE, ENCODE, TRANSFORM, TREAT, Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clips import (
+from beam_pipeline.planning.clips import (
     Clip,
     Reject,
     read_stretches,
@@ -42,8 +42,8 @@ from beam_pipeline.plan.clips import (
     step_clip,
     window_frames,
 )
-from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning.shards import (
     ClipSketch,
     Segment,
     Shard,

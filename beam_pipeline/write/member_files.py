@@ -32,7 +32,7 @@ from beam_pipeline.examples.encoding import check_lengths
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.parameters import Choice, Declared, WholeNumber, parameter
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning.shards import (
     DEFAULT_SHARD_BYTES,
     MEMBER_BYTES,
     Shard,

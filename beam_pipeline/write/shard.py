@@ -30,9 +30,9 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers, Permutation
-from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.shards import ClipSketch, Shard, ShardInfo, ShardWork
-from beam_pipeline.plan.summary import TallyKey
+from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo, ShardWork
+from beam_pipeline.planning.summary import TallyKey
 from beam_pipeline.recipe.recipe import GZIP, VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (

@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, NamedTuple
 
-from beam_pipeline.api import plan, record
+from beam_pipeline import plan, record
 from beam_pipeline.cli.commands import COMMANDS
 from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.dataset.side_by_side import given_recipe

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline import open_records, record, verify
-from beam_pipeline.api import plan
+from beam_pipeline import open_records, plan, record, verify
 from beam_pipeline.audio.clip_reader import ClipReader
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.loaded import Loader

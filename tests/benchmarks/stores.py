@@ -78,9 +78,9 @@ def clips_by_ours(folder):
     from beam_pipeline.inputs.listing import Listing
     from beam_pipeline.inputs.sources import resolve_inputs
     from beam_pipeline.pipeline.planner import REMOTE_PROBE_THREADS
-    from beam_pipeline.plan.clips import Clip
-    from beam_pipeline.plan.prober import Prober
-    from beam_pipeline.plan.shards import Segment, Shard, ShardWork, make_task
+    from beam_pipeline.planning.clips import Clip
+    from beam_pipeline.planning.prober import Prober
+    from beam_pipeline.planning.shards import Segment, Shard, ShardWork, make_task
     from beam_pipeline.recipe.recipe import Recipe
     from beam_pipeline.write import blocks
 

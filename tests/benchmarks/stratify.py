@@ -22,8 +22,8 @@ import warnings
 from collections import Counter, defaultdict
 
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.plan.balance import balance, tally_groups
-from beam_pipeline.plan.clips import Clip
+from beam_pipeline.planning.balance import balance, tally_groups
+from beam_pipeline.planning.clips import Clip
 from beam_pipeline.recipe.recipe import Recipe
 
 UNITS = (

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from beam_pipeline import verify
-from beam_pipeline.api import plan
+from beam_pipeline import plan, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects

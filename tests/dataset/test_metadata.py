@@ -36,8 +36,8 @@ from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.column_values import ColumnType
-from beam_pipeline.plan.clips import Clip, Reject
-from beam_pipeline.plan.shards import ClipSketch, PlacedClips, ShardLayout
+from beam_pipeline.planning.clips import Clip, Reject
+from beam_pipeline.planning.shards import ClipSketch, PlacedClips, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, open_records, record, verify
-from beam_pipeline.api import plan
+from beam_pipeline import Metadata, open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning
 from tests.raising import assert_names

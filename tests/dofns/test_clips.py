@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline.api import record
+from beam_pipeline import record
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.dofns import CutWindows, Probe
 from beam_pipeline.errors import InputError, RecipeError, ShortClip, UnreadableAudio
-from beam_pipeline.plan import prober
+from beam_pipeline.planning import prober
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.pipelines import exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from beam_pipeline.api import record
+from beam_pipeline import record
 from beam_pipeline.dofns import CutWindows, Probe, Transform
 from beam_pipeline.errors import InputError, OptionError, RecipeError, TransformError
 from beam_pipeline.transforms.base import apply_transform

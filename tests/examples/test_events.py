@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import record
-from beam_pipeline.api import plan
+from beam_pipeline import plan, record
 from beam_pipeline.cli.reports import describe_plan
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.examples.event_targets import EventRule, TimedWindows
 from beam_pipeline.inputs.event_files import Event, read_events
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.shards import Segment, narrow_events
+from beam_pipeline.planning.clips import Clip
+from beam_pipeline.planning.shards import Segment, narrow_events
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.recipe.recipe import Recipe

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import record
-from beam_pipeline.api import plan
+from beam_pipeline import plan, record
 from beam_pipeline.errors import (
     InputError,
     RecipeError,
@@ -15,7 +14,7 @@ from beam_pipeline.errors import (
     TransformError,
 )
 from beam_pipeline.examples.window_steps import Origins, WindowSteps, clip_bits
-from beam_pipeline.plan.clips import copies_in, example_numbers
+from beam_pipeline.planning.clips import copies_in, example_numbers
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import BLOCK_BYTES

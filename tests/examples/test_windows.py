@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import record
-from beam_pipeline.api import plan
+from beam_pipeline import plan, record
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.windows import (
     WindowPlan,

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from beam_pipeline import record
-from beam_pipeline.api import plan
+from beam_pipeline import plan, record
 from beam_pipeline.errors import TooManyRejected
 from beam_pipeline.inputs.sources import FileIdentities
 from beam_pipeline.read.audit import audit

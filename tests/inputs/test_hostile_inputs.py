@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline.api import plan
+from beam_pipeline import plan
 from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError
 from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows

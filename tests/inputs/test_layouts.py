@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.api import plan
+from beam_pipeline import plan
 from beam_pipeline.errors import DataSetWarning
 from tests.sounds import write_sound
 

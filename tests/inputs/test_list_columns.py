@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import open_records, record, verify
-from beam_pipeline.api import plan
+from beam_pipeline import open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError
 from beam_pipeline.inputs.column_values import ColumnType, column_types

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import open_records, record
-from beam_pipeline.api import plan
+from beam_pipeline import open_records, plan, record
 from beam_pipeline.cli import main
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.inputs.column_values import ColumnType, column_types
@@ -386,7 +385,7 @@ def test_what_is_known_is_not_probed(corpus, monkeypatch):
             for i, row in enumerate(ROWS)]  # fmt: skip
     options = {"win_len": 500, "label_from": "kind"}
     record(write_csv(corpus / "n.csv", ROWS), corpus / "probed", **options)
-    monkeypatch.setattr("beam_pipeline.plan.prober.probe_audio", None)
+    monkeypatch.setattr("beam_pipeline.planning.prober.probe_audio", None)
     record(write_csv(corpus / "m.csv", rows), corpus / "known", workers=1, **options)
     known, probed = (open_records(corpus / name) for name in ("known", "probed"))
     for a, b in zip(known, probed, strict=True):

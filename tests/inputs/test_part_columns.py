@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from beam_pipeline import open_records, record
-from beam_pipeline.api import plan
+from beam_pipeline import open_records, plan, record
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs

@@ -30,9 +30,9 @@ from beam_pipeline.pipeline.finish import (
     merge_observed,
 )
 from beam_pipeline.pipeline.planner import PublishedPlan, publish
-from beam_pipeline.plan.clips import Reject
-from beam_pipeline.plan.shards import ShardInfo, ShardLayout
-from beam_pipeline.plan.summary import PlanSummary, TallyKey
+from beam_pipeline.planning.clips import Reject
+from beam_pipeline.planning.shards import ShardInfo, ShardLayout
+from beam_pipeline.planning.summary import PlanSummary, TallyKey
 from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import PageWriter

@@ -11,10 +11,10 @@ from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import EncodeExamples, step
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.poison_clips import PoisonClips
-from beam_pipeline.plan.prober import Prober
-from beam_pipeline.plan.shards import Segment, Shard, ShardWork, make_task
+from beam_pipeline.planning.clips import Clip
+from beam_pipeline.planning.poison_clips import PoisonClips
+from beam_pipeline.planning.prober import Prober
+from beam_pipeline.planning.shards import Segment, Shard, ShardWork, make_task
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import (
     FrameBlock,

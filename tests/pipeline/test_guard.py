@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from beam_pipeline.plan.poison_clips import (
+from beam_pipeline.planning.poison_clips import (
     count_exits,
     only_one_thread,
     read_poison_clips,

@@ -28,7 +28,7 @@ from beam_pipeline.pipeline.planner import (
     publish,
     read_plan,
 )
-from beam_pipeline.plan import shards
+from beam_pipeline.planning import shards
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.local import (
     in_memory_pipeline,

@@ -13,7 +13,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_pipeline.dataset.work_folder import read_verdict
 from beam_pipeline.errors import EngineError, IncompleteRun
 from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.planning.shards import Shard
 from beam_pipeline.storage.tfrecord import SUFFIX, inflate_by_member, read_any_records
 from beam_pipeline.write.blocks import EncodedBlock
 from tests.pipelines import run_step

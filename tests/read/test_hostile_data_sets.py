@@ -27,7 +27,7 @@ from beam_pipeline.errors import (
     VerificationError,
 )
 from beam_pipeline.pipeline.sink import find_finished
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.planning.shards import Shard
 from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.storage import tfrecord
 from beam_pipeline.storage.files import draft_path, private_folder

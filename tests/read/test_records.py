@@ -536,7 +536,7 @@ def test_importing_is_light():
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
     heavy = {"tensorflow", "apache_beam", "tfx_bsl", "pyarrow", "pandas", "scipy"}
-    ours = {"beam_pipeline.transforms.base", "beam_pipeline.plan.clips"}
+    ours = {"beam_pipeline.transforms.base", "beam_pipeline.planning.clips"}
     assert (heavy | ours) & set(done.stdout.split()) == set()
 
 

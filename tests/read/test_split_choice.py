@@ -8,7 +8,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.api import record
+from beam_pipeline import record
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import InputError, OptionError

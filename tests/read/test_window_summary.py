@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, record, window_table
-from beam_pipeline.api import plan
+from beam_pipeline import Metadata, plan, record, window_table
 from beam_pipeline.dataset import tables as written_table
 from beam_pipeline.errors import InputError
 from beam_pipeline.read.window_summary import QUANTILES, summarise_windows

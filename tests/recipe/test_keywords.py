@@ -59,7 +59,7 @@ TYPE_OF = {
 
 # An ignored error that is none is an error itself.
 CALLS = """
-from beam_pipeline.api import plan, record
+from beam_pipeline import plan, record
 from beam_pipeline.transforms import LogMel
 
 record("in", "out", win_len="clip", keep="energy()", folds=5)

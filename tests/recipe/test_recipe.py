@@ -11,7 +11,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from beam_pipeline.api import plan, record, write_template
+from beam_pipeline import plan, record, write_template
 from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.options import RunOptions, options_of

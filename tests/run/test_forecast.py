@@ -13,12 +13,11 @@ import soundfile
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_pipeline import record
-from beam_pipeline.api import plan
+from beam_pipeline import plan, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.shards import Segment, Shard, ShardWork
+from beam_pipeline.planning.clips import Clip
+from beam_pipeline.planning.shards import Segment, Shard, ShardWork
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.forecast import Plan, choose_blocks
 from beam_pipeline.write.blocks import BLOCK_BYTES

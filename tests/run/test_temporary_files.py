@@ -8,8 +8,7 @@ import tempfile
 
 import pytest
 
-from beam_pipeline import record, record_examples, verify
-from beam_pipeline.api import plan
+from beam_pipeline import plan, record, record_examples, verify
 from beam_pipeline.run.engine import temporary_files
 from beam_pipeline.storage.files import temporary_folder
 from tests.sounds import write_corpus

@@ -14,8 +14,7 @@ import pytest
 import soundfile
 
 import beam_pipeline
-from beam_pipeline import Metadata, open_records, record, verify
-from beam_pipeline.api import plan
+from beam_pipeline import Metadata, open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, TooManyRejected
 from beam_pipeline.read.table import window_table

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline import Metadata, Recipe, open_records, record
-from beam_pipeline.api import plan
+from beam_pipeline import Metadata, Recipe, open_records, plan, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.side_by_side import as_recorded, reused_recipe
 from beam_pipeline.elements.record_examples import record_examples

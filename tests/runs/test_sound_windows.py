@@ -13,8 +13,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline import open_records, record, verify
-from beam_pipeline.api import plan
+from beam_pipeline import open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, cover_passages

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from beam_pipeline import Metadata, open_records, record
-from beam_pipeline.api import plan
+from beam_pipeline import Metadata, open_records, plan, record
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from beam_pipeline.api import plan, record
+from beam_pipeline import plan, record
 from beam_pipeline.audio import retrying
 from beam_pipeline.errors import (
     DiskError,

@@ -10,8 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 import beam_pipeline
-from beam_pipeline import Metadata, audit, open_records, record
-from beam_pipeline.api import plan
+from beam_pipeline import Metadata, audit, open_records, plan, record
 from beam_pipeline.errors import InputError
 from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.text import MOST_ROWS, html_table
@@ -21,8 +20,7 @@ from tests.sounds import RATE, write_sound
 REPOSITORY = Path(beam_pipeline.__file__).parents[1]
 
 CELLS = (
-    "from beam_pipeline import open_records, record\n"
-    "from beam_pipeline.api import plan",
+    "from beam_pipeline import open_records, record\nfrom beam_pipeline import plan",
     "metadata = record({input!r}, {output!r}, win_seconds=0.5)",
     "print(metadata.splits['records'].examples)",
     "metadata",

@@ -17,8 +17,7 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import Metadata
-from beam_pipeline.api import record
+from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRejected
 from beam_pipeline.inputs.rows import SourceRow

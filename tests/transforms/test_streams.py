@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record
 from beam_pipeline.errors import NonFiniteAudio, RecipeError
-from beam_pipeline.plan.clips import stream_steps
+from beam_pipeline.planning.clips import stream_steps
 from beam_pipeline.transforms.steps import parse_stream
 from beam_pipeline.transforms.stream import (
     CHUNK_FRAMES,

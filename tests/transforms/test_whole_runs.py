@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, Recipe, open_records, record
-from beam_pipeline.api import plan
+from beam_pipeline import Metadata, Recipe, open_records, plan, record
 from beam_pipeline.dataset.job_start import Case
 from beam_pipeline.errors import OutputError, RecipeError
 from beam_pipeline.read.verify import verify
@@ -69,7 +68,7 @@ def recorded(places, corpus, rooms):
     more = {"elements_per_file": 131, "workers": 2, "copies": 2}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("beam_pipeline.write.blocks.BLOCK_BYTES", 40_000)
-        patch.setattr("beam_pipeline.plan.prober._BLOCK_FRAMES", 1000)
+        patch.setattr("beam_pipeline.planning.prober._BLOCK_FRAMES", 1000)
         record(corpus, str(places / "b"), **options | more, keep="peak(above_db=-6)")
     return [
         {(e["filepath"], int(e["win_start_idx"]), int(e["copy"])): e

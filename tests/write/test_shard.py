@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.plan.shards import Shard
+from beam_pipeline.planning.shards import Shard
 from beam_pipeline.storage.tfrecord import (
     PLAIN_SUFFIX,
     SUFFIX,

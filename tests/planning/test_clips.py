@@ -6,7 +6,7 @@ from collections import namedtuple
 from beam_pipeline.errors import ClipCrash
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.marks import Mark
-from beam_pipeline.plan.poison_clips import (
+from beam_pipeline.planning.poison_clips import (
     Exits,
     PoisonClip,
     PoisonClips,

@@ -70,7 +70,7 @@ class Clip(NamedTuple):
     examples : int
         The number of its windows and their copies. Zero if it is left out, because of
         its length or because it has nothing that windows are placed at; see
-        :func:`beam_pipeline.plan.clips.why_left_out`.
+        :func:`beam_pipeline.planning.clips.why_left_out`.
     modified_ns : int
         The time of the last change to its file. A run that continues keeps no shard
         of an older file.

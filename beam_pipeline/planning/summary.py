@@ -19,8 +19,8 @@ from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.column_values import Column
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.plan.clips import Clip, copies_in, header_of, why_left_out
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning.clips import Clip, copies_in, header_of, why_left_out
+from beam_pipeline.planning.shards import (
     PlacedClips,
     ShardLayout,
     count_audio,
@@ -162,7 +162,7 @@ class PlanSummary:
         and copies do not count.
     left_out : Counter
         How many clips are left out, by
-        :func:`beam_pipeline.plan.clips.why_left_out`.
+        :func:`beam_pipeline.planning.clips.why_left_out`.
     first_left_out : list of str
         The files of the first of them, at most ``CLIPS_NAMED``.
     """

@@ -54,7 +54,7 @@ from beam_pipeline.examples.windows import (
 from beam_pipeline.hashing import bytes_sha256, clip_key
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.permutation import Integers, Permutation
-from beam_pipeline.plan.clips import (
+from beam_pipeline.planning.clips import (
     Clip,
     check_split_of_copies,
     copies_in,
@@ -119,7 +119,7 @@ class Shard(NamedTuple):
     Its member ``m`` holds the positions ``m * per_member .. (m + 1) * per_member - 1``.
     ``digest`` identifies its exact content, so that a run recognises finished shards.
     With ``mix_seed``, its examples are written in a random order; see
-    :mod:`beam_pipeline.plan.shards`.
+    :mod:`beam_pipeline.planning.shards`.
     """
 
     name: str
@@ -195,7 +195,7 @@ class ShardLayout:
     Shard ``k`` holds the examples ``bound(k) .. bound(k + 1) - 1``. A member of a shard
     holds ``per_member`` positions. ``strip`` is the number of examples in a strip if
     examples are mixed, and ``seed`` what their order depends on; see
-    :mod:`beam_pipeline.plan.shards`.
+    :mod:`beam_pipeline.planning.shards`.
     """
 
     split: str
@@ -225,7 +225,7 @@ class ShardLayout:
             The length of a typical serialised example. ``shard_bytes`` divided by it is
             the number of examples in a shard.
         longest_walk : int
-            See :func:`beam_pipeline.plan.summary.longest_walk`.
+            See :func:`beam_pipeline.planning.summary.longest_walk`.
         """
         total = min(examples, recipe.num_elems or examples)
         per_member = 1

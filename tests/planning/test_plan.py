@@ -20,9 +20,9 @@ from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Permutation
-from beam_pipeline.plan import shards
-from beam_pipeline.plan.clips import Clip
-from beam_pipeline.plan.shards import (
+from beam_pipeline.planning import shards
+from beam_pipeline.planning.clips import Clip
+from beam_pipeline.planning.shards import (
     DEFAULT_SHARD_BYTES,
     ROWS_PER_LISTED_BUCKET,
     Buckets,
@@ -37,7 +37,12 @@ from beam_pipeline.plan.shards import (
     order_key,
     strip_examples,
 )
-from beam_pipeline.plan.summary import CorpusCount, PlanSummary, TallyKey, longest_walk
+from beam_pipeline.planning.summary import (
+    CorpusCount,
+    PlanSummary,
+    TallyKey,
+    longest_walk,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch
 

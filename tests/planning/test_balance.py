@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.plan import balance as search
-from beam_pipeline.plan.balance import (
+from beam_pipeline.planning import balance as search
+from beam_pipeline.planning.balance import (
     EVERYTHING,
     balance,
     choose_moves,
     tally_groups,
 )
-from beam_pipeline.plan.clips import Clip
+from beam_pipeline.planning.clips import Clip
 from beam_pipeline.recipe.options import moved_key
 from beam_pipeline.recipe.recipe import Recipe, Splits
 

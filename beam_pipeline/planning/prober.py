@@ -47,7 +47,7 @@ from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.marks import PROBE, Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.plan.clips import (
+from beam_pipeline.planning.clips import (
     Clip,
     PartReader,
     Reject,
@@ -59,8 +59,8 @@ from beam_pipeline.plan.clips import (
     window_frames,
     with_split,
 )
-from beam_pipeline.plan.poison_clips import NO_POISON_CLIPS, PoisonClips
-from beam_pipeline.plan.shards import Segment, locate_examples
+from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning.shards import Segment, locate_examples
 from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
