@@ -201,9 +201,9 @@ def test_packages_say_what_is_in_them(sources):
     [
         ("errors", "import beam_pipeline.recipe.recipe", "errors -> recipe"),
         ("audio.probe", "from beam_pipeline.storage import files", "audio -> storage"),
-        ("plan.clips", "def f():\n    from beam_pipeline import run", "plan -> run"),
-        ("plan.clips", "from beam_pipeline import __version__",
-         "plan -> beam_pipeline.__version__"),
+        ("planning.clips", "def f():\n    from beam_pipeline import run", "planning -> run"),
+        ("planning.clips", "from beam_pipeline import __version__",
+         "planning -> beam_pipeline.__version__"),
         ("run.local", "from beam_pipeline.read.replay import replay", "run -> read"),
         ("storage.beam_filesystem", "from apache_beam.io import x",
          "storage.beam_filesystem -> apache_beam at its top"),
