@@ -201,7 +201,8 @@ def test_packages_say_what_is_in_them(sources):
     [
         ("errors", "import beam_pipeline.recipe.recipe", "errors -> recipe"),
         ("audio.probe", "from beam_pipeline.storage import files", "audio -> storage"),
-        ("planning.clips", "def f():\n    from beam_pipeline import run", "planning -> run"),
+        ("planning.clips", "def f():\n    from beam_pipeline import run",
+         "planning -> run"),
         ("planning.clips", "from beam_pipeline import __version__",
          "planning -> beam_pipeline.__version__"),
         ("run.local", "from beam_pipeline.read.replay import replay", "run -> read"),
