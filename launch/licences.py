@@ -41,10 +41,9 @@ WORDS = {
 HEADING = "## Licences\n"
 
 TEXT = """
-audio-tfrecords itself is under Apache-2.0. These packages are always installed; the
-identifiers are those of SPDX, as packages name them. A wheel may hold libraries under
-further licences, which its own files name. `python launch/licences.py` makes this
-table from the newest versions; it did on {day}.
+audio-tfrecords itself is under Apache-2.0. These packages are always installed. The
+identifiers are those of SPDX. A wheel may hold libraries under further licences.
+`python launch/licences.py` makes this table from the newest versions; it did on {day}.
 """
 
 COLUMNS = ("licence", "always installed")

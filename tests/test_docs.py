@@ -42,6 +42,7 @@ from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.write.member_files import ShardSizes
 from launch.site.pages import slug
 from launch.synthesise import write_clips
+from tests.benchmarks.evidence import arguments_of, commands_of
 from tests.test_layers import FLOOR_OF, FLOORS
 
 ROOT = Path(__file__).parent.parent
@@ -408,3 +409,12 @@ def test_the_readme_shows_the_flow():
 
 def test_the_readme_is_short():
     assert len(README.read_text().splitlines()) <= README_LINES
+
+
+def test_each_table_of_the_evidence_names_its_command_and_its_day():
+    page = (ROOT / "docs" / "evidence.md").read_text()
+    for title, commands in commands_of(page).items():
+        assert commands, title
+        assert {arguments_of(c)[0] for c in commands} <= {sys.executable, "bash"}
+        text = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+        assert re.search(r"\b20\d\d-\d\d-\d\d\b", text), title
