@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Records on Flink on this machine, with and without killed processes, and compares every
 # byte with a run without an engine. Downloads what it needs; takes some five minutes.
-#   [AUDIO_CORPORA=FOLDER] launch/flink/test.sh
+#   [AUDIO_CORPORA=FOLDER] launch/flink/test.sh [--fetch]      --fetch: only downloads
 set -euo pipefail
 source "$(dirname "$0")/../environment.sh"
 source launch/engines/engines.sh
 source launch/engines/fetch.sh
 fetch_flink || exit
+[ "${1:-}" != --fetch ] || exit 0
 alone launch/flink/test.sh "$@"
 source launch/engines/testing.sh
 trap launch/flink/stop.sh EXIT
