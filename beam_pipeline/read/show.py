@@ -42,7 +42,7 @@ SHORT_SIGNAL = 64  # shorter arrays are values
 _MOST_CHANNELS, _MOST_HZ = 8, 10_000_000
 
 PLOTS_ACROSS, LAYERS_SHOWN = 3, 8
-TITLE_LENGTH = 24  # longest class or file name above a panel
+TITLE_LENGTH = 60  # of the class, the file and the second above an example
 
 # In HTML: for one player, two seconds at 32 kHz.
 MOST_WAV_BYTES = 128_000
@@ -73,6 +73,16 @@ def describe_example(
     return "\n".join(
         f"  {name:{width}}  {_described(name, example, classes)}" for name in names
     )
+
+
+def start_of(example: Mapping[str, Any]) -> float | None:
+    """Returns where an example begins in its clip, in seconds, if it says so."""
+    start, rate = example.get("win_start_idx"), example.get("fs")
+    if not isinstance(start, int | np.integer) or not isinstance(
+        rate, int | np.integer
+    ):
+        return None  # of elements, which name features as they like
+    return int(start) / int(rate) if rate else None
 
 
 def class_of(example: Mapping[str, Any], classes: Sequence[str]) -> str:
@@ -256,8 +266,9 @@ def draw_examples(
 ) -> tuple[Any, list[str]]:
     """Draws the array features of examples, one example below the other.
 
-    Signals are lines; spectra are images with their axes in seconds and hertz. Channels
-    are lines in one panel, or images side by side. Images are drawn as they are.
+    Above each example are its class, its file, and the second where it begins. Signals
+    are lines; spectra are images with their axes in seconds and hertz. Channels are
+    lines in one panel, or images side by side. Images are drawn as they are.
 
     Returns
     -------
@@ -278,11 +289,13 @@ def draw_examples(
     # A grid of panels for each example.
     across = min(most, PLOTS_ACROSS)
     down = -(-most // across)
-    size = (5 * across, 2.6 * down * len(examples))
+    size = (5 * across, (2.6 * down + 0.3) * len(examples))
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(down * len(examples), across, squeeze=False)
-    for number, panels in enumerate(arranged):
-        grid = axes[number * down : (number + 1) * down].ravel()
+    parts = figure.subfigures(len(examples), squeeze=False)[:, 0]
+    for example, panels, part in zip(examples, arranged, parts, strict=True):
+        if title := _title_of(example, classes):
+            part.suptitle(_short(title, TITLE_LENGTH))
+        grid = part.subplots(down, across, squeeze=False).ravel()
         for cell, (title, draw) in zip(grid, panels, strict=False):
             cell.set_title(title)
             draw(cell)
@@ -300,15 +313,13 @@ def _panels(
 ) -> Iterator[Panel]:
     """Yields the panels of an example; adds the features that are not drawn."""
     heard = signals_of(example, features, recipe)
-    what = class_of(example, classes) or str(example.get("filepath", ""))
-    of_what = f": {_short(os.path.basename(what), TITLE_LENGTH)}" if what else ""
     for name, value in example.items():
         if name == "labels" and np.shape(value) == (len(classes),):
             continue  # the title names them
         array = np.asarray(value)
         axes: Axes = features[name].axes if name in features else ()
         if not axes and is_image(array):
-            yield f"{name}{of_what}", partial(_draw_picture, array)
+            yield name, partial(_draw_picture, array)
             continue
         if name in heard:
             axes = (_time_of(example, heard[name]),)
@@ -324,17 +335,16 @@ def _panels(
             left_out[f"{name} (channels after the first {len(shown)})"] = None
         names = [f"channel {k}" for k in range(len(shown))]
         if inner == 1:
-            yield f"{name}{of_what}", partial(_draw_lines, shown, axes, names)
+            yield name, partial(_draw_lines, shown, axes, names)
             continue
         for label, layer in zip(names, shown, strict=True):
             title = f"{name}, {label}" if count > 1 else name
-            yield f"{title}{of_what}", partial(_draw_image, layer, axes)
+            yield title, partial(_draw_image, layer, axes)
 
 
 def _time_of(example: Mapping[str, Any], sound: Sound) -> dict[str, Any]:
     """Returns the axis of samples: seconds from the beginning of the clip."""
-    start, rate = example.get("win_start_idx"), example.get("fs")
-    start_s = 0.0 if start is None or rate is None else float(start) / float(rate)
+    start_s = start_of(example) or 0.0
     return {"name": "time", "unit": "s", "start": start_s, "step": 1 / sound.rate}
 
 
@@ -467,9 +477,8 @@ def _title_of(example: Mapping[str, Any], classes: Sequence[str]) -> str:
     """Returns the class of an example and where it is from; may be empty."""
     path = os.path.basename(str(example.get("filepath", "")))
     words = [class_of(example, classes), path]
-    rate, start = example.get("fs"), example.get("win_start_idx")
-    if rate is not None and start is not None:
-        words.append(f"from {float(start) / float(rate):.3f} s")
+    if (start_s := start_of(example)) is not None:
+        words.append(f"from {start_s:.3f} s")
     return ", ".join(filter(None, words))
 
 

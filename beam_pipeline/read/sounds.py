@@ -29,6 +29,7 @@ from beam_pipeline.read.show import (
     describe_example,
     plot_examples,
     signals_of,
+    start_of,
 )
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
@@ -270,11 +271,10 @@ class Sounds:
 def sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:
     """Returns the name of an example's file: ``train-000012-owl_night-3.5s``."""
     parts = [split, f"{number:06}"]
-    path, start, rate = (example.get(k) for k in ("filepath", "win_start_idx", "fs"))
-    if isinstance(path, str):
+    if isinstance(path := example.get("filepath"), str):
         parts.append(os.path.splitext(path)[0][-_LONGEST_NAME:])
-    if start is not None and rate:
-        parts.append(f"{int(start) / int(rate):.6g}s")
+    if (start_s := start_of(example)) is not None:
+        parts.append(f"{start_s:.6g}s")
     if example.get("copy"):
         parts.append(f"copy{int(example['copy'])}")
     return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))

@@ -21,6 +21,7 @@ from beam_pipeline.read.show import (
     describe_value,
     draw_examples,
     plot_examples,
+    start_of,
     view_example,
 )
 from beam_pipeline.read.sounds import some_examples
@@ -49,13 +50,22 @@ def four_dimensions(windows):
 # Lines and pictures.
 
 
+def drawn(examples, records):
+    """The figure of some examples, and what is not drawn."""
+    metadata = records.metadata
+    return draw_examples(examples, metadata.features, metadata.recipe, metadata.classes)
+
+
 def panels_of(example, records):
     """The panels of an example by title, and what is not drawn."""
-    metadata = records.metadata
-    figure, others = draw_examples(
-        [example], metadata.features, metadata.recipe, metadata.classes
-    )
+    figure, others = drawn([example], records)
     return {a.get_title(): a for a in figure.axes if a.axison}, others
+
+
+def titles_of(records):
+    """What is above each example."""
+    figure, _ = drawn([*records], records)
+    return [part.get_suptitle() for part in figure.subfigs]
 
 
 def expect_lines(panel, values, xlabel):
@@ -78,19 +88,19 @@ def test_every_channel_is_drawn(tmp_path, channels):
     rows = {n: np.reshape(example[n], (channels, -1)) for n in FEATURES if n != "mel"}
     seen, many = min(channels, 8), channels > 8
     if not many:  # more than eight channels are no sound, but an image
-        expect_lines(panels["signal: cat"], rows["signal"], "time (s)")
+        expect_lines(panels["signal"], rows["signal"], "time (s)")
         times = (WIN_LEN + np.arange(WIN_LEN)) / RATE
-        xs = panels["signal: cat"].get_lines()[0].get_xdata()
+        xs = panels["signal"].get_lines()[0].get_xdata()
         np.testing.assert_allclose(xs, times)
-        expect_lines(panels["half: cat"], rows["half"], "time (s)")
-    expect_lines(panels["level: cat"], rows["level"][:8], "time (s)")
-    expect_lines(panels["spectrum: cat"], rows["spectrum"][:8], "frequency (Hz)")
-    legend = panels["level: cat"].get_legend()
+        expect_lines(panels["half"], rows["half"], "time (s)")
+    expect_lines(panels["level"], rows["level"][:8], "time (s)")
+    expect_lines(panels["spectrum"], rows["spectrum"][:8], "frequency (Hz)")
+    legend = panels["level"].get_legend()
     shown = [] if legend is None else [t.get_text() for t in legend.get_texts()]
     assert shown == [f"channel {c}" for c in range(seen) if channels > 1]
     mel = np.reshape(example["mel"], (channels, -1, 5))
     for c in range(seen):
-        title = f"mel, channel {c}: cat" if channels > 1 else "mel: cat"
+        title = f"mel, channel {c}" if channels > 1 else "mel"
         (image,) = panels[title].get_images()
         np.testing.assert_array_equal(image.get_array(), mel[c].T)
         assert panels[title].get_xlabel() == "time (s)"
@@ -218,11 +228,16 @@ def test_pictures(folder, tmp_path, monkeypatch, capsys):
     assert line.get_ydata().tolist() == [0.5, 1.5]
 
 
-def test_titles_name_the_class_or_the_file(tmp_path):
-    rows = [{"x": [1, 2], "class": name, "filepath": "a/b.wav"} for name in ("cat", "")]
+def test_titles_name_the_class_the_file_and_the_second(tmp_path):
+    where = {"filepath": "a/b.wav", "fs": 8, "win_start_idx": 12}
+    rows = [
+        {"x": [1, 2], "class": "cat", **where},
+        {"x": [1, 2], "class": "", **where},
+    ]
     records = open_records(record_examples(rows, tmp_path / "out"))
-    titles = [[*panels_of(example, records)[0]] for example in records]
-    assert titles == [["x: cat"], ["x: b.wav"]]
+    assert titles_of(records) == ["cat, b.wav, from 1.500 s", "b.wav, from 1.500 s"]
+    assert start_of({"fs": 0, "win_start_idx": 0}) is None
+    assert start_of({"fs": [8, 8], "win_start_idx": [0, 1]}) is None
 
 
 def test_pictures_that_cannot_be_written(whole, tmp_path):
@@ -253,7 +268,7 @@ def test_examples_of_two_inputs_show_their_input_and_classes(tmp_path):
     assert_names(repr(shown), "from input 0", "from input 1", "to 1: owl, tit")
     assert_names(shown._repr_html_(), "from input 1", "<strong>owl, tit, x.wav, from")
     assert repr(show(out)).startswith("example 0 of train, from input 0\n")
-    assert [*panels_of(shown.records[0], shown.records)[0]] == ["mel: owl, tit"]
+    assert titles_of(shown.records[:1]) == ["owl, tit, x.wav, from 0.000 s"]
     assert shown.plot(tmp_path / "x.png") == []
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     with raises(InputError, naming=["b/X.wav", "'owl;tit/x.wav'"]):
