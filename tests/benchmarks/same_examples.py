@@ -254,6 +254,13 @@ def record(
         sys.exit(f"{checkout} cannot record {name}:\n{result.stderr[-3000:]}")
 
 
+def _counted(count: Any) -> Any:
+    """Returns a count; of counts by reason, those that are not 0."""
+    if count is None or isinstance(count, dict):
+        return {reason: n for reason, n in (count or {}).items() if n}
+    return count
+
+
 def differences(old: Path, new: Path) -> Iterator[str]:
     """Yields a line for each difference between the examples of two data sets."""
     metadata = [
@@ -262,9 +269,10 @@ def differences(old: Path, new: Path) -> Iterator[str]:
     before, after = metadata
     if before["classes"] != after["classes"]:
         yield f"classes: {before['classes']} before, {after['classes']} now"
-    for key, count in before["inputs"].items():
-        if after["inputs"].get(key) != count:
-            yield f"{key}: {count} before, {after['inputs'].get(key)} now"
+    for key in before["inputs"]:
+        counts = [_counted(found["inputs"].get(key)) for found in metadata]
+        if counts[0] != counts[1]:
+            yield f"{key}: {counts[0]} before, {counts[1]} now"
     paths = [rejected_paths(folder) for folder in (old, new)]
     if paths[0] != paths[1]:
         yield f"rejected: {paths[0]} before, {paths[1]} now"
