@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from beam_pipeline.dataset.job import Job, check_skipped
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.job_start import started
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import Watch, in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
-from beam_pipeline.dataset.side_by_side import given_recipe
+from beam_pipeline.dataset.side_by_side import check_skipped, given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
@@ -22,9 +22,8 @@ from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.engine import pipeline_for, run_on_engine
+from beam_pipeline.run.engine import check_engine, pipeline_for, run_on_engine
 from beam_pipeline.run.forecast import Plan
-from beam_pipeline.run.preflight import check_engine, check_transforms
 from beam_pipeline.run.workers import check_can_start, limit_of
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, delete_empty
@@ -62,7 +61,7 @@ def record(
     output : path
         A folder that is new, empty, or has an unfinished run of the same job, which is
         continued. A finished data set of the same recipe and inputs stays as it is;
-        :mod:`beam_pipeline.dataset.recorded_before` lists what is compared.
+        :mod:`beam_pipeline.dataset.job` lists what is compared.
     recipe : Recipe, Metadata or path, optional
         Options to start from; keywords override them. A path is that of a YAML file or
         of a data set. The metadata of a data set bring its classes, too, so that
@@ -117,7 +116,7 @@ def record(
     with (
         _job(input, output, recipe, run) as asked,
         _watching(watch) as bar,
-        _claimed(asked, run) as job,
+        started(asked, run, _compare) as job,
     ):
         nothing = None if job is None else _run(job, run, bar, counted)
     if nothing is not None:
@@ -184,6 +183,8 @@ def _job(
     Without ``work`` it has an output, and its work folder is there, or where the user
     wants it. With ``work`` it is only planned, there.
     """
+    from beam_pipeline.run.local import check_transforms
+
     with resolved(input, recipe) as inputs:
         check_can_start(run.workers, run.time_limit)
         check_transforms(recipe, inputs, run.time_limit)
@@ -228,7 +229,7 @@ def write_template(
     check_engine(run.beam_args)
     with (
         _job(input, output, recipe, run) as asked,
-        _claimed(asked, run) as job,
+        started(asked, run, _compare) as job,
     ):
         if job is None:
             raise OutputError(
@@ -240,19 +241,9 @@ def write_template(
             pipeline.run()
 
 
-def _claimed(job: Job, run: RunOptions) -> AbstractContextManager[Job | None]:
-    """Gives a job as it has to run, see :func:`.started`."""
-    return started(
-        job,
-        overwrite=run.overwrite,
-        on_engine=run.has_runner(),
-        compare=None if run.is_template() else partial(_compare, job),
-    )
-
-
 def _compare(job: Job) -> str | None:
     """Returns how the data set in an output differs from the one of a job."""
-    from beam_pipeline.dataset.recorded_before import difference_to_recorded
+    from beam_pipeline.dataset.job import difference_to_recorded
     from beam_pipeline.read.decode_again import problems_of_some
 
     def make_again(metadata: Metadata, clips: set[int]) -> Iterator[str]:

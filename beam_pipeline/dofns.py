@@ -41,12 +41,12 @@ from beam_pipeline.parameters import check_choice, check_text, check_whole
 from beam_pipeline.pipeline.sink import COUNTERS
 from beam_pipeline.planning.clips import Clip
 from beam_pipeline.planning.prober import Prober
+from beam_pipeline.process import OneThread
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import shown
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.steps import given_transform
 from beam_pipeline.write.blocks import BLOCK_BYTES, read_windows
-from beam_pipeline.write.process_settings import OneThread
 
 __all__ = ["REJECTS", "CutWindows", "Probe", "Transform"]
 

@@ -19,7 +19,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "text",
     "errors",
-    "hashing marks parameters",
+    "hashing parameters process",
     "permutation",
     "storage audio transforms",
     "recipe",
@@ -42,7 +42,7 @@ NEVER = {("run", "read")}
 # functions, because what imports those modules must start fast.
 HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
-    "[run.preflight] [transforms.own_code]",
+    "[transforms.own_code]",
     "tensorflow": "read.replay "
     "read.streams read.parse "
     "elements.record_dataset "
@@ -59,14 +59,14 @@ HOMES = {
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.sounds] "
     "[read.window_summary] "
-    "[storage.parquet] [inputs.tables] [inputs.column_values] [dataset.tables] "
+    "[storage.pages] [inputs.tables] [inputs.column_values] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
     "[cli.reports] [read.table] [read.window_summary] [read.predict] "
     "[reporting.page] [reporting.problems]",
     "isal": "storage.tfrecord audio.sketch",
     "matplotlib": "[read.show]",
-    "threadpoolctl": "transforms.describe [write.process_settings] run.elements",
+    "threadpoolctl": "transforms.describe [process]",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.array_bytes]",
     "torch": "read.torch [read.predict]",

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.folders import keeping_verdict, read_verdict
 from beam_pipeline.dataset.rejects import reject_line
-from beam_pipeline.dataset.work_folder import keeping_verdict, read_verdict
 from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
 from beam_pipeline.planning.clips import Reject
 from beam_pipeline.storage.claim import UNCLAIMED

@@ -22,7 +22,7 @@ from beam_pipeline.audio.integrity import (
     read_flac_header,
 )
 from beam_pipeline.errors import NonFiniteAudio, UnreadableAudio, read_error
-from beam_pipeline.marks import Marks
+from beam_pipeline.process import Marks
 
 if TYPE_CHECKING:
     from typing import Self

@@ -36,7 +36,7 @@ from beam_pipeline.errors import (
     UnreadableAudio,
     is_of_machine,
 )
-from beam_pipeline.marks import Marks
+from beam_pipeline.process import Marks
 from beam_pipeline.text import shown
 
 # What a clip has instead of the name of a subtype.

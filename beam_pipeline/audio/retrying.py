@@ -13,7 +13,7 @@ from beam_pipeline.errors import (
     is_of_machine,
     read_error,
 )
-from beam_pipeline.marks import Marks
+from beam_pipeline.process import Marks
 
 _T = TypeVar("_T")
 

@@ -24,16 +24,17 @@ from beam_pipeline.conversion.records import (
     settle_specs,
     with_dtypes,
 )
-from beam_pipeline.dataset.element_set import ElementSet
-from beam_pipeline.dataset.job_start import element_output
-from beam_pipeline.dataset.metadata import Elements, Metadata
-from beam_pipeline.dataset.output_folder import (
+from beam_pipeline.dataset.element_set import ElementSet, keep_specs, store_blocks
+from beam_pipeline.dataset.folders import (
     EXAMPLES_CSV,
     MANIFEST,
     METADATA,
     SCHEMA,
     WINDOWS,
+    has_run,
 )
+from beam_pipeline.dataset.job_start import element_output
+from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
@@ -41,7 +42,6 @@ from beam_pipeline.dataset.side_by_side import (
     has_tables,
     open_data_sets,
 )
-from beam_pipeline.dataset.work_folder import has_run
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import (
@@ -58,9 +58,8 @@ from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER
 from beam_pipeline.storage.files import PathLike
-from beam_pipeline.storage.parquet import write_parquet
+from beam_pipeline.storage.pages import write_parquet
 from beam_pipeline.text import parse_json
-from beam_pipeline.write.element_blocks import keep_specs, store_blocks
 from beam_pipeline.write.member_files import ShardSizes
 
 _FILEPATH = "filepath"

@@ -27,8 +27,8 @@ from beam_pipeline.conversion.input_files import (
     InputFolder,
     RecordChanges,
 )
+from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.side_by_side import join_tables
 from beam_pipeline.dataset.tables import clips_of, with_columns
 from beam_pipeline.dataset.warn import warn_of_splits

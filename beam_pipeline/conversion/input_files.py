@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata, check_files
-from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT

@@ -33,6 +33,7 @@ from beam_pipeline.conversion.input_files import (
     read_source,
     read_together,
 )
+from beam_pipeline.dataset.element_set import Encoded, Seen
 from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, check_feature
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
@@ -51,7 +52,6 @@ from beam_pipeline.examples.wire import (
 )
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.permutation import Integers
-from beam_pipeline.write.element_blocks import Encoded, Seen
 
 # These many examples of each split decide the features, or as many as have these bytes.
 FIRST = 256

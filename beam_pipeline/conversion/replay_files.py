@@ -15,6 +15,7 @@ from beam_pipeline.conversion.records import (
     settle_specs,
     with_dtypes,
 )
+from beam_pipeline.dataset.element_set import Seen
 from beam_pipeline.dataset.metadata import Metadata, data_sets_of
 from beam_pipeline.dataset.schema import parse_schema
 from beam_pipeline.errors import InputError, OptionError
@@ -24,7 +25,6 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.parse import choose_parsing, make_parser, parse_dataset
 from beam_pipeline.read.streams import file_parts, first_record, read_examples
 from beam_pipeline.storage import files
-from beam_pipeline.write.element_blocks import Seen
 
 
 def replay_files(

@@ -1,4 +1,4 @@
-"""A data set of elements: what it will be, its shards, and its end.
+"""A data set of elements: what it will be, its blocks, its shards, and its end.
 
 ::
 
@@ -6,47 +6,315 @@
     claim             files     old data             metadata.json
                                 set goes
 
-How many examples there are shows only when they are written. The source of elements
-cannot be asked for some of them again: what fails is deleted, and never continued. See
-:func:`.element_output` for the beginning.
+    StoredBlock -> SourceEncoder -> Encoded -> BlockWriter -> BlockResult
+                                                  \\
+                                                   receipt: statistics, table, shapes
+
+A block is some sources of examples: rows of a table, or a file of records. How many
+examples they give shows only when they are read. What grows with the sources is in a
+receipt, which a runner that repeats a block writes again.
+
+The source of elements cannot be asked for some of them again: what fails is deleted,
+and never continued. See :func:`.element_output` for the beginning.
 """
 
 from __future__ import annotations
 
+import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
+import numpy as np
+
+from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.job import writer_versions
-from beam_pipeline.dataset.job_start import make_room
+from beam_pipeline.dataset.job_start import ElementOutput, make_room
 from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Elements, Metadata, SplitEntry, shard_entry
-from beam_pipeline.dataset.output_folder import (
-    EXAMPLES_CSV,
-    INDEX,
-    SCHEMA,
-    delete_stale,
-)
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.planning.shards import ShardInfo
-from beam_pipeline.storage import files
-from beam_pipeline.storage.pages import unpacked
-from beam_pipeline.write.element_blocks import (
-    BlockResult,
-    ElementOutput,
-    Seen,
-    observed_specs,
-)
-from beam_pipeline.write.member_files import (
-    JoinedShard,
-    ShardSizes,
-    cut_shards,
-    join_shard,
-)
+from beam_pipeline.process import Marks
+from beam_pipeline.storage import files, pages
+from beam_pipeline.storage.pages import Place
+from beam_pipeline.write import member_files
+from beam_pipeline.write.member_files import JoinedShard, MemberFile, ShardSizes
 from beam_pipeline.write.statistics import DataStatistics
+
+# Compressing takes longer than all else; it leaves the interpreter to the writer.
+COMPRESSING_THREADS = 2
+
+
+class Encoded(NamedTuple):
+    """Some serialised examples of one split.
+
+    Attributes
+    ----------
+    split : str
+    records : sequence of bytes
+    columns : mapping
+        The values of their features: one array for all examples; or a list with an
+        array, or None, for each.
+    lines : sequence of str
+        Lines of the split's table of sources.
+    sources : int
+        How many sources these examples come from.
+    skipped : sequence of str
+        For each source that gave no example on purpose, the reason.
+    """
+
+    split: str
+    records: Sequence[bytes]
+    columns: Mapping[str, Any]
+    lines: Sequence[str] = ()
+    sources: int = 0
+    skipped: Sequence[str] = ()
+
+
+class SourceEncoder(Protocol):
+    """Makes examples of sources; workers have a copy each."""
+
+    @property
+    def specs(self) -> Sequence[FeatureSpec]:
+        """The features, with None for the sizes that sources decide."""
+
+    def encode(self, sources: Any) -> Iterator[Encoded]:
+        """Yields the examples of a block, in their order."""
+
+
+class StoredBlock(NamedTuple):
+    """The place of a block among all blocks, and of its pickled sources in a page."""
+
+    order: int
+    place: Place
+
+
+@dataclass(frozen=True, eq=False)
+class BlockResult:
+    """What was written of a block.
+
+    Attributes
+    ----------
+    order : int
+        Its place among all blocks.
+    made : mapping
+        Split to its files of members, in order.
+    sources : int
+        How many sources it had.
+    receipt : str
+        The path of its receipt: a packed (dict of split to OfSplit, Seen).
+    """
+
+    order: int
+    made: Mapping[str, Sequence[MemberFile]]
+    sources: int
+    receipt: str
+
+    @property
+    def examples(self) -> int:
+        """The number of examples in all files."""
+        return sum(each.records for of_split in self.made.values() for each in of_split)
+
+
+@dataclass
+class OfSplit:
+    """What is noted of the examples of a split.
+
+    ``lines`` are those of its table of sources. ``skipped`` sources gave no example on
+    purpose; ``first_skipped`` is the reason of the first.
+    """
+
+    statistics: DataStatistics
+    lines: list[str] = field(default_factory=list)
+    skipped: int = 0
+    first_skipped: str = ""
+
+
+class Seen:
+    """The shapes of features whose sizes sources decide, and what examples lack.
+
+    Attributes
+    ----------
+    shapes : dict
+        Feature to the shape that covers all its arrays.
+    missing : set of str
+        Features that some examples lack.
+    """
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, Shape | None] = {}
+        self.missing: set[str] = set()
+
+    def add(self, specs: Iterable[FeatureSpec], columns: Mapping[str, Any]) -> None:
+        """Adds the features of some examples."""
+        for spec in specs:
+            values = columns.get(spec.name)
+            if isinstance(values, list):
+                for shape in {np.shape(v) for v in values if v is not None}:
+                    self.cover(spec.name, shape)
+                if any(value is None for value in values):
+                    self.missing.add(spec.name)
+            elif values is not None and not spec.has_fixed_shape:
+                self.cover(spec.name, values.shape[1:])
+
+    def cover(self, name: str, shape: Shape | None) -> None:
+        """Widens the shape of a feature."""
+        self.shapes[name] = merge_shapes(self.shapes.get(name, shape), shape)
+
+
+def observed_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
+    """Returns the specs with the shapes that all examples together have."""
+    made = []
+    for spec in specs:
+        shape = seen.shapes.get(spec.name, spec.shape)
+        if spec.sequence:  # its steps may always differ in number
+            shape = spec.shape
+        optional = spec.optional or spec.name in seen.missing
+        if optional and shape:  # where it is missing, its first axis is empty
+            shape = (None, *shape[1:])
+        made.append(replace(spec, shape=shape, optional=optional))
+    return made
+
+
+def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
+    """Returns the specs as they are, because something describes the features."""
+    return list(specs)
+
+
+class BlockWriter:
+    """Writes the examples of one block.
+
+    Parameters
+    ----------
+    specs : iterable of FeatureSpec
+    sizes : ShardSizes
+    folder : str
+        Where the files go; on any file system.
+    examples : iterable of int
+        See :class:`MemberFileWriter`. Other threads compress, and add to the
+        statistics, at most two additions behind.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[FeatureSpec],
+        sizes: ShardSizes,
+        folder: str,
+        examples: Iterable[int] = (),
+    ):
+        self._specs, self._folder = list(specs), folder
+        self._pool = ThreadPoolExecutor(COMPRESSING_THREADS)
+        self._new_writer = partial(
+            member_files.MemberFileWriter, folder, sizes, self._pool, examples
+        )
+        self._writers: dict[str, member_files.MemberFileWriter] = {}
+        self._splits: dict[str, OfSplit] = {}
+        self._seen = Seen()
+        self._sources = 0
+        self._beside = ThreadPoolExecutor(1)  # the order of additions decides rounding
+        self._adding: deque[Future[None]] = deque()
+
+    def __enter__(self) -> BlockWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._beside.shutdown()
+        self._pool.shutdown()
+        for writer in self._writers.values():
+            writer.abandon()
+
+    def add(self, encoded: Encoded) -> None:
+        """Writes some examples."""
+        split = encoded.split
+        if split not in self._splits:
+            statistics = DataStatistics.of(self._specs)
+            self._splits[split] = OfSplit(statistics)
+            self._writers[split] = self._new_writer()
+        noted = self._splits[split]
+        if encoded.columns:
+            columns = noted.statistics, encoded.columns
+            self._adding.append(self._beside.submit(self._add_columns, *columns))
+            self._wait(2)
+        self._writers[split].write_all(encoded.records)
+        noted.lines += encoded.lines
+        noted.first_skipped = noted.first_skipped or next(iter(encoded.skipped), "")
+        noted.skipped += len(encoded.skipped)
+        self._sources += encoded.sources
+
+    def _add_columns(
+        self, statistics: DataStatistics, columns: Mapping[str, Any]
+    ) -> None:
+        statistics.add(columns)
+        self._seen.add(self._specs, columns)
+
+    def _wait(self, behind: int = 0) -> None:
+        while len(self._adding) > behind:
+            self._adding.popleft().result()
+
+    def files(self) -> int:
+        """Returns the number of finished files."""
+        return sum(writer.files for writer in self._writers.values())
+
+    def finish(self, order: int, receipts: str) -> BlockResult:
+        """Ends the files, and writes the receipt into the folder of receipts."""
+        self._wait()
+        made = {
+            split: [self._shared(each) for each in writer.close()]
+            for split, writer in self._writers.items()
+        }
+        path = files.join(receipts, f"{order}-{self._sources}")
+        files.write_bytes(path, pages.packed((self._splits, self._seen)))
+        return BlockResult(order, made, self._sources, path)
+
+    def _shared(self, made: MemberFile) -> MemberFile:
+        """Moves a file to where every worker can read it."""
+        path = files.join(self._folder, made.path.rpartition("/")[2])
+        if path != made.path:
+            files.move(made.path, path)
+        return made._replace(path=path)
+
+
+def count_sources(receipts: str) -> int:
+    """Returns the number of sources in all blocks that have a receipt."""
+    if not files.is_folder(receipts):
+        return 0
+    names = (name.partition("-")[2] for name in files.list_files(receipts))
+    return sum(int(sources) for sources in names if sources.isdecimal())
+
+
+def store_blocks(
+    blocks: Iterable[Any],
+    target: ElementOutput,
+    dump: Callable[[Any], bytes] = pickle.dumps,
+) -> tuple[StoredBlock, ...]:
+    """Writes the sources of blocks into pages; returns where each is."""
+    writer = pages.PageWriter(target.drafts)
+    for sources in blocks:
+        writer.add(dump(sources))
+    places = pages.Pages(target.drafts, writer.finish()).places()
+    return tuple(StoredBlock(order, place) for order, place in enumerate(places))
+
+
+def write_block(
+    block: StoredBlock,
+    encoder: SourceEncoder,
+    sizes: ShardSizes,
+    target: ElementOutput,
+) -> BlockResult:
+    """Writes the examples of one block."""
+    sources = pickle.loads(pages.read_place(block.place, target.drafts))
+    with BlockWriter(encoder.specs, sizes, target.drafts) as writer:
+        for encoded in encoder.encode(sources):
+            writer.add(encoded)
+            Marks.add(encoded.sources, 0.0)
+            del encoded  # before the next source is loaded
+        return writer.finish(block.order, target.receipts)
 
 
 @dataclass(frozen=True)
@@ -104,7 +372,7 @@ def lay_out(job: ElementSet, results: Iterable[BlockResult]) -> Iterator[JoinedS
     make_room(job.target.output, job.target.work, job.target.claim)
     for split in job.splits:
         made = [each for result in results for each in result.made.get(split, ())]
-        yield from cut_shards(split, made, job.sizes)
+        yield from member_files.cut_shards(split, made, job.sizes)
 
 
 def _in_order(job: ElementSet, results: Iterable[BlockResult]) -> list[BlockResult]:
@@ -128,7 +396,9 @@ def join_elements(job: ElementSet, results: Sequence[BlockResult]) -> str:
     """Makes shards of what all blocks wrote here, and finishes the data set."""
     target = job.target
     infos = [
-        join_shard(shard, job.sizes, target.output, target.drafts, may_move=True)
+        member_files.join_shard(
+            shard, job.sizes, target.output, target.drafts, may_move=True
+        )
         for shard in lay_out(job, results)
     ]
     return finish_elements(job, infos, results)
@@ -161,7 +431,7 @@ def finish_elements(
     if skipped:
         options = {**elements.options, "skipped": skipped}
         elements = replace(elements, options=options)
-    delete_stale(output, (info.file for info in written))
+    folders.delete_stale(output, (info.file for info in written))
     metadata = Metadata(
         None,
         specs,
@@ -182,7 +452,7 @@ def finish_elements(
     )
     job.target.claim.check()
     write_index(output, map(ShardIndex.of, written))
-    return metadata.save(output, (SCHEMA, INDEX))
+    return metadata.save(output, (folders.SCHEMA, folders.INDEX))
 
 
 def _merge_receipts(
@@ -201,7 +471,7 @@ def _merge_receipts(
     seen, tables = Seen(), dict[str, BinaryIO]()
     with ExitStack() as stack:
         for result in results:
-            splits, of_block = unpacked(files.read_bytes(result.receipt))
+            splits, of_block = pages.unpacked(files.read_bytes(result.receipt))
             for name, shape in of_block.shapes.items():
                 seen.cover(name, shape)
             seen.missing |= of_block.missing
@@ -209,7 +479,7 @@ def _merge_receipts(
                 merged[split].merge(noted.statistics)
                 if noted.lines and split not in tables:
                     folder = "" if split == DEFAULT_SPLIT else split
-                    path = files.join(job.target.output, folder, EXAMPLES_CSV)
+                    path = files.join(job.target.output, folder, folders.EXAMPLES_CSV)
                     tables[split] = stack.enter_context(files.replacing(path))
                 for line in noted.lines:
                     tables[split].write(line.encode())

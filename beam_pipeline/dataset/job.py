@@ -3,40 +3,50 @@
 Recipe, inputs, versions and code decide the bytes. A run writes them, as the *stamp* of
 its job, into the work folder. Only a run with an equal stamp continues it, because a
 data set must not mix two recipes or two versions.
+
+If the output holds a finished data set, there may be nothing to do. A data set holds
+neither the location of its inputs nor the times of their changes. These must be equal:
+
+- the recipe and the versions of the libraries;
+- the listing of the inputs: names, classes, parts, groups, columns, and the splits that
+  the inputs name;
+- the names and the sizes of the files in the folder;
+- some examples, which are made again from the inputs: first those of files that were
+  moved, copied or given other permissions since the data set was recorded.
+
+There must be no more rejects than the job allows. And no input, file of events or
+module of a user-defined transform may have been written since. A time in the future
+says nothing.
+
+So a difference stays unnoticed if other audio has a name, a time and a class of before,
+and is not among these examples. ``verify --deep --input`` compares more of them.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 import uuid
-import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
-from beam_pipeline.dataset.metadata import DISTRIBUTION
-from beam_pipeline.dataset.output_folder import MANIFEST, METADATA, WINDOWS, new_folder
-from beam_pipeline.dataset.side_by_side import OF_SPLITS, recipe_of
-from beam_pipeline.dataset.tables import clips_of, read_table, with_clips
-from beam_pipeline.dataset.work_folder import PLANS
-from beam_pipeline.errors import DataSetWarning, RecipeError
+from beam_pipeline.dataset import folders
+from beam_pipeline.dataset.metadata import DISTRIBUTION, Metadata
+from beam_pipeline.dataset.side_by_side import as_recorded, read_skipped
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
-from beam_pipeline.inputs.recorded_clips import (
-    RecordedClips,
-    plain_name,
-    recorded_group,
-    recorded_key,
-)
-from beam_pipeline.inputs.sources import Input
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.sources import Input, locate
+from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import GZIP, NO_COMPRESSION, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
@@ -47,15 +57,6 @@ from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
 # Libraries whose version may change the bytes of a shard.
 _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
 _DECIDES_IMAGES = "pillow"
-
-_NUMBERS = (
-    "native_frames", "native_sample_rate_hz", "channels", "sample_rate_hz", "start",
-    "frames", "channel",
-)  # fmt: skip
-_OF_CLIPS = ("path", "input", "split", "group", "windows", "index", *_NUMBERS)
-
-# Files that are looked for below the inputs of a run.
-_LOOKED_FOR = 20
 
 
 @dataclass(frozen=True)
@@ -96,15 +97,15 @@ class Job:
         """Where the files of the data set are written; ends in a separator.
 
         A data set that is replaced is not disturbed, see
-        :mod:`beam_pipeline.dataset.output_folder`.
+        :mod:`beam_pipeline.dataset.folders`.
         """
         if not (self.replaces and files.is_local(self.output)):
             return self.output
-        return files.join(new_folder(self.output), "")
+        return files.join(folders.new_folder(self.output), "")
 
     def plan_folder(self) -> str:
         """Where all workers of an engine find the plan and its pages."""
-        return files.join(self.work_folder, PLANS, self.run)
+        return files.join(self.work_folder, folders.PLANS, self.run)
 
     def listing(self) -> Listing:
         """Returns the listing of the inputs."""
@@ -128,7 +129,7 @@ def job_stamp(job: Job) -> dict[str, Any]:
         ),
         "code": code_of(recipe),
         "skip_recorded": {
-            folder: bytes_sha256(files.read_bytes(files.join(folder, METADATA)))
+            folder: bytes_sha256(files.read_bytes(files.join(folder, folders.METADATA)))
             for folder in job.skip_recorded
         },
     }
@@ -258,107 +259,114 @@ def sources_of_code(recipe: Recipe) -> dict[str, str]:
     return sources
 
 
-def check_skipped(
-    folders: Sequence[str], recipe: Recipe, inputs: Sequence[Input]
-) -> None:
-    """Checks data sets whose clips a run leaves out, before the run begins.
+# How a data set differs; the text continues "... holds a data set, and".
+OTHER_RECIPE = "it has another recipe"
+OTHER_INPUTS = "it has other inputs, or its inputs have changed"
+NEWER_FILE = "{} was written after it was recorded"
+DAMAGED_FILE = "its file {} is missing or damaged"
+OTHER_EXAMPLES = "these inputs do not give its examples"
 
-    Warns if no file of a data set is among the inputs.
+# Makes a few examples again, of some clips; yields a line for each that differs.
+MakeAgain = Callable[[Metadata, set[int]], Iterator[str]]
 
-    Raises
-    ------
-    InputError
-        If a folder holds no data set of audio files.
-    RecipeError
-        If a group could get another split than it has in a data set.
+
+def difference_to_recorded(job: Job, make_again: MakeAgain) -> str | None:
+    """Returns how the data set in a job's output differs from what it would record.
+
+    None if they do not differ. Nothing is written. The text continues the sentence "the
+    folder holds a data set, and ...".
     """
-    for folder in folders:
-        before = recipe_of(folder)
-        if before.hashed_shares() or recipe.hashed_shares():
-            old, new = before.to_json(), recipe.to_json()
-            for name in OF_SPLITS:
-                if old[name] != new[name]:
-                    raise RecipeError(
-                        name,
-                        f"must be that of {folder}, {old[name]!r}, so that no group is "
-                        f"in two splits; give `recipe` {folder}",
-                        new[name],
-                    )
-        _warn_of_other_roots(folder, inputs)
+    try:
+        metadata = Metadata.load(job.output_folder)
+        if metadata.recipe is None:
+            return "it was not recorded from audio files"
+        found = chain(
+            _differences_beside_inputs(job, metadata),
+            _differences_of_inputs(job, metadata, make_again),
+        )
+        return next(found, None)
+    except InputError as error:
+        return str(error).rstrip(".")
 
 
-def _warn_of_other_roots(folder: str, inputs: Sequence[Input]) -> None:
-    """Warns if none of some files of a data set is where the inputs would have it."""
-    clips = read_table(folder, MANIFEST, ("path", "input"))
-    rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
-    some = clips.take(rows[rows >= 0]).to_pylist()
-    looked_for = [
-        files.join(inputs[clip["input"]].root, clip["path"])
-        for clip in some
-        if clip["input"] < len(inputs)
+def _differences_beside_inputs(job: Job, metadata: Metadata) -> Iterator[str]:
+    """Yields how the recipe, libraries, rejects and files differ."""
+    assert metadata.recipe is not None
+    recipe = as_recorded(job.recipe, metadata)
+    others = differences(
+        {"recipe": metadata.recipe.to_json()}, {"recipe": recipe.to_json()}
+    )
+    if others:
+        yield f"{OTHER_RECIPE}: {'; '.join(others)}"
+    for name, before, now in version_differences(metadata.writer, recipe):
+        yield f"it was recorded with {name} {before}, but {now} is in use here"
+    if metadata.rejected > allowed_rejects(job.max_rejected, metadata.clips):
+        yield (
+            f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "
+            f"`max_rejected` is {job.max_rejected}"
+        )
+    sizes = {name: entry.bytes for name, entry in metadata.files.items()}
+    sizes.update((entry.file, entry.bytes) for entry in metadata.shards())
+    for name, size in sizes.items():
+        if files.size(files.join(job.output_folder, name)) != size:
+            yield DAMAGED_FILE.format(name)
+    for name in folders.stale_shards(job.output_folder, sizes):
+        yield f"{name} in its folder is not one of its shards"
+
+
+def _differences_of_inputs(
+    job: Job, metadata: Metadata, make_again: MakeAgain
+) -> Iterator[str]:
+    """Yields how the listing, the times of files and some examples differ."""
+    recorded_ns = files.modified_ns(files.join(job.output_folder, folders.METADATA))
+    listing = job.listing()
+    newer = [
+        path
+        for path in sources_of_code(job.recipe).values()
+        if _change_since(path, recorded_ns) == _WRITTEN
     ]
-    if some and not any(map(files.exists, looked_for)):
-        warnings.warn(
-            f"No file of {folder} is among the inputs, for example {some[0]['path']}. "
-            "Is the root of the `input` the same as when it was recorded? Clips are "
-            "known by their paths below it.",
-            DataSetWarning,
-            stacklevel=4,  # of `record`
-        )
+    moved: set[int] = set()
+    for row in chain.from_iterable(listing.blocks()):
+        for path in _files_of(row, job):
+            change = _change_since(path, recorded_ns)
+            if change == _WRITTEN:
+                newer.append(path)
+            elif change == _MOVED:
+                moved.add(row.row)
+    summary = listing.summary()
+    for what, old, new in (
+        ("clips", metadata.clips, summary.clips),
+        ("files that are no audio", metadata.ignored, summary.ignored),
+    ):
+        if old != new:
+            yield f"{OTHER_INPUTS} ({old} {what} were listed; here are {new})"
+    if metadata.listing_sha256 != summary.sha256:
+        yield f"{OTHER_INPUTS} (their names, classes or columns differ)"
+    for path in newer:
+        yield NEWER_FILE.format(path)
+    for problem in make_again(metadata, moved):
+        yield f"{OTHER_EXAMPLES} ({problem})"
 
 
-def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
-    """Reads the clips of data sets that a run need not record.
+def _files_of(row: SourceRow, job: Job) -> Iterator[str]:
+    """Yields the files that a clip is made from, if it is to be recorded."""
+    if row.recorded is None and row.source < len(job.inputs):
+        yield locate(job.inputs, row.source, row.filepath)
+        if job.recipe.events is not None:
+            yield events_file(row.filepath, job.inputs[row.source].root, job.recipe)
 
-    A clip that was rejected is not among them, so it is tried again.
+
+_WRITTEN, _MOVED = "written", "moved"
+
+
+def _change_since(path: str, recorded_ns: int) -> str:
+    """Returns what happened to a file after the data set was recorded.
+
+    "written", unless its time is in the future; "moved" if it is gone or newly there.
     """
-    keys, numbers, names = [], [], list[str]()
-    splits: dict[str, str] = {}
-    has_groups = bool(recipe.group_by)
-    given = recipe.hashed_shares() is None
-    for folder in folders:
-        clips = read_table(folder, MANIFEST, _OF_CLIPS)
-        clips = clips.filter(~_rejected_rows(folder, clips))
-        paths, sources = clips["path"].to_pylist(), clips["input"].to_pylist()
-        plain = [plain_name(path) for path in paths]
-        keys += [
-            recorded_key(source, name)
-            for source, name in zip(sources, plain, strict=True)
-        ]
-        numbers.append(
-            np.stack(
-                [clips[n].fill_null(-1).to_numpy().astype(np.int64) for n in _NUMBERS],
-                axis=1,
-            )
-        )
-        if given:
-            groups = clips["group"].to_pylist() if has_groups else plain
-            named = map(recorded_group, sources, groups, [has_groups] * len(groups))
-            splits.update(zip(named, clips["split"].to_pylist(), strict=True))
-        if recipe.events is not None:
-            names += paths
-    channel = recipe.channels
-    return RecordedClips(
-        np.array(keys, np.uint64),
-        np.concatenate(numbers),
-        channel if isinstance(channel, int) else -1,
-        splits,
-        has_groups,
-        names,
-    )
-
-
-def _rejected_rows(folder: str, clips: Any) -> npt.NDArray[np.bool_]:
-    """Returns which rows of a manifest lost windows, and have no example."""
-    columns = with_clips(["left_out"], recipe_of(folder))
-    windows = read_table(folder, WINDOWS, columns)
-    clip = clips_of(windows, clips)
-    reasons = (
-        windows["left_out"].cast("string").fill_null("").to_numpy(zero_copy_only=False)
-    )
-    lost, held = (
-        np.bincount(clip[chosen], minlength=len(clips)) > 0
-        for chosen in (reasons == "rejected", reasons == "")
-    )
-    rejected: npt.NDArray[np.bool_] = lost & ~held
-    return rejected
+    try:
+        if recorded_ns < files.modified_ns(path) <= time.time_ns():
+            return _WRITTEN
+        return _MOVED if files.changed_ns(path) > recorded_ns else ""
+    except FileNotFoundError:
+        return _MOVED

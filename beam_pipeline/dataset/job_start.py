@@ -31,34 +31,10 @@ from functools import cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.job import Job, differences, job_stamp
 from beam_pipeline.dataset.metadata import Metadata, to_text
-from beam_pipeline.dataset.output_folder import (
-    METADATA,
-    NEW,
-    REJECTED,
-    WHOLE,
-    delete_data_set,
-    finish_switch,
-    is_ours,
-    new_folder,
-    put_in_place,
-)
 from beam_pipeline.dataset.side_by_side import as_recorded
-from beam_pipeline.dataset.work_folder import (
-    DRAFTS,
-    JOB_FILE,
-    PHASES,
-    PLAN_FILE,
-    PLANS,
-    RECEIPTS,
-    ROWS,
-    VERDICT_FILE,
-    clear_work,
-    foreign_file,
-    has_run,
-    recorded_metadata,
-)
 from beam_pipeline.errors import (
     EngineError,
     InputError,
@@ -68,11 +44,13 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.planning.poison_clips import POISON_CLIPS
+from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import (
     CLAIMS,
+    POISON_CLIPS,
+    UNCLAIMED,
     WORK_FOLDER,
     Claim,
     claimed,
@@ -81,7 +59,6 @@ from beam_pipeline.storage.claim import (
     missing_folders,
 )
 from beam_pipeline.text import parse_json
-from beam_pipeline.write.element_blocks import ElementOutput
 
 # In the stamp of a job: the SHA-256 of the metadata of the data set that it replaces.
 _REPLACES = "replaces"
@@ -161,13 +138,24 @@ class Asked(NamedTuple):
         return bool(self.stamp.get(_CONTINUES, True))
 
 
+class ElementOutput(NamedTuple):
+    """Where a data set is written, and folders in the work folder of its output.
+
+    ``output`` is a folder of the claim, out of which the whole data set comes into its
+    place; in a store it is that place. ``drafts`` has files that are not finished, and
+    ``receipts`` those of blocks.
+    """
+
+    output: str
+    work: str
+    drafts: str
+    receipts: str
+    claim: Claim = UNCLAIMED
+
+
 @contextmanager
 def started(
-    job: Job,
-    *,
-    overwrite: bool,
-    on_engine: bool,
-    compare: Callable[[], str | None] | None,
+    job: Job, run: RunOptions, compare: Callable[[Job], str | None]
 ) -> Iterator[Job | None]:
     """Claims the output of a job while the block runs, and yields the job to run there.
 
@@ -177,12 +165,12 @@ def started(
     ----------
     job : Job
         With the inputs as the user gave them, rows in memory among them.
-    on_engine : bool
-        Whether workers of an engine may go on after this process.
-    compare : callable, optional
-        Returns how the data set in the output differs from the one that the job would
-        record; None if it does not differ. Default, and with ``overwrite``: a data set
-        there is another one.
+    run : RunOptions
+        With a runner, workers of its engine may go on after this process.
+    compare : callable
+        Returns how the data set in the output differs from the one that a job would
+        record; None if it does not differ. It is not asked if the job overwrites, or
+        becomes a template: then, a data set there is another one.
 
     Raises
     ------
@@ -192,13 +180,13 @@ def started(
     output, work = job.output_folder, job.work_folder
     check_folders(output, work, job.inputs)
     placed = replace(job, inputs=tuple(_placed_rows(each, work) for each in job.inputs))
-    asked = Asked(output, work, job_stamp(placed), overwrite)
+    asked = Asked(output, work, job_stamp(placed), run.overwrite)
 
     @cache
     def compared(data_set: str | None) -> str | None:
-        if data_set is None or compare is None or overwrite:
+        if data_set is None or run.overwrite or run.is_template():
             return ""
-        return compare()
+        return compare(job)
 
     def look() -> Found:
         found = look_at(output, work)
@@ -213,9 +201,9 @@ def started(
         return
     if not is_claimed:
         case_of(found, asked)  # may refuse, before anything is written
-    goes_on = partial(has_run, work) if on_engine else bool
+    goes_on = partial(folders.has_run, work) if run.has_runner() else bool
     with claimed(output, goes_on) as claim, _failing_cleanly(work, claim):
-        is_switched = finish_switch(output, claim)
+        is_switched = folders.finish_switch(output, claim)
         found = look()._replace(is_switched=is_switched)  # another run may have come
         case = case_of(found, asked)
         if case is Case.REPAIR:
@@ -259,7 +247,7 @@ def element_output(
     is_local = files.is_local(folder)
     _check_can_be_folder(folder, "the output")
     with claimed(folder) as claim:
-        finish_switch(folder, claim)
+        folders.finish_switch(folder, claim)
         found = look_at(folder, work)
         stamp = {"recorded_by": recorded_by, _CONTINUES: False}
         asked = Asked(folder, work, stamp, overwrite)
@@ -267,32 +255,37 @@ def element_output(
         # A run that wakes up late writes where the next one finds nothing.
         own = claim.folder if is_local else work
         written = os.path.join(own, "written") if is_local else folder
-        drafts, receipts = files.join(own, DRAFTS), files.join(own, RECEIPTS)
+        drafts, receipts = (
+            files.join(own, folders.DRAFTS),
+            files.join(own, folders.RECEIPTS),
+        )
         try:
             yield ElementOutput(written, work, drafts, receipts, claim)
             if is_local:
-                put_in_place(written, folder, claim)
+                folders.put_in_place(written, folder, claim)
         except BaseException as error:
             if claim.is_held() and not _store_fails(error, work):
                 if not is_local and _made_room(folder, work):
-                    delete_data_set(folder, list(_held_files(folder, work)), claim)
-                clear_work(work, claim)
+                    folders.delete_data_set(
+                        folder, list(_held_files(folder, work)), claim
+                    )
+                folders.clear_work(work, claim)
             raise
-        clear_work(work, claim)
+        folders.clear_work(work, claim)
 
 
 def make_room(output: str, work: str, claim: Claim) -> None:
     """Deletes the data set in a store that a finished one replaces; only once."""
-    done = files.join(work, DRAFTS, _ROOM_MADE)
+    done = files.join(work, folders.DRAFTS, _ROOM_MADE)
     if not files.is_local(output) and not files.exists(done):
-        delete_data_set(output, list(_held_files(output, work)), claim)
+        folders.delete_data_set(output, list(_held_files(output, work)), claim)
         claim.write(done, b"")
 
 
 def _made_room(output: str, work: str) -> bool:
     """Whether what is in the output belongs to the run that failed."""
-    kept = files.exists(files.join(output, METADATA))
-    return not kept or files.exists(files.join(work, DRAFTS, _ROOM_MADE))
+    kept = files.exists(files.join(output, folders.METADATA))
+    return not kept or files.exists(files.join(work, folders.DRAFTS, _ROOM_MADE))
 
 
 # The case of a run
@@ -301,17 +294,17 @@ def _made_room(output: str, work: str) -> bool:
 def look_at(output: str, work: str) -> Found:
     """Returns what an output and a work folder hold."""
     held = list(islice(_held_files(output, work), 100_000))
-    metadata = files.join(output, METADATA)
+    metadata = files.join(output, folders.METADATA)
     data_set = None
     if files.exists(metadata):
         data_set = bytes_sha256(files.read_bytes(metadata))
-    is_damaged = files.exists(recorded_metadata(output))
-    if not has_run(work):
+    is_damaged = files.exists(folders.recorded_metadata(output))
+    if not folders.has_run(work):
         return Found(held, data_set, is_damaged=is_damaged)
-    stamp = _read_stamp(files.join(work, JOB_FILE))
+    stamp = _read_stamp(files.join(work, folders.JOB_FILE))
     replaces = stamp.pop(_REPLACES, None)
-    has_failed = files.exists(files.join(work, VERDICT_FILE))
-    is_useless = has_failed and not files.is_folder(files.join(work, RECEIPTS))
+    has_failed = files.exists(files.join(work, folders.VERDICT_FILE))
+    is_useless = has_failed and not files.is_folder(files.join(work, folders.RECEIPTS))
     is_useless = is_useless or not stamp.get(_CONTINUES, True)
     return Found(held, data_set, "", stamp, replaces, is_useless, is_damaged)
 
@@ -320,7 +313,10 @@ def _held_files(output: str, work: str) -> Iterator[str]:
     """The files in the output that belong to no claim and to no run in work."""
     if not files.exists(output) and not files.is_folder(output):
         return
-    own = [f"{WORK_FOLDER}/{name}" for name in (METADATA, CLAIMS, NEW, WHOLE)]
+    own = [
+        f"{WORK_FOLDER}/{name}"
+        for name in (folders.METADATA, CLAIMS, folders.NEW, folders.WHOLE)
+    ]
     if files.join(output, WORK_FOLDER) == work:
         own = [WORK_FOLDER]
     for name in files.list_files(output):
@@ -357,8 +353,8 @@ def case_of(found: Found, asked: Asked) -> Case:
         if found.stamp is not None and not found.is_useless:
             raise _other_run(found.stamp, asked)
     may_go = asked.overwrite or (is_free and found.is_useless)
-    foreign = [name for name in found.held if not is_ours(name)]
-    if foreign or not (may_go or set(found.held) <= {REJECTED}):
+    foreign = [name for name in found.held if not folders.is_ours(name)]
+    if foreign or not (may_go or set(found.held) <= {folders.REJECTED}):
         raise _other_files(foreign, found, asked)
     # A store cannot rename, so there only elements are written elsewhere before.
     waits = files.is_local(asked.output) or not asked.continues
@@ -401,24 +397,24 @@ def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
     if case is Case.DONE:
         own = work == files.join(output, WORK_FOLDER)
         if own and (found.is_switched or found.replaces is None):
-            clear_work(work, claim)
+            folders.clear_work(work, claim)
         return
     if case in (Case.CONTINUE, Case.REPAIR):
         # This run makes its own plan, and its own verdict.
-        for name in (PLAN_FILE, VERDICT_FILE):
+        for name in (folders.PLAN_FILE, folders.VERDICT_FILE):
             claim.discard(files.join(work, name))
         if case is Case.CONTINUE:
             return
     else:
         if case is Case.BEGIN:
-            delete_data_set(output, found.held, claim)
+            folders.delete_data_set(output, found.held, claim)
         if found.stamp is not None:
-            clear_work(work, claim)
-        claim.discard(new_folder(output), is_folder=True)
-        claim.discard(recorded_metadata(output))
+            folders.clear_work(work, claim)
+        claim.discard(folders.new_folder(output), is_folder=True)
+        claim.discard(folders.recorded_metadata(output))
     if case is Case.REPLACE:
         stamp[_REPLACES] = found.data_set
-    job_file = files.join(work, JOB_FILE)
+    job_file = files.join(work, folders.JOB_FILE)
     if not files.create(job_file, to_text(stamp)):
         raise OutputError(
             f"Another run has begun to use `work_dir` {work}. Give another one."
@@ -458,7 +454,7 @@ def check_folders(output: str, work: str, inputs: Sequence[Input]) -> None:
                 "inside the other or they are the same. A complete run empties its "
                 "`work_dir`. Give another `work_dir`."
             )
-    foreign = foreign_file(work)
+    foreign = folders.foreign_file(work)
     if foreign is not None:
         raise OutputError(
             f"`work_dir` {work} holds files that do not belong to a run, for example "
@@ -478,7 +474,7 @@ def _check_can_be_folder(output: str, what: str) -> None:
 
 def check_recorded_recipe(output: str, recipe: Recipe) -> None:
     """Raises OutputError unless a recipe makes the shards that a data set has lost."""
-    path = recorded_metadata(output)
+    path = folders.recorded_metadata(output)
     metadata = Metadata.parse(files.read_bytes(path), path)
     assert metadata.recipe is not None
     asked = as_recorded(recipe, metadata)
@@ -498,7 +494,7 @@ def _placed_rows(entry: Input, work: str) -> Input:
     """Returns the input as workers read it: rows in memory become a file."""
     if not entry.in_memory or entry.table is None:
         return entry
-    location = files.join(work, ROWS, entry.location.rpartition("/")[2])
+    location = files.join(work, folders.ROWS, entry.location.rpartition("/")[2])
     return replace(
         entry, location=location, table=replace(entry.table, location=location)
     )
@@ -519,7 +515,7 @@ def _failing_cleanly(work: str, claim: Claim) -> Iterator[None]:
         yield
     except (EngineError, InputError, RecipeError, StoreError) as error:
         if not _store_fails(error, work) and claim.is_held() and _is_unused(work):
-            clear_work(work, claim)
+            folders.clear_work(work, claim)
             delete_empty(missing)
         if isinstance(error, StoreError) and len(error.args) == 2:
             advice = "Finished shards are kept: give the same command again."
@@ -535,6 +531,7 @@ def _store_fails(error: BaseException, work: str) -> bool:
 def _is_unused(work: str) -> bool:
     """Whether the run in a work folder has left nothing that a later one continues."""
     names = {name.partition("/")[0] for name in files.list_files(work)}
-    return has_run(work) and names <= {
-        METADATA, CLAIMS, JOB_FILE, VERDICT_FILE, PLANS, PHASES, ROWS, POISON_CLIPS,
+    return folders.has_run(work) and names <= {
+        folders.METADATA, CLAIMS, folders.JOB_FILE, folders.VERDICT_FILE,
+        folders.PLANS, folders.PHASES, folders.ROWS, POISON_CLIPS,
     }  # fmt: skip

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import google_crc32c
 import numpy as np
 
+from beam_pipeline.dataset.folders import INDEX
 from beam_pipeline.dataset.metadata import ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX
 from beam_pipeline.errors import InputError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
@@ -67,25 +67,17 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShardIndex:
+class ShardIndex(ShardEntry):
     """The members of one shard; those without examples are left out.
 
     Attributes
     ----------
-    file : str
-        Relative to the folder of the data set.
-    examples, bytes, sha256
-        Of the whole shard, as in the metadata.
     offsets : numpy.ndarray, shape (members + 1,), integer
         Where each member begins in the file, and the file's bytes.
     firsts : numpy.ndarray, shape (members + 1,), integer
         The first example of each member, and the shard's examples.
     """
 
-    file: str
-    examples: int
-    bytes: int
-    sha256: str
     offsets: Integers
     firsts: Integers
 

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from beam_pipeline.dataset.output_folder import METADATA, SCHEMA
+from beam_pipeline.dataset.folders import METADATA, SCHEMA
 from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (

@@ -24,20 +24,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from beam_pipeline.dataset.output_folder import METADATA
-from beam_pipeline.dataset.work_folder import (
-    PLAN_FILE,
-    RECEIPTS,
-    damaged,
-    has_run,
-    read_json,
-    read_verdict,
-    receipt_path,
-)
+from beam_pipeline.dataset import folders
 from beam_pipeline.errors import AudioTFRecordsError, InputError, StoreError
-from beam_pipeline.marks import WorkerState
 from beam_pipeline.planning.shards import ShardLayout
 from beam_pipeline.planning.summary import PlanSummary
+from beam_pipeline.process import WorkerState
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, Claim
 from beam_pipeline.text import time_text
@@ -97,7 +88,7 @@ def write_totals(summary: PlanSummary, work_folder: str, claim: Claim) -> None:
         for split, layout in summary.layouts.items()
     }
     content = json.dumps({"splits": splits}, indent=2).encode()
-    claim.write(files.join(work_folder, PLAN_FILE), content)
+    claim.write(files.join(work_folder, folders.PLAN_FILE), content)
 
 
 def read_progress(work_folder: str) -> RunProgress:
@@ -111,15 +102,17 @@ def read_progress(work_folder: str) -> RunProgress:
     try:
         return _progress(work_folder)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise damaged(files.join(work_folder, PLAN_FILE), repr(error)) from error
+        raise folders.damaged(
+            files.join(work_folder, folders.PLAN_FILE), repr(error)
+        ) from error
 
 
 def _progress(work_folder: str) -> RunProgress:
-    plan = read_json(files.join(work_folder, PLAN_FILE))
-    error = read_verdict(work_folder)
+    plan = folders.read_json(files.join(work_folder, folders.PLAN_FILE))
+    error = folders.read_verdict(work_folder)
     if plan is None:
         return RunProgress("failed" if error else "planning", error=error)
-    receipts = files.join(work_folder, RECEIPTS)
+    receipts = files.join(work_folder, folders.RECEIPTS)
     done = set(files.list_files(receipts)) if files.is_folder(receipts) else set()
     found = RunProgress("failed" if error else WRITING, error=error)
     for values in plan["splits"].values():
@@ -130,7 +123,7 @@ def _progress(work_folder: str) -> RunProgress:
         finished = [
             shard.examples
             for shard in map(layout.shard, range(layout.shards))
-            if posixpath.basename(receipt_path(shard.name, "")) in done
+            if posixpath.basename(folders.receipt_path(shard.name, "")) in done
         ]
         totals = found.totals
         found = replace(
@@ -156,11 +149,11 @@ def find_run(folder: str) -> str | None:
     """
     folder = files.absolute(folder)
     for work in (folder, files.join(folder, WORK_FOLDER)):
-        if has_run(work):
+        if folders.has_run(work):
             return work
     outer = folder.rstrip("/").rpartition("/")[0]
     for output in (folder, outer):
-        if output and files.exists(files.join(output, METADATA)):
+        if output and files.exists(files.join(output, folders.METADATA)):
             return None
     raise InputError(
         f"{folder} holds no run and no data set. Give the `output` of a run, or its "

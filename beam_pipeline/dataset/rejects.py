@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from beam_pipeline.dataset.folders import METADATA, NOTHING_NEW, REJECTED, clear_work
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import METADATA, REJECTED
-from beam_pipeline.dataset.work_folder import NOTHING_NEW, clear_work
 from beam_pipeline.errors import (
     DataSetWarning,
     IncompleteRun,

@@ -12,24 +12,30 @@ belong together. No file of a folder changes when another one is recorded.
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from beam_pipeline.dataset.folders import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
-from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.tables import (
     CLIP,
+    clips_of,
     read_table,
+    with_clips,
     with_columns,
 )
 from beam_pipeline.errors import (
+    DataSetWarning,
     InputError,
     OptionError,
+    RecipeError,
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
@@ -38,9 +44,22 @@ from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
 from beam_pipeline.text import shown
 
+if TYPE_CHECKING:
+    from beam_pipeline.inputs.recorded_clips import RecordedClips
+    from beam_pipeline.inputs.sources import Input
+
 # What decides the split of a group, in a recipe that decides splits by a hash.
 OF_SPLITS = ("splits", "folds", "group_by", "seed", "split_moves")
 SPLITS_OF_HASH = ("splits", "folds")
+
+_NUMBERS = (
+    "native_frames", "native_sample_rate_hz", "channels", "sample_rate_hz", "start",
+    "frames", "channel",
+)  # fmt: skip
+_OF_CLIPS = ("path", "input", "split", "group", "windows", "index", *_NUMBERS)
+
+# Files that are looked for below the inputs of a run.
+_LOOKED_FOR = 20
 
 Folders = files.PathLike | Sequence[files.PathLike]
 
@@ -365,3 +384,116 @@ def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
 
 def has_tables(folder: str) -> bool:
     return all(files.exists(files.join(folder, name)) for name in (MANIFEST, WINDOWS))
+
+
+def check_skipped(
+    folders: Sequence[str], recipe: Recipe, inputs: Sequence[Input]
+) -> None:
+    """Checks data sets whose clips a run leaves out, before the run begins.
+
+    Warns if no file of a data set is among the inputs.
+
+    Raises
+    ------
+    InputError
+        If a folder holds no data set of audio files.
+    RecipeError
+        If a group could get another split than it has in a data set.
+    """
+    for folder in folders:
+        before = recipe_of(folder)
+        if before.hashed_shares() or recipe.hashed_shares():
+            old, new = before.to_json(), recipe.to_json()
+            for name in OF_SPLITS:
+                if old[name] != new[name]:
+                    raise RecipeError(
+                        name,
+                        f"must be that of {folder}, {old[name]!r}, so that no group is "
+                        f"in two splits; give `recipe` {folder}",
+                        new[name],
+                    )
+        _warn_of_other_roots(folder, inputs)
+
+
+def _warn_of_other_roots(folder: str, inputs: Sequence[Input]) -> None:
+    """Warns if none of some files of a data set is where the inputs would have it."""
+    clips = read_table(folder, MANIFEST, ("path", "input"))
+    rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
+    some = clips.take(rows[rows >= 0]).to_pylist()
+    looked_for = [
+        files.join(inputs[clip["input"]].root, clip["path"])
+        for clip in some
+        if clip["input"] < len(inputs)
+    ]
+    if some and not any(map(files.exists, looked_for)):
+        warnings.warn(
+            f"No file of {folder} is among the inputs, for example {some[0]['path']}. "
+            "Is the root of the `input` the same as when it was recorded? Clips are "
+            "known by their paths below it.",
+            DataSetWarning,
+            stacklevel=4,  # of `record`
+        )
+
+
+def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
+    """Reads the clips of data sets that a run need not record.
+
+    A clip that was rejected is not among them, so it is tried again.
+    """
+    from beam_pipeline.inputs import recorded_clips  # here: readers do without it
+
+    keys, numbers, names = [], [], list[str]()
+    splits: dict[str, str] = {}
+    has_groups = bool(recipe.group_by)
+    given = recipe.hashed_shares() is None
+    for folder in folders:
+        clips = read_table(folder, MANIFEST, _OF_CLIPS)
+        clips = clips.filter(~_rejected_rows(folder, clips))
+        paths, sources = clips["path"].to_pylist(), clips["input"].to_pylist()
+        plain = [recorded_clips.plain_name(path) for path in paths]
+        keys += [
+            recorded_clips.recorded_key(source, name)
+            for source, name in zip(sources, plain, strict=True)
+        ]
+        numbers.append(
+            np.stack(
+                [clips[n].fill_null(-1).to_numpy().astype(np.int64) for n in _NUMBERS],
+                axis=1,
+            )
+        )
+        if given:
+            groups = clips["group"].to_pylist() if has_groups else plain
+            named = map(
+                recorded_clips.recorded_group,
+                sources,
+                groups,
+                [has_groups] * len(groups),
+            )
+            splits.update(zip(named, clips["split"].to_pylist(), strict=True))
+        if recipe.events is not None:
+            names += paths
+    channel = recipe.channels
+    return recorded_clips.RecordedClips(
+        np.array(keys, np.uint64),
+        np.concatenate(numbers),
+        channel if isinstance(channel, int) else -1,
+        splits,
+        has_groups,
+        names,
+    )
+
+
+def _rejected_rows(folder: str, clips: Any) -> npt.NDArray[np.bool_]:
+    """Returns which rows of a manifest lost windows, and have no example."""
+    columns = with_clips(["left_out"], recipe_of(folder))
+    windows = read_table(folder, WINDOWS, columns)
+    clip = clips_of(windows, clips)
+    reasons = (
+        windows["left_out"].cast("string").fill_null("").to_numpy(zero_copy_only=False)
+    )
+    lost, held = (
+        np.bincount(clip[chosen], minlength=len(clips)) > 0
+        for chosen in (reasons == "rejected", reasons == "")
+    )
+    rejected: npt.NDArray[np.bool_] = lost & ~held
+    return rejected

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
+from beam_pipeline.dataset.folders import MANIFEST, WINDOWS
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.column_values import (
     BYTES,
@@ -34,7 +34,7 @@ from beam_pipeline.inputs.columns import (
 )
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import in_groups, read_parquet, write_parquet
+from beam_pipeline.storage.pages import in_groups, read_parquet, write_parquet
 from beam_pipeline.storage.tfrecord import unpack_columns
 from beam_pipeline.write.statistics import LEFT_OUT, WindowRows, join_rows, levels_db
 
@@ -49,10 +49,15 @@ if TYPE_CHECKING:
 
 # In the schema of the file: who reads it with other tools sees only names.
 _DESCRIPTIONS = {
-    "first_index": "planned: the number of its first window in the split, among all "
-    "planned windows. Where windows were left out, examples have other numbers; "
-    "windows.parquet says which windows are in the data set",
-    "windows": "planned: its rows in windows.parquet, with those that were left out",
+    "first_index": {
+        "description": "planned: the number of its first window in the split, among "
+        "all planned windows. Where windows were left out, examples have other "
+        "numbers; windows.parquet says which windows are in the data set"
+    },
+    "windows": {
+        "description": "planned: its rows in windows.parquet, with those that were "
+        "left out"
+    },
 }
 _ROW = list(MANIFEST_FIELDS).index("index")
 _CLIPS_IN_GROUP = 1 << 16
@@ -177,7 +182,7 @@ def write_manifest(
 
     schema = pa.schema(
         [
-            pa.field(name, arrow_type(kind), metadata=_described(name))
+            pa.field(name, arrow_type(kind), metadata=_DESCRIPTIONS.get(name))
             for name, kind in fields.items()
         ]
     )
@@ -216,11 +221,6 @@ def arrow_type(kind: ColumnType | int) -> Any:
         return pa.binary(kind)
     single = pa.binary() if kind.dtype == BYTES else getattr(pa, kind.dtype)()
     return pa.list_(single) if kind.shape else single
-
-
-def _described(name: str) -> dict[str, str] | None:
-    text = _DESCRIPTIONS.get(name)
-    return None if text is None else {"description": text}
 
 
 def _manifest_table(parts: Sequence[ManifestPart], schema: Any) -> Any:

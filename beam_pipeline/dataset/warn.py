@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning
 from beam_pipeline.planning.summary import PlanSummary, split_by_class

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from beam_pipeline.dataset.element_set import keep_specs
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.elements.values import STORED_DTYPES
 from beam_pipeline.elements.writing import Block, Request, write_elements
@@ -25,7 +26,6 @@ from beam_pipeline.examples.structure import (
     indices,
     row_splits,
 )
-from beam_pipeline.write.element_blocks import keep_specs
 from beam_pipeline.write.member_files import ShardSizes
 
 # Elements are drawn together up to this number, and up to these bytes.

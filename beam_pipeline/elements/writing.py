@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from beam_pipeline.dataset.element_set import ElementSet, join_elements
+from beam_pipeline.dataset.element_set import (
+    BlockWriter,
+    ElementSet,
+    Encoded,
+    Seen,
+    join_elements,
+    observed_specs,
+)
 from beam_pipeline.dataset.job_start import element_output
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import in_notebook, make_bar
@@ -20,12 +27,6 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import Declared, WholeNumber, parameter
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
-from beam_pipeline.write.element_blocks import (
-    BlockWriter,
-    Encoded,
-    Seen,
-    observed_specs,
-)
 from beam_pipeline.write.member_files import ShardSizes
 
 

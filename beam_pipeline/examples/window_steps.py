@@ -40,8 +40,8 @@ from beam_pipeline.errors import (
     is_of_machine,
 )
 from beam_pipeline.hashing import clip_key, hash64, text_key
-from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers
+from beam_pipeline.process import Marks
 from beam_pipeline.recipe.canonical import (
     check_hash,
     hash_sounds,

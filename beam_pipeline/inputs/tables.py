@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TextIO
 
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import open_parquet
+from beam_pipeline.storage.pages import open_parquet
 from beam_pipeline.text import parse_json
 
 CSV_SUFFIXES = (".csv", ".tsv")

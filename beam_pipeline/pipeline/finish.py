@@ -17,19 +17,10 @@ from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 
 from beam_pipeline.audio.formats import DEMUXERS
+from beam_pipeline.dataset import folders, tables
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
 from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, shard_entry
-from beam_pipeline.dataset.output_folder import (
-    INDEX,
-    MANIFEST,
-    METADATA,
-    REJECTED,
-    SCHEMA,
-    WINDOWS,
-    delete_stale,
-    finish_switch,
-)
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
     check_any_accepted,
@@ -38,22 +29,6 @@ from beam_pipeline.dataset.rejects import (
     count_clips,
     sort_rejects,
     write_rejects,
-)
-from beam_pipeline.dataset.tables import (
-    ManifestPart,
-    manifest_fields,
-    recorded_formats,
-    write_manifest,
-    write_windows,
-)
-from beam_pipeline.dataset.work_folder import (
-    CONTINUE,
-    JOB_FILE,
-    NOTHING_NEW,
-    clear_work,
-    has_run,
-    keeping_verdict,
-    recorded_metadata,
 )
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.format import ExampleFormat
@@ -101,10 +76,10 @@ def finish_job(
     """
     written, shards = sort_shards(infos)
     output, work, claim = job.output, job.work_folder, job.claim
-    has_started = has_run(work)
+    has_started = folders.has_run(work)
     if not has_started and is_finished(output, shards):
-        clear_work(work, claim)  # an earlier call ended after that
-        return files.join(output, METADATA)
+        folders.clear_work(work, claim)  # an earlier call ended after that
+        return files.join(output, folders.METADATA)
     claim.check()
     plan = read_plan(plan_folder)
     summary, manifest = plan.summary, Pages(plan_folder, plan.manifest)
@@ -113,7 +88,7 @@ def finish_job(
     is_new = any(info.examples for info in shards) or not job.skip_recorded
     # Whether the output has another data set until the end, or always.
     stays = folder != output or not is_new
-    with keeping_verdict(work, claim):
+    with folders.keeping_verdict(work, claim):
         if not job.allow_unreadable:
             kept = "All other clips are written."
             check_readable(summary.listing, rejects, kept)
@@ -129,37 +104,42 @@ def finish_job(
             listed = work if stays else ""
             check_rejects(summary.listing, rejects, job.max_rejected, listed)
         except AudioTFRecordsError:
-            listed = work if stays else output
-            write_rejects(files.join(claim.stage(listed), REJECTED), rejects)
-            _publish((REJECTED,), listed, claim)
+            _list_rejects(folders.REJECTED, work if stays else output, rejects, claim)
             raise
         current = [info.file for info in shards if is_new]
         if has_started and (is_new or folder == output) and files.is_folder(folder):
-            delete_stale(folder, current, claim)  # the shards of earlier plans
+            folders.delete_stale(folder, current, claim)  # the shards of earlier plans
     if not is_new:
-        write_rejects(files.join(claim.stage(work), NOTHING_NEW), rejects)
-        _publish((NOTHING_NEW,), work, claim)
+        _list_rejects(folders.NOTHING_NEW, work, rejects, claim)
         return ""
     stage = claim.stage(folder)
-    write_rejects(files.join(stage, REJECTED), rejects)
-    fields = manifest_fields(job.recipe, job.inputs[0].columns)
+    write_rejects(files.join(stage, folders.REJECTED), rejects)
+    fields = tables.manifest_fields(job.recipe, job.inputs[0].columns)
     sketches = sort_sketches(written)
-    write_manifest(files.join(stage, MANIFEST), manifest, fields, sketches)
+    tables.write_manifest(
+        files.join(stage, folders.MANIFEST), manifest, fields, sketches
+    )
     are_mixed = job.recipe.examples_are_mixed
-    write_windows(files.join(stage, WINDOWS), written, are_mixed)
-    formats = recorded_formats(files.join(stage, MANIFEST))
+    tables.write_windows(files.join(stage, folders.WINDOWS), written, are_mixed)
+    formats = tables.recorded_formats(files.join(stage, folders.MANIFEST))
     metadata = assemble_metadata(
         summary, shards, rejects, observed, job.recipe, formats
     )
-    beside = (SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED)
+    beside = (
+        folders.SCHEMA,
+        folders.MANIFEST,
+        folders.WINDOWS,
+        folders.INDEX,
+        folders.REJECTED,
+    )
     claim.check()
     write_index(stage, map(ShardIndex.of, written))
     metadata.save(stage, beside)
-    _publish((*beside, METADATA), folder, claim)
+    _publish((*beside, folders.METADATA), folder, claim)
     if folder != output:
-        finish_switch(output, claim)
-    clear_work(work, claim)
-    return files.join(output, METADATA)
+        folders.finish_switch(output, claim)
+    folders.clear_work(work, claim)
+    return files.join(output, folders.METADATA)
 
 
 def _publish(names: Iterable[str], folder: str, claim: Claim) -> None:
@@ -167,6 +147,14 @@ def _publish(names: Iterable[str], folder: str, claim: Claim) -> None:
     stage = claim.stage(folder)
     for name in names if stage != folder else ():
         claim.move(files.join(stage, name), files.join(folder, name))
+
+
+def _list_rejects(
+    name: str, folder: str, rejects: Iterable[Reject], claim: Claim
+) -> None:
+    """Writes the list of rejects under a name into a folder."""
+    write_rejects(files.join(claim.stage(folder), name), rejects)
+    _publish((name,), folder, claim)
 
 
 def sort_shards(
@@ -234,7 +222,7 @@ def check_complete(
     if problems:
         raise IncompleteRun(
             f"The written shards differ from the plan:\n  {_first(problems)}\n"
-            f"The runner lost or repeated work. {CONTINUE}"
+            f"The runner lost or repeated work. {folders.CONTINUE}"
         )
 
 
@@ -248,7 +236,7 @@ def _first(problems: Sequence[str]) -> str:
 def check_clips(
     summary: PlanSummary,
     rejects: Iterable[Reject],
-    manifest: Iterable[ManifestPart],
+    manifest: Iterable[tables.ManifestPart],
     work_folder: str,
 ) -> None:
     """Checks that the manifest and the rejects have every clip and every window.
@@ -272,7 +260,7 @@ def check_clips(
             raise IncompleteRun(
                 f"At the end of the run there are {found} {what} instead of "
                 f"{expected}. Files of {work_folder} were deleted during the run, or "
-                f"the runner lost or repeated work. {CONTINUE}"
+                f"the runner lost or repeated work. {folders.CONTINUE}"
             )
 
 
@@ -388,12 +376,12 @@ def merge_observed(
     """
     merged: dict[str, Observations] = {}
     for info in shards:
-        receipt = read_receipt(info.shard, work_folder, info.is_whole())
+        receipt = read_receipt(info.shard, work_folder)
         if receipt is None or receipt.seen is None or receipt.sha256 != info.sha256:
             raise IncompleteRun(
                 f"Shard {info.shard.name} has no receipt in {work_folder}, or its "
                 "receipt is of another file. Files there were deleted during the run, "
-                f"or two runs wrote this shard. {CONTINUE}"
+                f"or two runs wrote this shard. {folders.CONTINUE}"
             )
         seen = Observations.from_state(receipt.seen)
         if info.shard.split in merged:
@@ -417,7 +405,10 @@ def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
         If a shard has other bytes, or there are others. The metadata stay in the work
         folder, and any run with the recorded recipe can try again.
     """
-    saved, path = recorded_metadata(job.output), files.join(job.output, METADATA)
+    saved, path = (
+        folders.recorded_metadata(job.output),
+        files.join(job.output, folders.METADATA),
+    )
     if not files.exists(saved):
         return path  # a runner has called this twice
     text = files.read_bytes(saved)
@@ -427,12 +418,12 @@ def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
     both = {*recorded, *found}
     other = sorted(file for file in both if recorded.get(file) != found.get(file))
     if other:
-        job.claim.discard(files.join(job.work_folder, JOB_FILE))
+        job.claim.discard(files.join(job.work_folder, folders.JOB_FILE))
         raise IncompleteRun(_other_bytes(other, metadata, saved))
-    delete_stale(job.output, recorded, job.claim)
+    folders.delete_stale(job.output, recorded, job.claim)
     job.claim.write(path, text)
     job.claim.discard(saved)
-    clear_work(job.work_folder, job.claim)
+    folders.clear_work(job.work_folder, job.claim)
     return path
 
 

@@ -25,24 +25,20 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import with_input_types, with_output_types
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipeline.dataset.job import Job
-from beam_pipeline.dataset.work_folder import (
-    CONTINUE,
-    keeping_verdict,
-    receipt_path,
+from beam_pipeline.dataset import element_set, folders
+from beam_pipeline.dataset.element_set import (
+    BlockResult,
+    ElementSet,
+    SourceEncoder,
+    StoredBlock,
 )
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.marks import Marks
+from beam_pipeline.pipeline import planner
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.guard import Guard
-from beam_pipeline.pipeline.planner import (
-    ClipPages,
-    make_plan,
-    read_plan,
-    read_work,
-)
 from beam_pipeline.pipeline.sink import (
     COUNTERS,
     WriteToTFRecord,
@@ -50,9 +46,9 @@ from beam_pipeline.pipeline.sink import (
     find_recorded,
     read_recorded_shards,
 )
-from beam_pipeline.planning.clips import Reject
-from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.clips import Reject, read_poison_clips
 from beam_pipeline.planning.shards import ShardInfo, ShardWork
+from beam_pipeline.process import Marks, OneThread, keep_freed_memory
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.storage.tfrecord import suffix_for
@@ -67,7 +63,7 @@ from beam_pipeline.write.blocks import (
     decode_audio,
     select_and_augment,
 )
-from beam_pipeline.write.process_settings import OneThread, keep_freed_memory
+from beam_pipeline.write.member_files import JoinedShard, join_shard
 
 REJECTS = "rejects"
 LISTING = "listing"
@@ -170,7 +166,7 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
 
     def process(self, _: Any) -> Iterator[Any]:
         listing = self.job.listing()
-        with keeping_verdict(self.job.work_folder, self.job.claim):
+        with folders.keeping_verdict(self.job.work_folder, self.job.claim):
             for number, block in enumerate(listing.blocks()):
                 yield number, Batch(block)
         summary = listing.summary()
@@ -195,7 +191,7 @@ class ProbeClips(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         Guard.begin(self.job)
-        self._pages = ClipPages(self.job, self.job.plan_folder())
+        self._pages = planner.ClipPages(self.job, self.job.plan_folder())
 
     def start_bundle(self) -> None:
         self._pages.clear()
@@ -224,18 +220,18 @@ def plan_pages(
     """Calls :func:`make_plan`: pages of clips -> numbered places of tasks."""
     folder = job.plan_folder()
     check_poison_clips(job)
-    make_plan(pages, listing, job, folder)
-    yield from enumerate(Pages(folder, read_plan(folder).tasks).places())
+    planner.make_plan(pages, listing, job, folder)
+    yield from enumerate(Pages(folder, planner.read_plan(folder).tasks).places())
 
 
 def read_tasks(keyed: tuple[int, Iterable[Place]], folder: str) -> Iterator[ShardWork]:
     """Calls :func:`read_work`: (number, [Place]) -> ShardWork."""
     for place in keyed[1]:
-        yield read_work(_plan_of(folder), place, folder)
+        yield planner.read_work(_plan_of(folder), place, folder)
 
 
 # Each run has a folder of its own.
-_plan_of = lru_cache(maxsize=1)(read_plan)
+_plan_of = lru_cache(maxsize=1)(planner.read_plan)
 
 
 def finish_planned(
@@ -257,10 +253,10 @@ def check_poison_clips(job: Job) -> None:
     Other workers may have used it before.
     """
     if len(read_poison_clips(job.work_folder)) > job.known_poison:
-        with keeping_verdict(job.work_folder, job.claim):
+        with folders.keeping_verdict(job.work_folder, job.claim):
             raise IncompleteRun(
                 "Clips ended their workers twice while the job ran, and must be left "
-                f"out of all shards. {CONTINUE}"
+                f"out of all shards. {folders.CONTINUE}"
             )
 
 
@@ -298,7 +294,7 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
             info = find_finished(shard, job.shards_folder(), job.work_folder)
         clips = (segment.clip for segment in work.segments)
         if info is not None and not job.repairs and self._poison_clips.among(clips):
-            files.delete([receipt_path(shard.name, job.work_folder)])
+            files.delete([folders.receipt_path(shard.name, job.work_folder)])
             info = None
         if info is None:
             yield work
@@ -363,3 +359,75 @@ def _count(block: EncodedBlock) -> None:
         _counter("windows_left_out").inc(slot.examples - written)
     _counter("audio_microseconds").inc(round(1e6 * seconds))
     Marks.add(slot.examples, seconds)
+
+
+# fmt: off
+
+def build_elements_pipeline(
+    pipeline: beam.Pipeline, job: ElementSet, encoder: SourceEncoder,
+    blocks: Sequence[StoredBlock],
+) -> beam.PCollection:
+    """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
+    once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
+    results = (
+        pipeline
+        | "Blocks" >> beam.Create(blocks)                       # StoredBlock
+        | "SpreadBlocks" >> beam.Reshuffle()
+        | "WriteBlocks" >> beam.ParDo(WriteBlocks(job, encoder))  # BlockResult
+    )
+    shards = (
+        once
+        | "LayOut" >> beam.FlatMap(_lay_out, AsIter(results), job)  # JoinedShard
+        | "SpreadShards" >> beam.Reshuffle()
+        | "JoinShards" >> beam.Map(_join, job)                  # ShardInfo
+    )
+    return (
+        once
+        | "Finish" >> beam.Map(_finish, AsIter(shards), AsIter(results), job)
+    )                                                           # path
+
+# fmt: on
+
+
+@with_input_types(StoredBlock)
+@with_output_types(BlockResult)
+@dataclass(eq=False)
+class WriteBlocks(beam.DoFn):  # type: ignore[misc]
+    """Calls :func:`write_block`: StoredBlock -> BlockResult."""
+
+    job: ElementSet
+    encoder: SourceEncoder
+
+    def setup(self) -> None:
+        OneThread.begin()
+
+    def teardown(self) -> None:
+        OneThread.end()
+
+    def process(self, block: StoredBlock) -> Iterator[BlockResult]:
+        with folders.keeping_verdict(self.job.target.work, self.job.target.claim):
+            yield element_set.write_block(
+                block, self.encoder, self.job.sizes, self.job.target
+            )
+
+
+def _lay_out(
+    _: None, results: Iterable[BlockResult], job: ElementSet
+) -> Iterator[JoinedShard]:
+    with folders.keeping_verdict(job.target.work, job.target.claim):
+        yield from element_set.lay_out(job, results)
+
+
+def _join(shard: JoinedShard, job: ElementSet) -> ShardInfo:
+    with folders.keeping_verdict(job.target.work, job.target.claim):
+        return join_shard(shard, job.sizes, job.target.output, job.target.drafts)
+
+
+def _finish(
+    _: None,
+    infos: Iterable[ShardInfo],
+    results: Iterable[BlockResult],
+    job: ElementSet,
+) -> str:
+    with folders.keeping_verdict(job.target.work, job.target.claim):
+        return element_set.finish_elements(job, infos, results)

@@ -30,7 +30,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
-from beam_pipeline.marks import MarkClock, Marks, WorkerState
+from beam_pipeline.process import MarkClock, Marks, WorkerState
 
 if TYPE_CHECKING:
     from beam_pipeline.dataset.job import Job
@@ -72,7 +72,7 @@ class Guard:
 
 
 def _start(job: Job, limit_s: float) -> subprocess.Popen[bytes]:
-    from beam_pipeline.planning.poison_clips import only_one_thread
+    from beam_pipeline.planning.clips import only_one_thread
 
     with tempfile.TemporaryFile() as file:
         file.write(bytes(_STATE_BYTES))
@@ -80,13 +80,9 @@ def _start(job: Job, limit_s: float) -> subprocess.Popen[bytes]:
         file.flush()
         state = _state_in(file)
         state.one_thread = only_one_thread(job.work_folder)
+        arguments = os.getpid(), file.fileno(), limit_s
         guard = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                __name__,
-                *map(str, (os.getpid(), file.fileno(), limit_s)),
-            ],
+            [sys.executable, "-m", __name__, *map(str, arguments)],
             stdin=subprocess.PIPE,
             pass_fds=[file.fileno()],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -125,7 +121,7 @@ def main(worker: int, file: BinaryIO, limit_s: float) -> None:
     mark = state.mark()
     if mark is None or not (names or mark == stalled):
         return
-    from beam_pipeline.planning.poison_clips import Exits
+    from beam_pipeline.planning.clips import Exits
 
     file.seek(_STATE_BYTES)
     inputs, work_folder, claim = pickle.loads(file.read())

@@ -24,26 +24,18 @@ from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
+from beam_pipeline.dataset.folders import keeping_verdict
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import write_totals
 from beam_pipeline.dataset.rejects import check_readable
 from beam_pipeline.dataset.tables import make_manifest_part
-from beam_pipeline.dataset.work_folder import keeping_verdict
 from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.marks import PROBE, Marks
-from beam_pipeline.planning.balance import (
-    Moves,
-    assign_splits,
-    choose_moves,
-    is_balanced,
-    tally_groups,
-)
-from beam_pipeline.planning.clips import Clip, Reject
-from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning import balance
+from beam_pipeline.planning.clips import Clip, Reject, read_poison_clips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import (
     Buckets,
@@ -53,6 +45,7 @@ from beam_pipeline.planning.shards import (
     lay_out,
 )
 from beam_pipeline.planning.summary import CorpusCount, PlanSummary, format_of
+from beam_pipeline.process import PROBE, Marks
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import (
@@ -223,7 +216,7 @@ def _without_alike(
     return kept, rejects
 
 
-def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
+def _with_splits(blocks: Blocks, job: Job) -> tuple[balance.Moves | None, Buckets]:
     """Returns the groups that leave the split of their hash, and clips in buckets.
 
     Clips have the split of their hash already. If the recipe stratifies or has folds,
@@ -236,13 +229,13 @@ def _with_splits(blocks: Blocks, job: Job) -> tuple[Moves | None, Buckets]:
 
     if recipe.splits_are_decided():
         return recipe.split_moves, Buckets(recipe, clips())
-    if not is_balanced(recipe):
+    if not balance.is_balanced(recipe):
         buckets = Buckets(recipe, clips())
         if all(buckets.examples[s] for s in recipe.hashed_shares() or ()):
             return None, buckets
         buckets.close()
-    moves = choose_moves(tally_groups(clips(), recipe), recipe)
-    assigned = (assign_splits(some, moves, recipe) for some in clips())
+    moves = balance.choose_moves(balance.tally_groups(clips(), recipe), recipe)
+    assigned = (balance.assign_splits(some, moves, recipe) for some in clips())
     return moves, Buckets(recipe, assigned)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -14,13 +14,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.typehints import with_input_types, with_output_types
 
+from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.dataset.work_folder import (
-    keeping_verdict,
-    new_draft,
-    receipt_path,
-    recorded_metadata,
-)
 from beam_pipeline.errors import EngineError
 from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo
 from beam_pipeline.recipe.recipe import GZIP
@@ -117,27 +112,20 @@ compression_type, triggering_frequency
             compression_type,
             triggering_frequency,
         )
-        self._compression = compression
-        self._work_folder = work_folder
-        self._claim = claim
-        self._prefix = file_path_prefix
-        self._suffix = file_name_suffix
+        self._shards = None
+        if work_folder is not None:
+            self._shards = _WriteShards(
+                file_path_prefix, file_name_suffix, compression, work_folder, claim
+            )
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        if self._work_folder is None:
+        if self._shards is None:
             return super().expand(pcoll)
         runner = type(pcoll.pipeline.runner).__name__
         if runner == REFUSED_RUNNER:
             raise EngineError(f"{runner} cannot write shards: {WHY_REFUSED}.")
-        write = _WriteShards(
-            self._prefix,
-            self._suffix,
-            self._compression,
-            self._work_folder,
-            runner,
-            self._claim,
-        )
-        return pcoll | "WriteShards" >> beam.ParDo(write)
+        write = beam.ParDo(replace(self._shards, runner=runner))
+        return pcoll | "WriteShards" >> write
 
 
 @with_input_types(EncodedBlock)
@@ -154,8 +142,8 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
     suffix: str
     compression: str
     work_folder: str
-    runner: str
     claim: Claim
+    runner: str = ""
 
     def setup(self) -> None:
         self._draft: ShardDraft | None = None
@@ -167,12 +155,14 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
         shard = block.slot.shard
         if self._draft is None:
             name = shard.name.replace("/", ".")
-            path = new_draft(f"{name}-", self.suffix, self.work_folder, self.claim)
+            path = folders.new_draft(
+                f"{name}-", self.suffix, self.work_folder, self.claim
+            )
             example_format = block.slot.example_format
             self._draft = ShardDraft(
                 shard, example_format, path, self.compression, self.runner
             )
-        with keeping_verdict(self.work_folder, self.claim):
+        with folders.keeping_verdict(self.work_folder, self.claim):
             self._draft.write(block)
         if self._draft.is_complete:
             info = self._draft.close(shard.name + self.suffix)
@@ -185,7 +175,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> None:
         if self._draft is not None:
-            with keeping_verdict(self.work_folder, self.claim):
+            with folders.keeping_verdict(self.work_folder, self.claim):
                 self._draft.check_complete()
 
     def teardown(self) -> None:
@@ -199,19 +189,14 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
 
 def write_receipt(info: ShardInfo, work_folder: str, claim: Claim) -> None:
-    """Writes the receipt of a shard that has its name; only it has the observations.
-
-    That of a shard that lost windows is apart: the next run tries again.
-    """
+    """Writes the receipt of a shard that has its name; only it has the observations."""
     content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
-    claim.write(receipt_path(info.shard.name, work_folder, info.is_whole()), content)
+    claim.write(folders.receipt_path(info.shard.name, work_folder), content)
 
 
-def read_receipt(
-    shard: Shard, work_folder: str, is_whole: bool = True
-) -> ShardInfo | None:
+def read_receipt(shard: Shard, work_folder: str) -> ShardInfo | None:
     """Returns what the receipt of this very shard says; None if there is none."""
-    path = receipt_path(shard.name, work_folder, is_whole)
+    path = folders.receipt_path(shard.name, work_folder)
     try:
         values = parse_json(files.read_bytes(path))
         sketches = tuple(ClipSketch(*each) for each in values.pop("sketches"))
@@ -224,10 +209,11 @@ def read_receipt(
 def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
     """Returns this very shard, without observations; None if no run has finished it.
 
-    The file must still have the bytes that were written, by their SHA-256.
+    One that lost windows is tried again. The file must still have the bytes that were
+    written, by their SHA-256.
     """
     info = read_receipt(shard, work_folder)
-    if info is None:
+    if info is None or not info.is_whole():
         return None
     target = prefix + info.file
     if files.size(target) < 0 or files.hash_of(target) != (info.bytes, info.sha256):
@@ -237,7 +223,7 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
 
 def read_recorded_shards(output: str) -> dict[str, ShardEntry]:
     """Returns the shards of a data set that is repaired, by name."""
-    path = recorded_metadata(output)
+    path = folders.recorded_metadata(output)
     metadata = Metadata.parse(files.read_bytes(path), path)
     return {entry.file.partition(".")[0]: entry for entry in metadata.shards()}
 

@@ -91,7 +91,9 @@ def tally_groups(blocks: Iterable[Iterable[Clip]], recipe: Recipe) -> GroupTally
     examples: dict[str, list[int]] = {}
     groups: dict[str, list[int]] = {}
     movable: dict[int, Mapping[str, int]] = {}
-    with closing(SortedValues(_in_sqlite, _counts(blocks, recipe))) as kept:
+    counts = _counts(blocks, recipe)
+    # SQLite has whole numbers with a sign.
+    with closing(SortedValues(lambda each: (each[0] - (1 << 63),), counts)) as kept:
         for key, clips in groupby(kept, key=itemgetter(0)):
             split = splitter.names.index(splitter.split_of(key))
             sums = Counter[str]()
@@ -107,11 +109,6 @@ def tally_groups(blocks: Iterable[Iterable[Clip]], recipe: Recipe) -> GroupTally
             if is_movable:
                 movable[key] = dict(sums)
     return GroupTally(examples, movable)
-
-
-def _in_sqlite(count: tuple[int, Sequence[str], int]) -> tuple[int]:
-    """Returns the key of a group as SQLite has whole numbers: with a sign."""
-    return (count[0] - (1 << 63),)
 
 
 def _counts(

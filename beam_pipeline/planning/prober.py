@@ -45,32 +45,22 @@ from beam_pipeline.inputs.recorded_clips import changed_file
 from beam_pipeline.inputs.rows import Header, SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.marks import PROBE, Marks
 from beam_pipeline.permutation import Integers
+from beam_pipeline.planning import clips
 from beam_pipeline.planning.clips import (
+    NO_POISON_CLIPS,
     Clip,
     PartReader,
+    PoisonClips,
     Reject,
-    find_loader,
-    opened_clip,
-    read_stretches,
-    step_clip,
-    steps_in,
-    window_frames,
-    with_split,
 )
-from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.planning.shards import Segment, locate_examples
+from beam_pipeline.process import PROBE, Marks
 from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
-from beam_pipeline.transforms.base import (
-    Transform,
-    apply_transform,
-    chain_of,
-    seconds_to_frames,
-    steps_of,
-)
+from beam_pipeline.transforms import base
+from beam_pipeline.transforms.base import Transform
 from beam_pipeline.transforms.steps import PLACEMENT, parse_placement
 from beam_pipeline.transforms.stream import Reader, measure_factors
 
@@ -215,7 +205,7 @@ class Prober:
             part = _part_of(row, info.frames, info.sample_rate_hz)
             clip = self._decoded(clip, plan, part, whole=may_break(info))
         # So far, it has as many examples as windows; without a split, it has no copies.
-        return with_split(clip._replace(split=""), clip.split, recipe.copies)
+        return clips.with_split(clip._replace(split=""), clip.split, recipe.copies)
 
     def _decoded(
         self, clip: Clip, plan: WindowPlan, part: tuple[int, int], *, whole: bool
@@ -241,31 +231,24 @@ class Prober:
             clip = clip._replace(measured=tuple(self._measure(clip)))
         return clip
 
-    def _native_chunks(
-        self, clip: Clip, first: int, stop: int, audio: Audio
-    ) -> Iterator[npt.NDArray[np.float32]]:
-        """Yields the frames ``first .. stop - 1`` of a file, at its own rate."""
-        audio = audio.audio_with(sample_rate=None)
-        with opened_clip(clip, self._inputs, audio) as decoder:
-            for at in range(first, stop, _CHUNK_FRAMES):
-                yield decoder.read(at, min(at + _CHUNK_FRAMES, stop))
-
     def _check_whole(self, clip: Clip, first: int, stop: int) -> None:
-        """Decodes all that a clip's windows may need, and drops it."""
+        """Decodes all that a clip's windows may need, at its own rate, and drops it."""
         first = max(0, first - _AROUND_FRAMES)
         stop = min(stop + _AROUND_FRAMES, clip.native_frames)
-        for _ in self._native_chunks(clip, first, stop, self._recipe):
-            pass
+        audio = self._recipe.audio_with(sample_rate=None)
+        with clips.opened_clip(clip, self._inputs, audio) as decoder:
+            for at in range(first, stop, _CHUNK_FRAMES):
+                decoder.read(at, min(at + _CHUNK_FRAMES, stop))
 
     def _factors_of(self, clip: Clip) -> tuple[float, ...]:
         """Returns the factors of the recipe's clip gains."""
 
         @contextmanager
         def open_reader() -> Iterator[Reader]:
-            with opened_clip(clip, self._inputs, self._recipe) as decoder:
+            with clips.opened_clip(clip, self._inputs, self._recipe) as decoder:
                 yield PartReader(decoder, clip.start)
 
-        steps = steps_in(clip, self._recipe)
+        steps = clips.steps_in(clip, self._recipe)
         rate = clip.sample_rate_hz
         return measure_factors(steps, open_reader, clip.frames, rate, clip.filepath)
 
@@ -291,8 +274,8 @@ class Prober:
         """
         step = parse_placement(self._recipe.placement)
         name = f"{PLACEMENT.field}: {type(step).__name__}"
-        with opened_clip(clip, self._inputs, self._recipe) as decoder:
-            reader = step_clip(decoder, clip, self._recipe)
+        with clips.opened_clip(clip, self._inputs, self._recipe) as decoder:
+            reader = clips.step_clip(decoder, clip, self._recipe)
 
             def blocks() -> Iterator[npt.NDArray[np.float32]]:
                 for at in range(0, clip.frames, _CHUNK_FRAMES):
@@ -339,7 +322,9 @@ class Prober:
             If decoding or a transform fails.
         """
         for name, (before, step) in self._measures.items():
-            run = partial(apply_transform, before, sample_rate_hz=clip.sample_rate_hz)
+            run = partial(
+                base.apply_transform, before, sample_rate_hz=clip.sample_rate_hz
+            )
             what = f"feature {name}"
             values = (
                 run_on_windows(run, (windows,), what, starts, clip.filepath)
@@ -355,9 +340,11 @@ class Prober:
         # A clip without a split has no copies yet: its examples are its windows.
         segment = Segment(clip._replace(split=""), 0, clip.examples, 0)
         starts, _ = locate_examples(segment, recipe)
-        with opened_clip(clip, self._inputs, recipe) as decoder:
-            length = window_frames(clip, recipe)
-            stretches = read_stretches(decoder, clip, starts, _BLOCK_FRAMES, recipe)
+        with clips.opened_clip(clip, self._inputs, recipe) as decoder:
+            length = clips.window_frames(clip, recipe)
+            stretches = clips.read_stretches(
+                decoder, clip, starts, _BLOCK_FRAMES, recipe
+            )
             for block, frames in stretches:
                 yield block, slice_windows(frames, block, length)
 
@@ -409,7 +396,7 @@ class Prober:
         """Returns what a row's file holds, and when it was last changed."""
         Marks.mark(row, PROBE)
         recipe = self._recipe
-        loader = find_loader(recipe, row.filepath)
+        loader = clips.find_loader(recipe, row.filepath)
         with files.closing(self._begun(row)) as source:
             if loader is not None:
                 info = loader.probe(source, row.filepath)
@@ -442,8 +429,8 @@ def _measuring_steps(recipe: Recipe) -> dict[str, tuple[Transform, Any]]:
     for name, transform in transforms.items():
         at = measuring_step(transform, name)
         if at is not None:
-            steps = steps_of(transform)
-            found[name] = chain_of(steps[:at]), steps[at]
+            steps = base.steps_of(transform)
+            found[name] = base.chain_of(steps[:at]), steps[at]
     return found
 
 
@@ -475,10 +462,10 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
         raise EmptyAudio(
             row.filepath, f"is so short that no frame of it is left at {rate_hz} Hz"
         )
-    start = seconds_to_frames(row.offset_s, rate_hz)
+    start = base.seconds_to_frames(row.offset_s, rate_hz)
     stop = frames
     if row.duration_s is not None:
-        stop = start + seconds_to_frames(row.duration_s, rate_hz)
+        stop = start + base.seconds_to_frames(row.duration_s, rate_hz)
     # Seconds in tables are rounded, so the end may be a few frames too late.
     if start >= frames or stop > frames + rate_hz * SECONDS_ROUNDED:
         raise UnusableEntry(

@@ -358,7 +358,7 @@ class Buckets:
     ----------
     shards : Shards
     blocks : iterable of iterables of Clip
-        The first clips, in any order; :meth:`add` adds more.
+        The clips, in any order.
 
     Attributes
     ----------
@@ -366,32 +366,29 @@ class Buckets:
         The number of examples of each split that has clips.
     """
 
-    def __init__(self, shards: Shards, blocks: Iterable[Iterable[Clip]] = ()):
+    def __init__(self, shards: Shards, blocks: Iterable[Iterable[Clip]]):
         self.examples = Counter[str]()
         self._shards = shards
-        self._waiting: dict[BucketKey, list[Clip]] = {}
-        self._held = 0
-        self._kept = SortedValues[tuple[BucketKey, Batch[Clip]]](itemgetter(0))
-        for clips in blocks:
-            self.add(clips)
+        self._kept = SortedValues(itemgetter(0), self._batches(blocks))
 
-    def add(self, clips: Iterable[Clip]) -> None:
-        """Adds clips, in any order."""
-        for clip in clips:
+    def _batches(
+        self, blocks: Iterable[Iterable[Clip]]
+    ) -> Iterator[tuple[BucketKey, Batch[Clip]]]:
+        """Yields clips by bucket, whenever many wait for others of their buckets."""
+        waiting: dict[BucketKey, list[Clip]] = {}
+        held = 0
+        for clip in chain.from_iterable(blocks):
             key = clip.split, bucket_of(clip, self._shards)
-            self._waiting.setdefault(key, []).append(clip)
+            waiting.setdefault(key, []).append(clip)
             self.examples[clip.split] += clip.examples
-            self._held += 1
-        if self._held >= CLIPS_HELD:
-            self._spill()
-
-    def _spill(self) -> None:
-        self._kept.extend((key, Batch(clips)) for key, clips in self._waiting.items())
-        self._waiting, self._held = {}, 0
+            held += 1
+            if held >= CLIPS_HELD:
+                yield from ((key, Batch(clips)) for key, clips in waiting.items())
+                waiting, held = {}, 0
+        yield from ((key, Batch(clips)) for key, clips in waiting.items())
 
     def placed(self) -> Iterator[PlacedClips]:
         """Yields the clips of each bucket in order."""
-        self._spill()
         before = Counter[str]()
         for (split, _), parts in groupby(self._kept, key=itemgetter(0)):
             clips = sorted(

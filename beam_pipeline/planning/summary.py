@@ -182,9 +182,12 @@ class PlanSummary:
     first_left_out: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
+        return f"<PlanSummary: {self.described()}>"
+
+    def described(self) -> str:
+        """Returns the clips and the examples of each split, on one line."""
         splits = ", ".join(f"{n} {s.total:,}" for n, s in self.layouts.items())
-        clips = self.listing.clips
-        return f"<PlanSummary: examples of {clips:,} clips: {splits or 'none'}>"
+        return f"examples of {self.listing.clips:,} clips: {splits or 'none'}"
 
     def add(self, placed: PlacedClips, plans: WindowPlans, recipe: Recipe) -> None:
         """Counts the clips of a bucket; ``plans`` are those of the recipe."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.audio.sketch import SKETCH_SECONDS
-from beam_pipeline.dataset.output_folder import MANIFEST
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,

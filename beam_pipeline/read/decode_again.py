@@ -8,7 +8,7 @@
 This runs the recipe: its transforms, and the modules of a person's own that it names.
 The functions are those that wrote the data set. ``verify --deep --input`` compares
 examples; whoever listens to spectra gets windows; and a run that finds its data set
-finished compares a few, see :mod:`beam_pipeline.dataset.recorded_before`.
+finished compares a few, see :mod:`beam_pipeline.dataset.job`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
@@ -42,6 +42,7 @@ from beam_pipeline.planning.shards import (
     narrow_events,
 )
 from beam_pipeline.planning.summary import longest_walk
+from beam_pipeline.process import OneThread
 from beam_pipeline.read.recorded_windows import (
     CLIP_COLUMNS,
     RecordedWindows,
@@ -59,7 +60,6 @@ from beam_pipeline.write.blocks import (
     decode_audio,
     select_and_augment,
 )
-from beam_pipeline.write.process_settings import OneThread
 
 _Block = TypeVar("_Block", bound=Block)
 

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
@@ -43,6 +43,7 @@ from beam_pipeline.planning.shards import (
     ShardWork,
     locate_examples,
 )
+from beam_pipeline.process import OneThread
 from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.records import Example, parser_of
 from beam_pipeline.read.scales import Statistics, choose_scales, normalise
@@ -64,7 +65,6 @@ from beam_pipeline.recipe.recipe import (
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.transforms.base import steps_of
 from beam_pipeline.transforms.steps import parse_transform
-from beam_pipeline.write.process_settings import OneThread
 from beam_pipeline.write.shard import encode_shard
 
 # What a batch holds beside its features.

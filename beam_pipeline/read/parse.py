@@ -42,9 +42,9 @@ from beam_pipeline.examples.structure import (
     rebuild,
     row_splits,
 )
+from beam_pipeline.process import usable_cores
 from beam_pipeline.read.choices import check_name, choose_features
 from beam_pipeline.read.scales import Scale
-from beam_pipeline.write.process_settings import usable_cores
 
 NUM_CLASSES = "num_classes"
 

@@ -14,8 +14,8 @@ from typing import Any, TypeGuard
 import numpy as np
 import tensorflow as tf
 
+from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata, check_files
-from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import open_data_sets
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec

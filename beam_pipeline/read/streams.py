@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from beam_pipeline.errors import InputError
+from beam_pipeline.process import usable_cores
 from beam_pipeline.read.choices import READ_AHEAD_BYTES, SHUFFLE_BYTES
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
-from beam_pipeline.write.process_settings import usable_cores
 
 MIXED_SHARDS = 16
 # The parallel interleave also starts on files whose turn is not near.

@@ -12,9 +12,9 @@ import torch.utils.data
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.parameters import check_whole
+from beam_pipeline.process import usable_cores
 from beam_pipeline.read.batches import state_value
 from beam_pipeline.read.choices import check_share
-from beam_pipeline.write.process_settings import usable_cores
 
 MOST_WORKERS = 256
 

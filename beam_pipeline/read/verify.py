@@ -24,11 +24,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from beam_pipeline.dataset.folders import (
+    INDEX,
+    MANIFEST,
+    METADATA,
+    WINDOWS,
+    recorded_metadata,
+)
 from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
-from beam_pipeline.dataset.output_folder import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.dataset.work_folder import recorded_metadata
 from beam_pipeline.errors import (
     DamagedRecord,
     InputError,
@@ -41,6 +46,7 @@ from beam_pipeline.examples.structure import component_names
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
+from beam_pipeline.process import usable_cores
 from beam_pipeline.read.members import MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.recipe.recipe import VALID_FRAMES
@@ -48,7 +54,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, claimed
 from beam_pipeline.storage.tfrecord import is_compressed, placed_records
 from beam_pipeline.text import parse_json
-from beam_pipeline.write.process_settings import usable_cores
 
 if TYPE_CHECKING:
     from beam_pipeline.inputs.listing import GivenInput

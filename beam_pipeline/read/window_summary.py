@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset.folders import MANIFEST, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST, WINDOWS
 from beam_pipeline.dataset.tables import (
     clip_by_clip,
     clips_of,
@@ -26,7 +26,7 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.summary import CLIPS_NAMED
 from beam_pipeline.read.table import belonging_together
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import read_row_groups
+from beam_pipeline.storage.pages import read_row_groups
 from beam_pipeline.write.statistics import LEFT_OUT
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.rejects import read_rejects
 from beam_pipeline.dataset.side_by_side import (
     DataSets,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.audio.sketch import SKETCH_SECONDS
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import MANIFEST
 from beam_pipeline.dataset.warn import (
     LOOK,
     WRONG,

@@ -9,9 +9,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
-from beam_pipeline.dataset.element_set import ElementSet, join_elements
+from beam_pipeline.dataset import element_set
+from beam_pipeline.dataset.element_set import (
+    BlockResult,
+    ElementSet,
+    SourceEncoder,
+    StoredBlock,
+)
 from beam_pipeline.dataset.progress import (
     WATCH_S,
     WRITING,
@@ -22,20 +26,11 @@ from beam_pipeline.dataset.progress import (
 )
 from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.errors import OptionError
-from beam_pipeline.marks import WorkerState
+from beam_pipeline.process import OneThread, WorkerState, usable_cores
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.run.engine import pipeline_for, run_pipeline
-from beam_pipeline.run.preflight import check_engine
+from beam_pipeline.run.engine import check_engine, pipeline_for, run_pipeline
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
-from beam_pipeline.write.element_blocks import (
-    BlockResult,
-    SourceEncoder,
-    StoredBlock,
-    count_sources,
-    write_block,
-)
-from beam_pipeline.write.process_settings import usable_cores
 
 _NOTHING_KEPT = "No data set was written. Give the same call again."
 
@@ -105,10 +100,12 @@ def run_elements(
             report = partial(Reporter.of_workers, watch, totals)
             _run_here(job, encoder, blocks, run.workers, report)
             return
-        from beam_pipeline.pipeline.elements_graph import build_elements_pipeline
+        from beam_pipeline.pipeline.graph import build_elements_pipeline
 
         def finished() -> RunProgress:
-            return RunProgress(WRITING, totals, count_sources(target.receipts))
+            return RunProgress(
+                WRITING, totals, element_set.count_sources(target.receipts)
+            )
 
         reporter = Reporter(watch, finished)
         with reporter.looking(WATCH_S), pipeline_for(run.beam_args) as pipeline:
@@ -140,7 +137,7 @@ def _run_here(
             reporter=report(processes.states(writers)),
             advice=_NOTHING_KEPT,
         )
-    join_elements(job, list(chain.from_iterable(answers)))
+    element_set.join_elements(job, list(chain.from_iterable(answers)))
 
 
 def _write_share(
@@ -152,9 +149,9 @@ def _write_share(
 ) -> list[BlockResult]:
     """Writes every ``writers``-th block."""
     # One thread, as on every runner: sums depend on the threads.
-    with threadpool_limits(1):
+    with OneThread.held():
         return [
-            write_block(block, encoder, job.sizes, job.target)
+            element_set.write_block(block, encoder, job.sizes, job.target)
             for block in blocks[writer::writers]
         ]
 

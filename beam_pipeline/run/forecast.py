@@ -34,8 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.planning.clips import Reject, window_frames
-from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.clips import Reject, read_poison_clips, window_frames
 from beam_pipeline.planning.shards import (
     Segment,
     ShardInfo,
@@ -43,12 +42,12 @@ from beam_pipeline.planning.shards import (
     narrow_events,
 )
 from beam_pipeline.planning.summary import PlanSummary
+from beam_pipeline.process import OneThread
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage.tfrecord import compress_member, suffix_for
 from beam_pipeline.text import html_line, html_table
 from beam_pipeline.write.blocks import BLOCK_BYTES
-from beam_pipeline.write.process_settings import OneThread
 from beam_pipeline.write.shard import ShardDraft, encode_shard
 
 REJECTS_SHOWN = 10
@@ -184,8 +183,7 @@ def _measure(
     shard, segments = work.shard, work.segments
     starts = [segment.position for segment in segments]
     taken = np.zeros((len(segments), 3))
-    OneThread.begin()
-    try:
+    with OneThread.held():
         # What a process needs once, such as tables of a filter.
         first = _one_shard(segments[:1], work)
         deque(encode_shard(first, job.inputs, job.recipe, poison_clips), maxlen=0)
@@ -200,8 +198,6 @@ def _measure(
             taken[row] += len(block.records), size, seconds
             began = time.perf_counter()
         info = draft.close(path)
-    finally:
-        OneThread.end()
     taken[:, 1] *= info.bytes / max(1, taken[:, 1].sum())
     return info._replace(members="", windows="", seen=None), taken
 
@@ -230,11 +226,7 @@ class Plan:
         return iter((self.summary, self.rejects))
 
     def __repr__(self) -> str:
-        splits = ", ".join(f"{n} {s.total:,}" for n, s in self.summary.layouts.items())
-        return (
-            f"<Plan: examples of {self.summary.listing.clips:,} clips: "
-            f"{splits or 'none'}; {len(self.rejects):,} rejects>"
-        )
+        return f"<Plan: {self.summary.described()}; {len(self.rejects):,} rejects>"
 
     def _repr_html_(self) -> str:
         kept = {name: self.summary.kept(name) for name in self.summary.layouts}

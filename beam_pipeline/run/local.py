@@ -15,6 +15,8 @@ A clip that ends or stalls a process twice is rejected, see :mod:`.workers`. So 
 plan, and a single writer, have a process, too, if that starts fast; else they run in
 this one.
 
+Before anything is written, each run tries its recipe here, on silence.
+
 What one process leaves for the next is in pages. Only the names in its answer count, so
 a process that ended early leaves nothing that is read, and pages that somebody has
 deleted are missed.
@@ -22,43 +24,52 @@ deleted are missed.
 
 from __future__ import annotations
 
-import json
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, ClassVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_pipeline.dataset.folders import PHASES, delete_all_drafts
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import Reporter, Totals, Watch
 from beam_pipeline.dataset.rejects import sort_rejects
-from beam_pipeline.dataset.work_folder import PHASES, delete_all_drafts
+from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.examples.event_targets import named_no_event
+from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.inputs.listing import Listing
+from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.pipeline import planner
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
-from beam_pipeline.pipeline.planner import (
-    ClipPages,
-    make_plan,
-    planned_rejects,
-    planned_work,
-    read_plan,
+from beam_pipeline.planning.clips import (
+    Clip,
+    check_split_of_copies,
+    drop_changed,
+    read_poison_clips,
 )
-from beam_pipeline.planning.poison_clips import drop_changed
+from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.summary import PlanSummary
+from beam_pipeline.process import usable_cores
+from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 from beam_pipeline.run.engine import original
 from beam_pipeline.run.forecast import Plan, forecast
 from beam_pipeline.run.workers import Workers, can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.storage.pages import Page, Pages, PageWriter
-from beam_pipeline.write.process_settings import usable_cores
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
+# A recipe is tried on one of so many rows.
+FIRST_ROWS = 20
 
 
 def run_local(
@@ -128,9 +139,9 @@ def plan_local(job: Job, time_limit: float | None, sample: int = 0) -> Plan:
         summary = plan_here(job, folder, processes)
         found = None
         if sample:
-            works = planned_work(0, folder)
+            works = planner.planned_work(0, folder)
             found = forecast(summary, works, sample, job, folder, processes)
-        rejects = planned_rejects(read_plan(folder), folder)
+        rejects = planner.planned_rejects(planner.read_plan(folder), folder)
         return Plan(summary, sort_rejects(rejects), found)
 
 
@@ -169,13 +180,13 @@ def plan_phase(job: Job, folder: str, _: int = 0) -> PlanSummary:
     files.delete_below(folder)  # a process before this one may have died
     files.make_folder(folder)
     listing, pages = job.listing(), list[Page]()
-    with closing(ClipPages(job, folder)) as clips:
+    with closing(planner.ClipPages(job, folder)) as clips:
         for rows in listing.blocks():
             clips.add(rows)
             if clips.is_full():
                 pages += clips.flush()
         pages += clips.flush()
-    return make_plan(pages, listing.summary(), job, folder)
+    return planner.make_plan(pages, listing.summary(), job, folder)
 
 
 def totals_of(summary: PlanSummary) -> Totals:
@@ -228,23 +239,24 @@ def write_phase(
         work = (
             pipeline
             | "Once" >> beam.Create([writer], reshuffle=False)
-            | "MyShards" >> beam.FlatMap(planned_work, folder, writers)
+            | "MyShards" >> beam.FlatMap(planner.planned_work, folder, writers)
         )
         outputs = write_shards(work, job)._asdict()
-        names = {name: files.join(folder, f"{run}-{name}") for name in outputs}
         for name, elements in outputs.items():
-            elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, names[name]))
-    return {name: _read_names(path) for name, path in names.items()}
+            elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, run + name))
+    return {name: KeepInPages.written.pop(run + name, []) for name in outputs}
 
 
 class KeepInPages(beam.DoFn):  # type: ignore[misc]
-    """Writes the elements of each bundle to pages, and adds their names to a file.
+    """Writes the elements of each bundle to pages, which it lists under a name.
 
-    Only for the in-memory runner, which repeats no bundle.
+    Only for the in-memory runner, which runs in this process and repeats no bundle.
     """
 
-    def __init__(self, folder: str, names: str) -> None:
-        self._folder, self._names = folder, names
+    written: ClassVar[dict[str, list[Page]]] = {}
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._folder, self._name = folder, name
 
     def start_bundle(self) -> None:
         self._writer = PageWriter(self._folder)
@@ -253,15 +265,7 @@ class KeepInPages(beam.DoFn):  # type: ignore[misc]
         self._writer.add(element)
 
     def finish_bundle(self) -> None:
-        with open(self._names, "a") as file:
-            file.writelines(json.dumps(page) + "\n" for page in self._writer.finish())
-
-
-def _read_names(path: str) -> list[Page]:
-    """Returns the pages whose names a file has; none if nobody has written it."""
-    with suppress(FileNotFoundError), open(path) as file:
-        return [Page(name, tuple(lengths)) for name, lengths in map(json.loads, file)]
-    return []
+        KeepInPages.written.setdefault(self._name, []).extend(self._writer.finish())
 
 
 @contextmanager
@@ -298,3 +302,75 @@ class _Options(PipelineOptions):  # type: ignore[misc]
         if cls not in views:
             views[cls] = super().view_as(cls)
         return views[cls]
+
+
+def check_transforms(
+    recipe: Recipe, inputs: Sequence[Input], time_limit: float | None
+) -> None:
+    """Runs every transform on silence with the shape of the first readable clip.
+
+    Raises
+    ------
+    InputError
+        If the inputs hold no audio file.
+    RecipeError
+        If a transform fails.
+    """
+    check_label_column(recipe, inputs)
+    shares = recipe.hashed_shares()
+    named = [entry.split for entry in inputs if entry.split]
+    check_split_of_copies(recipe.copies, shares or named)
+    first = list(islice(Listing(inputs, recipe).rows(), FIRST_ROWS))
+    recipe = recipe.replace(hash_files=False)  # it would read whole files
+    if not first:
+        locations = ", ".join(entry.location for entry in inputs)
+        raise InputError(f"There is no audio file in {locations}. Check `input`.")
+    # In a process of its own: a bad one must not end the run.
+    with temporary_folder() as work, Workers(time_limit) as processes:
+        job = Job(tuple(inputs), "", work, recipe)
+        clip = processes.call(partial(_first_clip, first, job), job, "probe")
+    if clip is None:
+        return
+    labels = set() if clip.label is None else {clip.label}
+    if recipe.events is not None:
+        # This clip may have no event.
+        labels = {event.label for event in clip.events} or {"?"}
+        labels.update(named_no_event(recipe))
+    rate, channels = clip.sample_rate_hz, clip.channels
+    corpus = Corpus(
+        tuple(sorted(labels)),
+        {rate: 1},
+        {channels: 1},
+        dict.fromkeys([("Hz", rate), ("channels", channels)], clip.filepath),
+    )
+    ExampleFormat.of(corpus, recipe, inputs[0].columns)
+
+
+def _first_clip(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
+    """Returns the first clip that has a window; or the first that a decoder opens."""
+    prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))
+    opened = None
+    for clip in map(prober.probe, rows):
+        if isinstance(clip, Clip):
+            opened = opened or clip
+            if clip.examples:
+                return clip
+    return opened
+
+
+def check_label_column(recipe: Recipe, inputs: Sequence[Input]) -> None:
+    """Raises RecipeError if both a column and events give the classes.
+
+    The recipe itself does not check this: the metadata of data sets that exist may have
+    both, and must stay readable.
+    """
+    label_from = recipe.label_from
+    if recipe.events is None or label_from in LABEL_SOURCES:
+        return
+    if any(e.table is not None and label_from in e.table.names for e in inputs):
+        raise RecipeError(
+            "label_from",
+            "must not be a column if `events` is given, because the events give the "
+            "classes; leave `label_from` out (`columns` can name the column instead)",
+            label_from,
+        )

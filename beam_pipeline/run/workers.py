@@ -28,16 +28,16 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
+from beam_pipeline.dataset.folders import CONTINUE, delete_drafts_of
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import UNWATCHED, Reporter
-from beam_pipeline.dataset.work_folder import CONTINUE, delete_drafts_of
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     OptionError,
     WorkerDied,
 )
-from beam_pipeline.marks import Mark, MarkClock, Marks, WorkerState, new_state
-from beam_pipeline.planning.poison_clips import Exits, PoisonClip
+from beam_pipeline.planning.clips import Exits, PoisonClip
+from beam_pipeline.process import Mark, MarkClock, Marks, WorkerState, new_state
 from beam_pipeline.storage.claim import beating, without_heartbeats
 
 _T = TypeVar("_T")

@@ -30,6 +30,7 @@ that says it was given up: a delete there cannot depend on who holds it by then.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -46,14 +47,11 @@ from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, OutputError
 from beam_pipeline.storage import files
 from beam_pipeline.text import parse_json
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
-
 WORK_FOLDER = "_work"
 # In the work folder of the output, wherever that of the run is.
 CLAIMS = "claims"
+# In the work folder of the run; see :mod:`beam_pipeline.planning.clips`.
+POISON_CLIPS = "poison_clips"
 
 BEAT_S = 5.0
 WATCH_S = 30.0
@@ -277,7 +275,7 @@ def _is_locked(path: str) -> bool | None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (OSError, AttributeError):  # there are no locks here
+    except OSError:  # there are no locks here
         return None
     return False
 
@@ -392,7 +390,7 @@ def _create(output: str, number: int) -> _Held | None:
         try:
             files.make_folder(claim.folder)
             lock = os.open(claim.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            with suppress(OSError, AttributeError):  # without locks
+            with suppress(OSError):  # without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
             os.write(lock, owner.to_bytes())
         except OSError as error:

@@ -12,6 +12,7 @@ Whoever is killed leaves its folder. The next process that needs one deletes it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import hashlib
 import io
@@ -25,15 +26,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
 from beam_pipeline.errors import DiskError, InputError, OutputError, is_of_machine
-from beam_pipeline.marks import Marks
+from beam_pipeline.process import Marks
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
 from beam_pipeline.text import holds_credentials
-
-try:
-    import fcntl
-except ImportError:  # on Windows, where nothing is locked and nothing abandoned
-    fcntl = None  # type: ignore[assignment]
 
 MOST_BEGUN_BYTES = 1 << 20
 
@@ -149,7 +145,7 @@ def reading(path: str) -> Iterator[None]:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
     kind = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # open() names folders itself
         os.close(descriptor)
@@ -508,13 +504,12 @@ def private_folder() -> str:
     OutputError
         If another user has made it.
     """
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    path = os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{user}")
+    path = os.path.join(tempfile.gettempdir(), f"audio-tfrecords-{os.getuid()}")
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
     found = os.lstat(path)
     private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    if hasattr(os, "getuid") and not (private and found.st_uid == os.getuid()):
+    if not (private and found.st_uid == os.getuid()):
         raise OutputError(
             f"{path} must be a folder that only you can use, but others can use it, or "
             "it is a link. Delete it, or set TMPDIR to another folder."
@@ -559,7 +554,7 @@ def delete_abandoned() -> None:
     """Deletes the folders of processes that have ended."""
     for folder in glob.glob(os.path.join(glob.escape(private_folder()), "process-*")):
         # Without locks, nothing shows who has ended.
-        with suppress(OSError, AttributeError):
+        with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -575,7 +570,7 @@ def _locked_folder() -> tuple[str, int]:
         # Another process may look before the folder is locked, and delete it.
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
-            with suppress(OSError, AttributeError):
+            with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if os.path.isdir(folder):
                 return folder, lock

@@ -28,7 +28,7 @@ from datetime import timedelta
 from typing import Any, BinaryIO, NamedTuple
 
 from beam_pipeline.errors import InputError, StoreError
-from beam_pipeline.marks import Marks
+from beam_pipeline.process import Marks
 
 # The first request also returns the size. Nearly all file headers fit into it.
 FIRST_BYTES = 64 << 10

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from beam_pipeline.dataset.output_folder import EXAMPLES_CSV
+from beam_pipeline.dataset.folders import EXAMPLES_CSV
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import check_whole

@@ -25,10 +25,14 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from beam_pipeline.dataset.element_set import ElementSet
-from beam_pipeline.dataset.job_start import element_output
+from beam_pipeline.dataset.element_set import (
+    ElementSet,
+    Encoded,
+    store_blocks,
+)
+from beam_pipeline.dataset.folders import LOG
+from beam_pipeline.dataset.job_start import ElementOutput, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
-from beam_pipeline.dataset.output_folder import LOG
 from beam_pipeline.errors import (
     ExampleError,
     InputError,
@@ -49,7 +53,6 @@ from beam_pipeline.tfrecorder.example import (
     encoder_of,
 )
 from beam_pipeline.transforms.own_code import by_value
-from beam_pipeline.write.element_blocks import ElementOutput, Encoded, store_blocks
 from beam_pipeline.write.member_files import ShardSizes
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")

@@ -9,12 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import data_sets_of
-from beam_pipeline.dataset.output_folder import METADATA
 from beam_pipeline.dataset.side_by_side import check_features
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
 from beam_pipeline.examples.structure import component_names
+from beam_pipeline.process import usable_cores
 from beam_pipeline.read.parse import (
     PARSING_THREADS,
     Parsing,
@@ -27,7 +28,6 @@ from beam_pipeline.read.streams import (
     first_record,
     read_examples,
 )
-from beam_pipeline.write.process_settings import usable_cores
 
 _READ_AHEAD = 64
 

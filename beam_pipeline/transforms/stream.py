@@ -19,8 +19,8 @@ import numpy as np
 
 from beam_pipeline.errors import NonFiniteAudio
 from beam_pipeline.hashing import clip_key, hash64
-from beam_pipeline.marks import Marks
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
+from beam_pipeline.process import Marks
 from beam_pipeline.transforms.augment import white_noise
 from beam_pipeline.transforms.base import (
     INT16_SCALE,

@@ -32,17 +32,9 @@ from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.window_steps import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.sources import Input, locate
-from beam_pipeline.marks import DECODE, ENCODE, TRANSFORM, TREAT, Marks
 from beam_pipeline.permutation import Integers
-from beam_pipeline.planning.clips import (
-    Clip,
-    Reject,
-    read_stretches,
-    reader_of,
-    step_clip,
-    window_frames,
-)
-from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning import clips
+from beam_pipeline.planning.clips import NO_POISON_CLIPS, Clip, PoisonClips, Reject
 from beam_pipeline.planning.shards import (
     ClipSketch,
     Segment,
@@ -51,6 +43,7 @@ from beam_pipeline.planning.shards import (
     locate_examples,
     order_key,
 )
+from beam_pipeline.process import DECODE, ENCODE, TRANSFORM, TREAT, Marks
 from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.write.statistics import (
@@ -178,7 +171,7 @@ class _OpenSegment:
 
     def __init__(self, segment: Segment, inputs: Sequence[Input], recipe: Recipe):
         self.segment, self.clip = segment, segment.clip
-        self.length = window_frames(segment.clip, recipe)
+        self.length = clips.window_frames(segment.clip, recipe)
         self.starts, self.copies = locate_examples(segment, recipe)
         self._inputs, self._recipe = inputs, recipe
         self._source: str | BinaryIO | None = None
@@ -226,12 +219,17 @@ class _OpenSegment:
         def read() -> Iterator[tuple[Integers, FloatArray]]:
             source = self.source()
             Marks.mark(clip, DECODE)
-            with files.closing(source), reader_of(source, clip, recipe) as decoder:
+            with (
+                files.closing(source),
+                clips.reader_of(source, clip, recipe) as decoder,
+            ):
                 changed_ns = files.modified_ns(source)
                 if clip.modified_ns and changed_ns != clip.modified_ns:
                     reason = "changed after its header was read"
                     raise UnreadableAudio(clip.filepath, reason)
-                for stretch in read_stretches(decoder, clip, self.starts, most, recipe):
+                for stretch in clips.read_stretches(
+                    decoder, clip, self.starts, most, recipe
+                ):
                     yield stretch
                     Marks.mark(clip, DECODE)
 
@@ -268,9 +266,9 @@ class _OpenSegment:
         def read() -> FloatArray:
             with (
                 files.closing(self.source()) as source,
-                reader_of(source, clip, recipe) as decoder,
+                clips.reader_of(source, clip, recipe) as decoder,
             ):
-                return step_clip(decoder, clip, recipe).read(0, wanted)
+                return clips.step_clip(decoder, clip, recipe).read(0, wanted)
 
         if first or frames.shape[-1] < wanted:
             try:

@@ -40,17 +40,8 @@ from beam_pipeline.planning.shards import (
 )
 from beam_pipeline.recipe.options import check_one_of
 from beam_pipeline.recipe.recipe import COMPRESSIONS, GZIP, NO_COMPRESSION
-from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import (
-    FRAME_BYTES,
-    Members,
-    MemberWriter,
-    compress_member,
-    frame_parts,
-    inflate_member,
-    record_bounds,
-    suffix_for,
-)
+from beam_pipeline.storage import files, tfrecord
+from beam_pipeline.storage.tfrecord import Members, MemberWriter
 
 # A shard with a limit in bytes ends with a member, up to this share below its limit.
 _MEMBERS_PER_SHARD = 16
@@ -125,7 +116,7 @@ class ShardSizes(Declared):
     @property
     def suffix(self) -> str:
         """The end of the name of a shard."""
-        return suffix_for(self.compression)
+        return tfrecord.suffix_for(self.compression)
 
     def known(self, examples: int | None) -> Iterator[int]:
         """Yields the examples of each shard, as far as that is known before it ends.
@@ -239,10 +230,10 @@ class MemberFileWriter:
         """
         check_lengths(records)
         for record in records:
-            size = len(record) + FRAME_BYTES
+            size = len(record) + tfrecord.FRAME_BYTES
             if self._records and self._length + size > self._member_limit:
                 self._end_member()
-            self._pieces += frame_parts(record)
+            self._pieces += tfrecord.frame_parts(record)
             self._records += 1
             self._length += size
             if self._examples + self._records == self._room:
@@ -323,7 +314,7 @@ class MemberFileWriter:
 
 def _contents(group: _Group, compression: str) -> tuple[_Group, list[bytes]]:
     """Returns some members, and the bytes of each in its file."""
-    return group, [compress_member(member, compression) for member, _ in group]
+    return group, [tfrecord.compress_member(member, compression) for member, _ in group]
 
 
 _BLOCK = 1 << 20
@@ -445,7 +436,7 @@ def join_shard(
         )
         if not pieces:
             # A file without any bytes would not be GZIP.
-            writer.write_member(compress_member(b"", compression))
+            writer.write_member(tfrecord.compress_member(b"", compression))
         writer.close()
         size, sha256 = writer.bytes_written, writer.sha256()
     files.move(draft, files.join(output, file))
@@ -475,10 +466,12 @@ def _copy(
                 members = sizes[low:high].tolist(), counts[low:high].tolist()
                 yield from zip(*members, strict=True)
                 continue
-            member = inflate_member(_read(reader, size, piece))
-            bounds, first = record_bounds(member), 0 if low else piece.skip
+            member = tfrecord.inflate_member(_read(reader, size, piece))
+            bounds, first = tfrecord.record_bounds(member), 0 if low else piece.skip
             stop = first + int(taken[low])
-            content = compress_member(member[bounds[first] : bounds[stop]], compression)
+            content = tfrecord.compress_member(
+                member[bounds[first] : bounds[stop]], compression
+            )
             yield writer.write_member(content), int(taken[low])
 
 

@@ -28,30 +28,16 @@ from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.examples.format import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.marks import Marks
 from beam_pipeline.permutation import Integers, Permutation
-from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning.clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo, ShardWork
 from beam_pipeline.planning.summary import TallyKey
+from beam_pipeline.process import Marks
 from beam_pipeline.recipe.recipe import GZIP, VALID_FRAMES, Recipe
-from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import (
-    Members,
-    MemberWriter,
-    frame_parts,
-    frame_record,
-    pack_columns,
-)
-from beam_pipeline.write.blocks import (
-    BlockEncoder,
-    EncodedBlock,
-    FeatureBlock,
-    apply_transforms,
-    cut_windows,
-    decode_audio,
-    select_and_augment,
-    timed,
-)
+from beam_pipeline.storage import files, tfrecord
+from beam_pipeline.storage.tfrecord import Members
+from beam_pipeline.write import blocks
+from beam_pipeline.write.blocks import EncodedBlock, FeatureBlock
 from beam_pipeline.write.statistics import (
     DataStatistics,
     WindowRows,
@@ -75,10 +61,12 @@ def encode_shard(
 
     See :func:`beam_pipeline.pipeline.graph.write_shards`.
     """
-    encoder = BlockEncoder()
-    for frames in decode_audio(work, inputs, recipe, poison_clips, with_sketches):
-        windows = select_and_augment(cut_windows(frames))
-        yield encoder.encode(apply_transforms(windows))
+    encoder = blocks.BlockEncoder()
+    for frames in blocks.decode_audio(
+        work, inputs, recipe, poison_clips, with_sketches
+    ):
+        windows = blocks.select_and_augment(blocks.cut_windows(frames))
+        yield encoder.encode(blocks.apply_transforms(windows))
     Marks.unmark()
 
 
@@ -120,7 +108,7 @@ class ShardDraft:
     ):
         self.shard = shard
         self.path, self._runner = path, runner
-        self._writer = MemberWriter.create(path, compression)
+        self._writer = tfrecord.MemberWriter.create(path, compression)
         self._planned = None
         if shard.mix_seed is not None:
             self._planned = _PlannedRecords(f"{path}.planned", shard.examples)
@@ -164,7 +152,7 @@ class ShardDraft:
         else:
             with files.writing(self.path):
                 for position, record in zip(_kept(block), block.records, strict=True):
-                    self._put(position, frame_parts(record))
+                    self._put(position, tfrecord.frame_parts(record))
 
     def check_complete(self) -> None:
         """Raises IncompleteRun if blocks are missing, when no more can come."""
@@ -207,7 +195,7 @@ class ShardDraft:
                 for position, record in self._planned.read(order.tolist()):
                     self._put(position, [record])
             rows = WindowRows(*(column[order] for column in rows))
-            clips = pack_columns([self._planned.clips()[order]])
+            clips = tfrecord.pack_columns([self._planned.clips()[order]])
         with files.writing(self.path):
             self._writer.close()
         return ShardInfo(
@@ -249,7 +237,7 @@ class _PlannedRecords:
         self._clips.append(np.full(block.slot.examples, block.slot.clip.row))
         with files.writing(self._path):
             for position, record in zip(_kept(block), block.records, strict=True):
-                self._sizes[position] = self._file.write(frame_record(record))
+                self._sizes[position] = self._file.write(tfrecord.frame_record(record))
 
     def clips(self) -> Integers:
         """Returns the row of the clip of each position."""
@@ -329,7 +317,7 @@ class Observations:
             self._add_values(block)
         rule = block.slot.example_format.features.events
         if rule is not None:
-            for label, n in rule.counts(timed(block)).items():
+            for label, n in rule.counts(blocks.timed(block)).items():
                 self.classes[label, clip.sample_rate_hz] += n
 
     def _add_values(self, block: FeatureBlock) -> None:

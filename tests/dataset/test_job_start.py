@@ -11,7 +11,14 @@ import pytest
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.job import differences
+from beam_pipeline.dataset.folders import clear_work
+from beam_pipeline.dataset.job import (
+    DAMAGED_FILE,
+    NEWER_FILE,
+    OTHER_EXAMPLES,
+    OTHER_INPUTS,
+    differences,
+)
 from beam_pipeline.dataset.job_start import (
     Asked,
     Case,
@@ -19,13 +26,6 @@ from beam_pipeline.dataset.job_start import (
     _failing_cleanly,
     case_of,
 )
-from beam_pipeline.dataset.recorded_before import (
-    DAMAGED_FILE,
-    NEWER_FILE,
-    OTHER_EXAMPLES,
-    OTHER_INPUTS,
-)
-from beam_pipeline.dataset.work_folder import clear_work
 from beam_pipeline.errors import (
     EngineError,
     OutputError,
@@ -496,7 +496,7 @@ def test_rows_in_memory_are_compared(tmp_path):
 def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(places, monkeypatch):
     new = places[0], places[1].parent / "new"
     with monkeypatch.context() as patch:
-        patch.setattr("beam_pipeline.pipeline.finish.clear_work", lambda *_: None)
+        patch.setattr("beam_pipeline.dataset.folders.clear_work", lambda *_: None)
         record(*new, win_len=500)
     before = state_of(new[1])
     assert "_work/job.json" in before

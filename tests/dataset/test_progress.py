@@ -6,7 +6,7 @@ import threading
 from functools import partial
 
 from beam_pipeline.dataset.progress import Reporter, RunProgress, Totals, make_bar
-from beam_pipeline.marks import new_state
+from beam_pipeline.process import new_state
 
 TOTALS = Totals(6, 3.0)
 

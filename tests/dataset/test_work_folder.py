@@ -11,6 +11,14 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 
 from beam_pipeline import record
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.folders import (
+    delete_drafts_of,
+    foreign_file,
+    keeping_verdict,
+    new_draft,
+    read_verdict,
+    receipt_path,
+)
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import (
     RunProgress,
@@ -18,14 +26,6 @@ from beam_pipeline.dataset.progress import (
     find_run,
     read_progress,
     write_totals,
-)
-from beam_pipeline.dataset.work_folder import (
-    delete_drafts_of,
-    foreign_file,
-    keeping_verdict,
-    new_draft,
-    read_verdict,
-    receipt_path,
 )
 from beam_pipeline.errors import (
     IncompleteRun,
@@ -191,7 +191,7 @@ def test_counters_say_what_the_metadata_say(with_bad):
 @pytest.mark.runs
 @pytest.mark.parametrize("seconds", [0.001, 600.0])
 def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch, seconds):
-    monkeypatch.setattr("beam_pipeline.run.engine.WATCH_S", seconds)
+    monkeypatch.setattr("beam_pipeline.dataset.progress.WATCH_S", seconds)
     told = []
 
     def watch(totals):

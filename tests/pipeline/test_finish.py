@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from beam_pipeline.dataset.folders import delete_stale, receipt_path
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.output_folder import delete_stale
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
     check_any_accepted,
     check_rejects,
 )
 from beam_pipeline.dataset.tables import ManifestPart
-from beam_pipeline.dataset.work_folder import receipt_path
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.examples.format import Corpus, ExampleFormat
 from beam_pipeline.inputs.columns import MANIFEST_FIELDS

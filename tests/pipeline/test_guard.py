@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from beam_pipeline.planning.poison_clips import (
+from beam_pipeline.planning.clips import (
     count_exits,
     only_one_thread,
     read_poison_clips,
@@ -19,7 +19,7 @@ import os, signal, sys, time
 from collections import namedtuple
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.marks import Marks
+from beam_pipeline.process import Marks
 from beam_pipeline.pipeline.guard import Guard
 from beam_pipeline.recipe.recipe import Recipe
 

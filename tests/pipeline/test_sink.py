@@ -10,7 +10,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_pipeline.dataset.work_folder import read_verdict
+from beam_pipeline.dataset.folders import read_verdict
 from beam_pipeline.errors import EngineError, IncompleteRun
 from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
 from beam_pipeline.planning.shards import Shard

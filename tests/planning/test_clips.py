@@ -5,8 +5,7 @@ from collections import namedtuple
 
 from beam_pipeline.errors import ClipCrash
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.marks import Mark
-from beam_pipeline.planning.poison_clips import (
+from beam_pipeline.planning.clips import (
     Exits,
     PoisonClip,
     PoisonClips,
@@ -15,6 +14,7 @@ from beam_pipeline.planning.poison_clips import (
     only_one_thread,
     read_poison_clips,
 )
+from beam_pipeline.process import Mark
 from beam_pipeline.storage.claim import UNCLAIMED
 from tests.sounds import write_sound
 

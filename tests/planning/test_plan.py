@@ -200,9 +200,7 @@ def test_clip_key_never_changes(seed, filepath, source, key):
 
 
 def in_order(clips, recipe):
-    buckets = Buckets(recipe)
-    buckets.add(clips)
-    with closing(buckets):
+    with closing(Buckets(recipe, [clips])) as buckets:
         return [one for placed in buckets.placed() for one in placed.clips]
 
 
@@ -221,9 +219,8 @@ def test_buckets_one_by_one_are_one_global_sort(recipe, count, held, random):
     random.shuffle(clips)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "CLIPS_HELD", held)
-        buckets = Buckets(recipe)
-        for start in range(0, count, 7):
-            buckets.add(clips[start : start + 7])
+        blocks = (clips[start : start + 7] for start in range(0, count, 7))
+        buckets = Buckets(recipe, blocks)
         for _ in range(2):  # they can be read again
             placed = list(buckets.placed())
             assert [one for part in placed for one in part.clips] == wanted

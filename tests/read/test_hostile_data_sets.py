@@ -16,10 +16,10 @@ from beam_pipeline import open_records, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.cli.parser import printable
 from beam_pipeline.conversion.convert import convert
+from beam_pipeline.dataset.folders import read_verdict
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import read_progress
 from beam_pipeline.dataset.rejects import lost_audio
-from beam_pipeline.dataset.work_folder import read_verdict
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     InputError,

@@ -16,8 +16,8 @@ from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from beam_pipeline import Metadata
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import EngineError, OptionError
-from beam_pipeline.run import preflight
-from beam_pipeline.run.preflight import check_addresses, check_engine
+from beam_pipeline.run import engine
+from beam_pipeline.run.engine import check_addresses, check_engine
 from tests.fake_dataflow import FakeDataflow, fake_dataflow
 from tests.loopback import refusing_port
 from tests.raising import assert_names, raises
@@ -167,7 +167,7 @@ def test_dataflow_is_asked_before_a_job_is_sent(
     path.write_text(account.replace("/token", "/closed"))
     with raises(EngineError, naming=["/closed", remedy]):
         ask_dataflow(service.endpoint)
-    monkeypatch.setattr(preflight, "TOKEN_S", 0.5)
+    monkeypatch.setattr(engine, "TOKEN_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent_uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         path.write_text(account.replace(uri, silent_uri))

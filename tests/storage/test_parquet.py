@@ -19,7 +19,7 @@ from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.tables import open_table, read_rows
 from beam_pipeline.read.audit import audit, describe_overlaps
 from beam_pipeline.storage import files
-from beam_pipeline.storage.parquet import read_parquet, write_parquet
+from beam_pipeline.storage.pages import read_parquet, write_parquet
 from tests.sounds import write_corpus
 
 

@@ -6,7 +6,7 @@ from collections import namedtuple
 import numpy as np
 
 from beam_pipeline.examples.window_steps import run_on_windows
-from beam_pipeline.marks import Mark, Marks, new_state
+from beam_pipeline.process import Mark, Marks, new_state
 
 Clip = namedtuple("Clip", "row source filepath")
 
