@@ -156,6 +156,15 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def recipe_differences(recipe: Recipe, metadata: Metadata) -> list[str]:
+    """Returns how a recipe differs from the one that a data set was recorded with."""
+    assert metadata.recipe is not None
+    asked = as_recorded(recipe, metadata)
+    return differences(
+        {"recipe": metadata.recipe.to_json()}, {"recipe": asked.to_json()}
+    )
+
+
 def _facts(stamp: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a stamp holds, one fact under each of the words of a message."""
     facts: dict[str, Any] = {}
@@ -291,14 +300,9 @@ def difference_to_recorded(job: Job, make_again: MakeAgain) -> str | None:
 
 def _differences_beside_inputs(job: Job, metadata: Metadata) -> Iterator[str]:
     """Yields how the recipe, libraries, rejects and files differ."""
-    assert metadata.recipe is not None
-    recipe = as_recorded(job.recipe, metadata)
-    others = differences(
-        {"recipe": metadata.recipe.to_json()}, {"recipe": recipe.to_json()}
-    )
-    if others:
+    if others := recipe_differences(job.recipe, metadata):
         yield f"{OTHER_RECIPE}: {'; '.join(others)}"
-    for name, before, now in version_differences(metadata.writer, recipe):
+    for name, before, now in version_differences(metadata.writer, job.recipe):
         yield f"it was recorded with {name} {before}, but {now} is in use here"
     if metadata.rejected > allowed_rejects(job.max_rejected, metadata.clips):
         yield (

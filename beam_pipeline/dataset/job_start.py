@@ -32,9 +32,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline.dataset import folders
-from beam_pipeline.dataset.job import Job, differences, job_stamp
+from beam_pipeline.dataset.job import (
+    Job,
+    differences,
+    job_stamp,
+    recipe_differences,
+)
 from beam_pipeline.dataset.metadata import Metadata, to_text
-from beam_pipeline.dataset.side_by_side import as_recorded
 from beam_pipeline.errors import (
     EngineError,
     InputError,
@@ -476,12 +480,7 @@ def check_recorded_recipe(output: str, recipe: Recipe) -> None:
     """Raises OutputError unless a recipe makes the shards that a data set has lost."""
     path = folders.recorded_metadata(output)
     metadata = Metadata.parse(files.read_bytes(path), path)
-    assert metadata.recipe is not None
-    asked = as_recorded(recipe, metadata)
-    others = differences(
-        {"recipe": metadata.recipe.to_json()}, {"recipe": asked.to_json()}
-    )
-    if others:
+    if others := recipe_differences(recipe, metadata):
         raise OutputError(
             f"{output} holds a data set of which damaged shards were deleted, and it "
             f"has another recipe: {'; '.join(others)}. To make them again, give the "

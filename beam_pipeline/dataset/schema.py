@@ -32,11 +32,6 @@ def schema_text(
     With classes, ``class``, ``target`` and ``labels`` have their values as domains.
     """
     from google.protobuf import text_format
-
-    return str(text_format.MessageToString(_schema(features, classes))).encode()
-
-
-def _schema(features: Mapping[str, FeatureSpec], classes: Sequence[str]) -> Any:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     schema = schema_pb2.Schema()
@@ -55,7 +50,7 @@ def _schema(features: Mapping[str, FeatureSpec], classes: Sequence[str]) -> Any:
         feature.shape.SetInParent()
         for size in spec.sizes if spec.encoding in LISTS else ():
             feature.shape.dim.add(size=size)
-    return schema
+    return str(text_format.MessageToString(schema)).encode()
 
 
 def _add_domain(feature: Any, spec: FeatureSpec, classes: Sequence[str]) -> None:

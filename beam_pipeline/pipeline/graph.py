@@ -36,16 +36,10 @@ from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.rows import SourceRow
-from beam_pipeline.pipeline import planner
+from beam_pipeline.pipeline import planner, sink
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.guard import Guard
-from beam_pipeline.pipeline.sink import (
-    COUNTERS,
-    WriteToTFRecord,
-    find_finished,
-    find_recorded,
-    read_recorded_shards,
-)
+from beam_pipeline.pipeline.sink import WriteToTFRecord
 from beam_pipeline.planning.clips import Reject, read_poison_clips
 from beam_pipeline.planning.shards import ShardInfo, ShardWork
 from beam_pipeline.process import Marks, OneThread, keep_freed_memory
@@ -151,7 +145,7 @@ def finish(
 
 def _counter(name: str) -> Any:
     """One of the job's counters; the same names on every runner."""
-    return Metrics.counter(COUNTERS, name)
+    return Metrics.counter(sink.COUNTERS, name)
 
 
 @with_output_types(tuple[int, Any], listing=ListingSummary)
@@ -284,14 +278,14 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         self._poison_clips = read_poison_clips(self.job.work_folder)
         if self.job.repairs:
-            self._recorded = read_recorded_shards(self.job.output)
+            self._recorded = sink.read_recorded_shards(self.job.output)
 
     def process(self, work: ShardWork) -> Iterator[Any]:
         shard, job = work.shard, self.job
         if job.repairs:
-            info = find_recorded(shard, job.output, self._recorded)
+            info = sink.find_recorded(shard, job.output, self._recorded)
         else:
-            info = find_finished(shard, job.shards_folder(), job.work_folder)
+            info = sink.find_finished(shard, job.shards_folder(), job.work_folder)
         clips = (segment.clip for segment in work.segments)
         if info is not None and not job.repairs and self._poison_clips.among(clips):
             files.delete([folders.receipt_path(shard.name, job.work_folder)])

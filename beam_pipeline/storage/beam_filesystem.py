@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 from beam_pipeline.errors import InputError
@@ -39,24 +39,23 @@ def _file_systems(path: str = "/") -> Any:
     return FileSystems
 
 
-def _uncompressed() -> str:
-    from apache_beam.io.filesystem import CompressionTypes
-
-    return cast(str, CompressionTypes.UNCOMPRESSED)
-
-
 def open_read(path: str) -> BinaryIO:
     """Opens a file for reading in binary mode."""
     if size(path) < 0:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
-    return cast(
-        BinaryIO, _file_systems(path).open(path, compression_type=_uncompressed())
-    )
+    return cast(BinaryIO, _opened(_file_systems(path).open, path))
+
+
+def _opened(way: Callable[..., Any], path: str) -> Any:
+    """Opens a file as it is, whatever its name says of compression."""
+    from apache_beam.io.filesystem import CompressionTypes
+
+    return way(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
 def write(path: str, content: bytes) -> None:
     """Writes a whole file."""
-    with _file_systems(path).create(path, compression_type=_uncompressed()) as writer:
+    with _opened(_file_systems(path).create, path) as writer:
         writer.write(content)
 
 
@@ -74,14 +73,10 @@ def create(path: str, content: bytes) -> bool:
 def upload(local_path: str, path: str) -> None:
     """Writes a local file under a temporary name, then renames it."""
     temporary = f"{path}.tmp"
-    with (
-        open(local_path, "rb") as reader,
-        _file_systems(path).create(
-            temporary, compression_type=_uncompressed()
-        ) as writer,
-    ):
+    systems = _file_systems(path)
+    with open(local_path, "rb") as reader, _opened(systems.create, temporary) as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)
-    _file_systems(path).rename([temporary], [path])
+    systems.rename([temporary], [path])
 
 
 def size(path: str) -> int:
