@@ -54,7 +54,7 @@ HOMES = {
     "soundfile": "audio.decoder [examples.array_bytes] [read.show] [read.sounds]",
     "av": "[audio.av_decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
-    "tensorflow_metadata": "[dataset.schema]",
+    "tensorflow_metadata": "[dataset.metadata]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.sounds] "

@@ -34,8 +34,7 @@ from beam_pipeline.dataset.folders import (
     has_run,
 )
 from beam_pipeline.dataset.job_start import element_output
-from beam_pipeline.dataset.metadata import Elements, Metadata
-from beam_pipeline.dataset.schema import parse_schema
+from beam_pipeline.dataset.metadata import Elements, Metadata, parse_schema
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,

@@ -16,8 +16,7 @@ from beam_pipeline.conversion.records import (
     with_dtypes,
 )
 from beam_pipeline.dataset.element_set import Seen
-from beam_pipeline.dataset.metadata import Metadata, data_sets_of
-from beam_pipeline.dataset.schema import parse_schema
+from beam_pipeline.dataset.metadata import Metadata, data_sets_of, parse_schema
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec

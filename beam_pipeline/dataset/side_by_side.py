@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.folders import INDEX, MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.dataset.tables import (
     CLIP,
+    ShardIndex,
     clips_of,
+    load_index,
     read_table,
     with_clips,
     with_columns,

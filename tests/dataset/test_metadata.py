@@ -22,9 +22,9 @@ from beam_pipeline.dataset.metadata import (
     Metadata,
     ShardEntry,
     SplitEntry,
+    schema_text,
 )
 from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
-from beam_pipeline.dataset.schema import schema_text
 from beam_pipeline.dataset.tables import (
     make_manifest_part,
     manifest_fields,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beam_pipeline.dataset.schema import parse_schema, schema_text
+from beam_pipeline.dataset.metadata import parse_schema, schema_text
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     BYTES_LIST,

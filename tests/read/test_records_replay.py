@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import record, record_dataset, record_examples
-from beam_pipeline.dataset.member_index import load_index
+from beam_pipeline.dataset.tables import load_index
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
 from beam_pipeline.transforms import LogMel
