@@ -38,10 +38,9 @@ from beam_pipeline.examples.window_steps import run_on_windows
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.parameters import check_choice, check_text, check_whole
-from beam_pipeline.pipeline.sink import COUNTERS
+from beam_pipeline.pipeline.sink import COUNTERS, OneThreadStep
 from beam_pipeline.planning.clips import Clip
 from beam_pipeline.planning.prober import Prober
-from beam_pipeline.process import OneThread
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import shown
 from beam_pipeline.transforms import base
@@ -64,19 +63,13 @@ WINDOW_OPTIONS = (
 _MOST_IN_BLOCK = 256
 
 
-class Step(beam.DoFn):  # type: ignore[misc]
+class Step(OneThreadStep):
     """A step whose errors are rejects, or raised."""
 
     def __init__(self, on_error: str):
         super().__init__()
         check_choice("on_error", on_error, ON_ERROR)
         self._on_error = on_error
-
-    def setup(self) -> None:
-        OneThread.begin()
-
-    def teardown(self) -> None:
-        OneThread.end()
 
     def reject(self, stage: str, error: ClipError, reason: str) -> dict[str, str]:
         """Returns the reject of an error, or raises the error.

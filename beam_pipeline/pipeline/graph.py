@@ -42,7 +42,7 @@ from beam_pipeline.pipeline.guard import Guard
 from beam_pipeline.pipeline.sink import WriteToTFRecord
 from beam_pipeline.planning.clips import Reject, read_poison_clips
 from beam_pipeline.planning.shards import ShardInfo, ShardWork
-from beam_pipeline.process import Marks, OneThread, keep_freed_memory
+from beam_pipeline.process import Marks, keep_freed_memory
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.storage.tfrecord import suffix_for
@@ -300,7 +300,7 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
 @with_input_types(ShardWork)
 @with_output_types(FrameBlock)
 @dataclass(eq=False)
-class DecodeAudio(beam.DoFn):  # type: ignore[misc]
+class DecodeAudio(sink.OneThreadStep):
     """Calls :func:`decode_audio`: ShardWork -> FrameBlock, in order."""
 
     job: Job
@@ -309,10 +309,7 @@ class DecodeAudio(beam.DoFn):  # type: ignore[misc]
         Guard.begin(self.job)
         self._poison_clips = read_poison_clips(self.job.work_folder)
         keep_freed_memory()
-        OneThread.begin()
-
-    def teardown(self) -> None:
-        OneThread.end()
+        super().setup()
 
     def process(self, work: ShardWork) -> Iterator[FrameBlock]:
         job = self.job
@@ -386,17 +383,11 @@ def build_elements_pipeline(
 @with_input_types(StoredBlock)
 @with_output_types(BlockResult)
 @dataclass(eq=False)
-class WriteBlocks(beam.DoFn):  # type: ignore[misc]
+class WriteBlocks(sink.OneThreadStep):
     """Calls :func:`write_block`: StoredBlock -> BlockResult."""
 
     job: ElementSet
     encoder: SourceEncoder
-
-    def setup(self) -> None:
-        OneThread.begin()
-
-    def teardown(self) -> None:
-        OneThread.end()
 
     def process(self, block: StoredBlock) -> Iterator[BlockResult]:
         with folders.keeping_verdict(self.job.target.work, self.job.target.claim):

@@ -18,6 +18,7 @@ from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.errors import EngineError
 from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo
+from beam_pipeline.process import OneThread
 from beam_pipeline.recipe.recipe import GZIP
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Claim
@@ -38,8 +39,18 @@ WHY_REFUSED = (
     "memory for them, and evaluates side inputs too early"
 )
 
-# There is none, or it was cut off, or somebody else has written it.
+# There is no receipt, or it was cut off, or somebody else has written it.
 _NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError)
+
+
+class OneThreadStep(beam.DoFn):  # type: ignore[misc]
+    """A step whose process computes with one thread; see :class:`.OneThread`."""
+
+    def setup(self) -> None:
+        OneThread.begin()
+
+    def teardown(self) -> None:
+        OneThread.end()
 
 
 class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
