@@ -1,9 +1,9 @@
 """Parameters: values that recipes, runs and steps take, each declared once.
 
-A field of a frozen dataclass that derives from :class:`Declared` names the type of its
-values. From that follow the checks, the parser of a flag's text, and the JSON::
+A field of a class that derives from :class:`Declared`, which makes it a frozen
+dataclass, names the type of its values. From that follow the checks, the parser of a
+flag's text, and the JSON::
 
-    @dataclass(frozen=True, kw_only=True)
     class Windows(Declared):
         hop: int | None = parameter(None, WholeNumber())
 
@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
 from beam_pipeline.errors import RecipeError, did_you_mean
 
@@ -254,17 +254,23 @@ def parameter(default: Any, values: ValueType, /, **declared: Any) -> Any:
     return field(default=default, metadata=metadata)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """Base of dataclasses whose fields are declared by :func:`parameter`.
+    """Base of frozen dataclasses whose fields are declared by :func:`parameter`.
 
-    Fields hold checked values. A subclass checks values together in ``check``.
+    A subclass needs no decorator: its options are those of the class, as in
+    ``class Gain(Step, kw_only=False)``. Fields hold checked values. A subclass checks
+    values together in ``check``.
 
     Raises
     ------
     RecipeError
         If a field does not allow its value, or no field has the name of a keyword.
     """
+
+    def __init_subclass__(cls, *, kw_only: bool = True, **options: bool) -> None:
+        dataclass(frozen=True, kw_only=kw_only, **options)(cls)
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
         known = [each.name for each in fields(cls) if each.init]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import Integers as Integers
+from beam_pipeline.arrays import Keys as Keys
 from beam_pipeline.hashing import hash64, text_key
-
-Integers = npt.NDArray[np.int64]
 
 # Numbers that go through all rounds together; their arrays stay in a core's cache.
 _BLOCK = 16384
@@ -178,7 +178,7 @@ def _in_passes(n: Integers, most: int, keys: Any, drawn: Integers) -> Integers:
 
 
 def _shuffle(
-    x: npt.NDArray[np.uint64],
+    x: Keys,
     n: Any,
     rounds: Sequence[tuple[Any, Any]],
 ) -> None:

@@ -377,7 +377,7 @@ def test_architecture_matches_the_tree():
     tree = next(b.text for b in blocks_of(page) if b.text.startswith("beam_pipeline/"))
     listed = {line.split()[0].rstrip("/") for line in tree.splitlines()[1:]}
     assert listed == set(FLOOR_OF)
-    (arrows,) = (b.text for b in blocks_of(page) if b.text.startswith("text <"))
+    (arrows,) = (b.text for b in blocks_of(page) if b.text.startswith("text, arrays <"))
     floors = [floor.replace(",", " ").split() for floor in arrows.split("<")]
     assert floors == [floor.split() for floor in FLOORS]
     for field in re.findall(r"`recipe\.(\w+)`", prose_of(page)):

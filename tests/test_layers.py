@@ -17,7 +17,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 # From the ground up. A package imports only from floors below its own; the packages of
 # one floor do not know each other.
 FLOORS = [
-    "text",
+    "text arrays",
     "errors",
     "hashing parameters process",
     "permutation",
@@ -52,21 +52,21 @@ HOMES = {
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
     "soundfile": "audio.decoder [examples.array_bytes] [read.show] [read.sounds]",
-    "av": "[audio.av_decoder] [audio.formats]",
+    "av": "[audio.decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.metadata]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.sounds] "
     "[read.window_summary] "
-    "[storage.pages] [inputs.tables] [inputs.column_values] [dataset.tables] "
+    "[storage.pages] [inputs.tables] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] [read.clean_manifest] "
     "read.conditions "
     "[cli.reports] [read.table] [read.window_summary] [read.predict] "
     "[reporting.page] [reporting.problems]",
     "isal": "storage.tfrecord audio.sketch",
     "matplotlib": "[read.show]",
-    "threadpoolctl": "transforms.describe [process]",
+    "threadpoolctl": "[transforms.steps] [process]",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.array_bytes]",
     "torch": "read.torch [read.predict]",

@@ -23,7 +23,7 @@ from beam_pipeline.audio.decoder import (
 )
 from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.audio.loaded import LoadedDecoder, Loader
-from beam_pipeline.audio.probe import check_channel, open_decoder
+from beam_pipeline.audio.probe import check_output, open_decoder
 
 _RESAMPLE_BLOCK = 1 << 14  # frames at the higher of the two rates
 
@@ -128,7 +128,7 @@ class ClipReader:
         decoders: Sequence[str] = DECODERS,
         loader: Loader | None = None,
     ) -> None:
-        check_channel(info, channels, name=name)
+        check_output(info, channels, sample_rate_hz, name=name)
         to_hz = sample_rate_hz or info.sample_rate_hz
         self._frames = output_frames(info.frames, info.sample_rate_hz, to_hz)
         self._keeps_channels = channels == "keep"

@@ -21,11 +21,13 @@ import contextlib
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from beam_pipeline.errors import UnreadableAudio, read_error
+
+_T = TypeVar("_T")
 
 _CHUNK = 1 << 20
 
@@ -141,44 +143,43 @@ class _Chunks:
     is_wave: bool = False
 
 
-_RIFF = _Chunks(struct.Struct("<4sI"), is_wave=True)
-_RIFX = _Chunks(struct.Struct(">4sI"), is_wave=True)
-_AIFF = _Chunks(struct.Struct(">4sI"), b"SSND", lead=8)
-_CAF = _Chunks(struct.Struct(">4sQ"), first=8, align=1, lead=4, streamed=_STREAMED_64)
-_W64 = _Chunks(
-    struct.Struct("<16sQ"),
-    first=40,
-    align=8,
-    size_counts_header=True,
-    streamed=_STREAMED_64,
-    is_wave=True,
-)
-_ASF = _Chunks(
-    struct.Struct("<16sQ"),
-    b"\x36\x26\xb2\x75",
-    first=0,
-    align=1,
-    size_counts_header=True,
-)
 # By the first bytes of a file, where a dot is any byte.
 _FAMILIES = {
-    rb"R(IFF|F64)....WAVE|BW64....WAVE": _RIFF,
-    rb"RIFX....WAVE": _RIFX,
-    rb"FORM....AIF[FC]": _AIFF,
-    rb"caff": _CAF,
-    rb"riff\x2e\x91\xcf\x11": _W64,
-    rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11": _ASF,
+    rb"R(IFF|F64)....WAVE|BW64....WAVE": _Chunks(struct.Struct("<4sI"), is_wave=True),
+    rb"RIFX....WAVE": _Chunks(struct.Struct(">4sI"), is_wave=True),
+    rb"FORM....AIF[FC]": _Chunks(struct.Struct(">4sI"), b"SSND", lead=8),
+    rb"caff": _Chunks(
+        struct.Struct(">4sQ"), first=8, align=1, lead=4, streamed=_STREAMED_64
+    ),
+    rb"riff\x2e\x91\xcf\x11": _Chunks(
+        struct.Struct("<16sQ"),
+        first=40,
+        align=8,
+        size_counts_header=True,
+        streamed=_STREAMED_64,
+        is_wave=True,
+    ),
+    rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11": _Chunks(
+        struct.Struct("<16sQ"),
+        b"\x36\x26\xb2\x75",
+        first=0,
+        align=1,
+        size_counts_header=True,
+    ),
 }
+
+
+def by_magic(head: bytes, known: Mapping[bytes, _T]) -> _T | None:
+    """Returns what is known of files whose first bytes match an expression."""
+    found = (what for magic, what in known.items() if re.match(magic, head, re.S))
+    return next(found, None)
 
 
 def _data_size(
     file: BinaryIO, name: str, head: bytes, file_bytes: int
 ) -> DataSize | None:
     """Returns the declared and the present size of a container's samples."""
-    family = next(
-        (chunks for magic, chunks in _FAMILIES.items() if re.match(magic, head, re.S)),
-        None,
-    )
+    family = by_magic(head, _FAMILIES)
     streamed: tuple[tuple[int, int], ...] = _STREAMED_32
     if family is None:
         start, size = _after_header(head)

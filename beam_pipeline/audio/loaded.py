@@ -20,8 +20,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import FloatArray
 from beam_pipeline.audio.decoder import (
     AudioInfo,
     ForwardDecoder,
@@ -105,7 +105,7 @@ class Loader:
         frames, rate, channels = whole
         return AudioInfo(frames, rate, channels, self.name, SUBTYPE)
 
-    def samples(self, path: str, name: str) -> tuple[npt.NDArray[np.float32], int]:
+    def samples(self, path: str, name: str) -> tuple[FloatArray, int]:
         """Returns all samples of a file, and its sample rate.
 
         Returns
@@ -141,7 +141,7 @@ class Loader:
         self._check_finite(frames, name)
         return frames, rate
 
-    def _check_finite(self, frames: npt.NDArray[np.float32], name: str) -> None:
+    def _check_finite(self, frames: FloatArray, name: str) -> None:
         # The sum shows it without an array of truths for each sample.
         if self.allow_nonfinite or np.isfinite(frames.sum(dtype=np.float64)):
             return

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from beam_pipeline.audio.av_decoder import AvDecoder
 from beam_pipeline.audio.decoder import (
     SAMPLE_BYTES,
     UNKNOWN_FRAMES,
     AudioInfo,
+    AvDecoder,
     Decoder,
     DecodingError,
     ForwardDecoder,
@@ -37,6 +37,7 @@ from beam_pipeline.audio.formats import (
 from beam_pipeline.audio.integrity import (
     DataSize,
     after_id3,
+    by_magic,
     find_mpeg,
     find_second_flac,
     inspect,
@@ -64,26 +65,26 @@ _GSM_BLOCK = (65, 320)
 # Encoders count their delay, and decoders of WMA leave out the last block (128 ms).
 _LENGTH_TOLERANCE_S = 0.25
 _LONGEST_FLAC_BLOCK = (1 << 16) - 1  # frames
+# Of two rates: for a thousand times more, the filter of soxr takes hours.
+_MOST_RATIO = 1 << 16
 
-_MAGIC = (
-    (0, b"\x1a\x45\xdf\xa3", "matroska"),
-    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c", "asf"),
-    (0, b"#!AMR\n", "amr"),
-    (0, b"#!AMR-WB\n", "amr"),
-    (0, b"wvpk", "wavpack"),
-    (0, b"TTA1", "tta"),
+# The containers of files, by their first bytes, see :func:`.integrity.by_magic`.
+_FOREIGN = {
+    rb"\x1a\x45\xdf\xa3": "matroska",
+    rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c": "asf",
+    rb"#!AMR(-WB)?\n": "amr",
+    rb"wvpk": "wavpack",
+    rb"TTA1": "tta",
     # libsndfile reads the headers of a file's later blocks as sound.
-    (0, b"Creative Voice File\x1a", "voc"),
-    (4, b"ftyp", "mp4"),
-    (4, b"moov", "mp4"),  # QuickTime files may begin with any of these
-    (4, b"mdat", "mp4"),
-    (4, b"wide", "mp4"),
-)
-_COMMON_MAGIC = {
-    (b"RIFF", b"WAVE"): "wav",
-    (b"RF64", b"WAVE"): "wav",
-    (b"FORM", b"AIFF"): "aiff",
-    (b"FORM", b"AIFC"): "aiff",
+    rb"Creative Voice File\x1a": "voc",
+    # QuickTime files may begin with any of these.
+    rb"....(ftyp|moov|mdat|wide)": "mp4",
+}
+_COMMON = {
+    rb"R(IFF|F64)....WAVE": "wav",
+    rb"FORM....AIF[FC]": "aiff",
+    rb"fLaC": "flac",
+    rb"OggS": "ogg",
 }
 _OGG_PAGE = 27  # bytes of a header, before the lengths of its parts
 _FLAC_BITS = (8, 16, 24)  # that libsndfile decodes
@@ -114,9 +115,8 @@ def find_foreign(file: BinaryIO) -> str | None:
     """
     start = after_id3(file)
     head = read_at(file, start, 64)
-    for offset, magic, container in _MAGIC:
-        if head[offset : offset + len(magic)] == magic:
-            return container
+    if container := by_magic(head, _FOREIGN):
+        return container
     # A header of ADTS has few fixed bits, so a second one must follow the first.
     length = _adts_length(head)
     if length and _adts_length(read_at(file, start + length, 7)):
@@ -141,13 +141,8 @@ def find_common(file: BinaryIO) -> str | None:
     file
         Open, seekable and binary. The position changes.
     """
-    head = read_at(file, 0, 12)
-    if head[:4] == b"fLaC":
-        return "flac"
-    if head[:4] == b"OggS":
-        return "ogg"
-    if (head[:4], head[8:12]) in _COMMON_MAGIC:
-        return _COMMON_MAGIC[head[:4], head[8:12]]
+    if container := by_magic(read_at(file, 0, 12), _COMMON):
+        return container
     return "mp3" if find_mpeg(file) is not None else None
 
 
@@ -319,16 +314,26 @@ def telling_length(info: AudioInfo, is_known: bool = True) -> Iterator[None]:
         raise
 
 
-def check_channel(info: AudioInfo, channels: str | int, *, name: str) -> None:
-    """Checks that the file has the channel that ``channels`` names.
+def check_output(
+    info: AudioInfo, channels: str | int, to_hz: int | None = None, *, name: str
+) -> None:
+    """Checks that a file has a channel, and can be resampled to a rate.
 
     Raises
     ------
     ValueError
         ``channels`` is not ``"mix"``, ``"keep"`` or an integer from 0.
     UnreadableAudio
-        ``channels`` is the number of a channel that the file does not have.
+        ``channels`` is the number of a channel that the file does not have, or the
+        rates differ so much that soxr would take hours.
     """
+    rates = info.sample_rate_hz, to_hz or info.sample_rate_hz
+    if max(rates) > _MOST_RATIO * min(rates):
+        raise UnreadableAudio(
+            name,
+            f"cannot be resampled from {rates[0]} to {rates[1]} Hz: one rate may be at "
+            f"most {_MOST_RATIO} times the other; give another `sample_rate`",
+        )
     if channels in ("mix", "keep"):
         return
     if not isinstance(channels, int) or channels < 0:

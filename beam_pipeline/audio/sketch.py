@@ -22,13 +22,10 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import scipy  # loads its packages when they are used
 from isal import isal_zlib
 
-from beam_pipeline.permutation import Integers
-
-Frames = npt.NDArray[np.float32]
+from beam_pipeline.arrays import FloatArray, Integers
 
 SKETCH_SECONDS = 2.0
 WORD = np.dtype(">u2")
@@ -46,7 +43,7 @@ _FLOOR = 1e-9  # of the loudest frame: it is added to each band
 _LEAST_CHANGE = 0.2  # of a band against its neighbour, as a natural logarithm
 
 
-def sketch_audio(frames: Frames, sample_rate_hz: int) -> bytes:
+def sketch_audio(frames: FloatArray, sample_rate_hz: int) -> bytes:
     """Returns the sketch of the first frames of a clip.
 
     Parameters
@@ -95,7 +92,7 @@ def sketch_audio(frames: Frames, sample_rate_hz: int) -> bytes:
     return bits[: loud[-1] + 1].tobytes() if len(loud) >= LEAST_WORDS else b""
 
 
-def _decimated(samples: Frames, step: int) -> Frames:
+def _decimated(samples: FloatArray, step: int) -> FloatArray:
     """Returns every ``step``-th sample after a low-pass filter, without its ends.
 
     Eight samples that come out are sums over 16 times ``step`` samples that go in: over
@@ -105,12 +102,12 @@ def _decimated(samples: Frames, step: int) -> Frames:
     taken = _FILTER_FRAMES * step
     rows = samples[: len(samples) // taken * taken].reshape(-1, taken)
     sums = rows @ _low_pass(step)
-    both: Frames = sums[:-1, :_FILTER_FRAMES] + sums[1:, _FILTER_FRAMES:]
+    both: FloatArray = sums[:-1, :_FILTER_FRAMES] + sums[1:, _FILTER_FRAMES:]
     return both.ravel()
 
 
 @cache
-def _low_pass(step: int) -> Frames:
+def _low_pass(step: int) -> FloatArray:
     """Returns a windowed sinc filter, once for each sample that comes out.
 
     The shape is (8 * step, 16): what the first row, and then what the second row of
@@ -126,7 +123,7 @@ def _low_pass(step: int) -> Frames:
 
 
 @cache
-def _analysis(size: int, rate_hz: float) -> tuple[Frames, Frames]:
+def _analysis(size: int, rate_hz: float) -> tuple[FloatArray, FloatArray]:
     """Returns the window of a frame, and triangles evenly spaced in mel.
 
     The triangles have the shape (bins, bands); a sine of full scale has a power of 0.5.
@@ -142,7 +139,7 @@ def _analysis(size: int, rate_hz: float) -> tuple[Frames, Frames]:
     return window.astype(np.float32), bank.astype(np.float32)
 
 
-def hash_windows(windows: Sequence[Frames], starts: Integers) -> int:
+def hash_windows(windows: Sequence[FloatArray], starts: Integers) -> int:
     """Returns a hash of 64 bits of some windows of a clip; the sum over windows.
 
     So the hash of a clip does not depend on which of its windows come together. It is

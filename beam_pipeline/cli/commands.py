@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import beam_pipeline
@@ -87,7 +86,6 @@ class Dtypes(ValueType):
         return json
 
 
-@dataclass(frozen=True, kw_only=True)
 class Job(Command):
     """What record and plan have in common.
 
@@ -109,7 +107,6 @@ class Job(Command):
     recipe: str | None = option(None, Text(), "PATH")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Record(Job):
     r"""Record audio as a data set.
 
@@ -196,7 +193,6 @@ class Record(Job):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Plan(Job):
     """Show what record would do, from headers alone.
 
@@ -258,7 +254,6 @@ class Plan(Job):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Convert(Command):
     """Rewrite TFRecords: other shards, splits, labels or features.
 
@@ -356,7 +351,6 @@ class Convert(Command):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Show(Command):
     """Print, draw or save examples.
 
@@ -462,7 +456,6 @@ class Show(Command):
                 say(f"saved: {os.path.join(folder, name)}")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ListWindows(Command):
     """List all windows: kept or left out, level, place.
 
@@ -524,7 +517,6 @@ class ListWindows(Command):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Verify(Command):
     """Compare a data set with its metadata; repair it.
 
@@ -603,7 +595,6 @@ class Verify(Command):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Audit(Command):
     """Find leaks between splits, and duplicates.
 
@@ -664,7 +655,6 @@ class Audit(Command):
         return VerificationError.exit_status if found.leaks else 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Report(Command):
     """Write a page that shows a data set, and lets you hear it.
 
@@ -737,7 +727,6 @@ def parse_examples(texts: Sequence[str]) -> dict[str, list[int]]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
 class Predict(Command):
     """Score new recordings with a trained model.
 
@@ -825,7 +814,6 @@ class Predict(Command):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Transforms(Command):
     """List transforms: parameters, result and cost.
 
@@ -856,7 +844,7 @@ class Transforms(Command):
     sample_rate: int = option(16000, WholeNumber(), "HZ")
 
     def run(self) -> int:
-        from beam_pipeline.transforms.describe import describe_steps, list_steps
+        from beam_pipeline.transforms.steps import describe_steps, list_steps
 
         search_here()
         entries = list_steps(self.steps, self.sample_rate, self.win_len)
@@ -864,7 +852,6 @@ class Transforms(Command):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Status(Command):
     """Show the progress of a run, from any machine.
 

@@ -14,7 +14,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, ClassVar, NoReturn, TextIO
 
 from beam_pipeline.errors import (
@@ -39,7 +39,6 @@ def argument(
     return field(default=(), metadata={"argument": {**takes, "metavar": metavar}})
 
 
-@dataclass(frozen=True, kw_only=True)
 class Command(Declared):
     """A command: its fields are its flags, and its docstring is its help.
 

@@ -36,13 +36,12 @@ from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.examples.encoding import encode_entry
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.inputs.column_values import is_missing
-from beam_pipeline.inputs.columns import PATH_NAMES, PartColumns, label_parts
-from beam_pipeline.inputs.rows import group_name
+from beam_pipeline.inputs.rows import PATH_NAMES, PartColumns, group_name, label_parts
 from beam_pipeline.inputs.tables import (
     Row,
     Table,
     is_manifest,
+    is_missing,
     is_rows,
     open_table,
     read_rows,

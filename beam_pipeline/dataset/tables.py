@@ -40,19 +40,19 @@ import numpy as np
 from beam_pipeline.dataset.folders import INDEX, MANIFEST, WINDOWS
 from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.column_values import (
+from beam_pipeline.inputs.rows import (
+    CONTENT_BYTES,
+    FILE_SHA256,
+    MANIFEST_FIELDS,
+    SKETCH_FIELDS,
+)
+from beam_pipeline.inputs.tables import (
     BYTES,
     FLOAT32,
     FLOAT64,
     STRING,
     Column,
     ColumnType,
-)
-from beam_pipeline.inputs.columns import (
-    CONTENT_BYTES,
-    FILE_SHA256,
-    MANIFEST_FIELDS,
-    SKETCH_FIELDS,
 )
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files

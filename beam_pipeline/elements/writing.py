@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from beam_pipeline.dataset.element_set import (
@@ -37,8 +37,7 @@ class Block(NamedTuple):
     columns: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Request(Declared):
+class Request(Declared, kw_only=False):
     """What functions that record elements are asked for; see :func:`.record_dataset`.
 
     Attributes

@@ -8,6 +8,5 @@ share it.
 
     windows -> window_steps -> features, event_targets -> encoding
 
-:mod:`.format` says what examples share.
-:mod:`.wire` is the wire format, and :mod:`.tensor_proto` that of single tensors.
+:mod:`.wire` is the wire format, of examples and of single tensors.
 """

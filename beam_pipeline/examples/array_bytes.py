@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.errors import ClipError, InputError, RecipeError
 from beam_pipeline.storage.tfrecord import too_long
 
@@ -62,7 +62,7 @@ def fits_shape(found: Sequence[int], shape: Shape) -> bool:
     )
 
 
-def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
+def object_array(values: Sequence[Any]) -> Array:
     """Returns values as an array of one axis, whatever they are."""
     found = np.empty(len(values), object)
     found[:] = values
@@ -121,7 +121,7 @@ def image_problem(dtype: Any, shape: Shape | None, kind: str) -> str | None:
     return None
 
 
-def encode_image(array: npt.NDArray[Any], kind: str) -> bytes:
+def encode_image(array: Array, kind: str) -> bytes:
     """Encodes an array as an image; equal arrays give equal bytes.
 
     The bytes also depend on the version of Pillow and of the codec in it.
@@ -157,9 +157,7 @@ def encode_image(array: npt.NDArray[Any], kind: str) -> bytes:
     return into.getvalue()
 
 
-def decode_image(
-    data: bytes, kind: str, dtype: Any, shape: Shape | None
-) -> npt.NDArray[Any]:
+def decode_image(data: bytes, kind: str, dtype: Any, shape: Shape | None) -> Array:
     """Decodes an image that holds an array of a known type and number of axes.
 
     Parameters
@@ -260,9 +258,7 @@ def signal_problem(
     return None
 
 
-def encode_signal(
-    name: str, values: npt.NDArray[Any], rate_hz: int, encoding: str
-) -> bytes:
+def encode_signal(name: str, values: Array, rate_hz: int, encoding: str) -> bytes:
     """Returns a signal as a file of FLAC, of Opus in Ogg, or of Vorbis in Ogg.
 
     Opus has 2 bits a sample, and at least 24 kbit/s, for each channel; Vorbis has the
@@ -300,7 +296,7 @@ def encode_signal(
     return _without_serial(_write(frames, rate_hz, *_FORMATS[encoding], level))
 
 
-def _encode_flac(name: str, frames: npt.NDArray[Any], rate_hz: int) -> bytes:
+def _encode_flac(name: str, frames: Array, rate_hz: int) -> bytes:
     if frames.dtype == np.int16:
         return _write(frames, rate_hz, "FLAC", "PCM_16")
     exact = frames.astype(np.float64)
@@ -318,13 +314,13 @@ def _encode_flac(name: str, frames: npt.NDArray[Any], rate_hz: int) -> bytes:
     )
 
 
-def _are_integers(scaled: npt.NDArray[np.float64], bits: int) -> bool:
+def _are_integers(scaled: DoubleArray, bits: int) -> bool:
     within = (scaled >= -(2 ** (bits - 1))) & (scaled < 2 ** (bits - 1))
     return bool((within & (scaled == np.rint(scaled))).all())
 
 
 def _write(
-    frames: npt.NDArray[Any],
+    frames: Array,
     rate_hz: int,
     kind: str,
     subtype: str,
@@ -369,7 +365,7 @@ def _ogg_checksum(page: bytearray) -> bytes:
     return crc.to_bytes(4, "little").translate(_REVERSED)[::-1]
 
 
-def check_original(name: str, signal: npt.NDArray[Any], file: bytes) -> None:
+def check_original(name: str, signal: Array, file: bytes) -> None:
     """Raises InputError unless readers decode a file to a signal."""
     try:
         found = _decode_file(file, signal.dtype.name, signal.shape)
@@ -385,9 +381,7 @@ def check_original(name: str, signal: npt.NDArray[Any], file: bytes) -> None:
     )
 
 
-def decode_signal(
-    data: bytes, encoding: str, dtype: str, shape: Shape
-) -> npt.NDArray[Any]:
+def decode_signal(data: bytes, encoding: str, dtype: str, shape: Shape) -> Array:
     """Returns the signal of an example.
 
     Parameters
@@ -432,7 +426,7 @@ def decode_signal(
     return found
 
 
-def _decode_file(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
+def _decode_file(data: bytes, dtype: str, shape: Shape) -> Array:
     """Returns the samples of a whole file, as ``record`` decodes it."""
     from beam_pipeline.audio.clip_reader import ClipReader
     from beam_pipeline.audio.probe import probe_audio
@@ -445,7 +439,7 @@ def _decode_file(data: bytes, dtype: str, shape: Shape) -> npt.NDArray[Any]:
             raise ValueError(problem)
         channels = "mix" if len(shape) == 1 else "keep"
         with ClipReader(source, info, name=name, channels=channels) as reader:
-            found: npt.NDArray[Any] = reader.read(0, info.frames)
+            found: Array = reader.read(0, info.frames)
     except ClipError as error:
         raise ValueError(str(error)) from error
     if not fits_shape(found.shape, shape):
@@ -464,9 +458,7 @@ _LEAST_SCALE = 2.0**-126  # float32 has fewer digits below
 _KEPT_BITS = np.uint64(2**64 - 2 ** (52 - 15))
 
 
-def round_to_half(
-    name: str, values: npt.NDArray[Any], dtype: np.dtype[Any]
-) -> npt.NDArray[Any]:
+def round_to_half(name: str, values: Array, dtype: np.dtype[Any]) -> Array:
     """Returns float32 values as float16 or bfloat16; halves round to even.
 
     ::
@@ -488,7 +480,7 @@ def round_to_half(
     """
     exact = np.asarray(values, np.float32)
     with np.errstate(over="ignore"):
-        rounded: npt.NDArray[Any] = exact.astype(dtype)
+        rounded: Array = exact.astype(dtype)
     beyond = np.isfinite(exact) & ~np.isfinite(rounded.astype(np.float32))
     if beyond.any():
         raise InputError(
@@ -498,7 +490,7 @@ def round_to_half(
     return rounded
 
 
-def pack_int8(name: str, values: npt.NDArray[Any]) -> bytes:
+def pack_int8(name: str, values: Array) -> bytes:
     """Returns an array as a scale of its own and an int8 for each value.
 
     ::
@@ -538,7 +530,7 @@ def pack_int8(name: str, values: npt.NDArray[Any]) -> bytes:
     return np.array(scale, "<f4").tobytes() + levels.tobytes()
 
 
-def unpack_int8(packed: bytes) -> npt.NDArray[np.float32]:
+def unpack_int8(packed: bytes) -> FloatArray:
     """Returns the flat array that :func:`pack_int8` packed.
 
     Raises
@@ -552,5 +544,4 @@ def unpack_int8(packed: bytes) -> npt.NDArray[np.float32]:
     if not 0 < scale < np.inf:
         raise ValueError(f"the scale of its int8 values is {scale}")
     levels = np.frombuffer(packed, np.int8, offset=_SCALE_BYTES)
-    values: npt.NDArray[np.float32] = levels.astype(np.float32) * scale
-    return values
+    return np.asarray(levels.astype(np.float32) * scale)

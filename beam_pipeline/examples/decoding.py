@@ -50,13 +50,21 @@ def decode_columns(
         If a record lacks a feature, or holds one with another type or shape than its
         spec has.
     """
-    _check_columns(columns, specs)
     made: dict[str, Any] = {}
     for name, spec in specs.items():
         column = columns.get(name)
-        if column is None or column.null_count == count:
+        missing = count if column is None else column.null_count
+        if missing and not spec.optional:
+            raise ValueError(f"a record lacks feature {name}")
+        if column is None or missing == count:
             made[name] = [None] * count
             continue
+        found = str(column.type.value_type)
+        if not spec.sequence and not found.endswith(_ARROW_TYPES[spec.stored_in]):
+            raise ValueError(
+                f"feature {name} is stored as {found}, but its spec says "
+                f"{spec.encoding}"
+            )
         try:
             values = _stacked(spec, column)
             if values is None:
@@ -118,26 +126,6 @@ def _stacked(spec: FeatureSpec, column: Any) -> Any:
         flat = _numbers(spec, values)
     known = (None,) if spec.shape is None else spec.shape
     return flat.reshape([len(column), *(-1 if n is None else n for n in known)])
-
-
-def _check_columns(
-    columns: Mapping[str, Any], specs: Mapping[str, FeatureSpec]
-) -> None:
-    """Raises ValueError if a feature is missing or has another type."""
-    for name, spec in specs.items():
-        column = columns.get(name)
-        if column is None or column.null_count == len(column):
-            if not spec.optional:
-                raise ValueError(f"a record lacks feature {name}")
-            continue
-        if column.null_count and not spec.optional:
-            raise ValueError(f"a record lacks feature {name}")
-        found = str(column.type.value_type)
-        if not spec.sequence and not found.endswith(_ARROW_TYPES[spec.stored_in]):
-            raise ValueError(
-                f"feature {name} is stored as {found}, but its spec says "
-                f"{spec.encoding}"
-            )
 
 
 def arrow_columns(records: Sequence[bytes], sequences: bool) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.array_bytes import (
     encode_image,
@@ -46,8 +46,7 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
-from beam_pipeline.examples.tensor_proto import encode_tensor
-from beam_pipeline.examples.wire import BYTES, length_delimited, varint
+from beam_pipeline.examples.wire import BYTES, encode_tensor, length_delimited, varint
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 
 if TYPE_CHECKING:
@@ -119,9 +118,7 @@ class ExampleEncoder:
         return list(map(b"".join, zip(heads, *parts, repeat(bytes(constant)))))
 
 
-def _row_values(
-    spec: FeatureSpec, values: npt.NDArray[Any], count: int
-) -> Sequence[Any]:
+def _row_values(spec: FeatureSpec, values: Array, count: int) -> Sequence[Any]:
     """Returns each example's values: short lists as lists, which encode faster."""
     if spec.encoding not in LISTS or values.size > count * _LONG_LIST:
         return list(values)
@@ -247,7 +244,7 @@ def example_bytes(features: FeatureSet) -> int:
     return len(ExampleEncoder(specs).encode(1, columns)[0])
 
 
-def _as_stored(spec: FeatureSpec, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _as_stored(spec: FeatureSpec, values: Array) -> Array:
     """Returns values with the dtype that they have in a file.
 
     Their bytes are in the order of this machine: little-endian, as TensorFlow's.
@@ -258,7 +255,7 @@ def _as_stored(spec: FeatureSpec, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.astype(dtype, copy=False)
 
 
-def _rows(values: npt.NDArray[Any], count: int) -> list[memoryview]:
+def _rows(values: Array, count: int) -> list[memoryview]:
     """Returns each example's array as bytes, if possible uncopied."""
     if values.ndim == 2 and values.strides[1] == values.itemsize:
         # Overlapping windows are rows of a view; each row is contiguous.

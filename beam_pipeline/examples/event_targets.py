@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, Booleans, DoubleArray, Integers
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.spec import INT64_LIST, RAW, FeatureSpec, described
 from beam_pipeline.inputs.event_files import Event, EventTable
-from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import EVENT_MASK, Events, Recipe
-
-Seconds = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
 
 
 def check_any_event(
@@ -75,7 +72,7 @@ class TimedWindows(NamedTuple):
     """
 
     events: tuple[Event, ...]
-    starts_s: Seconds
+    starts_s: DoubleArray
     length_s: float
 
     def near(self) -> TimedWindows:
@@ -242,7 +239,7 @@ class EventRule:
         return best
 
     def frame_mask(
-        self, windows: TimedWindows, centres_s: Seconds
+        self, windows: TimedWindows, centres_s: DoubleArray
     ) -> npt.NDArray[np.uint8]:
         """Returns a mask: 1 if the centre of a spectrum frame is in a class' event.
 
@@ -262,9 +259,9 @@ class EventRule:
             mask[inside, numbers[event.label]] = 1
         return mask
 
-    def columns(self, windows: TimedWindows) -> dict[str, npt.NDArray[Any]]:
+    def columns(self, windows: TimedWindows) -> dict[str, Array]:
         """Returns the targets of windows, each of shape ``(windows, ...)``."""
-        columns: dict[str, npt.NDArray[Any]] = {}
+        columns: dict[str, Array] = {}
         if "class" in self.targets:
             columns["target"] = best = self.main_class(windows)
             columns["class"] = np.array([*self.classes, ""])[best]

@@ -16,15 +16,16 @@ A transform that returns a dict gives several features::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError
+from beam_pipeline.arrays import Array, FloatArray, Integers
+from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.array_bytes import fits_shape
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
@@ -44,14 +45,15 @@ from beam_pipeline.examples.spec import (
 )
 from beam_pipeline.examples.window_steps import (
     Origins,
+    WindowSteps,
     check_copies,
     run_on_windows,
     silent_windows,
     the_sample_rate,
     trying,
 )
-from beam_pipeline.inputs.column_values import Column
-from beam_pipeline.permutation import Integers
+from beam_pipeline.examples.windows import WindowPlan
+from beam_pipeline.inputs.tables import Column
 from beam_pipeline.recipe.recipe import (
     DEFAULT_FEATURE,
     EVENT_MASK,
@@ -59,6 +61,7 @@ from beam_pipeline.recipe.recipe import (
     VALID_FRAMES,
     Recipe,
 )
+from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.transforms.base import (
     Identity,
     Transform,
@@ -70,8 +73,6 @@ from beam_pipeline.transforms.base import (
 )
 from beam_pipeline.transforms.own_code import ByValue
 from beam_pipeline.transforms.steps import TRANSFORM, naming_feature, parse_transform
-
-FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ class FeatureSet:
 
     def apply(
         self, windows: FloatArray, origins: Origins
-    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, int]]:
+    ) -> tuple[dict[str, Array], dict[str, int]]:
         """Returns every feature of some windows, and how many values were clipped.
 
         Parameters
@@ -247,7 +248,7 @@ class FeatureSet:
             If a transform raises, or returns another type or shape than its spec has.
             Names the feature and the start of the window.
         """
-        values: dict[str, npt.NDArray[Any]] = {}
+        values: dict[str, Array] = {}
         clipped = {}
         given = windows, np.arange(len(windows))
         for name in self.transforms:
@@ -262,7 +263,7 @@ class FeatureSet:
 
     def _apply(
         self, name: str, origins: Origins, windows: FloatArray, rows: Integers
-    ) -> tuple[dict[str, npt.NDArray[Any]], int]:
+    ) -> tuple[dict[str, Array], int]:
         transform = origins.place(self.transforms[name], name, rows)
         returned, clipped = apply_counting(transform, windows, origins.sample_rate_hz)
         arrays = by_feature(name, returned)
@@ -276,7 +277,7 @@ class FeatureSet:
             self._check_values(feature, values, len(windows))
         return arrays, clipped
 
-    def _check_values(self, name: str, values: npt.NDArray[Any], count: int) -> None:
+    def _check_values(self, name: str, values: Array, count: int) -> None:
         spec = self.specs[name]
         is_text = spec.dtype == "string"
         same_type = values.dtype.kind in "SU" if is_text else values.dtype == spec.dtype
@@ -335,7 +336,7 @@ def check_transform(
         if needs_sample_rate(transform):
             rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
         silence = silent_windows(shape)
-        arrays: dict[str, npt.NDArray[Any]] = {name: silence}
+        arrays: dict[str, Array] = {name: silence}
         for step, rate_hz in each_step(transform, rate):
             if name not in arrays:
                 problem = "has a step that returns a dict; it must end with this step"
@@ -360,7 +361,7 @@ def check_transform(
         return specs
 
 
-def by_feature(name: str, returned: Any) -> dict[str, npt.NDArray[Any]]:
+def by_feature(name: str, returned: Any) -> dict[str, Array]:
     """Returns what a transform returned, by feature name.
 
     One array is the feature ``name``; a dict of arrays has the features ``name/key``.
@@ -398,7 +399,7 @@ def check_features_exist(recipe: Recipe, made: Mapping[str, str]) -> None:
                 )
 
 
-def _native(returned: Any) -> npt.NDArray[Any]:
+def _native(returned: Any) -> Array:
     """Returns the values of a transform in the byte order of this machine."""
     values = np.asarray(returned)
     return values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -517,3 +518,169 @@ def _merge_axes(short: tuple[_Axis, ...], long: tuple[_Axis, ...]) -> tuple[_Axi
         return ()
     triples = zip(short, long, sizeless, strict=True)
     return tuple(one if one == other else of_any for one, other, of_any in triples)
+
+
+# What examples share
+
+# For data sets whose format is made anew, which need no sizes.
+GUESSED_FRAMES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleFormat:
+    """What all examples of a data set share.
+
+    Attributes
+    ----------
+    features : FeatureSet
+    window_steps : WindowSteps
+        The selections and augmentations.
+    classes : tuple of str
+    win_len, hop : int or None
+        Frames of a window, and from one window's start to the next. None if each
+        example is a whole clip.
+    sample_rate_hz, channels : int or None
+        None if clips have different sample rates; None if windows are mono.
+    rates_hz : mapping
+        The number of clips at each output sample rate.
+    longest_walk : int
+        See :func:`beam_pipeline.planning.summary.longest_walk`.
+    """
+
+    features: FeatureSet
+    window_steps: WindowSteps
+    classes: tuple[str, ...]
+    win_len: int | None
+    hop: int | None
+    sample_rate_hz: int | None
+    channels: int | None
+    rates_hz: Mapping[int, int]
+    longest_walk: int = 0
+
+    @classmethod
+    def of(
+        cls, corpus: Corpus, recipe: Recipe, columns: Sequence[Column] = ()
+    ) -> ExampleFormat:
+        """Returns the format of a corpus under a recipe.
+
+        Parameters
+        ----------
+        columns : sequence of (str, ColumnType)
+            The name and the type of each extra column, then of each target.
+
+        Raises
+        ------
+        RecipeError
+            If the recipe needs one sample rate or one number of channels and clips
+            differ, or if a step fails on silent windows.
+        InputError
+            If no clip was accepted.
+        """
+        if not corpus.rates_hz:
+            raise InputError("No clip can be recorded.")
+        rate = _only_key(corpus.rates_hz)
+        by_seconds = recipe.win_seconds is not None or recipe.hop_seconds is not None
+        if rate is None and by_seconds:
+            raise RecipeError(
+                "sample_rate",
+                "must be the same for all clips, because `win_seconds` or "
+                "`hop_seconds` is given; give `sample_rate`, or give `win_len` and "
+                "`hop` instead",
+                corpus.listed("Hz"),
+            )
+        channels = None
+        if recipe.channels == "keep":
+            channels = _only_key(corpus.channels)
+            if channels is None:
+                raise RecipeError(
+                    "channels",
+                    "keep needs the same number of channels in every clip; give mix, "
+                    "or give the number of one channel",
+                    corpus.listed("channels"),
+                )
+        classes = corpus.labels
+        if recipe.classes is not None:
+            classes = recipe.classes
+        windows = WindowPlan.of(recipe, rate or 1, corpus.typical_frames())
+        shape = (windows.length,) if channels is None else (channels, windows.length)
+        _check_window(shape, corpus)
+        try:
+            window_steps = WindowSteps.of(recipe, shape, rate)
+            features = FeatureSet.of(recipe, shape, rate, classes, columns)
+        except RecipeError as error:
+            if rate is not None:
+                raise
+            field, problem, value = error.args
+            problem += "; the clips are " + corpus.listed("Hz")
+            raise RecipeError(field, problem, value) from error
+        return cls(
+            features,
+            window_steps,
+            classes,
+            None if recipe.windows_are_clips else windows.length,
+            None if recipe.windows_are_clips else windows.hop,
+            rate,
+            channels,
+            dict(sorted(corpus.rates_hz.items())),
+            corpus.longest_walk,
+        )
+
+
+def _check_window(shape: tuple[int, ...], corpus: Corpus) -> None:
+    """Raises RecipeError if a window is larger than a message of protobuf.
+
+    A file may say that it has billions of frames in a second.
+    """
+    length = 4 * math.prod(shape)
+    if length > LONGEST_RECORD:
+        raise RecipeError(
+            "win_len",
+            f"a window of {shape[-1]} frames takes {length} bytes, but it must take "
+            f"less than {LONGEST_RECORD}; the clips are " + corpus.listed("Hz"),
+            shape[-1],
+        )
+
+
+def _only_key(counts: Mapping[int, int]) -> int | None:
+    return next(iter(counts)) if len(counts) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A summary of all accepted clips; its size does not grow with their number.
+
+    Attributes
+    ----------
+    labels : tuple of str
+    rates_hz, channels : mapping
+        The number of clips at each sample rate, and with each number of channels.
+    named : mapping
+        For each ``("Hz", rate)``, ``("channels", n)`` and ``("class", label)``, the
+        first clip by name.
+    frames : int
+        The length of all clips together, in frames.
+    longest_walk : int
+        See :func:`beam_pipeline.planning.summary.longest_walk`; 0 if examples keep the
+        order of the clips.
+    """
+
+    labels: tuple[str, ...] = ()
+    rates_hz: Mapping[int, int] = field(default_factory=dict)
+    channels: Mapping[int, int] = field(default_factory=dict)
+    named: Mapping[tuple[str, int | str], str] = field(default_factory=dict)
+    frames: int = 0
+    longest_walk: int = 0
+
+    def listed(self, unit: str) -> str:
+        """Returns how many clips have each rate, ``Hz``, or number of ``channels``."""
+        counts = self.rates_hz if unit == "Hz" else self.channels
+        return ", ".join(
+            f"{n} of {value} {unit} (for example {self.named.get((unit, value), '?')})"
+            for value, n in sorted(counts.items())
+        )
+
+    def typical_frames(self) -> int:
+        """Returns the mean length of the clips, in frames; a guess if it is unknown."""
+        if not self.frames:
+            return GUESSED_FRAMES
+        return max(1, self.frames // sum(self.rates_hz.values()))

@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, Keys
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.examples.array_bytes import (
     decode_image,
@@ -44,9 +44,9 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     numpy_dtype,
 )
-from beam_pipeline.examples.tensor_proto import decode_tensor
 from beam_pipeline.examples.wire import (
     FieldValue,
+    decode_tensor,
     example_features,
     feature_lists,
     length_delimited,
@@ -197,7 +197,7 @@ class EntryParser:
             return found
         return self._decoded(texts[0])
 
-    def _integers(self, values: Sequence[FieldValue]) -> npt.NDArray[Any]:
+    def _integers(self, values: Sequence[FieldValue]) -> Array:
         parts = [
             np.array([v], np.uint64) if isinstance(v, int) else unpack_varints(v)
             for v in values
@@ -316,7 +316,7 @@ def _texts(values: Sequence[bytes]) -> Any:
     return found
 
 
-def unpack_varints(packed: Any) -> npt.NDArray[np.uint64]:
+def unpack_varints(packed: Any) -> Keys:
     """Returns the integers in packed protobuf, the inverse of ``pack_varints``.
 
     Raises

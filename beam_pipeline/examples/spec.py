@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.array_bytes import image_problem, signal_problem
 from beam_pipeline.recipe.recipe import ENCODINGS
@@ -42,6 +42,10 @@ DESCRIPTIONS = {
     "valid_frames": "frames of the window before the padding",
     "copy": "0: the window as it is; k: its k-th augmented copy",
 }
+
+
+# In the metadata of each feature; the other fields are there if they have a value.
+_ALWAYS_HELD = ("dtype", "shape", "encoding", "description")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +130,14 @@ class FeatureSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the metadata hold it, without its name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
         return {
-            "dtype": self.dtype,
-            "shape": None if self.shape is None else list(self.shape),
-            "encoding": self.encoding,
-            "description": self.description,
-            **({"axes": list(self.axes)} if self.axes else {}),
-            **({"shape_in": self.shape_in} if self.shape_in else {}),
-            **({"optional": True} if self.optional else {}),
-            **({"sequence": True} if self.sequence else {}),
-            **({"rate_hz": self.rate_hz} if self.rate_hz else {}),
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if value or name in _ALWAYS_HELD
         }
 
-    def restore_shape(self, values: npt.NDArray[Any], shape: Any = None) -> Any:
+    def restore_shape(self, values: Array, shape: Any = None) -> Any:
         """Returns one example's values in its shape.
 
         Parameters
@@ -154,7 +153,7 @@ class FeatureSpec:
         return values.reshape([int(size) for size in shape])
 
 
-def dtype_name(values: npt.NDArray[Any]) -> str:
+def dtype_name(values: Array) -> str:
     """Returns the dtype of a feature with these values.
 
     Raises

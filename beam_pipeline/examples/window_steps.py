@@ -28,8 +28,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, Booleans, FloatArray, Integers, Keys
 from beam_pipeline.audio.clip_reader import ClipReader, output_frames
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.errors import (
@@ -40,7 +40,6 @@ from beam_pipeline.errors import (
     is_of_machine,
 )
 from beam_pipeline.hashing import clip_key, hash64, text_key
-from beam_pipeline.permutation import Integers
 from beam_pipeline.process import Marks
 from beam_pipeline.recipe.canonical import (
     check_hash,
@@ -61,10 +60,6 @@ from beam_pipeline.transforms.steps import (
     naming_step,
     parse_steps,
 )
-
-Array = npt.NDArray[Any]
-FloatArray = npt.NDArray[np.float32]
-Keys = npt.NDArray[np.uint64]
 
 COPY_BITS = 16
 
@@ -154,7 +149,7 @@ class Origins(NamedTuple):
     bits: int = 0
     measured: tuple[tuple[str, bytes], ...] = ()
 
-    def some(self, chosen: npt.NDArray[Any]) -> Origins:
+    def some(self, chosen: Array) -> Origins:
         """Returns those of some of the examples."""
         return self._replace(
             starts=self.starts[chosen],
@@ -319,7 +314,7 @@ class WindowSteps:
                         _augmented(load_step(step, rate), rate, silence, keys)
         return cls(found[SELECTION], found[AUGMENTATION], recipe.seed, recipe.copies)
 
-    def selected(self, windows: FloatArray, origins: Origins) -> npt.NDArray[np.bool_]:
+    def selected(self, windows: FloatArray, origins: Origins) -> Booleans:
         """Returns which windows pass every selection, shape (n,).
 
         Raises
@@ -355,9 +350,7 @@ class WindowSteps:
         return windows
 
 
-def _selected(
-    step: Any, sample_rate_hz: int, windows: FloatArray
-) -> npt.NDArray[np.bool_]:
+def _selected(step: Any, sample_rate_hz: int, windows: FloatArray) -> Booleans:
     return _checked(step, step.keep(windows, sample_rate_hz), np.bool_, (len(windows),))
 
 
@@ -387,7 +380,7 @@ def _checked(step: Any, returned: Any, dtype: Any, shape: tuple[int, ...]) -> Ar
 _T = TypeVar("_T")
 
 
-def silent_windows(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+def silent_windows(shape: tuple[int, ...]) -> FloatArray:
     """Returns two silent windows, read-only as the windows of a clip are.
 
     Parameters
@@ -406,7 +399,7 @@ def silent_windows(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 
 @contextlib.contextmanager
 def trying(
-    step: Any, kind: Kind, silence: npt.NDArray[np.float32], expression: str
+    step: Any, kind: Kind, silence: FloatArray, expression: str
 ) -> Iterator[None]:
     """Makes a RecipeError of whatever a block raises that runs a step on silence.
 
@@ -459,9 +452,9 @@ def the_sample_rate(sample_rate_hz: int | None, kind: Kind, expression: str) -> 
 
 def run_on_windows(
     run: Callable[..., _T],
-    arrays: Sequence[npt.NDArray[Any]],
+    arrays: Sequence[Array],
     name: str,
-    starts: npt.NDArray[np.int64],
+    starts: Integers,
     filepath: str,
 ) -> _T:
     """Returns ``run(*arrays)``; if it fails, looks for a window that fails alone.

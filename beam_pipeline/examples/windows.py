@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from beam_pipeline.arrays import FloatArray, Integers
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import hash64
 from beam_pipeline.recipe.recipe import AT_ONSETS, Windows
@@ -173,7 +173,7 @@ def count_windows(frames: int, plan: WindowPlan) -> int:
 
 def window_starts(
     frames: int, plan: WindowPlan, first: int, count: int, key: int = 0
-) -> npt.NDArray[np.int64]:
+) -> Integers:
     """Returns the starts of windows ``first .. first + count - 1`` of a clip.
 
     ::
@@ -246,9 +246,7 @@ def covered_frames(frames: int, plan: WindowPlan, count: int) -> int:
     return before + max(0, end - start)
 
 
-def frames_in(
-    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64] | int
-) -> int:
+def frames_in(starts: Integers, lengths: Integers | int) -> int:
     """Returns how many frames are in at least one of the windows of a clip.
 
     Parameters
@@ -265,9 +263,7 @@ def frames_in(
     return int((ends[1:] - begins).sum() + ends[0] - starts[0])
 
 
-def window_blocks(
-    starts: npt.NDArray[np.int64], length: int, frames: int
-) -> Iterator[npt.NDArray[np.int64]]:
+def window_blocks(starts: Integers, length: int, frames: int) -> Iterator[Integers]:
     """Yields the starts in blocks.
 
     The windows of a block, and the stretch that covers them, have at most ``frames``
@@ -283,9 +279,7 @@ def window_blocks(
         done = until
 
 
-def slice_windows(
-    frames: npt.NDArray[np.float32], starts: npt.NDArray[np.int64], length: int
-) -> npt.NDArray[np.float32]:
+def slice_windows(frames: FloatArray, starts: Integers, length: int) -> FloatArray:
     """Cuts windows out of a stretch of a clip, with zeros after its end.
 
     Parameters
@@ -328,7 +322,7 @@ class PlacedWindows(NamedTuple):
     first: int
     starts: tuple[int, ...]
 
-    def of(self, first: int, count: int) -> npt.NDArray[np.int64]:
+    def of(self, first: int, count: int) -> Integers:
         """Returns the starts of windows ``first .. first + count - 1`` of the clip."""
         begin = first - self.first
         return np.array(self.starts[begin : begin + count], np.int64)
@@ -387,9 +381,7 @@ def place_windows(
     return PlacedWindows(0, tuple(sorted(starts)))
 
 
-def cover_passages(
-    passages: npt.NDArray[np.int64], frames: int, plan: WindowPlan
-) -> PlacedWindows:
+def cover_passages(passages: Integers, frames: int, plan: WindowPlan) -> PlacedWindows:
     """Returns the windows of a clip that has passages.
 
     The windows of a passage are those of a clip of its length, with the plan's hop and

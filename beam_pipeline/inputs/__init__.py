@@ -7,5 +7,5 @@ label, group, split and columns. Read :mod:`.listing` first.
 
     sources -> listing -> rows       kind of each input -> its files -> one row each
                            ^
-        tables, column_values, columns, splits, event_files, recorded_clips
+        tables, splits, event_files, recorded_clips
 """

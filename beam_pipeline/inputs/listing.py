@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.audio.formats import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.inputs.column_values import STRING, ColumnType, column_types
-from beam_pipeline.inputs.columns import Layout, check_no_parts
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.recorded_clips import RecordedClips
-from beam_pipeline.inputs.rows import RowReader, SourceRow
+from beam_pipeline.inputs.rows import Layout, RowReader, SourceRow, check_no_parts
 from beam_pipeline.inputs.sources import (
     FOLDER,
     GLOB,
@@ -32,7 +30,15 @@ from beam_pipeline.inputs.sources import (
     resolve_inputs,
 )
 from beam_pipeline.inputs.splits import shown_group
-from beam_pipeline.inputs.tables import is_rows, open_table, read_rows, write_rows
+from beam_pipeline.inputs.tables import (
+    STRING,
+    ColumnType,
+    column_types,
+    is_rows,
+    open_table,
+    read_rows,
+    write_rows,
+)
 from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex

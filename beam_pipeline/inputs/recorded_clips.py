@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Integers, Keys
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import text_key
 from beam_pipeline.inputs.rows import Header, SourceRow
 from beam_pipeline.inputs.splits import shown_group
-from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.base import seconds_to_frames
 
@@ -68,7 +67,7 @@ class RecordedClips:
         The paths of the clips, if a table of events names files.
     """
 
-    keys: npt.NDArray[np.uint64]
+    keys: Keys
     numbers: Integers
     channel: int = -1
     splits: Mapping[str, str] = field(default_factory=dict)

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, DoubleArray, Keys
 from beam_pipeline.hashing import hash64, text_key, unit_floats
 from beam_pipeline.recipe.options import moved_key
 from beam_pipeline.recipe.recipe import Splits
@@ -50,7 +49,7 @@ def group_key(seed: int, group: str) -> int:
     return text_key(f"split {seed}", group)
 
 
-def places_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+def places_of(keys: Keys) -> DoubleArray:
     """Returns where in [0, 1) the hash puts some groups."""
     return unit_floats(hash64(0, keys.view(np.int64)))
 
@@ -100,19 +99,14 @@ class Splitter:
         u = ((z ^ z >> 31) >> 11) * 2.0**-53
         return self.names[bisect.bisect_right(self._bounds, u)]
 
-    def numbers_of(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
+    def numbers_of(self, keys: Keys) -> Array:
         """Returns the numbers of the splits that the hash gives to some groups."""
         return np.searchsorted(self._bounds, places_of(keys), "right")
 
-    def distances(
-        self, places: npt.NDArray[np.float64], split: int
-    ) -> npt.NDArray[np.float64]:
+    def distances(self, places: DoubleArray, split: int) -> DoubleArray:
         """Returns how far hashes in [0, 1) are from the interval of a split.
 
         0 and 1 are the same place, as on a ring.
         """
         low, high = [0.0, *self._bounds, 1.0][split : split + 2]
-        far: npt.NDArray[np.float64] = np.minimum(
-            (low - places) % 1, (places - high) % 1
-        )
-        return far
+        return np.asarray(np.minimum((low - places) % 1, (places - high) % 1))

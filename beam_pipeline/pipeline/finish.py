@@ -31,7 +31,7 @@ from beam_pipeline.dataset.rejects import (
 )
 from beam_pipeline.dataset.tables import ShardIndex, write_index
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
-from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.planning.clips import Reject

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
-from beam_pipeline.audio.probe import check_channel, probe_audio, telling_length
+from beam_pipeline.audio.probe import check_output, probe_audio, telling_length
 from beam_pipeline.audio.retrying import retry
 from beam_pipeline.errors import (
     ClipError,
@@ -152,7 +152,7 @@ class Prober:
     def _clip_of(self, row: SourceRow, info: AudioInfo, modified_ns: int) -> Clip:
         recipe = self._recipe
         channel = recipe.channels if row.channel is None else row.channel
-        check_channel(info, channel, name=row.filepath)
+        check_output(info, channel, recipe.sample_rate, name=row.filepath)
         rate = recipe.sample_rate or info.sample_rate_hz
         total = output_frames(info.frames, info.sample_rate_hz, rate)
         start, stop = _part_of(row, total, rate)

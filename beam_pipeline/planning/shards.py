@@ -44,7 +44,7 @@ import numpy as np
 
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.event_targets import TimedWindows
-from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.windows import (
     WindowPlan,
     covered_frames,

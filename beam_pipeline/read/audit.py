@@ -30,8 +30,7 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.columns import CONTENT, SKETCH, SKETCH_FIELDS
-from beam_pipeline.inputs.rows import group_name
+from beam_pipeline.inputs.rows import CONTENT, SKETCH, SKETCH_FIELDS, group_name
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
 from beam_pipeline.permutation import Integers

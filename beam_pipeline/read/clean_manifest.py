@@ -19,7 +19,7 @@ import numpy as np
 
 from beam_pipeline.dataset.side_by_side import Folders
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.columns import (
+from beam_pipeline.inputs.rows import (
     FILE_SHA256,
     MANIFEST_FIELDS,
     SKETCH_FIELDS,

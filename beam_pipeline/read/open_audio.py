@@ -30,7 +30,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
-from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker
 from beam_pipeline.examples.window_steps import changes_copies
 from beam_pipeline.inputs.listing import GivenInput, Listing, resolved

@@ -22,7 +22,7 @@ from beam_pipeline.dataset.side_by_side import (
 from beam_pipeline.dataset.tables import clips_of, read_table
 from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.hashing import bytes_sha256
-from beam_pipeline.inputs.columns import FILE_SHA256, SKETCH_FIELDS
+from beam_pipeline.inputs.rows import FILE_SHA256, SKETCH_FIELDS
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.storage import files

@@ -306,7 +306,6 @@ class ByFeature(ValueType):
 _SECRET = re.compile("secret|password|token|access_key", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunOptions(Declared):
     """How the job runs.
 

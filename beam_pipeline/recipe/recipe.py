@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -115,7 +115,6 @@ _TRANSFORMS = ByFeature(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Labels(Declared):
     """The class of each clip.
 
@@ -164,7 +163,6 @@ def no_label_source(label_from: str, why: str = "") -> RecipeError:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Events(Declared):
     """Labels with times: the classes of each window.
 
@@ -214,7 +212,6 @@ class Events(Declared):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Columns(Declared):
     """Columns of CSV, TSV, JSONL, Parquet and Avro files.
 
@@ -241,7 +238,6 @@ class Columns(Declared):
     columns: tuple[str, ...] | None = option(None, Names(none="none"), "COLUMNS")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Splits(Declared):
     """How clips are divided into train, eval, test or folds.
 
@@ -304,7 +300,6 @@ class Splits(Declared):
         return None if self.splits is None else relative_shares(self.splits)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Audio(Declared):
     """How files become the frames of which windows are cut.
 
@@ -381,7 +376,6 @@ class Audio(Declared):
         object.__setattr__(self, "loader_suffixes", lower)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Windows(Declared):
     """Which windows are cut out of a clip; lengths in frames at the output rate.
 
@@ -485,7 +479,6 @@ class Windows(Declared):
         return self.windows_at if is_placed else None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Augmentation(Declared):
     """Augmented copies of windows, for training.
 
@@ -513,7 +506,6 @@ class Augmentation(Declared):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Features(Declared):
     """What examples hold of their windows.
 
@@ -562,7 +554,6 @@ class Features(Declared):
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Shards(Declared):
     """How examples are divided into shards, and in which order.
 
@@ -613,9 +604,19 @@ def recipe_options() -> Mapping[str, Option]:
     return MappingProxyType({option.name: option for option in declared})
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Recipe(
-    Shards, Features, Augmentation, Windows, Audio, Splits, Columns, Events, Labels
+    Shards,
+    Features,
+    Augmentation,
+    Windows,
+    Audio,
+    Splits,
+    Columns,
+    Events,
+    Labels,
+    init=False,
+    repr=False,
+    eq=False,
 ):
     """How audio becomes examples: a frozen value, checked when it is created.
 

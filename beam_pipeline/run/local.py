@@ -42,7 +42,7 @@ from beam_pipeline.dataset.progress import Reporter, Totals, Watch
 from beam_pipeline.dataset.rejects import sort_rejects
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.event_targets import named_no_event
-from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input

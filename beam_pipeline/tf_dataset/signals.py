@@ -10,7 +10,7 @@ import pandas as pd
 import tensorflow as tf
 
 from beam_pipeline.audio.decoder import SAMPLE_BYTES, opened
-from beam_pipeline.audio.probe import check_channel, open_decoder, probe_audio
+from beam_pipeline.audio.probe import check_output, open_decoder, probe_audio
 from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
 from beam_pipeline.parameters import check_choice
 from beam_pipeline.storage import files
@@ -341,7 +341,7 @@ def _read(
     """
     with files.closing(files.begin_read(path)) as source:
         info = probe_audio(source, name=path)
-        check_channel(info, channels, name=path)
+        check_output(info, channels, name=path)
         integers = np.dtype(dtype).kind == "i"
         scaled = integers and info.subtype not in _INTEGERS
         shape = info.frames, info.channels

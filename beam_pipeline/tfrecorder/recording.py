@@ -71,7 +71,6 @@ _METHODS = ("from_csv_row", "load", "split")
 ROWS_PER_BLOCK = 64
 
 
-@dataclass(frozen=True, kw_only=True)
 class Settings(Declared):
     """The keywords of every function that records; see :mod:`.factory`."""
 

@@ -12,129 +12,70 @@ transform is. Parameters are fields of frozen dataclasses, declared as in
               |      augment       copies of windows, and masks of their features
               |
             signals, loudness               samples -> samples, or a level
-            frames, mel, cqt                samples -> spectra
+            frames, mel, cqt                samples -> spectra, and cepstra
             ar                              samples -> models, and their spectra
             shape, pitch                    samples -> a few numbers per frame
-            cepstral                        mel spectra -> cepstra, PCEN, slopes, CMVN
 
-A person's own functions and classes are found by :mod:`.own_code`; :mod:`.describe`
-lists all steps, and what they cost.
+A person's own functions and classes are found by :mod:`.own_code`.
 """
 
-from beam_pipeline.transforms.ar import ArSpectrum, LinearPrediction
-from beam_pipeline.transforms.augment import (
-    Background,
-    Noise,
-    RandomGain,
-    RandomPolarity,
-    Reverb,
-    SpecAugment,
-    Speed,
-    TimeShift,
-)
-from beam_pipeline.transforms.base import (
-    AsImage,
-    Chain,
-    Identity,
-    Transform,
-    per_window,
-)
-from beam_pipeline.transforms.cepstral import Cmvn, Delta, Mfcc, Pcen
-from beam_pipeline.transforms.cqt import Chroma, Cqt
-from beam_pipeline.transforms.frames import Fft, Stft
-from beam_pipeline.transforms.loudness import Loudness, Lufs, LufsGain
-from beam_pipeline.transforms.mel import KaldiFbank, LogMel, Mel
-from beam_pipeline.transforms.pitch import Pyin, Yin
-from beam_pipeline.transforms.select import (
-    AcEnergy,
-    Active,
-    Energy,
-    Peak,
-    Peaks,
-    Sounds,
-)
-from beam_pipeline.transforms.shape import (
-    OnsetStrength,
-    Rms,
-    SpectralBandwidth,
-    SpectralCentroid,
-    SpectralContrast,
-    SpectralFlatness,
-    SpectralRolloff,
-    ZeroCrossingRate,
-)
-from beam_pipeline.transforms.signals import (
-    Analytic,
-    BandPass,
-    Downsample,
-    Gain,
-    HighPass,
-    LowPass,
-    Normalize,
-    PeakGain,
-    PreEmphasis,
-    Resample,
-    RmsGain,
-)
-from beam_pipeline.transforms.stream import ClipGain, Dither
+from beam_pipeline.transforms.ar import ArSpectrum as ArSpectrum
+from beam_pipeline.transforms.ar import LinearPrediction as LinearPrediction
+from beam_pipeline.transforms.augment import Background as Background
+from beam_pipeline.transforms.augment import Noise as Noise
+from beam_pipeline.transforms.augment import RandomGain as RandomGain
+from beam_pipeline.transforms.augment import RandomPolarity as RandomPolarity
+from beam_pipeline.transforms.augment import Reverb as Reverb
+from beam_pipeline.transforms.augment import SpecAugment as SpecAugment
+from beam_pipeline.transforms.augment import Speed as Speed
+from beam_pipeline.transforms.augment import TimeShift as TimeShift
+from beam_pipeline.transforms.base import AsImage as AsImage
+from beam_pipeline.transforms.base import Chain as Chain
+from beam_pipeline.transforms.base import Identity as Identity
+from beam_pipeline.transforms.base import Transform as Transform
+from beam_pipeline.transforms.base import per_window as per_window
+from beam_pipeline.transforms.cqt import Chroma as Chroma
+from beam_pipeline.transforms.cqt import Cqt as Cqt
+from beam_pipeline.transforms.frames import Fft as Fft
+from beam_pipeline.transforms.frames import Stft as Stft
+from beam_pipeline.transforms.loudness import Loudness as Loudness
+from beam_pipeline.transforms.loudness import Lufs as Lufs
+from beam_pipeline.transforms.loudness import LufsGain as LufsGain
+from beam_pipeline.transforms.mel import Cmvn as Cmvn
+from beam_pipeline.transforms.mel import Delta as Delta
+from beam_pipeline.transforms.mel import KaldiFbank as KaldiFbank
+from beam_pipeline.transforms.mel import LogMel as LogMel
+from beam_pipeline.transforms.mel import Mel as Mel
+from beam_pipeline.transforms.mel import Mfcc as Mfcc
+from beam_pipeline.transforms.mel import Pcen as Pcen
+from beam_pipeline.transforms.pitch import Pyin as Pyin
+from beam_pipeline.transforms.pitch import Yin as Yin
+from beam_pipeline.transforms.select import AcEnergy as AcEnergy
+from beam_pipeline.transforms.select import Active as Active
+from beam_pipeline.transforms.select import Energy as Energy
+from beam_pipeline.transforms.select import Peak as Peak
+from beam_pipeline.transforms.select import Peaks as Peaks
+from beam_pipeline.transforms.select import Sounds as Sounds
+from beam_pipeline.transforms.shape import OnsetStrength as OnsetStrength
+from beam_pipeline.transforms.shape import Rms as Rms
+from beam_pipeline.transforms.shape import SpectralBandwidth as SpectralBandwidth
+from beam_pipeline.transforms.shape import SpectralCentroid as SpectralCentroid
+from beam_pipeline.transforms.shape import SpectralContrast as SpectralContrast
+from beam_pipeline.transforms.shape import SpectralFlatness as SpectralFlatness
+from beam_pipeline.transforms.shape import SpectralRolloff as SpectralRolloff
+from beam_pipeline.transforms.shape import ZeroCrossingRate as ZeroCrossingRate
+from beam_pipeline.transforms.signals import Analytic as Analytic
+from beam_pipeline.transforms.signals import BandPass as BandPass
+from beam_pipeline.transforms.signals import Downsample as Downsample
+from beam_pipeline.transforms.signals import Gain as Gain
+from beam_pipeline.transforms.signals import HighPass as HighPass
+from beam_pipeline.transforms.signals import LowPass as LowPass
+from beam_pipeline.transforms.signals import Normalize as Normalize
+from beam_pipeline.transforms.signals import PeakGain as PeakGain
+from beam_pipeline.transforms.signals import PreEmphasis as PreEmphasis
+from beam_pipeline.transforms.signals import Resample as Resample
+from beam_pipeline.transforms.signals import RmsGain as RmsGain
+from beam_pipeline.transforms.stream import ClipGain as ClipGain
+from beam_pipeline.transforms.stream import Dither as Dither
 
-__all__ = [
-    "AcEnergy",
-    "Active",
-    "Analytic",
-    "ArSpectrum",
-    "AsImage",
-    "Background",
-    "BandPass",
-    "Chain",
-    "Chroma",
-    "ClipGain",
-    "Cmvn",
-    "Cqt",
-    "Delta",
-    "Dither",
-    "Downsample",
-    "Energy",
-    "Fft",
-    "Gain",
-    "HighPass",
-    "Identity",
-    "KaldiFbank",
-    "LinearPrediction",
-    "LogMel",
-    "Loudness",
-    "LowPass",
-    "Lufs",
-    "LufsGain",
-    "Mel",
-    "Mfcc",
-    "Noise",
-    "Normalize",
-    "OnsetStrength",
-    "Pcen",
-    "Peak",
-    "PeakGain",
-    "Peaks",
-    "PreEmphasis",
-    "Pyin",
-    "RandomGain",
-    "RandomPolarity",
-    "Resample",
-    "Reverb",
-    "Rms",
-    "RmsGain",
-    "Sounds",
-    "SpecAugment",
-    "SpectralBandwidth",
-    "SpectralCentroid",
-    "SpectralContrast",
-    "SpectralFlatness",
-    "SpectralRolloff",
-    "Speed",
-    "Stft",
-    "TimeShift",
-    "Transform",
-    "Yin",
-    "ZeroCrossingRate",
-    "per_window",
-]
+__all__ = [*sorted(name for name in globals() if name[0].isupper()), "per_window"]

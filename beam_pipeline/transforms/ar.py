@@ -13,27 +13,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
+from beam_pipeline.arrays import Booleans, DoubleArray, FloatArray
 from beam_pipeline.parameters import Choice, WholeNumber, parameter
-from beam_pipeline.transforms.base import (
-    COUNT,
-    POSITIVE,
-    DoubleArray,
-    FloatArray,
-    Step,
-    slices,
-)
+from beam_pipeline.transforms.base import COUNT, POSITIVE, Step, slices
 from beam_pipeline.transforms.frames import (
     Frames,
     axis,
     frequency_axis,
-    gathered,
     hann_window,
     on_signals,
 )
@@ -219,7 +211,6 @@ METHODS: dict[str, Callable[[Signals, int], Model]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class ArParameters(Step):
     """The model and the frames: parameters that both transforms share."""
 
@@ -259,10 +250,8 @@ class ArParameters(Step):
         """``size`` features of every frame: (..., time_frames, size)."""
         frames = self.frames(signals.shape[-1])
         values = max(frames.length, size, FRAME_VALUES, (self.order + 1) ** 2)
-        out = gathered(
-            frames.blocks(signals, values),
-            lambda part: features(self._model(part)),
-            (len(signals), frames.count, size),
+        out = frames.features(
+            signals, lambda part: features(self._model(part)), size, values=values
         )
         return out[:, 0] if self.frame is None else out
 
@@ -284,7 +273,6 @@ class ArParameters(Step):
         return [] if self.frame is None else [axis]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LinearPrediction(ArParameters):
     """The filter that predicts each sample from those before it.
 
@@ -386,7 +374,6 @@ class LinearPrediction(ArParameters):
         return np.clip(model.reflection, -limit, limit)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ArSpectrum(ArParameters):
     """Logarithm of the power density of an autoregressive model: a smooth spectrum.
 
@@ -530,7 +517,7 @@ def _autocorrelation(rows: Signals, order: int) -> DoubleArray:
     return lags
 
 
-def _burg_by_sums(rows: Signals, order: int) -> tuple[Model, npt.NDArray[np.bool_]]:
+def _burg_by_sums(rows: Signals, order: int) -> tuple[Model, Booleans]:
     """Burg's models, and which of them are as exact as float32.
 
     ``C[i, j] = sum_t x[t - i] x[t - j]``, t = p .. N - 1, for order p. The filters of
@@ -635,5 +622,4 @@ def _dot(left: DoubleArray, right: DoubleArray) -> DoubleArray:
 
 
 def _dots(pairs: DoubleArray, vectors: DoubleArray) -> DoubleArray:
-    products: DoubleArray = np.einsum("nci,ni->nc", pairs, vectors)
-    return products
+    return np.asarray(np.einsum("nci,ni->nc", pairs, vectors))

@@ -14,13 +14,20 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
+from beam_pipeline.arrays import (
+    Array,
+    Booleans,
+    DoubleArray,
+    FloatArray,
+    Integers,
+    Keys,
+)
 from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import (
     Choice,
@@ -32,9 +39,6 @@ from beam_pipeline.parameters import (
 )
 from beam_pipeline.transforms.base import (
     SHARE,
-    Array,
-    DoubleArray,
-    FloatArray,
     Step,
     on_windows,
     quiet,
@@ -44,8 +48,6 @@ from beam_pipeline.transforms.base import (
 from beam_pipeline.transforms.frames import frames_of, stretch
 from beam_pipeline.transforms.select import mean_square
 from beam_pipeline.transforms.signals import rows
-
-Keys = npt.NDArray[np.uint64]
 
 CHANGE_DB = Number(-100.0, 100.0)
 
@@ -109,7 +111,7 @@ def draw(keys: Keys, number: int) -> DoubleArray:
     return uniforms(hash64(number, keys.view(np.int64)) if number else keys)
 
 
-def draw_whole(keys: Keys, number: int, count: int) -> npt.NDArray[np.int64]:
+def draw_whole(keys: Keys, number: int, count: int) -> Integers:
     """Random whole numbers from 0 to ``count - 1``, ``floor(draw(...) * count)``."""
     return np.floor(draw(keys, number) * count).astype(np.int64)
 
@@ -147,7 +149,6 @@ class _Scaled(_EachWindow):
         np.multiply(window, np.float32(factor), out=out)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RandomGain(_Scaled):
     """Scales each window by a random gain.
 
@@ -179,7 +180,6 @@ class RandomGain(_Scaled):
         return (10 ** (between(self.low_db, self.high_db, keys) / 20),)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RandomPolarity(_Scaled):
     """Inverts each window with a probability of one half.
 
@@ -196,7 +196,6 @@ class RandomPolarity(_Scaled):
         return (np.where(uniforms(keys) < 0.5, 1, -1),)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TimeShift(_EachWindow):
     """Shifts each window by a random time, forward or backward.
 
@@ -248,7 +247,6 @@ class TimeShift(_EachWindow):
             out[..., :start] = window[..., frames - start :]
 
 
-@dataclass(frozen=True, kw_only=True)
 class _AtSnr(_EachWindow):
     """Adds a sound to each window, at a random signal-to-noise ratio."""
 
@@ -267,7 +265,6 @@ class _AtSnr(_EachWindow):
         out += window
 
 
-@dataclass(frozen=True, kw_only=True)
 class Noise(_AtSnr):
     """Adds noise to each window, at a random signal-to-noise ratio.
 
@@ -324,7 +321,6 @@ class Noise(_AtSnr):
         self._add(out, ratio, window, out)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Speed(_EachWindow):
     """Plays each window faster or slower, which changes its pitch and its tempo.
 
@@ -505,7 +501,6 @@ class Sound(NamedTuple):
     samples: FloatArray
 
 
-@dataclass(frozen=True, kw_only=True)
 class _FromFolder(_EachWindow):
     """An augmentation that takes recorded sounds from a folder."""
 
@@ -518,7 +513,7 @@ class _FromFolder(_EachWindow):
         object.__setattr__(loaded, "sounds", tuple(sounds))
         return loaded
 
-    def draw_sounds(self, keys: Keys) -> npt.NDArray[np.int64]:
+    def draw_sounds(self, keys: Keys) -> Integers:
         """The number of each window's sound."""
         if not self.sounds:
             problem = "is not loaded; use with_sounds(sounds).augment"
@@ -526,7 +521,6 @@ class _FromFolder(_EachWindow):
         return draw_whole(keys, 0, len(self.sounds))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reverb(_FromFolder):
     """Lets each window sound as in a room: convolves it with an impulse response.
 
@@ -580,7 +574,6 @@ class Reverb(_FromFolder):
         out[...] = (1 - self.wet) * window.astype(np.float64) + gain * room
 
 
-@dataclass(frozen=True, kw_only=True)
 class Background(_AtSnr, _FromFolder):
     """Adds a recorded sound to each window, at a random signal-to-noise ratio.
 
@@ -650,18 +643,15 @@ def _convolve(window: FloatArray, response: FloatArray) -> DoubleArray:
     frames = window.shape[-1]
     direct = int(np.abs(response).argmax())
     tail = response[direct : direct + frames].astype(np.float64)
-    length = scipy.fft.next_fast_len(frames + len(tail) - 1, real=True)
-    spectrum = scipy.fft.rfft(window.astype(np.float64), length)
-    spectrum *= scipy.fft.rfft(tail, length)
-    convolved: DoubleArray = scipy.fft.irfft(spectrum, length)
-    return convolved[..., :frames]
+    tail = tail.reshape(*[1] * (window.ndim - 1), -1)
+    whole = scipy.signal.fftconvolve(window.astype(np.float64), tail, axes=-1)
+    return np.asarray(whole[..., :frames])
 
 
 MASKS = WholeNumber(0, 100)
 WIDTH = WholeNumber(0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpecAugment(Step):
     """Masks bands and times of the spectra of copies, at random; others stay.
 
@@ -746,9 +736,7 @@ class SpecAugment(Step):
         return mean.astype(np.float32)
 
 
-def _masked(
-    keys: Keys, masks: int, size: int, most: int, axis: int
-) -> npt.NDArray[np.bool_]:
+def _masked(keys: Keys, masks: int, size: int, most: int, axis: int) -> Booleans:
     """Which of ``size`` places along an axis are masked, for each key: (n, size)."""
     at = np.arange(size)
     masked = np.zeros((len(keys), size), np.bool_)

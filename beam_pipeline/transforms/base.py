@@ -18,8 +18,8 @@ from types import FunctionType
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import (
     Choice,
@@ -28,10 +28,6 @@ from beam_pipeline.parameters import (
     WholeNumber,
     parameter,
 )
-
-Array = npt.NDArray[Any]
-FloatArray = npt.NDArray[np.float32]
-DoubleArray = npt.NDArray[np.float64]
 
 INT16_SCALE = 32768
 _LARGEST = 1 - 1 / INT16_SCALE
@@ -79,7 +75,6 @@ def slices(count: int, size: int) -> list[slice]:
     return [slice(at, min(at + size, count)) for at in range(0, count, size)]
 
 
-@dataclass(frozen=True)
 class Step(Declared):
     """Base of the steps of this package; those of users need none.
 
@@ -247,8 +242,7 @@ def per_window(function: Callable[..., Any]) -> Callable[..., Any]:
     return transform
 
 
-@dataclass(frozen=True)
-class Identity(Step):
+class Identity(Step, kw_only=False):
     """The samples themselves, as float32 or as int16.
 
     For int16, ``y = clip(round(32768 x), -32768, 32767)``, and halves round to even.
@@ -448,8 +442,7 @@ def on_windows(method: Method) -> Method:
 WHITE = 255
 
 
-@dataclass(frozen=True)
-class AsImage(Step):
+class AsImage(Step, kw_only=False):
     """Real values as the grey levels of an image, uint8: the last step of a chain.
 
     ::
@@ -502,7 +495,7 @@ class AsImage(Step):
         np.clip(levels, 0, WHITE, out=levels)
         return levels.astype(np.uint8)
 
-    def _levels(self, windows: FloatArray) -> npt.NDArray[np.float64]:
+    def _levels(self, windows: FloatArray) -> DoubleArray:
         """The rounded levels, also those below black and above white."""
         levels = windows.astype(np.float64)
         levels -= self.low

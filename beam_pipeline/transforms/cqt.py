@@ -10,24 +10,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import RecipeError
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
-from beam_pipeline.transforms.base import (
-    COUNT,
-    LEAST_LEVEL,
-    POSITIVE,
-    Array,
-    DoubleArray,
-    FloatArray,
-    Step,
-    slices,
-)
+from beam_pipeline.transforms.base import COUNT, LEAST_LEVEL, POSITIVE, Step, slices
 from beam_pipeline.transforms.frames import (
     Where,
     axis,
@@ -67,7 +57,6 @@ HALF_TAPS = 9
 ATTENUATION_DB = 138.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cqt(Step):
     """Constant-Q transform: a bank of filters whose lengths are a number of cycles.
 
@@ -155,7 +144,7 @@ class Cqt(Step):
         count = _time_frames(signals.shape[-1], self.hop)
         dtype = np.complex64 if self.kind == "complex" else np.float32
         out = np.empty((len(signals), count, self.n_bins), dtype)
-        bank = self.bank(sample_rate_hz)
+        bank = filter_bank(self, sample_rate_hz)
         for where, octave, response in responses(signals, self.hop, bank):
             self._measure(response, out[where][..., octave.bins])
         return out
@@ -177,22 +166,11 @@ class Cqt(Step):
         >>> Cqt(f_min=440, n_bins=24).axes(48000, 48000)[1]["values"][12]
         880.0
         """
-        self.bank(sample_rate_hz)
+        filter_bank(self, sample_rate_hz)
         bins = bin_frequencies(self.f_min, self.bins_per_octave, self.n_bins)
         count, step = _time_frames(frames, self.hop), self.hop / sample_rate_hz
         time = axis("time", "s", count, 0.0, step)
         return [time, axis_at("frequency", "Hz", bins.tolist())]
-
-    def bank(self, sample_rate_hz: int) -> tuple[Octave, ...]:
-        """The filters, from the highest octave down."""
-        return filter_bank(
-            self.f_min,
-            self.bins_per_octave,
-            self.n_bins,
-            self.filter_scale,
-            sample_rate_hz,
-            self.hop,
-        )
 
     def _measure(self, response: ComplexArray, out: Array) -> None:
         if self.kind == "complex":
@@ -209,7 +187,6 @@ class Cqt(Step):
             np.maximum(out, np.float32(10 * math.log10(self.floor)), out=out)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Chroma(Step):
     """Magnitudes of the constant-Q transform, summed by pitch class.
 
@@ -277,7 +254,7 @@ class Chroma(Step):
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         count = _time_frames(signals.shape[-1], self.hop)
         out = np.zeros((len(signals), count, 12), np.float32)
-        bank = self.cqt().bank(sample_rate_hz)
+        bank = filter_bank(self.cqt(), sample_rate_hz)
         for where, _, response in responses(signals, self.hop, bank):
             out[where] += self._fold(np.abs(response))
         if self.norm == "max":
@@ -315,8 +292,7 @@ class Chroma(Step):
             *octave.shape[:-1], 12, each
         )
         first = round(12 * math.log2(self.f_min / 440) + 9)
-        sums: FloatArray = np.roll(by_note.sum(axis=-1), first, axis=-1)
-        return sums
+        return np.asarray(np.roll(by_note.sum(axis=-1), first, axis=-1))
 
 
 class Octave(NamedTuple):
@@ -339,47 +315,39 @@ def bin_frequencies(f_min: float, bins_per_octave: int, n_bins: int) -> DoubleAr
 
 
 @functools.lru_cache(maxsize=4)
-def filter_bank(
-    f_min: float,
-    bins_per_octave: int,
-    n_bins: int,
-    filter_scale: float,
-    sample_rate_hz: int,
-    hop: int,
-) -> tuple[Octave, ...]:
-    """The filters of :class:`Cqt`, octave by octave from the highest.
+def filter_bank(cqt: Cqt, sample_rate_hz: int) -> tuple[Octave, ...]:
+    """The filters of a transform, octave by octave from the highest.
 
     Raises
     ------
     RecipeError
         If the highest band exceeds half the rate, or there are too many weights.
     """
-    cycles = filter_scale / (2 ** (1 / bins_per_octave) - 1)
+    f_min, bins_per_octave, n_bins = cqt.f_min, cqt.bins_per_octave, cqt.n_bins
+    cycles = cqt.filter_scale / (2 ** (1 / bins_per_octave) - 1)
     hertz = bin_frequencies(f_min, bins_per_octave, n_bins)
     # The end of the band is where the Hann window's response is half its peak.
     if hertz[-1] * (1 + 1 / cycles) > sample_rate_hz / 2:
-        raise RecipeError(
+        raise cqt.refused(
             "f_min",
             f"puts the highest of {n_bins} bins at {hertz[-1]:.6g} Hz; the band of "
             f"this bin ends above half the sample rate of {sample_rate_hz} Hz; use "
             "fewer bins, or a lower f_min",
-            f_min,
         )
     plans = []
     total = 0.0
     for last in range(n_bins, 0, -bins_per_octave):
         bins = slice(max(0, last - bins_per_octave), last)
-        halvings = _halvings(float(hertz[last - 1]), cycles, sample_rate_hz, hop)
+        halvings = _halvings(float(hertz[last - 1]), cycles, sample_rate_hz, cqt.hop)
         rate = sample_rate_hz / 2**halvings
         total += cycles * rate / float(hertz[bins][0]) * len(hertz[bins])
         plans.append((bins, halvings, rate))
     if total > MAX_WEIGHTS:
-        raise RecipeError(
+        raise cqt.refused(
             "f_min",
             f"needs filters with {total:.2g} weights in total, but the limit is "
             f"{MAX_WEIGHTS}; use a higher f_min, fewer bins per octave, or a hop that "
             "is a multiple of a higher power of 2",
-            f_min,
         )
     return tuple(
         Octave(bins, halvings, _weights(hertz[bins] / rate, cycles))
@@ -402,8 +370,7 @@ def _weights(frequencies: DoubleArray, cycles: float) -> FloatArray:
     turns = np.arange(-half, half + 1)[:, np.newaxis] * frequencies
     hann = np.where(np.abs(turns) < cycles / 2, np.cos(np.pi / cycles * turns) ** 2, 0)
     weights = 2 / hann.sum(axis=0) * hann * np.exp(-2j * np.pi * turns)
-    parts: FloatArray = weights.astype(np.complex64).view(np.float32)
-    return parts
+    return np.asarray(weights.astype(np.complex64).view(np.float32))
 
 
 def responses(
@@ -514,8 +481,7 @@ def half_band_taps() -> FloatArray:
     kaiser = np.i0(beta * np.sqrt(1 - (odd / (2 * HALF_TAPS)) ** 2))
     taps = np.sin(np.pi / 2 * odd) / odd * kaiser
     # The taps' sum is such that a constant signal stays the same.
-    scaled: FloatArray = (taps / (4 * taps.sum())).astype(np.float32)
-    return scaled
+    return np.asarray((taps / (4 * taps.sum())).astype(np.float32))
 
 
 def _time_frames(frames: int, hop: int) -> int:

@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, Flag, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
     POSITIVE,
-    Array,
-    DoubleArray,
-    FloatArray,
     Method,
     Step,
     on_windows,
@@ -148,19 +146,31 @@ class Frames:
         first, last = times.start * self.hop, (times.stop - 1) * self.hop
         return self.first + first, self.first + last + self.length
 
-    def tapered(
-        self, flat: FloatArray, taper: Array, size: int | None = None
-    ) -> Iterator[tuple[Where, Array]]:
-        """Yields :meth:`blocks` times a taper, in its dtype; each lasts till the next.
+    def features(
+        self,
+        signals: FloatArray,
+        measure: Callable[[Array], Array],
+        *size: int,
+        taper: Array | None = None,
+        values: int | None = None,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> Array:
+        """The features of all frames, (signals, time frames, *size).
 
-        One buffer holds all of them: new arrays of this size are slow.
+        ``measure`` gives those of :meth:`blocks`, which a taper multiplies if there is
+        one, in its dtype. ``values`` is the ``size`` of blocks.
         """
-        buffer = np.empty(0, taper.dtype)
-        for block, part in self.blocks(flat, size):
-            if buffer.size < part.size:
-                buffer = np.empty(part.size, taper.dtype)
-            tapered = buffer[: part.size].reshape(part.shape)
-            yield block, np.multiply(part, taper, out=tapered)
+        out = np.empty((len(signals), self.count, *size), dtype)
+        # It holds all tapered blocks: new arrays of this size are slow.
+        buffer = np.empty(0, np.float32)
+        for where, part in self.blocks(signals, values):
+            if taper is not None:
+                if buffer.size < part.size:
+                    buffer = np.empty(part.size, taper.dtype)
+                tapered = buffer[: part.size].reshape(part.shape)
+                part = np.multiply(part, taper, out=tapered)
+            out[where] = measure(part)
+        return out
 
     def stretches(self, signals: FloatArray) -> Iterator[tuple[Where, FloatArray]]:
         """Cuts signals into stretches of whole time frames.
@@ -193,11 +203,25 @@ class OverTime(Step):
         raise NotImplementedError
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last axis, time; see ``LogMel.axes``."""
-        return [self.frames(frames).axis(sample_rate_hz)]
+        """Describes the last axes, as JSON values: time, and :meth:`last_axes`.
+
+        Time frame t begins at ``start + step * t`` seconds from the start of the window
+        and lasts ``length`` seconds.
+
+        Parameters
+        ----------
+        sample_rate_hz : int
+        frames : int
+            Length of the window.
+        """
+        time = self.frames(frames).axis(sample_rate_hz)
+        return [time, *self.last_axes(sample_rate_hz)]
+
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        """Describes the axes after that of time: none."""
+        return []
 
 
-@dataclass(frozen=True, kw_only=True)
 class SignalFrames(OverTime):
     """Parameters of frames of the signal, and the time axis."""
 
@@ -208,7 +232,6 @@ class SignalFrames(OverTime):
         return Frames.within(frames, "frame", self.frame, self.hop)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpectrumFrames(OverTime):
     """Parameters of frames for the FFT, and the time axis.
 
@@ -316,8 +339,7 @@ def on_signals(method: Method) -> Method:
     def transform(step: Any, windows: FloatArray, *rate: Any, **named: Any) -> Array:
         flat = windows.reshape(math.prod(windows.shape[:-1]), windows.shape[-1])
         features = method(step, flat, *rate, **named)
-        made: Array = features.reshape(*windows.shape[:-1], *features.shape[1:])
-        return made
+        return np.asarray(features.reshape(*windows.shape[:-1], *features.shape[1:]))
 
     return cast(Method, on_windows(transform))
 
@@ -345,18 +367,24 @@ _COSINES = {
 
 
 @functools.lru_cache(maxsize=64)
-def taper_of(name: str, length: int, n_fft: int) -> FloatArray:
-    """A periodic window (taper) of a length, in the middle of ``n_fft`` zeros.
+def exact_taper(name: str, length: int, period: int) -> DoubleArray:
+    """A window (taper) of a length; symmetric if the period is less by 1.
 
     ::
 
-        w[j] = a[0] - a[1] cos(2 pi j / length) + a[2] cos(4 pi j / length)
+        w[j] = a[0] - a[1] cos(2 pi j / period) + a[2] cos(4 pi j / period)
     """
-    angle = 2 * np.pi * np.arange(length) / length
-    taper = sum((-1) ** k * a * np.cos(k * angle) for k, a in enumerate(_COSINES[name]))
+    angle = 2 * np.pi * np.arange(length) / period
+    terms = enumerate(_COSINES[name])
+    return np.asarray(sum((-1) ** k * a * np.cos(k * angle) for k, a in terms))
+
+
+@functools.lru_cache(maxsize=64)
+def taper_of(name: str, length: int, n_fft: int) -> FloatArray:
+    """A periodic window (taper) of a length, in the middle of ``n_fft`` zeros."""
     before = (n_fft - length) // 2
     padded = np.zeros(n_fft, np.float32)
-    padded[before : before + length] = taper
+    padded[before : before + length] = exact_taper(name, length, length)
     padded.flags.writeable = False
     return padded
 
@@ -366,14 +394,18 @@ def frequency_axis(sample_rate_hz: int, n_fft: int) -> dict[str, Any]:
     return axis("frequency", "Hz", n_fft // 2 + 1, 0.0, sample_rate_hz / n_fft)
 
 
-def spectrum_of(frames: FloatArray, n_fft: int, kind: str, floor: float = 0.0) -> Array:
-    """The spectrum of frames, or its magnitude, power, or power in dB."""
-    spectrum: npt.NDArray[np.complex64] = scipy.fft.rfft(frames, n_fft)
+def spectrum_of(frames: Array, n_fft: int, kind: str, floor: float = 0.0) -> Array:
+    """The spectrum of frames, or its magnitude, power, or power in dB, in 32 bits.
+
+    The FFT is in float64 if the frames are.
+    """
+    spectrum: Array = scipy.fft.rfft(frames, n_fft).astype(np.complex64, copy=False)
     if kind == "complex":
         return spectrum
     if kind == "magnitude":
-        magnitude: FloatArray = np.abs(spectrum)
-        return magnitude
+        return np.asarray(np.abs(spectrum))
+    # The squared modulus. np.abs guards against overflow, which is slow on machines for
+    # which numpy has no kernel.
     parts = spectrum.view(np.float32)
     np.square(parts, out=parts)
     power: FloatArray = parts[..., 0::2] + parts[..., 1::2]
@@ -395,7 +427,6 @@ def to_levels(power: FloatArray, unit: float, floor: float) -> None:
     np.maximum(power, np.float32(unit * math.log(floor)), out=power)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fft(Step):
     """Spectrum of the whole window, from 0 to half the rate.
 
@@ -453,7 +484,6 @@ class Fft(Step):
         return n_fft
 
 
-@dataclass(frozen=True, kw_only=True)
 class Stft(SpectrumFrames):
     """Spectra of short frames.
 
@@ -515,31 +545,18 @@ class Stft(SpectrumFrames):
 
     @on_signals
     def __call__(self, signals: FloatArray) -> Array:
-        frames = self.frames(signals.shape[-1])
-        taper = taper_of(self.window, self.win_length or self.n_fft, self.n_fft)
-        return gathered(
-            frames.tapered(signals, taper),
+        return self.frames(signals.shape[-1]).features(
+            signals,
             lambda tapered: spectrum_of(tapered, self.n_fft, self.kind, self.floor),
-            (len(signals), frames.count, self.n_fft // 2 + 1),
-            np.complex64 if self.kind == "complex" else np.float32,
+            self.n_fft // 2 + 1,
+            taper=taper_of(self.window, self.win_length or self.n_fft, self.n_fft),
+            dtype=np.complex64 if self.kind == "complex" else np.float32,
         )
 
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last two axes, as JSON values.
-
-        A frame begins at ``start + step * t`` seconds from the start of the window and
-        lasts ``length``; a bin's frequency is ``start + step * k``.
-        """
-        frequency = frequency_axis(sample_rate_hz, self.n_fft)
-        return [*super().axes(sample_rate_hz, frames), frequency]
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        """Describes the axis of frequency: bin k is at ``start + step * k``."""
+        return [frequency_axis(sample_rate_hz, self.n_fft)]
 
 
-@functools.lru_cache(maxsize=32)
-def exact_hann(n_fft: int) -> DoubleArray:
-    hann: DoubleArray = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft)
-    return hann
-
-
-@functools.lru_cache(maxsize=32)
 def hann_window(n_fft: int) -> FloatArray:
-    return exact_hann(n_fft).astype(np.float32)
+    return taper_of("hann", n_fft, n_fft)

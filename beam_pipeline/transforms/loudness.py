@@ -8,24 +8,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy  # loads its packages when they are used
 
+from beam_pipeline.arrays import DoubleArray, FloatArray
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
-from beam_pipeline.transforms.base import (
-    LEVEL_DB,
-    DoubleArray,
-    FloatArray,
-    Step,
-    on_windows,
-)
+from beam_pipeline.transforms.base import LEVEL_DB, Step, on_windows
 from beam_pipeline.transforms.frames import (
     SignalFrames,
-    gathered,
     hann_window,
     on_signals,
 )
@@ -108,8 +101,7 @@ def _at_rate(section: DoubleArray, sample_rate_hz: int) -> DoubleArray:
     turned = math.atan(corner) * K_RATE_HZ / sample_rate_hz
     powers = (math.tan(turned) / corner) ** np.array([2, 1, 0])
     b, a = (np.linalg.solve(to_s, powers * part) for part in (b, a))
-    moved: DoubleArray = np.concatenate([b, a]) / a[0]
-    return moved
+    return np.asarray(np.concatenate([b, a]) / a[0])
 
 
 def _matched(section: DoubleArray, sample_rate_hz: int) -> DoubleArray:
@@ -272,7 +264,6 @@ def integrated_lufs(windows: FloatArray, sample_rate_hz: int) -> DoubleArray:
     return np.array(lufs, np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Lufs(Step):
     """Integrated loudness of each window, in LUFS.
 
@@ -322,7 +313,6 @@ class Lufs(Step):
         return np.maximum(lufs, ABSOLUTE_GATE_LUFS).astype(np.float32)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LufsGain(Step):
     """Scales each window so that its integrated loudness is at a level.
 
@@ -377,8 +367,7 @@ def a_weighting(hertz: DoubleArray) -> DoubleArray:
         double = f2**2 / ((f2 + low**2) * (f2 + high**2))
         return double**2 / ((f2 + mid_low**2) * (f2 + mid_high**2))
 
-    weights: DoubleArray = gain(hertz) / gain(1000.0)
-    return weights
+    return np.asarray(gain(hertz) / gain(1000.0))
 
 
 def k_weights(hertz: DoubleArray, sample_rate_hz: int) -> DoubleArray:
@@ -407,7 +396,6 @@ def weighting_bank(weighting: str, frame: int, sample_rate_hz: int) -> Any:
     return scipy.sparse.csr_array(weights[np.newaxis].astype(np.float32))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Loudness(SignalFrames):
     """Weighted power frame by frame, in dB.
 
@@ -462,7 +450,6 @@ class Loudness(SignalFrames):
 
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
-        frames = self.frames(signals.shape[-1])
         bank = weighting_bank(self.weighting, self.frame, sample_rate_hz)
         hann = hann_window(self.frame)
 
@@ -480,5 +467,5 @@ class Loudness(SignalFrames):
             np.maximum(power, np.float32(self.floor_db), out=power)
             return power
 
-        shape = len(signals), frames.count
-        return gathered(frames.tapered(signals, hann), levels, shape)
+        frames = self.frames(signals.shape[-1])
+        return frames.features(signals, levels, taper=hann)

@@ -14,14 +14,9 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 from numpy.lib.stride_tricks import sliding_window_view
 
+from beam_pipeline.arrays import Booleans, DoubleArray, FloatArray
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
-from beam_pipeline.transforms.base import (
-    COUNT,
-    POSITIVE,
-    DoubleArray,
-    FloatArray,
-    slices,
-)
+from beam_pipeline.transforms.base import COUNT, POSITIVE, slices
 from beam_pipeline.transforms.frames import (
     SignalFrames,
     Where,
@@ -191,8 +186,6 @@ def _argmax(scores: FloatArray) -> IntArray:
     return np.stack(np.divmod(flat, len(scores)))
 
 
-BoolArray = npt.NDArray[np.bool_]
-
 # Differences below this share of the energy count as 0. Rounding leaves a few 1e-16 of
 # the energy instead of 0; so does the least significant bit of 24-bit samples.
 ROUNDING = 2.0**-44
@@ -222,7 +215,6 @@ NO_DIP_PROBABILITY = 0.01
 LEAST_LOG = np.float32(-87)
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Periods(SignalFrames):
     """Code that YIN and pYIN share: frames, the range of periods, and the axes."""
 
@@ -233,12 +225,11 @@ class _Periods(SignalFrames):
 
     columns: ClassVar[tuple[str, str]]
 
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last two axes; for time, see ``LogMel.axes``."""
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        """Describes the axis of columns."""
         self._lags(sample_rate_hz)
         column = axis("column", "", len(self.columns), 0, 1)
-        labelled = {**column, "labels": list(self.columns)}
-        return [*super().axes(sample_rate_hz, frames), labelled]
+        return [{**column, "labels": list(self.columns)}]
 
     def _lags(self, sample_rate_hz: int) -> tuple[int, int]:
         """The least and the largest lag that can be a period."""
@@ -261,7 +252,7 @@ class _Periods(SignalFrames):
 
     def _dips(
         self, signals: FloatArray, sample_rate_hz: int
-    ) -> Iterator[tuple[Where, Dips, BoolArray]]:
+    ) -> Iterator[tuple[Where, Dips, Booleans]]:
         """Yields the dips of the time frames of signals, block by block.
 
         The last value is boolean, (signals, time_frames): which frames contain NaN or
@@ -285,7 +276,6 @@ class _Periods(SignalFrames):
         return np.clip(sample_rate_hz / periods, self.f_min, self.f_max)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Yin(_Periods):
     """Fundamental frequency and aperiodicity, frame by frame, by YIN.
 
@@ -389,7 +379,6 @@ class Yin(_Periods):
         return low[_first_of_each(frames[low], heights[low])]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pyin(_Periods):
     """Fundamental frequency and voicing, frame by frame, by probabilistic YIN.
 
@@ -555,7 +544,7 @@ class Candidates:
     pitches: IntArray
     frequencies: DoubleArray
     probabilities: DoubleArray
-    broken: BoolArray
+    broken: Booleans
 
     @functools.cached_property
     def voiced(self) -> DoubleArray:
@@ -661,8 +650,7 @@ def _products(
     if length < width:
         first = scipy.fft.rfft(parts[..., :length], n_fft)
     spectrum *= first.conj()
-    correlation: DoubleArray = scipy.fft.irfft(spectrum, n_fft)[..., : lags + 1]
-    return correlation
+    return np.asarray(scipy.fft.irfft(spectrum, n_fft)[..., : lags + 1])
 
 
 def find_dips(difference: DoubleArray, shortest: int) -> Dips:

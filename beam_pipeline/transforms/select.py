@@ -15,27 +15,22 @@ depend on where one block ends and the next begins.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
+import scipy  # loads its packages when they are used
 
+from beam_pipeline.arrays import Booleans, DoubleArray, FloatArray, Integers
 from beam_pipeline.parameters import Number, parameter
-from beam_pipeline.permutation import Integers
 from beam_pipeline.transforms.base import (
     COUNT,
     LEVEL_DB,
-    DoubleArray,
-    FloatArray,
     Step,
     as_float32,
     quiet,
     seconds_to_frames,
     slices,
 )
-
-BoolArray = npt.NDArray[np.bool_]
 
 SECONDS = Number(0.0, unit="seconds")
 FRAME_S = Number(is_positive=True, unit="seconds")
@@ -52,10 +47,9 @@ class Selection(Protocol):
     Recipes can name frozen dataclasses.
     """
 
-    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray: ...
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> Booleans: ...
 
 
-@dataclass(frozen=True, kw_only=True)
 class _AboveLevel(Step):
     """Keeps a window whose measure is at a level, or above.
 
@@ -69,7 +63,7 @@ class _AboveLevel(Step):
 
     above_db: float = parameter(-60.0, LEVEL_DB)
 
-    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> Booleans:
         windows = as_float32(windows)
         least = 10 ** (self.above_db / self.unit_db)
         kept = (self._is_kept(window, least) for window in windows)
@@ -82,7 +76,6 @@ class _AboveLevel(Step):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class Energy(_AboveLevel):
     """Keeps a window whose root mean square is at a level, or above.
 
@@ -110,7 +103,6 @@ class Energy(_AboveLevel):
         return mean_square(window)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AcEnergy(_AboveLevel):
     """Keeps a window whose root mean square without its offset is at a level, or above.
 
@@ -140,7 +132,6 @@ class AcEnergy(_AboveLevel):
         return variance(window)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Peak(_AboveLevel):
     """Keeps a window whose peak is at a level, or above.
 
@@ -171,7 +162,6 @@ class Peak(_AboveLevel):
         return max(float(window.max()), -float(window.min()))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Active(_AboveLevel):
     """Keeps a window that is above a level for a share of its time.
 
@@ -208,7 +198,7 @@ class Active(_AboveLevel):
     share: float = parameter(0.1, Number(most=1.0, is_positive=True))
     frame: int = parameter(512, COUNT)
 
-    def keep(self, windows: FloatArray, sample_rate_hz: int) -> BoolArray:
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> Booleans:
         frames = windows.shape[-1]
         if self.frame > frames:
             raise self.refused("frame", f"must not exceed the window's {frames} frames")
@@ -293,7 +283,6 @@ class Placement(Protocol):
     ) -> Integers: ...
 
 
-@dataclass(frozen=True, kw_only=True)
 class Peaks(Step):
     """Places a window around each peak of the level.
 
@@ -333,15 +322,16 @@ class Peaks(Step):
 
     def passages(self, blocks: Iterable[FloatArray], sample_rate_hz: int) -> Integers:
         frame, powers, total = _powers(blocks, self.frame_s, sample_rate_hz)
-        peaks = _maxima(powers)
-        peaks = peaks[powers[peaks] >= 10 ** (self.above_db / 10)]
+        # Between values below all others; of a run of equal values, the middle counts.
+        between = np.pad(powers, 1, constant_values=-1.0)
+        found, _ = scipy.signal.find_peaks(between, height=10 ** (self.above_db / 10))
+        peaks: Integers = found - 1
         gap = -(-seconds_to_frames(self.min_gap_s, sample_rate_hz) // frame)
         peaks = _apart(peaks, powers[peaks], gap)
         middles = np.minimum(peaks * frame + frame // 2, total - 1)
         return np.stack([middles, middles], axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sounds(Step):
     """Places windows over each passage of sound between two silences.
 
@@ -417,18 +407,6 @@ def _powers(
         found.append(frame_powers(rest, rest.shape[1]))
     powers = np.concatenate(found)
     return frame, np.where(np.isnan(powers), 0.0, powers), total
-
-
-def _maxima(powers: DoubleArray) -> Integers:
-    """Returns the local maxima, ascending; of a run of equal values, its middle."""
-    if not len(powers):
-        return np.empty(0, np.int64)
-    firsts = np.concatenate([[0], np.flatnonzero(powers[1:] != powers[:-1]) + 1])
-    lasts = np.concatenate([firsts[1:], [len(powers)]]) - 1
-    values = np.concatenate([[-1.0], powers[firsts], [-1.0]])
-    above = (values[1:-1] > values[:-2]) & (values[1:-1] > values[2:])
-    middles: Integers = (firsts + lasts) // 2
-    return middles[above]
 
 
 def _apart(places: Integers, powers: DoubleArray, gap: int) -> Integers:

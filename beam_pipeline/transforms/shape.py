@@ -16,29 +16,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-import scipy  # loads its packages when they are used
 
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.parameters import Number, WholeNumber, parameter
-from beam_pipeline.transforms.base import (
-    LEAST_LEVEL,
-    POSITIVE,
-    DoubleArray,
-    FloatArray,
-)
+from beam_pipeline.transforms.base import LEAST_LEVEL, POSITIVE
 from beam_pipeline.transforms.frames import (
     SignalFrames,
     SpectrumFrames,
     axis_at,
-    exact_hann,
+    exact_taper,
     frames_of,
     gathered,
     hann_window,
     on_signals,
+    spectrum_of,
 )
 from beam_pipeline.transforms.mel import MelFrames
 
@@ -52,7 +46,6 @@ _LEAST_SAMPLE = np.float32(1e-10)
 _RUN = 32
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Spectral(SpectrumFrames):
     """Measures the spectrum of each frame by itself.
 
@@ -79,20 +72,19 @@ class _Spectral(SpectrumFrames):
         rows. numpy then sums it pairwise, in the same order for any other frames in the
         block.
         """
-        frames, n_fft = self.frames(signals.shape[-1]), self.n_fft
-        taper: npt.NDArray[Any] = hann_window(n_fft)
+        n_fft = self.n_fft
+        taper: Array = hann_window(n_fft)
         if self.is_exact:
-            taper = exact_hann(n_fft)
+            taper = exact_taper("hann", n_fft, n_fft)
 
-        def measured(tapered: npt.NDArray[Any]) -> FloatArray:
-            power = _power(tapered.reshape(-1, n_fft))
+        def measured(tapered: Array) -> FloatArray:
+            power = spectrum_of(tapered.reshape(-1, n_fft), n_fft, "power")
             return measure(power).reshape(*tapered.shape[:2], *size)
 
-        blocks = frames.tapered(signals, taper, n_fft * (1 + self.is_exact))
-        return gathered(blocks, measured, (len(signals), frames.count, *size))
+        frames, values = self.frames(signals.shape[-1]), n_fft * (1 + self.is_exact)
+        return frames.features(signals, measured, *size, taper=taper, values=values)
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Frequency(_Spectral):
     """Computes a frequency of each frame's spectrum, in Hz."""
 
@@ -109,7 +101,6 @@ class _Frequency(_Spectral):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Level(SignalFrames):
     """A number for each frame of the signal, computed stretch by stretch."""
 
@@ -119,12 +110,11 @@ class _Level(SignalFrames):
         shape = len(signals), frames.count
         return gathered(frames.stretches(signals), self._levels, shape)
 
-    def _levels(self, samples: FloatArray) -> npt.NDArray[Any]:
+    def _levels(self, samples: FloatArray) -> Array:
         """The numbers (n, time_frames) of samples (n, frames)."""
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpectralCentroid(_Frequency):
     """Mean frequency of each frame's spectrum, weighted by magnitude, in Hz.
 
@@ -164,7 +154,6 @@ class SpectralCentroid(_Frequency):
         return _centroid(magnitudes)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpectralBandwidth(_Frequency):
     """Standard deviation of frequency in each frame's spectrum, in Hz.
 
@@ -208,7 +197,6 @@ class SpectralBandwidth(_Frequency):
         return np.sqrt(_over(_total(away), _total(magnitudes)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpectralFlatness(_Spectral):
     """Geometric mean over arithmetic mean of the power in each frame's bins.
 
@@ -263,11 +251,9 @@ class SpectralFlatness(_Spectral):
         power /= arithmetic[:, np.newaxis]
         np.maximum(power, np.finfo(np.float32).tiny, out=power)
         np.log(power, out=power)
-        ratio: FloatArray = np.exp(_mean(power))
-        return ratio
+        return np.asarray(np.exp(_mean(power)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpectralRolloff(_Frequency):
     """The frequency up to which a share of each frame's magnitude is found, in Hz.
 
@@ -326,7 +312,6 @@ class SpectralRolloff(_Frequency):
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpectralContrast(_Spectral):
     """Peaks over valleys of the spectrum in octave bands, in dB.
 
@@ -406,14 +391,10 @@ class SpectralContrast(_Spectral):
             out[:, band] = np.float32(10) * (np.log10(peak) - np.log10(valley))
         return out
 
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last two axes; the frequency of a band is its lower edge."""
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        """Describes the axis of bands; the frequency of a band is its lower edge."""
         self._octaves(sample_rate_hz)
-        edges = self._lower_edges().tolist()
-        return [
-            *super().axes(sample_rate_hz, frames),
-            axis_at("octave_band", "Hz", edges),
-        ]
+        return [axis_at("octave_band", "Hz", self._lower_edges().tolist())]
 
     def _lower_edges(self) -> DoubleArray:
         return np.append(0.0, self.f_min * 2.0 ** np.arange(self.bands))
@@ -450,7 +431,6 @@ class SpectralContrast(_Spectral):
         return list(zip(bands, counts, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
 class ZeroCrossingRate(_Level):
     """Share of a frame's samples that have another sign than the one before.
 
@@ -477,7 +457,7 @@ class ZeroCrossingRate(_Level):
     array([[0.5]], dtype=float32)
     """
 
-    def _levels(self, samples: FloatArray) -> npt.NDArray[Any]:
+    def _levels(self, samples: FloatArray) -> Array:
         negative = samples < -_LEAST_SAMPLE
         # Crossings up to each sample; differences of these count those between.
         before = np.empty(samples.shape, np.int32)
@@ -492,7 +472,6 @@ class ZeroCrossingRate(_Level):
         return rates
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rms(_Level):
     """Root mean square of each frame of the signal.
 
@@ -519,13 +498,12 @@ class Rms(_Level):
     array([[1.        , 0.70710677]], dtype=float32)
     """
 
-    def _levels(self, samples: FloatArray) -> npt.NDArray[Any]:
+    def _levels(self, samples: FloatArray) -> Array:
         squares = np.square(samples, order="C")
         framed = frames_of(squares, self.frame, self.hop)
         return np.asarray(np.sqrt(_total(framed) * np.float32(1 / self.frame)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class OnsetStrength(MelFrames):
     """Mean rise of the mel bands' level from a frame to the next, in dB.
 
@@ -588,9 +566,9 @@ class OnsetStrength(MelFrames):
             last = levels[:, -1]
         return out
 
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last axis, time; see ``LogMel.axes``."""
-        return super().axes(sample_rate_hz, frames)[:1]
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        """Describes the axes after that of time: none."""
+        return []
 
 
 def _centroid(magnitudes: FloatArray) -> FloatArray:
@@ -599,18 +577,8 @@ def _centroid(magnitudes: FloatArray) -> FloatArray:
     return _over(_total(magnitudes * bins), _total(magnitudes))
 
 
-def _power(tapered: npt.NDArray[Any]) -> FloatArray:
-    spectra = scipy.fft.rfft(tapered, axis=-1).astype(np.complex64, copy=False)
-    # The squared modulus. np.abs guards against overflow, which is slow on machines for
-    # which numpy has no kernel.
-    power: FloatArray = np.square(spectra.real)
-    power += np.square(spectra.imag)
-    return power
-
-
 def _total(values: FloatArray) -> FloatArray:
-    total: FloatArray = np.add.reduce(values, axis=-1)
-    return total
+    return np.asarray(np.add.reduce(values, axis=-1))
 
 
 def _mean(values: FloatArray) -> FloatArray:

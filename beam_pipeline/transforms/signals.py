@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass
-from typing import ClassVar
+from dataclasses import MISSING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
@@ -22,9 +23,6 @@ from beam_pipeline.transforms.base import (
     LEVEL_DB,
     POSITIVE,
     SHARE,
-    Array,
-    DoubleArray,
-    FloatArray,
     FrameByFrame,
     Step,
     on_windows,
@@ -108,8 +106,7 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
 def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Array:
     """The state of a filter after an endless input of ones."""
     sections = butterworth(kind, edges, order, sample_rate_hz)
-    state: Array = scipy.signal.sosfilt_zi(sections)
-    return state
+    return np.asarray(scipy.signal.sosfilt_zi(sections))
 
 
 def run(sections: Sections, samples: Array, state: Array) -> tuple[DoubleArray, Array]:
@@ -223,7 +220,8 @@ class _Butterworth(Step):
     KIND: ClassVar[str]
     EDGES: ClassVar[tuple[str, ...]]
 
-    order: int
+    if TYPE_CHECKING:  # each filter has it, after its edges
+        order: int
 
     @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
@@ -249,7 +247,6 @@ class _Butterworth(Step):
         return self.KIND, edges, self.order
 
 
-@dataclass(frozen=True, kw_only=True)
 class LowPass(_Butterworth):
     """Butterworth low-pass: without a delay on windows, causal on streams.
 
@@ -304,7 +301,6 @@ class LowPass(_Butterworth):
     order: int = parameter(4, ORDER)
 
 
-@dataclass(frozen=True, kw_only=True)
 class HighPass(_Butterworth):
     """Butterworth high-pass: without a delay on windows, causal on streams.
 
@@ -337,7 +333,6 @@ class HighPass(_Butterworth):
     order: int = parameter(4, ORDER)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BandPass(_Butterworth):
     """Butterworth band-pass: without a delay on windows, causal on streams.
 
@@ -375,7 +370,6 @@ class BandPass(_Butterworth):
     order: int = parameter(4, ORDER)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gain(FrameByFrame, Step):
     """Scales by a given gain, ``y = x * 10**(gain_db / 20)``.
 
@@ -411,8 +405,7 @@ class Gain(FrameByFrame, Step):
         return self(frames)
 
 
-@dataclass(frozen=True)
-class PeakGain(Step):
+class PeakGain(Step, kw_only=False):
     """Scales each window so that its peak is at a level.
 
     ``y = x * 10**(level_db / 20) / max|x|``, with the maximum over all frames and
@@ -440,8 +433,7 @@ class PeakGain(Step):
         return _scale_windows(windows, _peak, self.level_db)
 
 
-@dataclass(frozen=True)
-class RmsGain(Step):
+class RmsGain(Step, kw_only=False):
     """Scales each window so that its root mean square is at a level.
 
     ``y = x * 10**(level_db / 20) / sqrt(mean(x**2))``, with the mean over all frames
@@ -468,7 +460,6 @@ class RmsGain(Step):
         return _scale_windows(windows, _rms, self.level_db)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Normalize(Step):
     """Brings the samples of each window to a common range.
 
@@ -605,7 +596,6 @@ def rows(windows: Array, out: Array) -> Iterator[tuple[Array, Array]]:
         yield windows[index], out[index]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PreEmphasis(Step):
     """First differences: raises high frequencies against low ones.
 
@@ -674,7 +664,6 @@ class PreEmphasis(Step):
         return out
 
 
-@dataclass(frozen=True, kw_only=True)
 class Analytic(Step):
     """The analytic signal: the signal, and its Hilbert transform as imaginary part.
 
@@ -796,7 +785,6 @@ def change_rate(windows: FloatArray, up: int, down: int) -> FloatArray:
     return out
 
 
-@dataclass(frozen=True, kw_only=True)
 class Resample(Step):
     """Resamples each window to another sample rate.
 
@@ -866,7 +854,6 @@ class Resample(Step):
         return self.rate_hz
 
 
-@dataclass(frozen=True, kw_only=True)
 class Downsample(Step):
     """Divides the sample rate of each window by a whole number.
 

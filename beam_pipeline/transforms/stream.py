@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from beam_pipeline.arrays import FloatArray
 from beam_pipeline.errors import NonFiniteAudio
 from beam_pipeline.hashing import clip_key, hash64
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
@@ -25,7 +26,6 @@ from beam_pipeline.transforms.augment import white_noise
 from beam_pipeline.transforms.base import (
     INT16_SCALE,
     LEVEL_DB,
-    FloatArray,
     FrameByFrame,
     Step,
     slices,
@@ -58,7 +58,6 @@ class StreamStep(Protocol):
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray: ...
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClipGain(FrameByFrame, Step):
     """Scales a whole clip so that a measure of it is at a level.
 
@@ -247,7 +246,6 @@ def measure_factors(
 _STD = math.sqrt(4 * (65536**2 - 1) / 12)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dither(FrameByFrame, Step):
     """Adds faint noise to a whole clip, as Kaldi does to each frame.
 

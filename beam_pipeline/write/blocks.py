@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, FloatArray, Integers
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
 from beam_pipeline.audio.retrying import retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
@@ -28,11 +28,10 @@ from beam_pipeline.errors import ClipError, InputError, TransformError, Unreadab
 from beam_pipeline.examples.array_bytes import check_original
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import TimedWindows
-from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.window_steps import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.sources import Input, locate
-from beam_pipeline.permutation import Integers
 from beam_pipeline.planning import clips
 from beam_pipeline.planning.clips import NO_POISON_CLIPS, Clip, PoisonClips, Reject
 from beam_pipeline.planning.shards import (
@@ -59,8 +58,6 @@ BLOCK_BYTES = 1 << 20
 # How many clips are requested from an object store while another is decoded. Without
 # this, each short clip would wait for an answer.
 CLIPS_AHEAD = 16
-
-FloatArray = npt.NDArray[np.float32]
 
 
 def _nothing() -> FloatArray:
@@ -140,7 +137,7 @@ class FeatureBlock(Block):
     """
 
     windows: FloatArray = field(default_factory=_nothing)
-    values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
     clipped: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -21,7 +21,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain, pairwise, repeat
 from typing import Any, BinaryIO, NamedTuple
 
@@ -51,8 +51,7 @@ _GROUP_BYTES = 256 << 10
 _GROUPS_AHEAD = 8
 
 
-@dataclass(frozen=True)
-class ShardSizes(Declared):
+class ShardSizes(Declared, kw_only=False):
     """Where shards end. At most one of the first three is given.
 
     Attributes

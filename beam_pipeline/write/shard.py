@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.examples.format import ExampleFormat
+from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.permutation import Integers, Permutation

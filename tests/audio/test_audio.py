@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.clip_reader import ClipReader, output_frames, resample_start
 from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.probe import check_channel, probe_audio
+from beam_pipeline.audio.probe import check_output, probe_audio
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,
@@ -224,7 +224,12 @@ def test_channels():
 def test_invalid_channels_are_an_error(channels):
     info = AudioInfo(1, 8000, 2, "WAV", "PCM_16")
     with raises(ValueError, naming=repr(channels)):
-        check_channel(info, channels, name="clip")
+        check_output(info, channels, name="clip")
+
+
+def test_rates_that_no_filter_fits_are_an_error():
+    with raises(UnreadableAudio, naming=["8000", 2**16 * 8000 + 1]):
+        reader(encode(noise(9)), sample_rate_hz=2**16 * 8000 + 1)
 
 
 # ---- ranges

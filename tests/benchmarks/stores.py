@@ -74,7 +74,7 @@ def clips_by_beam(folder):
 
 
 def clips_by_ours(folder):
-    from beam_pipeline.examples.format import Corpus, ExampleFormat
+    from beam_pipeline.examples.features import Corpus, ExampleFormat
     from beam_pipeline.inputs.listing import Listing
     from beam_pipeline.inputs.sources import resolve_inputs
     from beam_pipeline.pipeline.planner import REMOTE_PROBE_THREADS

@@ -29,8 +29,8 @@ from beam_pipeline.examples.spec import (
     FeatureSpec,
     encoding_problem,
 )
-from beam_pipeline.examples.tensor_proto import encode_tensor
 from beam_pipeline.examples.window_steps import Origins
+from beam_pipeline.examples.wire import encode_tensor
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms.base import Chain, Identity

@@ -1,11 +1,11 @@
-"""tensor_proto: the bytes and values of TensorFlow, and damage at every byte."""
+"""Tensors of wire: the bytes and values of TensorFlow, and damage at every byte."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor, encode_tensor
+from beam_pipeline.examples.wire import DTYPES, decode_tensor, encode_tensor
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")

@@ -12,8 +12,7 @@ import pytest
 
 from beam_pipeline import plan
 from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError
-from beam_pipeline.inputs.column_values import ColumnType, column_types
-from beam_pipeline.inputs.tables import open_table, read_rows
+from beam_pipeline.inputs.tables import ColumnType, column_types, open_table, read_rows
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.text import shown
@@ -92,6 +91,13 @@ def test_crafted_tables(tmp_path: Path, suffix: str, text: str) -> None:
     path.write_text(text + "\n")
     with raises(InputError, naming=[path, "line"]):
         list(read_rows(open_table(str(path))))
+
+
+def test_a_line_of_json_with_a_key_twice(tmp_path: Path) -> None:
+    path = tmp_path / "clips.jsonl"
+    path.write_text('{"path": "a.wav"}\n{"path": "b.wav", "n": 1, "path": "c.wav"}\n')
+    with raises(InputError, naming=[path, "line 2", "path"]):
+        open_table(str(path))
 
 
 def test_a_table_that_ends_early(tmp_path: Path) -> None:

@@ -22,9 +22,14 @@ from hypothesis import strategies as st
 from beam_pipeline import open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.column_values import ColumnType, column_types
-from beam_pipeline.inputs.column_values import convert as to_type
-from beam_pipeline.inputs.tables import open_table, read_rows, write_rows
+from beam_pipeline.inputs.tables import (
+    ColumnType,
+    column_types,
+    open_table,
+    read_rows,
+    write_rows,
+)
+from beam_pipeline.inputs.tables import convert as to_type
 from beam_pipeline.read.clean_manifest import write_clean_manifest
 from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises

@@ -16,11 +16,10 @@ import soundfile
 from beam_pipeline import open_records, plan, record
 from beam_pipeline.cli import main
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
-from beam_pipeline.inputs.column_values import ColumnType, column_types
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.inputs.tables import open_table, read_rows
+from beam_pipeline.inputs.tables import ColumnType, column_types, open_table, read_rows
 from beam_pipeline.parameters import comma_list, comma_text
 from beam_pipeline.recipe.recipe import Recipe
 from tests.data_sets import shards_in

@@ -17,9 +17,9 @@ from beam_pipeline.dataset.rejects import (
 )
 from beam_pipeline.dataset.tables import ManifestPart
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
-from beam_pipeline.examples.format import Corpus, ExampleFormat
-from beam_pipeline.inputs.columns import MANIFEST_FIELDS
+from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import ListingSummary
+from beam_pipeline.inputs.rows import MANIFEST_FIELDS
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.finish import (
     assemble_metadata,

@@ -6,7 +6,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.typehints.decorators import TypeCheckError
 
-from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.examples.format import Corpus, ExampleFormat
+from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs.listing import ListingSummary

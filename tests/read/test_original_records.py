@@ -8,7 +8,7 @@ import pytest
 
 from beam_pipeline import replay
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.tensor_proto import DTYPES, decode_tensor
+from beam_pipeline.examples.wire import DTYPES, decode_tensor
 from beam_pipeline.read.original_records import (
     SPEC_FILE,
     find_original,

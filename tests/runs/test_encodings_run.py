@@ -30,7 +30,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.array_bytes import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
-from beam_pipeline.examples.tensor_proto import decode_tensor, encode_tensor
+from beam_pipeline.examples.wire import decode_tensor, encode_tensor
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
 from beam_pipeline.recipe.recipe import Recipe

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import record
-from beam_pipeline.inputs.column_values import ColumnType, column_types
-from beam_pipeline.inputs.tables import open_table, read_rows
+from beam_pipeline.inputs.tables import ColumnType, column_types, open_table, read_rows
 from beam_pipeline.read.audit import audit, describe_overlaps
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import read_parquet, write_parquet

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.transforms.cepstral import Cmvn
+from beam_pipeline.transforms.mel import Cmvn
 
 
 def spectra(*shape, seed=0):

@@ -8,8 +8,7 @@ import pytest
 
 from beam_pipeline.cli import main
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.describe import EXAMPLES, KINDS, list_steps
-from beam_pipeline.transforms.steps import TRANSFORM
+from beam_pipeline.transforms.steps import EXAMPLES, KINDS, TRANSFORM, list_steps
 from tests.raising import raises
 
 TESTS = Path(__file__).parents[1]

@@ -128,7 +128,7 @@ mfcc(n_fft=512)                            511 16000   n_fft 512 511
 mfcc(f_max=9000)                           2000 16000  f_max 9000.0 8000
 pcen(f_max=9000)                           2000 16000  f_max 9000.0 8000
 kaldi_fbank()                              399 16000   frame_length_s 0.025 400 399
-kaldi_fbank(f_max=4001)                    4000 8000   f_max 4001.0 f_min 20 4000
+kaldi_fbank(f_max=4001)                    4000 8000   f_max 4001.0 4000
 kaldi_fbank(n_mels=300)                    4000 16000  n_mels 300
 kaldi_fbank(n_mels=4096,frame_length_s=1)  16000 16000 n_mels 4096
 kaldi_fbank(frame_shift_s=1,snip_edges=False) 4000 16000 frame_shift_s 1.0 16000 4000
