@@ -115,10 +115,12 @@ def record(
         check_engine(run.beam_args)
     with (
         _job(input, output, recipe, run) as asked,
-        _watching(watch) as bar,
+        ExitStack() as bars,
         started(asked, run, _compare) as job,
     ):
-        nothing = None if job is None else _run(job, run, bar, counted)
+        if watch is True or (watch is None and in_notebook()):
+            watch = partial(watch_bar, bars)
+        nothing = None if job is None else _run(job, run, watch or None, counted)
     if nothing is not None:
         if files.is_local(asked.output):
             delete_empty([asked.output])
@@ -146,18 +148,6 @@ def _run(
     else:
         run_local(job, run.workers, run.time_limit, watch)
     return nothing_new(job)
-
-
-@contextmanager
-def _watching(
-    watch: Watch | bool | None,
-) -> Iterator[Watch | None]:
-    """Yields what watches a run; a progress bar is closed after the block."""
-    with ExitStack() as stack:
-        if watch is True or (watch is None and in_notebook()):
-            yield partial(watch_bar, stack)
-        else:
-            yield watch or None
 
 
 def _asked(

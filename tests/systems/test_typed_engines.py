@@ -24,7 +24,7 @@ from beam_pipeline.errors import (
     OptionError,
     UnstorableAttribute,
 )
-from beam_pipeline.pipeline import elements_graph
+from beam_pipeline.pipeline import graph
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
 from tests import loopback
@@ -273,9 +273,13 @@ def test_steps_may_run_twice(tmp_path, monkeypatch):
         function(*args)
         return function(*args)
 
-    for name in ("write_block", "lay_out", "join_shard", "finish_elements"):
-        again = partial(twice, getattr(elements_graph, name))
-        monkeypatch.setattr(elements_graph, name, again)
+    for module, name in (
+        (element_set, "write_block"),
+        (element_set, "lay_out"),
+        (graph, "join_shard"),
+        (element_set, "finish_elements"),
+    ):
+        monkeypatch.setattr(module, name, partial(twice, getattr(module, name)))
     record(tmp_path / "twice", beam_args=ON_BEAM, **size)
     assert_same_folders(tmp_path / "once", tmp_path / "twice")
 
@@ -304,8 +308,7 @@ def lose_sources(job, results, lay_out=element_set.lay_out):
 @pytest.mark.parametrize("where", [{"workers": 1}, {"beam_args": ON_BEAM}])
 def test_what_is_lost_is_noticed(where, loses, problem, tmp_path, monkeypatch):
     record(tmp_path / "out", count=2, workers=1)
-    for module in (elements_graph, element_set):
-        monkeypatch.setattr(module, "lay_out", loses)
+    monkeypatch.setattr(element_set, "lay_out", loses)
     with pytest.raises(IncompleteRun, match=problem):
         record(tmp_path / "new", **where)
     assert not (tmp_path / "new").exists()
@@ -320,7 +323,7 @@ def test_a_module_that_workers_lack_is_named(tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("Traceback:\nModuleNotFoundError: No module named 'toys'")
 
-    monkeypatch.setattr(elements_graph, "write_block", fail)
+    monkeypatch.setattr(element_set, "write_block", fail)
     with pytest.raises(IncompleteRun, match=r"'toys'.* workers must be able to"):
         record(tmp_path / "out", beam_args=ON_BEAM)
 
@@ -362,8 +365,7 @@ def test_what_is_lost_replaces_nothing_in_a_store(loses, bucket, monkeypatch):
     output = f"s3://{bucket}/out"
     record(output, count=2, workers=1)
     before = {name: files.size(f"{output}/{name}") for name in files.list_files(output)}
-    for module in (elements_graph, element_set):
-        monkeypatch.setattr(module, "lay_out", loses)
+    monkeypatch.setattr(element_set, "lay_out", loses)
     with pytest.raises(IncompleteRun):
         record(output, workers=1, overwrite=True)
     after = set(files.list_files(output))
