@@ -206,6 +206,8 @@ def is_sequence_example(record: bytes) -> bool:
     return any(field == _FEATURE_LISTS for field, _ in read_fields(record))
 
 
+# Tensors
+
 _DTYPE, _SHAPE, _DIMENSION, _CONTENT, _STRINGS = 1, 2, 2, 4, 8
 # dtype -> its number in TensorFlow.
 _NUMBERS = {

@@ -529,6 +529,9 @@ def _kaldi_taper(name: str, length: int) -> FloatArray:
     return (taper**0.85 if name == "povey" else taper).astype(np.float32)
 
 
+# Mel spectra over time
+
+
 class Mfcc(MelFrames):
     """Mel-frequency cepstral coefficients, frame by frame.
 
