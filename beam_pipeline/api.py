@@ -16,13 +16,18 @@ from beam_pipeline.dataset.progress import Watch, in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import check_skipped, given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
-from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.errors import InputError, OutputError
 from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.engine import check_engine, pipeline_for, run_on_engine
+from beam_pipeline.run.engine import (
+    check_engine,
+    check_runner,
+    pipeline_for,
+    run_on_engine,
+)
 from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.workers import check_can_start, limit_of
 from beam_pipeline.storage import files
@@ -105,14 +110,7 @@ def record(
         same call continues it.
     """
     input, recipe, run = _asked(input, recipe, options)
-    if run.is_template():
-        raise OptionError(
-            "--template_location",
-            "makes a template and does not run the job; call `write_template` instead",
-            run.beam_args,
-        )
-    if run.has_runner():
-        check_engine(run.beam_args)
+    check_runner(run)
     with (
         _job(input, output, recipe, run) as asked,
         ExitStack() as bars,

@@ -25,10 +25,9 @@ from beam_pipeline.dataset.progress import (
     Update,
 )
 from beam_pipeline.elements.writing import progress_bar
-from beam_pipeline.errors import OptionError
 from beam_pipeline.process import OneThread, WorkerState, usable_cores
 from beam_pipeline.recipe.options import RunOptions
-from beam_pipeline.run.engine import check_engine, pipeline_for, run_pipeline
+from beam_pipeline.run.engine import check_runner, pipeline_for, run_pipeline
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
 
@@ -46,13 +45,7 @@ def check_run(
         If a value cannot be used, or the engine cannot be reached.
     """
     run = RunOptions(beam_args=tuple(beam_args), workers=workers, overwrite=overwrite)
-    if run.is_template():
-        raise OptionError(
-            "--template_location",
-            "makes a template and does not run the job; it works only with `record`",
-        )
-    if run.has_runner():
-        check_engine(run.beam_args)
+    check_runner(run)
     return run
 
 

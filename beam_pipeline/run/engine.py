@@ -38,6 +38,7 @@ from beam_pipeline.planning.clips import (
     drop_changed,
     read_poison_clips,
 )
+from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.workers import KEPT, MOST_EXITS, Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
@@ -68,6 +69,25 @@ _LOG = logging.getLogger(__name__)
 
 _STEP = "[while running "
 _ENDED = "The runner ended the job with the state {}. {}"
+
+
+def check_runner(run: RunOptions) -> None:
+    """Checks the runner of a job that is to run now, if it has one.
+
+    Raises
+    ------
+    OptionError, EngineError
+        As :func:`check_engine`; and if its options make a template instead.
+    """
+    if run.is_template():
+        raise OptionError(
+            "--template_location",
+            "makes a template and does not run the job; `write_template` makes one, "
+            "and only of `record`",
+            run.beam_args,
+        )
+    if run.has_runner():
+        check_engine(run.beam_args)
 
 
 def check_engine(beam_args: Sequence[str]) -> None:
