@@ -164,7 +164,7 @@ def test_a_cancelled_job_is_not_taken_for_a_finished_one_nor_for_the_one_before(
     with pytest.raises(TooManyRejected):
         record(*with_bad, win_len=500)
     assert read_verdict(str(with_bad[1] / "_work")) is not None
-    cancelling = ["--runner=tests.dataset.test_work_folder.CancellingRunner"]
+    cancelling = ["--runner=tests.dataset.test_folders.CancellingRunner"]
     with raises(IncompleteRun, naming="CANCELLED"):
         record(*with_bad, win_len=500, beam_args=cancelling)
 
