@@ -21,17 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.dataset import tables
 from beam_pipeline.dataset.folders import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
-from beam_pipeline.dataset.tables import (
-    CLIP,
-    ShardIndex,
-    clips_of,
-    load_index,
-    read_table,
-    with_clips,
-    with_columns,
-)
 from beam_pipeline.errors import (
     DataSetWarning,
     InputError,
@@ -96,7 +88,7 @@ class DataSets:
         """Returns a file of a data set, as the metadata of all name it."""
         return name if len(self.folders) == 1 else files.join(folder, name)
 
-    def members(self) -> dict[str, ShardIndex]:
+    def members(self) -> dict[str, tables.ShardIndex]:
         """Returns the members of all shards.
 
         Raises
@@ -104,10 +96,10 @@ class DataSets:
         InputError
             If a data set has no index of members, or it is damaged.
         """
-        found: dict[str, ShardIndex] = {}
+        found: dict[str, tables.ShardIndex] = {}
         for folder in self.folders:
             try:
-                index = load_index(folder)
+                index = tables.load_index(folder)
             except FileNotFoundError as error:
                 raise InputError(
                     f"{folder} has no {INDEX}, so its examples cannot be read at "
@@ -269,11 +261,12 @@ def join_tables(data: DataSets) -> dict[str, Any]:
     """
     import pyarrow as pa
 
-    manifests, tables = [], []
+    manifests, tables_of_windows = [], []
     first, windows_of = 0, Counter[str]()
     for folder in data.folders:
         manifest, windows = (
-            read_table(folder, name, (), whole=True) for name in (MANIFEST, WINDOWS)
+            tables.read_table(folder, name, (), whole=True)
+            for name in (MANIFEST, WINDOWS)
         )
         splits, counts = (manifest[name].to_pylist() for name in ("split", "windows"))
         begun = [windows_of[split] for split in splits]
@@ -284,18 +277,20 @@ def join_tables(data: DataSets) -> dict[str, Any]:
             "file": first,
             "first_index": np.array(begun, np.int64),
         }
-        manifest = with_columns(
+        manifest = tables.with_columns(
             manifest,
             {name: manifest[name].to_numpy() + by for name, by in moved.items()},
         )
-        if CLIP in windows.column_names:
-            windows = with_columns(windows, {CLIP: windows[CLIP].to_numpy() + first})
+        if tables.CLIP in windows.column_names:
+            windows = tables.with_columns(
+                windows, {tables.CLIP: windows[tables.CLIP].to_numpy() + first}
+            )
         first = int(manifest["index"].to_numpy().max(initial=first - 1)) + 1
         manifests.append(manifest)
-        tables.append(windows)
+        tables_of_windows.append(windows)
     return {
         name: pa.concat_tables(some, promote_options="default").unify_dictionaries()
-        for name, some in ((MANIFEST, manifests), (WINDOWS, tables))
+        for name, some in ((MANIFEST, manifests), (WINDOWS, tables_of_windows))
     }
 
 
@@ -418,7 +413,7 @@ def check_skipped(
 
 def _warn_of_other_roots(folder: str, inputs: Sequence[Input]) -> None:
     """Warns if none of some files of a data set is where the inputs would have it."""
-    clips = read_table(folder, MANIFEST, ("path", "input"))
+    clips = tables.read_table(folder, MANIFEST, ("path", "input"))
     rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
     some = clips.take(rows[rows >= 0]).to_pylist()
     looked_for = [
@@ -448,7 +443,7 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
     has_groups = bool(recipe.group_by)
     given = recipe.hashed_shares() is None
     for folder in folders:
-        clips = read_table(folder, MANIFEST, _OF_CLIPS)
+        clips = tables.read_table(folder, MANIFEST, _OF_CLIPS)
         clips = clips.filter(~_rejected_rows(folder, clips))
         paths, sources = clips["path"].to_pylist(), clips["input"].to_pylist()
         plain = [recorded_clips.plain_name(path) for path in paths]
@@ -486,9 +481,9 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
 
 def _rejected_rows(folder: str, clips: Any) -> npt.NDArray[np.bool_]:
     """Returns which rows of a manifest lost windows, and have no example."""
-    columns = with_clips(["left_out"], recipe_of(folder))
-    windows = read_table(folder, WINDOWS, columns)
-    clip = clips_of(windows, clips)
+    columns = tables.with_clips(["left_out"], recipe_of(folder))
+    windows = tables.read_table(folder, WINDOWS, columns)
+    clip = tables.clips_of(windows, clips)
     reasons = (
         windows["left_out"].cast("string").fill_null("").to_numpy(zero_copy_only=False)
     )

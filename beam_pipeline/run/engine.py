@@ -33,11 +33,7 @@ from beam_pipeline.errors import (
     WorkerDied,
     did_you_mean,
 )
-from beam_pipeline.planning.clips import (
-    count_exits,
-    drop_changed,
-    read_poison_clips,
-)
+from beam_pipeline.planning import clips
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.workers import KEPT, MOST_EXITS, Workers
 from beam_pipeline.storage import files
@@ -323,9 +319,9 @@ def run_on_engine(
     )
     with temporary_files(), Workers(time_limit) as processes:
         job = replace(job, limit_s=processes.limit_s)
-        drop_changed(job.work_folder, job.inputs, processes.limit_s)
+        clips.drop_changed(job.work_folder, job.inputs, processes.limit_s)
         while True:
-            noted = count_exits(job.work_folder)
+            noted = clips.count_exits(job.work_folder)
             try:
                 counts = processes.call(
                     partial(_run, job, beam_args),
@@ -338,7 +334,7 @@ def run_on_engine(
             except WorkerDied:
                 raise
             except AudioTFRecordsError:
-                if not noted < count_exits(job.work_folder) <= MOST_EXITS:
+                if not noted < clips.count_exits(job.work_folder) <= MOST_EXITS:
                     raise
     reporter.finish(partial(_written, job))
     return counts
@@ -358,7 +354,7 @@ def _run(job: Job, beam_args: Sequence[str], _: int) -> dict[str, int]:
     from beam_pipeline.pipeline.graph import build_pipeline
 
     job.claim.discard(files.join(job.work_folder, folders.VERDICT_FILE))
-    known_poison = len(read_poison_clips(job.work_folder))
+    known_poison = len(clips.read_poison_clips(job.work_folder))
     with pipeline_for(beam_args) as pipeline:
         build_pipeline(pipeline, replace(job, known_poison=known_poison))
         result = run_pipeline(pipeline, job.output, job.work_folder)

@@ -45,12 +45,8 @@ from beam_pipeline.planning.shards import (
 from beam_pipeline.process import DECODE, ENCODE, TRANSFORM, TREAT, Marks
 from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.write.statistics import (
-    BY_KEEP,
-    BY_NO_EVENT,
-    WindowRows,
-    window_levels,
-)
+from beam_pipeline.write import statistics
+from beam_pipeline.write.statistics import WindowRows
 
 # Sixteen one-second windows at 16 kHz; transforms run fastest on this size.
 BLOCK_BYTES = 1 << 20
@@ -392,7 +388,9 @@ def cut_windows(block: FrameBlock) -> WindowBlock:
     if block.reject is not None:
         return WindowBlock(slot, rows, reject=block.reject)
     windows = slice_windows(block.frames, rows.starts, slot.length)
-    return WindowBlock(slot, rows._replace(levels=window_levels(windows)), windows)
+    return WindowBlock(
+        slot, rows._replace(levels=statistics.window_levels(windows)), windows
+    )
 
 
 def select_and_augment(block: WindowBlock) -> WindowBlock:
@@ -406,9 +404,9 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
         rule = slot.example_format.features.events
         if window_steps.selections:
             selected = window_steps.selected(windows, _origins(block))
-            rows = rows.without(selected, BY_KEEP)
+            rows = rows.without(selected, statistics.BY_KEEP)
         if rule is not None and rule.drops:
-            rows = rows.without(rule.selected(timed(block)), BY_NO_EVENT)
+            rows = rows.without(rule.selected(timed(block)), statistics.BY_NO_EVENT)
         if not rows.kept.all():
             windows = windows[rows.kept]
         made = WindowBlock(slot, rows, windows)
