@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -113,14 +114,17 @@ def name_some(rejects: Collection[Reject], file: str = f" in {REJECTED}") -> str
     ``file`` says where all of them are.
     """
     first = heapq.nsmallest(NAMED_IN_ERRORS, rejects, key=lambda reject: reject.row)
-    return _lines(((r.filepath, r.reason) for r in first), len(rejects), file)
+    return first_lines(((r.filepath, r.reason) for r in first), len(rejects), file)
 
 
-def _lines(first: Iterable[tuple[str, str]], count: int, file: str = "") -> str:
-    """Returns a line for each of the first rejects, and how many more there are."""
-    lines = [f"  {path}: {reason}" for path, reason in first]
+def first_lines(found: Iterable[tuple[str, str]], count: int, more: str = "") -> str:
+    """Returns a line for each of the first files and what is wrong with them.
+
+    ``count`` is the number of all of them; ``more`` ends the line of the others.
+    """
+    lines = [f"  {path}: {why}" for path, why in islice(found, NAMED_IN_ERRORS)]
     if count > NAMED_IN_ERRORS:
-        lines.append(f"  ... and {count - NAMED_IN_ERRORS} more{file}")
+        lines.append(f"  ... and {count - NAMED_IN_ERRORS} more{more}")
     return "\n".join(lines)
 
 
@@ -215,8 +219,8 @@ def nothing_new(job: Job) -> Metadata | None:
         return None
     rejects = read_rejects(work, NOTHING_NEW)
     if rejects:
-        first = ((each.path, each.reason) for each in rejects[:NAMED_IN_ERRORS])
-        lines = _lines(first, len(rejects))
+        found = ((each.path, each.reason) for each in rejects)
+        lines = first_lines(found, len(rejects))
         text = f"Nothing was recorded. These clips were rejected:\n{lines}"
         warnings.warn(text, DataSetWarning, stacklevel=4)  # of `record`
     clear_work(work, job.claim)

@@ -21,11 +21,11 @@ from beam_pipeline.dataset import folders, tables
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, shard_entry
 from beam_pipeline.dataset.rejects import (
-    NAMED_IN_ERRORS,
     check_any_accepted,
     check_readable,
     check_rejects,
     count_clips,
+    first_lines,
     sort_rejects,
     write_rejects,
 )
@@ -213,24 +213,16 @@ def check_complete(
             shard = layout.shard(k)
             name = shard.name
             if written[name] != 1:
-                problems.append(f"{name}: written {written[name]} times")
+                problems.append((name, f"written {written[name]} times"))
             elif filled[name] + lost[name] != shard.examples:
-                problems.append(
-                    f"{name}: {filled[name]} examples written and {lost[name]} lost, "
-                    f"but {shard.examples} planned"
-                )
+                found = f"{filled[name]} examples written and {lost[name]} lost"
+                problems.append((name, f"{found}, but {shard.examples} planned"))
     if problems:
         raise IncompleteRun(
-            f"The written shards differ from the plan:\n  {_first(problems)}\n"
+            "The written shards differ from the plan:\n"
+            f"{first_lines(problems, len(problems), ' shards')}\n"
             f"The runner lost or repeated work. {folders.CONTINUE}"
         )
-
-
-def _first(problems: Sequence[str]) -> str:
-    """Returns the problems of the first shards, each on a line."""
-    more = len(problems) - NAMED_IN_ERRORS
-    tail = [f"... and {more} more shards"] if more > 0 else []
-    return "\n  ".join([*problems[:NAMED_IN_ERRORS], *tail])
 
 
 def check_clips(
@@ -431,13 +423,14 @@ def _other_bytes(other: Sequence[str], metadata: Metadata, saved: str) -> str:
     """Returns why shards that were made again do not complete a data set."""
     recipe = metadata.recipe
     assert recipe is not None
-    shown = _first([f"{file} would have other bytes" for file in other])
+    found = ((file, "would have other bytes") for file in other)
+    shown = first_lines(found, len(other), " shards")
     versions = [
         f"\n  it was recorded with {name} {before}, but {now} is in use"
         for name, before, now in version_differences(metadata.writer, recipe)
     ]
     return (
-        f"These inputs do not give the recorded shards again:\n  {shown}"
+        f"These inputs do not give the recorded shards again:\n{shown}"
         f"{''.join(versions)}\nThe metadata stay in {saved}. Restore the inputs and "
         "the versions of before, and give the command again. Or give `overwrite` to "
         "record a new data set."
