@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from beam_pipeline.elements.record_files import write_records as write_records
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
-    from beam_pipeline.read.clean_manifest import (
+    from beam_pipeline.read.audit import (
         write_clean_manifest as write_clean_manifest,
     )
     from beam_pipeline.read.mix import mix as mix
@@ -72,7 +72,7 @@ _MODULES = {
     "show": "read.sounds",
     "verify": "read.verify",
     "window_table": "read.table",
-    "write_clean_manifest": "read.clean_manifest",
+    "write_clean_manifest": "read.audit",
     "write_records": "elements.record_files",
     "write_template": "api",
 }

@@ -37,6 +37,9 @@ from beam_pipeline.storage.files import PathLike, temporary_folder
 if TYPE_CHECKING:
     from beam_pipeline.recipe.keywords import RecordKeywords
 
+# So many are compared with a data set that is finished already.
+EXAMPLES_AGAIN = 8
+
 
 @list_keywords
 def record(
@@ -232,10 +235,12 @@ def write_template(
 def _compare(job: Job) -> str | None:
     """Returns how the data set in an output differs from the one of a job."""
     from beam_pipeline.dataset.job import difference_to_recorded
-    from beam_pipeline.read.decode_again import problems_of_some
+    from beam_pipeline.read.decode_again import sample_problems
+    from beam_pipeline.read.recorded_windows import read_recorded
 
     def make_again(metadata: Metadata, clips: set[int]) -> Iterator[str]:
-        return problems_of_some(job.output_folder, metadata, job.inputs, clips)
+        recorded = read_recorded(job.output_folder, metadata)
+        return sample_problems(recorded, job.inputs, EXAMPLES_AGAIN, clips=clips)
 
     return difference_to_recorded(job, make_again)
 

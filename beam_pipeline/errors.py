@@ -42,7 +42,8 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 
 from beam_pipeline.text import hidden, shown
@@ -304,6 +305,19 @@ def spelled(text: str, flags: Mapping[str, str]) -> str:
             if parts[at + 1].startswith(" = "):
                 parts[at + 1] = parts[at + 1].removeprefix(" =")
     return "".join(parts) if len(parts) % 2 else "`".join(parts)
+
+
+@contextmanager
+def needing(package: str, what: str) -> Iterator[None]:
+    """Makes an InputError, with the remedy, of a package that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise InputError(
+            f"{what} needs {package}, which is not installed: pip install {package}"
+        ) from error
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

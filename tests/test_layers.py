@@ -44,9 +44,9 @@ HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
     "[transforms.own_code]",
     "tensorflow": "read.replay "
-    "read.streams read.parse "
+    "read.parse "
     "elements.record_dataset "
-    "conversion.replay_files tf_dataset tfrecorder.streaming [tfrecorder.factory] "
+    "conversion.replay_files tf_dataset [tfrecorder.factory] "
     "[examples.spec] [read.batches] [read.show]",
     "fastavro": "[inputs.tables]",
     "obstore": "[storage.object_store]",
@@ -58,11 +58,11 @@ HOMES = {
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
     "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.sounds] "
-    "[read.window_summary] "
+    "[read.recorded_windows] "
     "[storage.pages] [inputs.tables] [dataset.tables] "
-    "[dataset.side_by_side] [read.audit] [read.clean_manifest] "
+    "[dataset.side_by_side] [read.audit] "
     "read.conditions "
-    "[cli.reports] [read.table] [read.window_summary] [read.predict] "
+    "[cli.reports] [read.table] [read.predict] "
     "[reporting.page] [reporting.problems]",
     "isal": "storage.tfrecord audio.sketch",
     "matplotlib": "[read.show]",
@@ -71,7 +71,7 @@ HOMES = {
     "PIL": "[examples.array_bytes]",
     "torch": "read.torch [read.predict]",
     "yaml": "[recipe.recipe_file]",
-    "scipy": "transforms audio.sketch [read.batches] [read.similarity]",
+    "scipy": "transforms audio.sketch [read.batches] [read.audit]",
 }
 
 

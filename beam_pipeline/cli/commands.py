@@ -176,7 +176,10 @@ class Record(Job):
         from beam_pipeline.cli.reports import describe_metadata
         from beam_pipeline.dataset.rejects import lost_audio
         from beam_pipeline.read.audit import describe_overlaps
-        from beam_pipeline.read.window_summary import clips_left_out, summarise_windows
+        from beam_pipeline.read.recorded_windows import (
+            clips_left_out,
+            summarise_windows,
+        )
 
         lost = lost_audio(self.output, metadata)
         windows = summarise_windows(self.output, metadata)
@@ -430,26 +433,25 @@ class Show(Command):
             if left_out:
                 say(f"not drawn: {', '.join(left_out)}")
         if self.save_wav is not None:
-            self._save_sounds(self.save_wav, records, shown.numbers)
+            self._save_sounds(self.save_wav, records)
         return 0
 
-    def _save_sounds(self, folder: str, records: Any, numbers: Sequence[int]) -> None:
-        """Saves the sounds of examples, which have these numbers in their split."""
-        from beam_pipeline.dataset.side_by_side import open_data_sets
+    def _save_sounds(self, folder: str, records: Any) -> None:
+        """Saves the sounds of examples."""
         from beam_pipeline.inputs.listing import resolved
         from beam_pipeline.read.sounds import Sounds, save_wav, sound_name
 
         recipe, split = records.metadata.recorded_with, records.split
         examples = {
             (split, number): example
-            for number, example in zip(numbers, records, strict=True)
+            for number, example in zip(records.numbers.tolist(), records, strict=True)
         }
         with contextlib.ExitStack() as stack:
             inputs: Sequence[Any] = ()
             if self.input is not None and recipe is not None:
                 search_here()
                 inputs = stack.enter_context(resolved(self.input, recipe))
-            sounds = Sounds(open_data_sets(self.records), examples, inputs)
+            sounds = Sounds(records.data, examples, inputs)
             for (_, number), example in examples.items():
                 name = f"{sound_name(split, number, example)}.wav"
                 save_wav(sounds.of(split, number), os.path.join(folder, name))
@@ -500,7 +502,7 @@ class ListWindows(Command):
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_windows, table_as_csv
         from beam_pipeline.read.conditions import rows_where, warn_of_classes
-        from beam_pipeline.read.window_summary import summarise_windows
+        from beam_pipeline.read.recorded_windows import summarise_windows
 
         if not self.csv and (self.split or self.where or self.sources):
             raise OptionError("--split, --where and --sources", "need `csv`")

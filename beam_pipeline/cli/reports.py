@@ -27,7 +27,7 @@ from beam_pipeline.planning.summary import (
     seconds_of,
     split_by_class,
 )
-from beam_pipeline.read.window_summary import QUANTILES, WindowSummary
+from beam_pipeline.read.recorded_windows import QUANTILES, WindowSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.forecast import Forecast
 from beam_pipeline.text import time_text, time_unit

@@ -5,6 +5,6 @@ shards, other splits or fewer features. Read :mod:`.convert` first.
 
 ::
 
-    files, splits    clips           features, records
-    input_files  ->  corrections ->  records  -> run.elements
+    files, features, records    clips
+    records                  -> corrections -> run.elements
 """

@@ -11,17 +11,15 @@ from beam_pipeline.conversion.corrections import (
     correct_clips,
     label_entries,
 )
-from beam_pipeline.conversion.input_files import (
+from beam_pipeline.conversion.records import (
     InputFile,
     InputFolder,
-    find_files,
-    make_blocks,
-    shards_of,
-)
-from beam_pipeline.conversion.records import (
     RecordEncoder,
+    find_files,
     infer_features,
+    make_blocks,
     settle_specs,
+    shards_of,
     with_dtypes,
 )
 from beam_pipeline.dataset.element_set import ElementSet, keep_specs, store_blocks
@@ -43,13 +41,7 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import (
-    Node,
-    Structure,
-    component_names,
-    leaves,
-    needed_features,
-)
+from beam_pipeline.examples.structure import Node, Structure, leaves, needed_features
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.original_records import find_original
 from beam_pipeline.recipe.options import Shares, relative_shares
@@ -249,14 +241,14 @@ def _choose(
 
     If some are left out, elements become flat dicts.
     """
-    structure = None if metadata.elements is None else metadata.elements.structure
+    structure = metadata.structure
     if features is None:
         return metadata.features, structure
     chosen = [features] if isinstance(features, str) else list(features)
     if not chosen:
         raise OptionError("features", "must name at least one", features)
     for name in chosen:
-        check_feature("features", name, component_names(metadata.features, structure))
+        check_feature("features", name, metadata.components)
     specs = needed_features(chosen, metadata.features, structure)
     if structure is not None:
         stay = [leaf for leaf in leaves(structure) if leaf.feature in chosen]
@@ -265,8 +257,7 @@ def _choose(
 
 
 def _choose_group(metadata: Metadata, group_by: str | None) -> FeatureSpec | None:
-    structure = None if metadata.elements is None else metadata.elements.structure
-    names = component_names(metadata.features, structure)
+    names = metadata.components
     if group_by is not None:
         check_feature("group_by", group_by, names)
     name = _FILEPATH if group_by is None else group_by

@@ -22,11 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.conversion.input_files import (
-    InputFile,
-    InputFolder,
-    RecordChanges,
-)
+from beam_pipeline.conversion.records import InputFile, InputFolder, RecordChanges
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import join_tables
@@ -52,6 +48,7 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_groups
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
+from beam_pipeline.read.table import belonging_together
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
@@ -96,10 +93,8 @@ def correct_clips(
     data = folder.data_sets
     assert data is not None
     manifest, windows = join_tables(data).values()
-    try:
+    with belonging_together(data.name):
         clips = clips_of(windows, manifest)
-    except ValueError as error:
-        raise InputError(f"{data.name}: {error}. Restore both files.") from error
     old = {name: np.array(manifest[name].to_pylist(), object) for name in _COLUMNS}
     new, stays = _asked_for(manifest, old, asked)
     metadata = _with_classes(folder.metadata, new["class"][stays], asked)

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from beam_pipeline.conversion.input_files import InputFile
 from beam_pipeline.conversion.records import (
+    InputFile,
     has_sequences,
     infer_features,
     settle_specs,
@@ -21,8 +21,12 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.read.parse import choose_parsing, make_parser, parse_dataset
-from beam_pipeline.read.streams import file_parts, first_record, read_examples
+from beam_pipeline.read.parse import (
+    choose_parsing,
+    make_parser,
+    parse_dataset,
+    read_files,
+)
 from beam_pipeline.storage import files
 
 
@@ -93,11 +97,7 @@ def replay_files(
         raise OptionError("batch_size", "must be at least 1", batch_size)
     metadata = _describe(paths, schema, dtypes or {})
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-    _, record = first_record(paths) if shuffle else ("", b"")
-    records = read_examples(
-        file_parts(paths), len(record), shuffle=shuffle, seed=seed,
-        deterministic=deterministic,
-    )  # fmt: skip
+    records = read_files(paths, shuffle=shuffle, seed=seed, deterministic=deterministic)
     elements = parse_dataset(
         records, parsing, _exact(make_parser(parsing, {}), parsing.specs),
         batch_size=batch_size, drop_remainder=drop_remainder,

@@ -29,7 +29,11 @@ from beam_pipeline.examples.spec import (
     describe_features,
     numpy_dtype,
 )
-from beam_pipeline.examples.structure import Structure, structure_from_json
+from beam_pipeline.examples.structure import (
+    Structure,
+    component_names,
+    structure_from_json,
+)
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import ENCODINGS, Recipe
 from beam_pipeline.storage import files
@@ -259,6 +263,16 @@ class Metadata:
             return self.recipe
         recipe = self.elements.options.get("recipe")
         return Recipe(**recipe) if isinstance(recipe, Mapping) else None
+
+    @property
+    def structure(self) -> Structure | None:
+        """The structure of an element; None if it is a dict of all features."""
+        return None if self.elements is None else self.elements.structure
+
+    @property
+    def components(self) -> list[str]:
+        """The features, without those that only belong to others, like a shape."""
+        return component_names(self.features, self.structure)
 
     @property
     def class_names(self) -> list[str]:

@@ -306,6 +306,22 @@ def make_bar(**options: Any) -> Any:
     return Bar(**options)
 
 
+def progress_bar(
+    total: int | None,
+    progress: bool | None,
+    desc: str = "record",
+    unit: str = " elements",
+) -> Any:
+    """Returns a progress bar: over elements, or what else ``unit`` names.
+
+    ``progress`` is whether there is one; None: in a terminal and in a notebook.
+    """
+    shown = progress if progress is not None else in_notebook() or None
+    return make_bar(
+        total=total, unit=unit, desc=desc, disable=None if shown is None else not shown
+    )
+
+
 def watch_bar(stack: contextlib.ExitStack, totals: Totals) -> Update:
     """Starts a progress bar, which ``stack`` closes.
 

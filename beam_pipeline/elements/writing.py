@@ -19,7 +19,7 @@ from beam_pipeline.dataset.element_set import (
 )
 from beam_pipeline.dataset.job_start import element_output
 from beam_pipeline.dataset.metadata import Elements
-from beam_pipeline.dataset.progress import in_notebook, make_bar
+from beam_pipeline.dataset.progress import progress_bar
 from beam_pipeline.errors import OptionError, check_feature
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
@@ -143,22 +143,6 @@ def local_drafts(folder: str) -> Iterator[str]:
         return
     with temporary_folder() as drafts:
         yield drafts
-
-
-def progress_bar(
-    total: int | None,
-    progress: bool | None,
-    desc: str = "record",
-    unit: str = " elements",
-) -> Any:
-    """Returns a progress bar: over elements, or what else ``unit`` names.
-
-    ``progress`` is whether there is one; None: in a terminal and in a notebook.
-    """
-    shown = progress if progress is not None else in_notebook() or None
-    return make_bar(
-        total=total, unit=unit, desc=desc, disable=None if shown is None else not shown
-    )
 
 
 def with_encodings(

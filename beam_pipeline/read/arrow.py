@@ -53,38 +53,21 @@ def arrow_schema(
     """
     import pyarrow as pa
 
-    names = check_binary(binary, specs)
+    names = (binary,) if isinstance(binary, str) else binary
+    for name in names:
+        check_name("feature", name, specs)
+        if not specs[name].is_text:
+            raise OptionError("binary", "must name features of texts or bytes", name)
     return pa.schema(
         [
             pa.field(
                 name,
-                _type_of(spec, tensors, name in names),
+                _type_of(spec, tensors, name in names or spec.dtype == BYTES),
                 metadata={"description": spec.description} if spec.description else {},
             )
             for name, spec in specs.items()
         ]
     )
-
-
-def check_binary(
-    binary: Sequence[str], specs: Mapping[str, FeatureSpec]
-) -> tuple[str, ...]:
-    """Returns the names of features whose values are bytes: these, and by their dtype.
-
-    Raises
-    ------
-    InputError
-        If there is no feature of this name.
-    OptionError
-        If its values are numbers.
-    """
-    names = (binary,) if isinstance(binary, str) else tuple(binary)
-    for name in names:
-        check_name("feature", name, specs)
-        if not specs[name].is_text:
-            raise OptionError("binary", "must name features of texts or bytes", name)
-    typed = (name for name, spec in specs.items() if spec.dtype == BYTES)
-    return tuple(dict.fromkeys((*names, *typed)))
 
 
 def _type_of(spec: FeatureSpec, tensors: bool, is_binary: bool) -> Any:

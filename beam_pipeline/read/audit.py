@@ -5,6 +5,10 @@ reads no audio and no shard. What it finds is a table with a row for each clip o
 finding, and that table says itself what it holds: as text, as HTML, as dicts.
 
 Copies that the recipe makes of windows belong to the same clip. They are no findings.
+A manifest without leaks and doubles follows from the same numbers of clips::
+
+    clips --same file, group, audio; overlapping, similar--> components: a group each
+    clips with the same samples and class --drop_doubles--> the first of them
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ from dataclasses import dataclass
 from html import escape
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from beam_pipeline.audio.sketch import SKETCH_SECONDS
+from beam_pipeline.audio.sketch import LEAST_WORDS, SKETCH_SECONDS, WORD
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
@@ -30,16 +35,20 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.rows import CONTENT, SKETCH, SKETCH_FIELDS, group_name
+from beam_pipeline.inputs.rows import (
+    CONTENT,
+    FILE_SHA256,
+    MANIFEST_FIELDS,
+    SKETCH,
+    SKETCH_FIELDS,
+    group_name,
+    part_in_seconds,
+)
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.similarity import (
-    NO_VALUE,
-    components_of,
-    joined,
-    similar_sketches,
-)
+from beam_pipeline.read.table import input_roots
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
 # What clips without a sketch are.
@@ -221,7 +230,7 @@ def audit(records: Folders, group_by: str | None = None) -> Audit:
     ========= ==================================================== =================
 
     What clips share only after their first two seconds is not looked for, unless all is
-    the same. See :mod:`.similarity` for what is alike.
+    the same. See :func:`similar_sketches` for what is alike.
 
     Parameters
     ----------
@@ -266,10 +275,9 @@ def describe_overlaps(records: str | os.PathLike[str]) -> str:
     if len(numbers.unique()) == len(numbers):
         return ""
     _, clips = read_clips(folder)
-    across = alike(overlapping_parts(clips), clips)["across"].to_pylist()
-    counts = {"across splits": sum(across), "within one split": across.count(False)}
-    words = [f"{count:,} {where}" for where, count in counts.items() if count]
-    return f"{KINDS[PARTS]}: {', '.join(words)}" if words else ""
+    found = _findings({PARTS: overlapping_parts(clips)}, clips)
+    counts = Audit(len(clips), (), found, {}, {}).summary()
+    return f"{KINDS[PARTS]}: {counts[KINDS[PARTS]]}" if len(found) else ""
 
 
 def shared_numbers(
@@ -294,7 +302,10 @@ def shared_numbers(
     numbers[PARTS] = overlapping_parts(clips)
     without = clips[SKETCH].null_count
     if without < len(clips):
-        numbers[SIMILAR], complete = similar_audio(clips[SKETCH])
+        values, codes = codes_of(clips[SKETCH])
+        groups, complete = similar_sketches(values.to_pylist())
+        # The number of a clip without a sketch is -1: the last place.
+        numbers[SIMILAR] = np.r_[groups, NO_VALUE][codes]
         reasons = [f"{without:,} clips are {UNLIKE_ANY}"] * bool(without)
         reasons += ["too many clips are alike to compare all"] * (not complete)
         if reasons:
@@ -446,17 +457,6 @@ def overlapping_parts(clips: Any) -> Integers:
     return joined(len(file), np.concatenate(ones), np.concatenate(others))
 
 
-def similar_audio(sketches: Any) -> tuple[Integers, bool]:
-    """Gives clips with similar sketches, directly or through others, the same number.
-
-    The second value is that of :func:`.similar_sketches`.
-    """
-    values, numbers = codes_of(sketches)
-    groups, complete = similar_sketches(values.to_pylist())
-    # The number of a clip without a sketch is -1: the last place.
-    return np.r_[groups, NO_VALUE][numbers], complete
-
-
 _NEEDED = (
     "path", "class", "split", "group", "file", "start", "frames", "sample_rate_hz",
     "channel", "windows", "input", "index", "native_frames", "native_sample_rate_hz",
@@ -535,3 +535,315 @@ def joined_texts(table: Any, names: Sequence[str]) -> Any:
         texts.append(np.array([*spelled, None], object)[numbers])
     columns = (pa.array(each, pa.string()) for each in texts)
     return pc.binary_join_element_wise(*columns, GROUP_SEPARATOR)
+
+
+_PART = ("start", "frames", "sample_rate_hz", "native_frames", "native_sample_rate_hz")
+
+
+class Written(NamedTuple):
+    """What :func:`write_clean_manifest` has written; ``str`` says it in words.
+
+    Attributes
+    ----------
+    clips, groups : int
+    dropped : int
+        Doubles that were left out.
+    mixed : int
+        Clips with the same samples as others of another class. All of them are written,
+        in one group, because only a person knows which class is right.
+    """
+
+    clips: int
+    groups: int
+    dropped: int
+    mixed: int
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.clips:,} clips in {self.groups:,} groups, "
+            f"{self.dropped:,} doubles left out"
+        )
+        if self.mixed:
+            text += (
+                f"; {self.mixed:,} clips have the same samples as a clip of another "
+                "class: correct their classes, or delete them"
+            )
+        return text
+
+
+def write_clean_manifest(
+    records: Folders,
+    manifest: str | os.PathLike[str],
+    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    group_by: str | None = None,
+    drop_doubles: bool = False,
+) -> Written:
+    """Writes a manifest of a data set's clips, with a group for all that is alike.
+
+    Recorded with ``group_by="group"``, no two splits have a file, a group or audio in
+    common. The columns are ``path``, ``group``, ``class`` if the data set has classes,
+    ``start_s``, ``duration_s`` and ``channel`` if clips are parts of files, and the
+    extra columns of the data set.
+
+    Parameters
+    ----------
+    records : path or sequence of paths
+        A finished data set, or several that belong together.
+    manifest : path
+        A new file: ``.csv`` or ``.parquet``. Paths of files below its folder are
+        relative to it, all others are absolute.
+    input : path or sequence of paths, optional
+        What the data set was recorded from, as for ``record``. Default: the manifest is
+        for ``labels`` and ``drop`` of :func:`.convert`. Its paths are those of the data
+        set, and doubles are not left out, but marked in a column ``drop``.
+    group_by : str, optional
+        See :func:`.audit.audit`.
+    drop_doubles : bool
+        Keeps only the first clip, in the order of the inputs, of those with the same
+        samples in all windows and the same class.
+
+    Raises
+    ------
+    InputError
+        If there is no such data set, or the inputs are not those of it.
+    OptionError
+        If the manifest exists or has another suffix, or a column is missing.
+    """
+    text = os.fspath(manifest)
+    target = files.absolute(text)
+    if not text.lower().endswith((".csv", ".parquet")):
+        raise OptionError("write_manifest", "must end in .csv or .parquet", text)
+    if files.exists(target):
+        raise OptionError("write_manifest", "must be a new file, but exists", text)
+    data, table = read_clips(records, group_by, whole=True)
+    numbers, _ = shared_numbers(table, has_groups=group_by is not None)
+    samples = numbers[AUDIO]
+    keep, sets = np.ones(len(table), np.bool_), alike(samples, table)
+    several = np.array(sets["mixed"], np.bool_)
+    mixed = int(sets["clips"].to_numpy()[several].sum())
+    if drop_doubles:
+        clear = sets["number"].to_numpy()[~several]
+        order = np.argsort(table["index"].to_numpy())
+        _, firsts = np.unique(samples[order], return_index=True)
+        keep = ~np.isin(samples, clear)
+        keep[order[firsts]] = True
+    components = components_of(list(numbers.values()))
+    recipe = data.metadata.recorded_with
+    assert recipe is not None
+    roots = None if input is None else input_roots(input, table)
+    made = _clean_table(table, components, target, roots, recipe)
+    for_convert = made.append_column("drop", [~keep])
+    _write(for_convert if roots is None else made.filter(keep), target)
+    kept = int(keep.sum())
+    return Written(kept, len(np.unique(components[keep])), len(keep) - kept, mixed)
+
+
+def _clean_table(
+    table: Any,
+    components: Integers,
+    target: str,
+    roots: Sequence[str] | None,
+    recipe: Recipe,
+) -> Any:
+    import pyarrow as pa
+
+    paths, inputs = (table[name].to_pylist() for name in ("path", "input"))
+    if roots is not None:
+        below = target.rpartition("/")[0].rstrip("/") + "/"
+        paths = [
+            files.join(roots[number], path).removeprefix(below)
+            for number, path in zip(inputs, paths, strict=True)
+        ]
+    made: dict[str, Any] = {"path": pa.array(paths, pa.string())}
+    if roots is None and any(inputs):
+        made["input"] = table["input"]
+    made["group"] = _group_names(table, components)
+    if table["class"].null_count < len(table):
+        made["class"] = table["class"]
+    parts = [
+        part_in_seconds(*row)
+        for row in zip(*(table[name].to_pylist() for name in _PART), strict=True)
+    ]
+    if any(part != (0.0, None) for part in parts):
+        starts, lengths = zip(*parts, strict=True)
+        made["start_s"] = pa.array(starts, pa.float64())
+        made["duration_s"] = pa.array(lengths, pa.float64())
+    # A channel that the recipe takes of all clips, it takes again.
+    of_recipe = isinstance(recipe.channels, int)
+    if not of_recipe and table["channel"].null_count < len(table):
+        made["channel"] = table["channel"]
+    ours = {*MANIFEST_FIELDS, *SKETCH_FIELDS, *made}
+    if recipe.hash_files:
+        ours.add(FILE_SHA256)
+    made.update((n, table[n]) for n in table.column_names if n not in ours)
+    return pa.table(made)
+
+
+def _group_names(table: Any, components: Integers) -> Any:
+    """Returns the name of each clip's component.
+
+    It is that of the recorded group, if all of its clips are in one; then their split
+    stays. Otherwise it is the first path.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = {"component": components, "path": table["path"], "group": table["group"]}
+    found = pa.table(columns).group_by("component", use_threads=False)
+    every = pc.CountOptions(mode="all")
+    found = found.aggregate(
+        [("path", "min"), ("group", "min"), ("group", "count_distinct", every)]
+    )
+    groups = pc.replace_substring(found["group_min"], GROUP_SEPARATOR, ", ")
+    alone = pc.equal(found["group_count_distinct"], 1)
+    names = pc.coalesce(pc.if_else(alone, groups, None), found["path_min"])
+    return names.take(pc.index_in(pa.array(components), found["component"]))
+
+
+def _write(table: Any, target: str) -> None:
+    """Writes a manifest, which appears when it is whole.
+
+    Raises
+    ------
+    OptionError
+        If it is CSV, which cannot hold the values of a column as they are.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    is_csv = target.lower().endswith(".csv")
+    for name, kind in zip(table.schema.names, table.schema.types, strict=True):
+        if is_csv and (pa.types.is_list(kind) or pa.types.is_binary(kind)):
+            raise OptionError(
+                "write_manifest",
+                f"must end in .parquet, because the column {name} is of type {kind}, "
+                "which CSV cannot hold",
+                target,
+            )
+    with files.replacing(target) as file:
+        (pa.csv.write_csv if is_csv else pa.parquet.write_table)(table, file)
+
+
+Words = npt.NDArray[np.uint16]
+
+_BITS = 8 * WORD.itemsize
+_APART = 2  # words
+# Limits of the bits that are equal to begin with.
+_FEWEST_BITS, _MOST_BITS = 8, 2 * _BITS
+# Each place of a sketch is compared with at most this many others of equal bits. So
+# work and memory are proportional to the number of sketches.
+NEIGHBOURS = 64
+_PLACES_AT_ONCE = 1 << 23
+_PAIRS_AT_ONCE = 1 << 14
+_ONES = np.array([n.bit_count() for n in range(1 << _BITS)], np.uint8)
+
+
+def similar_sketches(sketches: Sequence[bytes]) -> tuple[Integers, bool]:
+    """Returns equal numbers for sketches that are alike, directly or through others.
+
+    A sketch is a word of 16 bits every 24 ms; see :mod:`beam_pipeline.audio.sketch`.
+    Two sketches are laid on each other where some bits of two words of one, 48 ms
+    apart, equal those of the other, so not all pairs are compared::
+
+        sketch      . . A . B . . . . .
+        another         A . B . . . . . . .       its start was cut off
+        compared        | | | | | | | |           the words that both have
+
+    They are alike if at most ``8 n - 16.8 sqrt(n)`` of the bits of the ``n`` words that
+    both have differ, and at most 30 %: 17 % of the bits of 10 words, 24 % of 16, and
+    30 % of 28. Fewer words are more often alike by chance. ``n`` is at least five, and
+    two fifths of the words of the shorter sketch.
+
+    The more sketches there are, the more bits must be equal to begin with, so that few
+    are by chance. So a few more pairs are missed in a large data set.
+
+    Returns
+    -------
+    groups : numpy.ndarray, shape (n,), int64
+    complete : bool
+        False if too many places had equal bits to compare all of them.
+    """
+    count, longest = len(sketches), max(map(len, sketches), default=0) // WORD.itemsize
+    words = np.zeros((count, longest + _APART), np.uint16)
+    for row, sketch in zip(words, sketches, strict=True):
+        row[: len(sketch) // WORD.itemsize] = np.frombuffer(sketch, WORD)
+    first, second = words[:, :-_APART].ravel(), words[:, _APART:].ravel()
+    places = np.flatnonzero((first != 0) & (second != 0))
+    width = 3 * len(places).bit_length() // 2 - 12
+    width = min(max(width, _FEWEST_BITS), _MOST_BITS)
+    keys = (first >> (_BITS - (width + 1) // 2)).astype(np.uint32) << (width // 2)
+    keys |= second >> (_BITS - width // 2)
+    words = words[:, :longest]
+    groups, crowded = np.arange(count), 0
+    parts = 1 + len(places) // _PLACES_AT_ONCE
+    for part in range(parts):
+        some = places[keys[places] % parts == part]
+        some = some[np.argsort(keys[some], kind="stable")]
+        at = np.arange(len(some))
+        for step in range(1, NEIGHBOURS + 1):
+            at = at[at + step < len(some)]
+            at = at[keys[some[at]] == keys[some[at + step]]]
+            if not at.size:
+                break
+            one, other = some[at], some[at + step]
+            apart = groups[one // longest] != groups[other // longest]
+            pairs = _alike(words, one[apart], other[apart])
+            if pairs[0].size:
+                numbers = joined(count, *(groups[pair] for pair in pairs))
+                groups = numbers[groups]
+        else:
+            crowded += at.size
+    return groups, crowded <= len(places) // 2
+
+
+def _alike(words: Words, one: Integers, other: Integers) -> tuple[Integers, Integers]:
+    """Returns the sketches that are alike if a place of each lies on the other."""
+    longest = words.shape[1]
+    loud = np.count_nonzero(words, axis=1)
+    hops = np.arange(longest)
+    alike = np.zeros(len(one), np.bool_)
+    for first in range(0, len(one), _PAIRS_AT_ONCE):
+        some = slice(first, first + _PAIRS_AT_ONCE)
+        (row, place), (others, at) = (divmod(k[some], longest) for k in (one, other))
+        moved = hops + (at - place)[:, None]
+        inside = (moved >= 0) & (moved < longest)
+        ours = words[row]
+        theirs = words[others[:, None], np.where(inside, moved, 0)]
+        both = inside & (ours != 0) & (theirs != 0)
+        n = both.sum(axis=1)
+        differ = np.sum(_ONES[ours ^ theirs], axis=1, where=both, dtype=np.int64)
+        most = np.minimum(8 * n - 16.8 * np.sqrt(n), 0.3 * _BITS * n)
+        least = np.maximum(LEAST_WORDS, 0.4 * np.minimum(loud[row], loud[others]))
+        alike[some] = (differ <= most) & (n >= least)
+    return one[alike] // longest, other[alike] // longest
+
+
+def joined(count: int, one: Integers, other: Integers) -> Integers:
+    """Returns numbers for ``count`` items, equal for items that pairs connect."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links: Any = coo_array((np.ones(len(one), np.bool_), (one, other)), (count, count))
+    numbers: Integers = connected_components(links, directed=False)[1].astype(np.int64)
+    return numbers
+
+
+NO_VALUE = -1  # the number of an item that has nothing to be compared
+
+
+def components_of(numbers: Sequence[Integers]) -> Integers:
+    """Gives items that share some number, directly or through others, the same one.
+
+    Each array has a number for each item.
+    """
+    ones, others = [], []
+    for each in numbers:
+        items = np.flatnonzero(each != NO_VALUE)
+        _, first, inverse = np.unique(
+            each[items], return_index=True, return_inverse=True
+        )
+        ones.append(items[first[inverse]])
+        others.append(items)
+    return joined(len(numbers[0]), np.concatenate(ones), np.concatenate(others))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,10 @@ from beam_pipeline.process import keep_freed_memory, usable_cores
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
     check_share,
+    choose_scales,
     memory_bytes,
+    normalise,
 )
-from beam_pipeline.read.scales import choose_scales, normalise
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -55,17 +56,27 @@ Task = Callable[[], Batch]
 Submit = Callable[..., Task]
 
 
-class BatchOptions(TypedDict, total=False):
-    """The keywords of :class:`Batches`."""
+class ReadingOptions(TypedDict, total=False):
+    """The keywords of :class:`BatchIteration`."""
 
-    shuffle: Shuffle
-    seed: int
-    epoch: int
     shard: tuple[int, int] | None
     drop_remainder: bool
-    normalize: bool | Sequence[str]
-    repeat: bool
     threads: int | None
+
+
+class MixOptions(ReadingOptions, total=False):
+    """The keywords of :class:`.MixedBatches`."""
+
+    shuffle: Shuffle
+    normalize: bool | Sequence[str]
+
+
+class BatchOptions(MixOptions, total=False):
+    """The keywords of :class:`Batches`."""
+
+    seed: int
+    epoch: int
+    repeat: bool
     mixup: float | None
 
 
@@ -230,9 +241,9 @@ class BatchIteration(ABC):
         batch_size: int,
         shuffle: Shuffle,
         seed: int,
-        shard: tuple[int, int] | None,
-        drop_remainder: bool,
-        threads: int | None,
+        shard: tuple[int, int] | None = None,
+        drop_remainder: bool = False,
+        threads: int | None = None,
     ):
         self._batch_size = check_whole("batch_size", batch_size)
         self._drop_remainder = check_flag("drop_remainder", drop_remainder)
@@ -370,15 +381,10 @@ class BatchIteration(ABC):
             raise InputError(
                 f"A state is what `state_dict()` returned, and not {state!r}."
             )
-        lacking = [name for name in identity if name not in state]
-        if lacking:
-            raise InputError(
-                f"This is not a state of batches: it has no {', '.join(lacking)}."
-            )
         differ = [
-            f"{name} is {state[name]!r} in the state, but {value!r} here"
+            f"{name} is {state.get(name, 'missing')!r} in the state, but {value!r} here"
             for name, value in identity.items()
-            if state[name] != value
+            if name not in state or state[name] != value
         ]
         if differ:
             raise InputError(
@@ -579,14 +585,12 @@ class Batches(BatchIteration):
         shuffle: Shuffle = False,
         seed: int = 0,
         epoch: int = 0,
-        shard: tuple[int, int] | None = None,
-        drop_remainder: bool = False,
         normalize: bool | Sequence[str] = False,
         repeat: bool = False,
-        threads: int | None = None,
         mixup: float | None = None,
+        **reading: Unpack[ReadingOptions],
     ):
-        super().__init__(batch_size, shuffle, seed, shard, drop_remainder, threads)
+        super().__init__(batch_size, shuffle, seed, **reading)
         self._repeat = check_flag("repeat", repeat)
         self._mixup, self.features = None, dict(records.features)
         if mixup is not None:
@@ -597,7 +601,7 @@ class Batches(BatchIteration):
         self._share = Share(records, self._shuffle, self._seed, self._shard, normalize)
         # The positions of an epoch end here.
         self._stop = self._share.examples
-        if drop_remainder:
+        if self._drop_remainder:
             smallest = self._share.smallest
             self._stop = smallest - smallest % self._batch_size
         if self._repeat and not len(self):

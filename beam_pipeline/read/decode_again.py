@@ -42,11 +42,7 @@ from beam_pipeline.planning.shards import (
 )
 from beam_pipeline.planning.summary import longest_walk
 from beam_pipeline.process import OneThread
-from beam_pipeline.read.recorded_windows import (
-    CLIP_COLUMNS,
-    RecordedWindows,
-    read_recorded,
-)
+from beam_pipeline.read.recorded_windows import CLIP_COLUMNS, RecordedWindows
 from beam_pipeline.read.records import open_records
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.transforms.base import seconds_to_frames
@@ -252,7 +248,7 @@ def sample_problems(
     inputs: Sequence[Input],
     count: int,
     seed: int = 0,
-    among: npt.NDArray[np.bool_] | None = None,
+    clips: Iterable[int] | None = None,
 ) -> Iterator[str]:
     """Yields a line for each of some examples that the sources give no longer.
 
@@ -262,15 +258,19 @@ def sample_problems(
         Those that the data set was recorded from, in their order.
     count, seed : int
         How many examples, drawn at random by the seed.
-    among : numpy.ndarray of bool, shape (windows,), optional
-        Which windows to draw from. Default: all.
+    clips : iterable of int, optional
+        The numbers in the listing of clips whose examples are drawn, if they have any.
+        Default: all clips.
 
     Raises
     ------
     RecipeError
         If a transform of the recipe cannot be had here.
     """
-    wanted = np.flatnonzero(recorded.kept if among is None else recorded.kept & among)
+    wanted = np.flatnonzero(recorded.kept)
+    if clips is not None:
+        among = np.isin(recorded.manifest["index"], list(clips))[recorded.clip]
+        wanted = wanted[among[wanted]] if among.any() else wanted
     rows = np.sort(np.random.default_rng(seed).permutation(wanted)[:count]).tolist()
     if not rows:
         return
@@ -321,19 +321,3 @@ def _differing(stored: bytes, made: bytes, metadata: Metadata) -> list[str]:
         if (name in one) != (name in other)
         or not np.array_equal(one[name], other[name])
     ] or ["its bytes alone"]
-
-
-EXAMPLES_AGAIN = 8
-
-
-def problems_of_some(
-    folder: str, metadata: Metadata, inputs: Sequence[Input], clips: Iterable[int]
-) -> Iterator[str]:
-    """Yields a line for each of a few examples that the sources give no longer.
-
-    They are of the clips with these numbers in the listing, if they have any.
-    """
-    recorded = read_recorded(folder, metadata)
-    among = np.isin(recorded.manifest["index"], list(clips))[recorded.clip]
-    some = among if among.any() else None
-    yield from sample_problems(recorded, inputs, EXAMPLES_AGAIN, among=some)

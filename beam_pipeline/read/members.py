@@ -158,8 +158,11 @@ class MemberReader:
             k = int(shard_of[start])
             if start == 0:
                 self._bytes.check_data_set(self.shards[k])
+            shard = self.shards[k]
             members = self._find(k, ascending[start:stop], order[start:stop])
-            yield from self._parsed(self.shards[k], members, parse)
+            for found in self._inflated(shard, members):
+                for place, number in found.member.wanted:
+                    yield place, self._parse_one(shard, found, number, parse)
 
     def read_one(self, number: int, parse: Parse) -> Any:
         """Returns what ``parse`` returns of one example; faster than :meth:`read`."""
@@ -198,14 +201,6 @@ class MemberReader:
                 strict=True,
             )
         ]
-
-    def _parsed(
-        self, shard: ShardIndex, members: Sequence[WantedMember], parse: Parse
-    ) -> Iterator[tuple[int, Any]]:
-        """Yields (place, what ``parse`` returns) of the wanted examples of a shard."""
-        for found in self._inflated(shard, members):
-            for place, number in found.member.wanted:
-                yield place, self._parse_one(shard, found, number, parse)
 
     def _parse_one(
         self, shard: ShardIndex, found: _Inflated, number: int, parse: Parse

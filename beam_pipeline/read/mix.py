@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ from beam_pipeline.parameters import check_choice, check_whole, is_real
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
     BatchIteration,
+    MixOptions,
     Part,
+    ReadingOptions,
     Share,
     Shuffle,
     State,
@@ -109,7 +111,8 @@ class Draws:
         if self.ends == "repeat":
             return self._sources(values, self.weights)
         found, left = [], self.lengths - taken
-        while len(values) and self._goes_on(left):
+        has_next = np.all if self.ends == "stop" else np.any
+        while len(values) and has_next(left):
             sources = self._sources(values, np.where(left > 0, self.weights, 0.0))
             stop = len(sources)
             for source in range(len(left)):
@@ -121,9 +124,6 @@ class Draws:
             left = left - np.bincount(sources[:stop], minlength=len(left))
             values = values[stop:]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
-
-    def _goes_on(self, left: Integers) -> bool:
-        return bool(left.all() if self.ends == "stop" else left.any())
 
     def _sources(
         self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
@@ -233,25 +233,15 @@ class Mixed:
         ]
         return f"<Mixed: {', '.join(parts)}; ends={self.ends!r}>"
 
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        shuffle: Shuffle = "global",
-        shard: tuple[int, int] | None = None,
-        drop_remainder: bool = False,
-        normalize: bool | Sequence[str] = False,
-        threads: int | None = None,
-    ) -> MixedBatches:
+    def batches(self, batch_size: int, **options: Unpack[MixOptions]) -> MixedBatches:
         """Returns batches of the mix, with ``state_dict`` and ``load_state_dict``.
 
-        The parameters are those of :class:`.Batches`. Each source has an order of its
-        own. ``normalize`` uses the statistics of each example's own source. With
-        ``shard``, a trainer has its share of each source.
+        The options are those of :class:`.Batches`; ``shuffle`` is ``"global"`` by
+        default. Each source has an order of its own. ``normalize`` uses the statistics
+        of each example's own source. With ``shard``, a trainer has its share of each
+        source.
         """
-        return MixedBatches(
-            self, batch_size, shuffle, shard, drop_remainder, normalize, threads
-        )
+        return MixedBatches(self, batch_size, **options)
 
 
 class MixedBatches(BatchIteration):
@@ -265,15 +255,12 @@ class MixedBatches(BatchIteration):
         self,
         mixed: Mixed,
         batch_size: int,
-        shuffle: Shuffle,
-        shard: tuple[int, int] | None,
-        drop_remainder: bool,
-        normalize: bool | Sequence[str],
-        threads: int | None,
+        *,
+        shuffle: Shuffle = "global",
+        normalize: bool | Sequence[str] = False,
+        **reading: Unpack[ReadingOptions],
     ):
-        super().__init__(
-            batch_size, shuffle, mixed.seed, shard, drop_remainder, threads
-        )
+        super().__init__(batch_size, shuffle, mixed.seed, **reading)
         self._mixed = mixed
         self.features = mixed.sources[0].features
         self._shares = []

@@ -37,16 +37,10 @@ from beam_pipeline.inputs.listing import GivenInput, Listing, resolved
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.planning.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.planning.prober import Prober
-from beam_pipeline.planning.shards import (
-    Segment,
-    Shard,
-    ShardWork,
-    locate_examples,
-)
+from beam_pipeline.planning.shards import Segment, Shard, ShardWork, locate_examples
 from beam_pipeline.process import OneThread
-from beam_pipeline.read.choices import check_name
+from beam_pipeline.read.choices import Statistics, check_name, choose_scales, normalise
 from beam_pipeline.read.records import Example, parser_of
-from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import Sound
 from beam_pipeline.read.sounds import save_wav
 from beam_pipeline.recipe.options import options_of
@@ -284,17 +278,13 @@ class _Opened:
             if isinstance(probed, Reject):
                 self.reject(probed)
                 continue
-            self._check_channels(probed)
+            if self.format.channels not in (None, probed.channels):
+                raise InputError(
+                    f"{probed.filepath} has {probed.channels} channels, but the "
+                    f"recordings of {self.data.name} have {self.format.channels}."
+                )
             self.clips.append(with_split(probed, _SPLIT, self.recipe.copies))
         self.ends = np.cumsum([0, *(clip.examples for clip in self.clips)])
-
-    def _check_channels(self, clip: Clip) -> None:
-        wanted = self.format.channels
-        if wanted is not None and clip.channels != wanted:
-            raise InputError(
-                f"{clip.filepath} has {clip.channels} channels, but the recordings of "
-                f"{self.data.name} have {wanted}."
-            )
 
     def reject(self, reject: Reject) -> None:
         """Notes and warns that a recording, or a part of it, is left out."""
@@ -347,18 +337,12 @@ class _Opened:
             clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
             rows, kept = block.rows, np.flatnonzero(block.rows.kept)
             starts = clip.start + rows.starts[kept]
-            ends = (starts + rows.frames[kept]) / rate
+            start_s, end_s = starts / rate, (starts + rows.frames[kept]) / rate
             numbers = block.slot.position + kept
-            at = zip(numbers, block.records, starts / rate, ends, strict=True)
-            for number, record, start_s, end_s in at:
+            where = start_s.tolist(), end_s.tolist()
+            for number, record, *at in zip(numbers, block.records, *where, strict=True):
                 if number >= span.start:
-                    yield _Window(
-                        record,
-                        clip.filepath,
-                        clip.source,
-                        float(start_s),
-                        float(end_s),
-                    )
+                    yield _Window(record, clip.filepath, clip.source, *at)
 
 
 class AudioWindows(Sequence[Example]):

@@ -28,6 +28,7 @@ from beam_pipeline.errors import (
     InputError,
     OptionError,
     TooManyRejected,
+    needing,
     unknown_option,
 )
 from beam_pipeline.inputs.listing import GivenInput
@@ -388,14 +389,8 @@ def load_model(model: str) -> Model:
             raise InputError(f"{model}: there is no such file. Check `model`.")
         load, package = _LOADERS[suffix]
         try:
-            return load(model)
-        except ModuleNotFoundError as error:
-            if error.name != package:
-                raise
-            raise InputError(
-                f"{model} needs {package}, which is not installed: pip install "
-                f"{package}"
-            ) from error
+            with needing(package, model):
+                loaded = load(model)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             raise InputError(
                 f"{model} cannot be loaded: {error}. A .keras file is one of "
@@ -403,6 +398,7 @@ def load_model(model: str) -> Model:
                 "one of `torch.jit.save`. For a model of any other kind, give a "
                 "function that calls it, module:function."
             ) from error
+        return loaded
     module, colon, name = model.partition(":")
     if not (colon and module and name):
         raise _no_model(model)

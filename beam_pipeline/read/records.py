@@ -23,27 +23,20 @@ import numpy.typing as npt
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.record_parser import (
-    BatchMaker,
-    ExampleMaker,
-    RecordParser,
-)
+from beam_pipeline.errors import InputError, OptionError, needing
+from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import (
-    Structure,
-    component_names,
-    needed_features,
-)
+from beam_pipeline.examples.structure import Structure, component_names, needed_features
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (
     Split,
+    Statistics,
     choose_features,
     choose_splits,
+    choose_statistics,
 )
 from beam_pipeline.read.members import MemberReader, check_shards
-from beam_pipeline.read.scales import Statistics, choose_statistics
 from beam_pipeline.read.table import (
     Given,
     Source,
@@ -137,13 +130,9 @@ class Example(dict[str, Any]):
         return made
 
     def _repr_html_(self) -> str:
-        from beam_pipeline.read.show import view_example
+        from beam_pipeline.read.show import NO_METADATA, view_example
 
-        metadata: Metadata | None = getattr(self, "_metadata", None)
-        if metadata is None:
-            return view_example(self, {})
-        recipe, classes = metadata.recorded_with, metadata.classes
-        return view_example(self, metadata.features, recipe, classes)
+        return view_example(self, getattr(self, "_metadata", NO_METADATA))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Example, (dict(self),)
@@ -546,14 +535,8 @@ class Records(Sequence[Example]):
         **options
             See :meth:`batches`. By default, workers share the cores.
         """
-        try:
+        with needing("torch", "to_torch"):
             from beam_pipeline.read.torch import TorchBatches
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise InputError(
-                "PyTorch is not installed. Install it: pip install torch"
-            ) from error
         return TorchBatches(self, batch_size, rank, options)
 
     def to_arrow(
@@ -738,10 +721,8 @@ class OpenSplits:
         self.asked_features = None if features is None else tuple(names)
         shards = choice.shards(self.metadata)
         self.reader = MemberReader(data.folders, check_shards(data, shards))
-        elements = self.metadata.elements
-        structure = None if elements is None else elements.structure
         known = self.metadata.features
-        self.features, self.parser = parser_of(known, names, structure)
+        self.features, self.parser = parser_of(known, names, self.metadata.structure)
         self.maker = ExampleMaker(self.parser, self.features)
         self.new_example = partial(Example.of, self.metadata)
         sizes = sum(shard.bytes for shard in shards)

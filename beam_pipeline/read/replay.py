@@ -21,9 +21,12 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import check_flag, check_whole
 from beam_pipeline.read.choices import (
+    Scale,
     Split,
     check_share,
+    choose_scales,
     choose_splits,
+    choose_statistics,
     cut_pieces,
     memory_bytes,
 )
@@ -38,14 +41,14 @@ from beam_pipeline.read.original_records import (
 )
 from beam_pipeline.read.parse import (
     PARSED_TOGETHER,
+    FilePart,
     Parsing,
     choose_parsing,
     make_element_parser,
     make_parser,
     parse_dataset,
+    read_examples,
 )
-from beam_pipeline.read.scales import Scale, choose_scales, choose_statistics
-from beam_pipeline.read.streams import FilePart, read_examples
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.tfrecord import is_compressed

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import Any, NamedTuple
@@ -25,9 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import component_names
+from beam_pipeline.errors import InputError, needing
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import CLIP_FEATURES, Recipe
 from beam_pipeline.text import html_table
@@ -37,6 +35,9 @@ Array = npt.NDArray[Any]
 Axes = Sequence[Mapping[str, Any]]
 # A title, and what draws a feature into axes of matplotlib.
 Panel = tuple[str, Callable[[Any], None]]
+
+# Of an example that belongs to no data set.
+NO_METADATA = Metadata(None, {}, (), {})
 
 SHORT_SIGNAL = 64  # shorter arrays are values
 _MOST_CHANNELS, _MOST_HZ = 8, 10_000_000
@@ -64,14 +65,13 @@ def example_text(record: bytes, metadata: Metadata) -> str:
     return str(text_format.MessageToString(kind.FromString(record)))
 
 
-def describe_example(
-    example: Mapping[str, Any], features: Iterable[str], classes: Sequence[str] = ()
-) -> str:
+def describe_example(example: Mapping[str, Any], metadata: Metadata) -> str:
     """Returns one line for each feature: its dtype, shape, first values and range."""
-    names = [name for name in features if name in example]
+    names = [name for name in metadata.features if name in example]
     width = max(map(len, names), default=0)
     return "\n".join(
-        f"  {name:{width}}  {_described(name, example, classes)}" for name in names
+        f"  {name:{width}}  {_described(name, example, metadata.classes)}"
+        for name in names
     )
 
 
@@ -130,11 +130,7 @@ class Sound(NamedTuple):
     rate: int
 
 
-def signals_of(
-    example: Mapping[str, Any],
-    features: Mapping[str, FeatureSpec],
-    recipe: Recipe | None,
-) -> dict[str, Sound]:
+def signals_of(example: Mapping[str, Any], metadata: Metadata) -> dict[str, Sound]:
     """Returns the features that are samples; ``signal`` comes first.
 
     They are real arrays without axes, of shape ``(frames,)`` or ``(channels, frames)``.
@@ -142,7 +138,7 @@ def signals_of(
     transform changes it. Without a recipe it is ``fs`` or ``sample_rate`` of the
     example.
     """
-    found = {}
+    found, features, recipe = {}, metadata.features, metadata.recorded_with
     for name in sorted(example, key=lambda name: (name != "signal", name)):
         value = example[name]
         has_axes = name in features and features[name].axes
@@ -236,18 +232,10 @@ def plot_examples(
         If matplotlib is not installed, no feature can be drawn, or the picture cannot
         be written.
     """
-    names: Sequence[str] = tuple(metadata.features)
-    if metadata.elements is not None:
-        names = component_names(metadata.features, metadata.elements.structure)
+    names = metadata.components
     shown = [{n: example[n] for n in names if n in example} for example in examples]
-    try:
-        figure, left_out = draw_examples(
-            shown, metadata.features, metadata.recorded_with, metadata.classes
-        )
-    except ImportError as error:
-        raise InputError(
-            "--plot needs matplotlib. Install it: pip install matplotlib"
-        ) from error
+    with needing("matplotlib", "--plot"):
+        figure, left_out = draw_examples(shown, metadata)
     if figure is None:
         raise InputError("These examples have no signal, spectrum or image to draw.")
     try:
@@ -259,10 +247,7 @@ def plot_examples(
 
 
 def draw_examples(
-    examples: Sequence[Mapping[str, Any]],
-    features: Mapping[str, FeatureSpec],
-    recipe: Recipe | None,
-    classes: Sequence[str] = (),
+    examples: Sequence[Mapping[str, Any]], metadata: Metadata
 ) -> tuple[Any, list[str]]:
     """Draws the array features of examples, one example below the other.
 
@@ -280,9 +265,7 @@ def draw_examples(
     from matplotlib.figure import Figure
 
     left_out: dict[str, None] = {}
-    arranged = [
-        [*_panels(each, features, recipe, classes, left_out)] for each in examples
-    ]
+    arranged = [[*_panels(each, metadata, left_out)] for each in examples]
     most = max(map(len, arranged), default=0)
     if not most:
         return None, list(left_out)
@@ -293,7 +276,7 @@ def draw_examples(
     figure = Figure(figsize=size, layout="constrained")
     parts = figure.subfigures(len(examples), squeeze=False)[:, 0]
     for example, panels, part in zip(examples, arranged, parts, strict=True):
-        if title := _title_of(example, classes):
+        if title := _title_of(example, metadata.classes):
             part.suptitle(_short(title, TITLE_LENGTH))
         grid = part.subplots(down, across, squeeze=False).ravel()
         for cell, (title, draw) in zip(grid, panels, strict=False):
@@ -305,19 +288,16 @@ def draw_examples(
 
 
 def _panels(
-    example: Mapping[str, Any],
-    features: Mapping[str, FeatureSpec],
-    recipe: Recipe | None,
-    classes: Sequence[str],
-    left_out: dict[str, None],
+    example: Mapping[str, Any], metadata: Metadata, left_out: dict[str, None]
 ) -> Iterator[Panel]:
     """Yields the panels of an example; adds the features that are not drawn."""
-    heard = signals_of(example, features, recipe)
+    heard, classes = signals_of(example, metadata), metadata.classes
     for name, value in example.items():
         if name == "labels" and np.shape(value) == (len(classes),):
             continue  # the title names them
         array = np.asarray(value)
-        axes: Axes = features[name].axes if name in features else ()
+        spec = metadata.features.get(name)
+        axes: Axes = () if spec is None else spec.axes
         if not axes and is_image(array):
             yield name, partial(_draw_picture, array)
             continue
@@ -430,12 +410,7 @@ def _values_of(described: Mapping[str, Any], size: int) -> Sequence[Any] | Array
 # HTML.
 
 
-def view_example(
-    example: Mapping[str, Any],
-    features: Mapping[str, FeatureSpec],
-    recipe: Recipe | None = None,
-    classes: Sequence[str] = (),
-) -> str:
+def view_example(example: Mapping[str, Any], metadata: Metadata = NO_METADATA) -> str:
     """Returns an example as HTML.
 
     Signals get a player if their sample rate is known, see :func:`.signals_of`; a long
@@ -445,16 +420,12 @@ def view_example(
     ----------
     example : mapping
         Name to value.
-    features : mapping
-        The specs, which may be more or fewer than the values.
-    recipe : Recipe, optional
-        Of the data set, if it was recorded from audio files.
-    classes : sequence of str
-        Those that numbers in the example stand for.
+    metadata : Metadata, optional
+        Of the data set; it may describe more or fewer features than there are values.
     """
-    heard = signals_of(example, features, recipe)
+    heard, classes = signals_of(example, metadata), metadata.classes
     names = [n for n in {**heard, **example} if _can_be_drawn(example[n])][:MOST_DRAWN]
-    picture = _picture(example, names, features, recipe, classes)
+    picture = _picture(example, names, metadata)
     drawn = names if picture.startswith("<img") else []
     rows = [
         (
@@ -488,17 +459,13 @@ def _can_be_drawn(value: Any) -> bool:
 
 
 def _picture(
-    example: Mapping[str, Any],
-    names: Sequence[str],
-    features: Mapping[str, FeatureSpec],
-    recipe: Recipe | None,
-    classes: Sequence[str],
+    example: Mapping[str, Any], names: Sequence[str], metadata: Metadata
 ) -> str:
     """Returns the drawing of some features as an element of HTML."""
     others = ("class", "filepath", "fs", "labels", "sample_rate", "win_start_idx")
     shown = {n: example[n] for n in [*names, *others] if n in example}
     try:
-        figure, _ = draw_examples([shown], features, recipe, classes)
+        figure, _ = draw_examples([shown], metadata)
     except ImportError:
         return _small("To draw arrays, install matplotlib.")
     if figure is None:

@@ -52,29 +52,25 @@ class Shown:
     Attributes
     ----------
     records : Records
-    numbers : list of int
-        Their numbers in the split.
+        In the order of their numbers in the split.
     """
 
     records: Records
-    numbers: list[int]
 
     def titles(self) -> list[str]:
         """Returns what each example is: its number, split, and input, if several."""
-        records, titles = self.records, []
+        records = self.records
         place = f" of {records.split}" if len(records.metadata.splits) > 1 else ""
         several = max(_of_clips(records.data, "input"), default=0) > 0
-        for k, number in enumerate(self.numbers):
-            input = f", from input {records.source(k).input}" if several else ""
-            titles.append(f"example {number}{place}{input}")
-        return titles
+        return [
+            f"example {number}{place}"
+            + (f", from input {records.source(k).input}" if several else "")
+            for k, number in enumerate(records.numbers.tolist())
+        ]
 
     def __repr__(self) -> str:
         metadata = self.records.metadata
-        texts = (
-            describe_example(example, metadata.features, metadata.classes)
-            for example in self.records
-        )
+        texts = (describe_example(example, metadata) for example in self.records)
         pairs = zip(self.titles(), texts, strict=True)
         return "\n".join(f"{title}\n{text}" for title, text in pairs)
 
@@ -106,42 +102,8 @@ def show(
     Parameters
     ----------
     n : int
-        How many.
-    split, clip, where
-        As for :func:`some_examples`, which has the errors, too.
-    """
-    return Shown(*some_examples(folder, n, split, clip=clip, where=where))
-
-
-def _of_clips(data: DataSets, column: str, path: str | None = None) -> set[Any]:
-    """Returns the values in a column of the manifests: of all clips, or of a file's."""
-    import pyarrow.compute as pc
-
-    found: set[Any] = set()
-    for folder in data.folders:
-        if files.exists(files.join(folder, MANIFEST)):
-            table = read_table(folder, MANIFEST, [column] + ["path"] * bool(path))
-            if path:
-                table = table.filter(pc.equal(table["path"], path))
-            found.update(table[column].unique().to_pylist())
-    return found
-
-
-def some_examples(
-    folder: Folders,
-    count: int,
-    split: Split | None = None,
-    *,
-    clip: str | None = None,
-    where: str | None = None,
-) -> tuple[Records, list[int]]:
-    """Returns some examples of a split, and their numbers in it, also if it is a part.
-
-    They are spread evenly: neighbours are often windows of one clip, so the first
-    examples would show little.
-
-    Parameters
-    ----------
+        How many. They are spread evenly: neighbours are often windows of one clip, so
+        the first examples would show little.
     split : str or list of str, optional
         Default: that of the clip; or else ``train``, or else the largest.
     clip : str, optional
@@ -156,7 +118,7 @@ def some_examples(
     OptionError
         If the split or the condition cannot be read.
     """
-    check_whole("n", count)
+    check_whole("n", n)
     if split is None:
         data = open_data_sets(folder)
         splits = data.metadata.splits
@@ -172,10 +134,21 @@ def some_examples(
     total = len(records)
     if not total and len(every):
         raise InputError(f"Split {every.split} has no such example.")
-    chosen = records[
-        sorted({i * total // count for i in range(count)} if total else ())
-    ]
-    return chosen, chosen.numbers.tolist()
+    return Shown(records[sorted({i * total // n for i in range(n)} if total else ())])
+
+
+def _of_clips(data: DataSets, column: str, path: str | None = None) -> set[Any]:
+    """Returns the values in a column of the manifests: of all clips, or of a file's."""
+    import pyarrow.compute as pc
+
+    found: set[Any] = set()
+    for folder in data.folders:
+        if files.exists(files.join(folder, MANIFEST)):
+            table = read_table(folder, MANIFEST, [column] + ["path"] * bool(path))
+            if path:
+                table = table.filter(pc.equal(table["path"], path))
+            found.update(table[column].unique().to_pylist())
+    return found
 
 
 class Sounds:
@@ -227,9 +200,7 @@ class Sounds:
             raise InputError(f"{path}: example {number}: {error}") from error
 
     def _stored(self, example: Mapping[str, Any]) -> Sound | None:
-        metadata = self._data.metadata
-        recipe = metadata.recorded_with
-        found = signals_of(example, metadata.features, recipe).values()
+        found = signals_of(example, self._data.metadata).values()
         return next((s for s in found if s.samples.dtype.name in _IN_WAV), None)
 
     def _place(self, splits: str, number: int) -> tuple[int, str, int]:

@@ -14,16 +14,13 @@ import numpy as np
 
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.side_by_side import (
-    DataSets,
-    Folders,
-    open_data_sets,
-)
+from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import clips_of, read_table
 from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.rows import FILE_SHA256, SKETCH_FIELDS
 from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.storage import files
 
@@ -146,19 +143,17 @@ def window_table(
 
 
 def _table_of_split(
-    data: DataSets, split: str, tables: _Tables | None, sources: bool, first: int
+    data: DataSets, split: str, tables: Any, sources: bool, first: int
 ) -> Any:
     """Returns the rows of a split, whose first example has the number ``first``."""
     import pyarrow as pa
 
     metadata = data.metadata
     shards = metadata.splits[split].shards
-    held = np.array([shard.examples for shard in shards], np.int64)
-    total = int(held.sum())
+    total = sum(shard.examples for shard in shards)
     if tables is None:
-        left_out = np.zeros(total, bool)
-        return pa.table(_places(np.arange(total), left_out, split, shards, first))
-    windows, manifest, clips = tables
+        return pa.table(_places(pa.array(np.arange(total)), split, shards, first))
+    windows, manifest, clips = tables  # see _read_all
     of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
     rows = np.flatnonzero(of_split[clips])
     clip = pa.array(clips[rows])
@@ -171,12 +166,13 @@ def _table_of_split(
                 f" but {METADATA} has {total}"
             )
 
+    numbers = pa.array(np.cumsum(~left_out) - 1, mask=left_out)
     of_clip = manifest.take(clip).combine_chunks().column
     hz = of_clip("sample_rate_hz").to_numpy().astype(np.int64)
     frames = windows["frames"].to_numpy()
     start = of_clip("start").to_numpy() + windows["start"].to_numpy()
     columns = {
-        **_places(np.cumsum(~left_out) - 1, left_out, split, shards, first),
+        **_places(numbers, split, shards, first),
         "left_out": windows["left_out"],
         "path": of_clip("path"),
         "input": of_clip("input"),
@@ -239,42 +235,35 @@ def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
     return rows["record"].drop_null().to_numpy()
 
 
-def _places(
-    numbers: Any, left_out: Any, split: str, shards: Any, first: int
-) -> dict[str, Any]:
-    """Returns the columns that say where the examples are."""
+def _places(rows: Any, split: str, shards: Any, first: int) -> dict[str, Any]:
+    """Returns the columns that say where the examples are.
+
+    ``rows`` has the number of each in the split; null for one that is left out.
+    """
     import pyarrow as pa
 
-    ends = np.cumsum([shard.examples for shard in shards], dtype=np.int64)
-    shard = np.searchsorted(ends, numbers, "right")
-    shard = np.minimum(shard, max(len(shards) - 1, 0))
-    firsts = np.concatenate([[0], ends])[:-1] if len(ends) else np.zeros(1, np.int64)
-    names = pa.array([entry.file for entry in shards], pa.string())
-    n = len(numbers)
-    return {
-        "record": pa.array(numbers + first, pa.int64(), mask=left_out),
-        "split": pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(n, np.int32)), pa.array([split], pa.string())
-        ),
+    held = np.array([entry.examples for entry in shards], np.int64)
+    shard = np.repeat(np.arange(len(shards), dtype=np.int32), held)
+    number = np.arange(len(shard))
+    columns = {
+        "record": number + first,
         "shard": pa.DictionaryArray.from_arrays(
-            pa.array(shard.astype(np.int32), mask=left_out), names
+            shard, pa.array([entry.file for entry in shards], pa.string())
         ),
-        "position": pa.array(
-            numbers - firsts[shard] if n else numbers, pa.int64(), mask=left_out
-        ),
+        "position": number - (np.cumsum(held) - held)[shard],
     }
+    placed = pa.table(columns).take(rows)
+    names = pa.array([split], pa.string())
+    of_split = pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), names)
+    shown = {name: placed[name] for name in columns}
+    return {"record": shown.pop("record"), "split": of_split, **shown}
 
 
-class _Tables(NamedTuple):
-    """The windows and the manifests of data sets, and the row of each window's clip."""
+def _read_all(data: DataSets) -> tuple[Any, Any, Integers] | None:
+    """Returns the windows and the manifests of data sets, if they have any.
 
-    windows: Any
-    manifest: Any
-    clips: Any
-
-
-def _read_all(data: DataSets) -> _Tables | None:
-    """Returns the tables of all data sets, if they have any."""
+    The third value is the row of the manifest of each window.
+    """
     import pyarrow as pa
 
     each = zip(data.folders, data.each, data.hashes, strict=True)
@@ -295,7 +284,7 @@ def _read_all(data: DataSets) -> _Tables | None:
         pa.concat_tables(some, promote_options="default").unify_dictionaries()
         for some in zip(*found, strict=True)
     )
-    return _Tables(windows, manifest, np.concatenate(clips))
+    return windows, manifest, np.concatenate(clips)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def verify(
         The data set; or several, of which it also says whether they belong together.
     deep : bool
         Whether to parse every example, and to compare it with the tables; see
-        :func:`.find_deep_problems`. Default: see :func:`.find_problems`.
+        :func:`find_problems`.
     input : as in :func:`beam_pipeline.record`, optional
         What the data set was recorded from, to decode some windows again. This imports
         the modules of transforms that the recipe names.
@@ -127,10 +127,8 @@ def verify(
         ]
     name = os.fspath(folders[0])
     metadata = load_metadata(name)
-    if not deep:
-        return list(find_problems(name, metadata))
     if input is None:
-        return list(find_deep_problems(name, metadata))
+        return list(find_problems(name, metadata, deep))
     if metadata.recipe is None:
         raise InputError(
             f"{name} was not recorded from audio files, so its examples cannot be "
@@ -141,7 +139,7 @@ def verify(
 
     give_steps(functions)
     with resolved(input, metadata.recipe) as inputs:
-        return list(find_deep_problems(name, metadata, inputs, sample, seed))
+        return list(find_problems(name, metadata, deep, inputs, sample, seed))
 
 
 def repair(folder: str | os.PathLike[str]) -> list[str]:
@@ -217,18 +215,61 @@ def load_metadata(folder: str) -> Metadata:
         raise VerificationError([str(error)]) from error
 
 
-def find_problems(folder: str, metadata: Metadata) -> Iterator[str]:
+def find_problems(
+    folder: str,
+    metadata: Metadata,
+    deep: bool = False,
+    inputs: Sequence[Input] = (),
+    sample: int = 0,
+    seed: int = 0,
+) -> Iterator[str]:
     """Reads every file to its end and yields one line for each difference.
 
     Compares the size and the SHA-256 of each file, the checksums of every record, and
     the number of records in each shard and split. Finds shards that are not in the
     metadata.
+
+    With ``deep``, each example is parsed, too, and its features are those of the
+    metadata; clip, window and class are those of its row in the tables. A damaged
+    example is named by its file, the byte where its member begins, and its number. ::
+
+        shard --read once--> SHA-256, records --parse--> example
+                                                         |  features by their specs
+        manifest.parquet, windows.parquet  <--compare--> v  clip and window
+
+    A thread reads a shard. Memory holds an example for each thread, and some 30 bytes
+    for each window.
+
+    Parameters
+    ----------
+    inputs : sequence of Input, optional
+        Those that the data set was recorded from, in their order.
+    sample, seed : int
+        How many windows are decoded again from the inputs, and compared byte for byte,
+        if the tables can be read; and the seed that chooses them. Only this runs the
+        recipe.
     """
     root = files.absolute(folder)
     for file, problem in problems_beside_shards(root, metadata):
         yield f"{file}: {problem}"
-    for shard in metadata.shards():
-        yield from shard_problems(root, metadata, shard)
+    if not deep:
+        for shard in metadata.shards():
+            yield from shard_problems(root, metadata, shard)
+        return
+    recorded: RecordedWindows | None = None
+    if metadata.recipe is not None:
+        try:
+            recorded = read_recorded(root, metadata)
+        except InputError as error:
+            yield str(error)
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        checks = _shard_checks(root, metadata, recorded)
+        for lines in pool.map(_ShardCheck.run, checks):
+            yield from lines
+    if inputs and recorded is not None:
+        from beam_pipeline.read.decode_again import sample_problems
+
+        yield from sample_problems(recorded, inputs, sample, seed)
 
 
 def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[tuple[str, str]]:
@@ -315,55 +356,6 @@ def _other_content(size: int, expected: int, other: str | None = None) -> str:
     return f"its SHA-256 differs ({size} bytes; expected {expected}): {what}"
 
 
-def find_deep_problems(
-    folder: str,
-    metadata: Metadata,
-    inputs: Sequence[Input] = (),
-    sample: int = 0,
-    seed: int = 0,
-) -> Iterator[str]:
-    """Yields a line for each difference between the parts of a data set.
-
-    Besides what :func:`.find_problems` compares: each example is parsed, and its
-    features are those of the metadata; clip, window and class are those of its row in
-    the tables. A damaged example is named by its file, the byte where its member
-    begins, and its number. ::
-
-        shard --read once--> SHA-256, records --parse--> example
-                                                         |  features by their specs
-        manifest.parquet, windows.parquet  <--compare--> v  clip and window
-
-    A thread reads a shard. Memory holds an example for each thread, and some 30 bytes
-    for each window.
-
-    Parameters
-    ----------
-    inputs : sequence of Input, optional
-        Those that the data set was recorded from, in their order.
-    sample, seed : int
-        How many windows are decoded again from the inputs, and compared byte for byte,
-        if the tables can be read; and the seed that chooses them. Only this runs the
-        recipe.
-    """
-    root = files.absolute(folder)
-    for file, problem in problems_beside_shards(root, metadata):
-        yield f"{file}: {problem}"
-    recorded: RecordedWindows | None = None
-    if metadata.recipe is not None:
-        try:
-            recorded = read_recorded(root, metadata)
-        except InputError as error:
-            yield str(error)
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        checks = _shard_checks(root, metadata, recorded)
-        for lines in pool.map(_ShardCheck.run, checks):
-            yield from lines
-    if inputs and recorded is not None:
-        from beam_pipeline.read.decode_again import sample_problems
-
-        yield from sample_problems(recorded, inputs, sample, seed)
-
-
 def _shard_checks(
     root: str, metadata: Metadata, recorded: RecordedWindows | None
 ) -> Iterator[_ShardCheck]:
@@ -431,9 +423,8 @@ class _ShardCheck:
         self._parser = RecordParser(specs, specs, only_these=True)
         self._maker = ExampleMaker(self._parser, component_names(specs, None))
         target = specs.get("target")
-        has_number = target is not None and target.encoding == INT64_LIST
         self._number_of: dict[str, int] = {}
-        if "class" in specs and has_number and specs["target"].shape == ():
+        if target is not None and (target.encoding, target.shape) == (INT64_LIST, ()):
             self._number_of = {name: k for k, name in enumerate(metadata.classes)}
         self._checked = self._found = 0
         self._lines: list[str] = []

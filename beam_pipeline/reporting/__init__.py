@@ -3,8 +3,7 @@
 ::
 
     metadata, manifest, rejects, windows  --problems-->   what may be wrong
-    a few examples, by random access      --samples-->    sounds, levels, distances
-    all of it                             --page-->       one HTML file
+    all of it, and a few examples         --page-->       one HTML file
 
 In: a finished data set. Out: an HTML file, with ``page.html``, ``page.css`` and
 ``page.js`` in it. Read :mod:`.page` first.

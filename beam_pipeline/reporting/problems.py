@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, product, zip_longest
 from typing import Any, NamedTuple
 
@@ -24,17 +25,49 @@ from beam_pipeline.dataset.warn import (
     single_recordings,
 )
 from beam_pipeline.read.audit import KINDS, Audit
-from beam_pipeline.reporting.samples import Sample
 from beam_pipeline.text import counted
 
 FILES_SHOWN = 100
 # There may be a million; silence among the first of them is shown after sounds.
 _FINDINGS_READ = 10 * FILES_SHOWN
-_HEARD = 6
+_HEARD, _LEAKS_HEARD = 6, 12
 
 # A class is suspicious if so many of its examples reach full scale.
 _CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
 _FEW_GROUPS = 3
+
+
+@dataclass(eq=False)
+class Sample:
+    """One example.
+
+    Attributes
+    ----------
+    split, number : str, int
+        Where it is: the position in the split.
+    values : mapping
+        The features of the example.
+    why : list of str
+        What it shows.
+    label : str
+        Its class, or classes.
+    peak, clipped : float
+        Of its sound: the largest magnitude; the share of samples at full scale. NaN
+        without a sound.
+    """
+
+    split: str
+    number: int
+    values: Mapping[str, Any]
+    why: list[str]
+    label: str
+    peak: float = float("nan")
+    clipped: float = float("nan")
+
+    @property
+    def path(self) -> str:
+        """Its file; empty without one."""
+        return str(self.values.get("filepath", ""))
 
 
 def report_problems(
@@ -63,7 +96,7 @@ def report_problems(
     rates = table["sample_rate_hz"].unique().to_pylist() if audited else ()
     found = [
         *_rejects(metadata, rejects),
-        *_leaks(audited, samples, silence.whole),
+        *(_leaks(audited, samples, silence.whole) if audited else ()),
         *_silent(silence),
         *_clipped(samples),
         *metadata_problems(metadata, rates),
@@ -118,17 +151,14 @@ def name_checks(
     return looked_for, [f"{title}: {counts[title]}" for title in unsure] + unchecked
 
 
-def paths_to_hear(
-    audited: Audit | None, silent: Container[str], most: int = 12
-) -> list[str]:
+def paths_to_hear(audited: Audit, silent: Container[str]) -> list[str]:
     """Returns the files of the first leaks, which a page lets one hear."""
     found: dict[str, None] = {}
-    for kind in KINDS if audited else ():
-        assert audited is not None
-        for finding in islice(audited.of_kind(kind), most):
+    for kind in KINDS:
+        for finding in islice(audited.of_kind(kind), _LEAKS_HEARD):
             if finding["across"] and not _is_silence(finding, silent):
                 found.update((clip["path"], None) for clip in finding["clips"][:2])
-    return list(found)[:most]
+    return list(found)[:_LEAKS_HEARD]
 
 
 def _is_silence(finding: Mapping[str, Any], silent: Container[str]) -> bool:
@@ -160,14 +190,13 @@ def _rejects(
 
 
 def _leaks(
-    audited: Audit | None, samples: Sequence[Sample], silent: Container[str]
+    audited: Audit, samples: Sequence[Sample], silent: Container[str]
 ) -> Iterator[Problem]:
     """Yields what the audit found, across splits and within them.
 
     Silence equals silence, which teaches little: it comes last.
     """
-    for kind, across in product(KINDS, (True, False)) if audited else ():
-        assert audited is not None
+    for kind, across in product(KINDS, (True, False)):
         total = audited.count(kind, across=across)
         if not total:
             continue

@@ -23,8 +23,8 @@ from beam_pipeline.dataset.progress import (
     RunProgress,
     Totals,
     Update,
+    progress_bar,
 )
-from beam_pipeline.elements.writing import progress_bar
 from beam_pipeline.process import OneThread, WorkerState, usable_cores
 from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.run.engine import check_runner, pipeline_for, run_pipeline

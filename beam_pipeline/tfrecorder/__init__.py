@@ -7,7 +7,6 @@ GZIP TFRecords in a folder for each split, and a ``tf.data.Dataset`` of tuples. 
 ::
 
     example -> recording -> factory, checker
-    example -> streaming -> factory
 """
 
 from __future__ import annotations

@@ -19,12 +19,18 @@ import os
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from beam_pipeline.dataset.folders import EXAMPLES_CSV
+from beam_pipeline.dataset.folders import EXAMPLES_CSV, METADATA
+from beam_pipeline.dataset.metadata import data_sets_of
+from beam_pipeline.dataset.side_by_side import check_features
 from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import check_whole
+from beam_pipeline.process import usable_cores
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.tfrecorder.example import Example, read_csv_rows
@@ -32,19 +38,6 @@ from beam_pipeline.tfrecorder.recording import record
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-__all__ = [
-    "generate_and_save_tfrecords_files_for_examples_dict",
-    "generate_and_save_tfrecords_files_for_examples_file",
-    "generate_and_save_tfrecords_files_for_examples_files_dict",
-    "generate_and_save_tfrecords_files_for_train_eval_test_examples_files",
-    "generate_and_save_train_eval_test_tfrecords_files",
-    "generate_and_save_train_eval_test_tfrecords_files_for_examples",
-    "generate_dataset",
-    "get_examples_list_filepaths",
-    "get_tfrecord_filepaths",
-    "split_examples_list",
-]
 
 TRAIN, EVAL, TEST = "train", "eval", "test"
 
@@ -56,6 +49,7 @@ Ratio = float | Sequence[float]
 # Far more than the rounding of float sums and products, far less than an example.
 _TOLERANCE = 1e-9
 _SUM_TOLERANCE = 1e-6
+_READ_AHEAD = 64
 
 _SHARD = re.compile(r"(?P<name>[^/]+)-\d{5,}-of-(?P<shards>\d{5,})" + re.escape(SUFFIX))
 
@@ -262,7 +256,7 @@ def generate_dataset(
     OptionError
         If a number is below 1.
     """
-    from beam_pipeline.tfrecorder.streaming import stream
+    from beam_pipeline.read.parse import PARSING_THREADS, make_tuple_parser, read_files
 
     shuffled_files, threads = (
         value if value is None else check_whole(f"dataset_{name}", value)
@@ -275,7 +269,48 @@ def generate_dataset(
         tfrecords_filepaths = [tfrecords_filepaths]
     paths = [files.absolute(os.fspath(path)) for path in tfrecords_filepaths]
     declared = None if example_class is None else example_class.feature_specs()
-    return stream(paths, declared, shuffled_files, threads, seed)
+    parse = make_tuple_parser(_choose_specs(paths, declared))
+    examples = read_files(
+        paths,
+        shuffle=shuffled_files is not None,
+        seed=seed,
+        least=shuffled_files or 1,
+        mixed=shuffled_files,
+    )
+    return examples.map(
+        parse,
+        num_parallel_calls=threads or min(usable_cores(), PARSING_THREADS),
+        deterministic=True,
+    ).prefetch(_READ_AHEAD)
+
+
+def _choose_specs(
+    paths: Sequence[str], declared: Sequence[FeatureSpec] | None
+) -> Sequence[FeatureSpec]:
+    """Returns the specs in the metadata of the files; else those that a class declares.
+
+    Raises
+    ------
+    InputError
+        If there are neither, or if the files hold other features than the class
+        declares, or than other files: their bytes alone would read as garbage.
+    """
+    found = data_sets_of(paths)
+    if not (declared or found):
+        raise InputError(
+            f"No {METADATA} says what the files hold. Give `example_class`; "
+            "`replay_files` reads records of other programs."
+        )
+    each = [metadata.features for metadata in found.values()]
+    wanted = {spec.name: spec for spec in declared or each[0].values()}
+    first = "the class" if declared else next(iter(found))
+    remedy = "Read other data sets alone, with the class that recorded them."
+    for folder, specs in zip(found, each, strict=True):
+        check_features(first, wanted, folder, specs, ["dtype"], remedy)
+    # Each data set knows the shapes of its own examples.
+    shapes = {n: [specs[n].shape for specs in each or [wanted]] for n in wanted}
+    stored = each[0] if each else wanted
+    return [replace(stored[n], shape=reduce(merge_shapes, shapes[n])) for n in wanted]
 
 
 def _record_splits(

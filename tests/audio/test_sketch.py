@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
-from beam_pipeline.read.similarity import similar_sketches
+from beam_pipeline.read.audit import similar_sketches
 
 RATE = 16000
 

@@ -24,7 +24,7 @@ import soundfile
 import soxr
 
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, sketch_audio
-from beam_pipeline.read.similarity import similar_sketches
+from beam_pipeline.read.audit import similar_sketches
 
 FOLDERS = ("perch", "lhotse", "librosa_data")
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".opus")

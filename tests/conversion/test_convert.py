@@ -85,7 +85,7 @@ def test_workers_and_runners_write_the_same_bytes(recorded, tmp_path):
     shards = convert(recorded, tmp_path / "in", elements_per_file=2)
     assert sum(len(entry.shards) for entry in shards.splits.values()) > 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_pipeline.conversion.input_files._BLOCK_BYTES", 1)
+        patch.setattr("beam_pipeline.conversion.records._BLOCK_BYTES", 1)
         for name, more in (
             ("one", {"workers": 1}),
             ("two", {"workers": 2}),

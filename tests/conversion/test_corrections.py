@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from beam_pipeline import Metadata, audit, convert, open_records, record, report, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
-from beam_pipeline.read.clean_manifest import write_clean_manifest
+from beam_pipeline.read.audit import write_clean_manifest
 from tests.data_sets import examples_in, records_in
 from tests.raising import raises
 from tests.read.members import seal

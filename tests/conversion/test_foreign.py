@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from beam_pipeline import convert, record_dataset, replay, replay_dataset
-from beam_pipeline.conversion import input_files
 from beam_pipeline.conversion import records as records_module
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import INT64_LIST, RAW
@@ -158,7 +157,7 @@ def test_examples_without_a_path_are_split_by_their_place(tmp_path, monkeypatch)
     assert 10 < counts["eval"] < 40
     convert(tmp_path / "in", tmp_path / "again", splits={"train": 4, "eval": 1})
     assert contents(tmp_path / "out") == contents(tmp_path / "again")
-    monkeypatch.setattr(input_files, "_RECORDS_TOGETHER", 7)
+    monkeypatch.setattr("beam_pipeline.conversion.records._RECORDS_TOGETHER", 7)
     convert(tmp_path / "in", tmp_path / "by-seven", splits={"train": 4, "eval": 1})
     for split in metadata.splits:
         found = records_in(tmp_path / "by-seven")[split]

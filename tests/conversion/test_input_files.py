@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from beam_pipeline.conversion.input_files import (
+from beam_pipeline.conversion.records import (
     InputFile,
     find_files,
     is_record_file,

@@ -30,7 +30,7 @@ from beam_pipeline.inputs.tables import (
     write_rows,
 )
 from beam_pipeline.inputs.tables import convert as to_type
-from beam_pipeline.read.clean_manifest import write_clean_manifest
+from beam_pipeline.read.audit import write_clean_manifest
 from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound

@@ -14,13 +14,13 @@ from beam_pipeline import audit, record, record_examples
 from beam_pipeline.audio.sketch import sketch_audio
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OptionError, TooManyRejected
-from beam_pipeline.read import similarity
 from beam_pipeline.read.audit import (
     KINDS,
+    components_of,
     describe_overlaps,
     overlapping_parts,
+    similar_sketches,
 )
-from beam_pipeline.read.similarity import components_of, similar_sketches
 from tests.audio.test_sketch import melody
 from tests.inputs.test_manifests import write_csv
 from tests.raising import assert_names, raises
@@ -582,7 +582,7 @@ def test_the_limit_is_exact(words):
 
 
 def test_too_many_equal_places_are_incomplete(monkeypatch):
-    monkeypatch.setattr(similarity, "NEIGHBOURS", 24)
+    monkeypatch.setattr("beam_pipeline.read.audit.NEIGHBOURS", 24)
     words = np.random.default_rng(0).integers(1, 1 << 16, (40, 60))
 
     def compare():

@@ -16,7 +16,7 @@ from beam_pipeline.dataset.tables import manifest_fields
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.inputs.rows import PartColumns, is_own_manifest, part_in_seconds
 from beam_pipeline.inputs.tables import ColumnType
-from beam_pipeline.read.clean_manifest import write_clean_manifest
+from beam_pipeline.read.audit import write_clean_manifest
 from beam_pipeline.recipe.recipe import Audio
 from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import assert_names, raises

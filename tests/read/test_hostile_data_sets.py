@@ -28,7 +28,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.planning.shards import Shard
-from beam_pipeline.read.sounds import some_examples
+from beam_pipeline.read.sounds import show
 from beam_pipeline.storage import tfrecord
 from beam_pipeline.storage.files import draft_path, private_folder
 from tests.raising import assert_names, raises
@@ -230,7 +230,7 @@ READERS = {
     "verify": verify,
     "verify deeply": lambda folder: verify(folder, deep=True),
     "records": lambda folder: [str(open_records(folder)[0])],
-    "show": lambda folder: list(map(str, some_examples(folder, 1)[0])),
+    "show": lambda folder: list(map(str, show(folder, 1).records)),
 }
 
 

@@ -560,7 +560,7 @@ def test_a_million_examples_open_at_once(tmp_path, uneven, monkeypatch):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10
     reader, asked = records._opened.reader, []
     monkeypatch.setattr(
-        reader, "_parsed", lambda shard, found, _: asked.extend(found) or []
+        reader, "_inflated", lambda shard, found: asked.extend(found) or []
     )
     list(reader.read(np.array([999_999, 0, 123_456]), None))
     places = [[(1, 0)], [(2, 123_456)], [(0, 999_999)]]

@@ -174,13 +174,13 @@ class TestOrder:
     def test_as_on_disk(self, numbered, batch_size, monkeypatch):
         for cores in (1, 2, 3, 8):
             monkeypatch.setattr(
-                "beam_pipeline.read.streams.usable_cores", lambda n=cores: n
+                "beam_pipeline.read.parse.usable_cores", lambda n=cores: n
             )
             ds = replay(numbered, split="train", batch_size=batch_size)
             assert numbers(ds) == numbers(ds) == [*range(23)]
 
     def test_as_on_disk_when_little_is_held(self, numbered, monkeypatch):
-        monkeypatch.setattr("beam_pipeline.read.streams.READ_AHEAD_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.parse.READ_AHEAD_BYTES", 1)
         assert numbers(replay(numbered, split="train", repeat=2)) == [*range(23)] * 2
 
     def test_any_order_is_complete(self, numbered):
@@ -220,8 +220,8 @@ class TestOrder:
         assert order == [0, 1, 2, 3] * 9
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
-        monkeypatch.setattr("beam_pipeline.read.streams.SHUFFLE_BYTES", 1)
-        monkeypatch.setattr("beam_pipeline.read.streams.MIXED_SHARDS", 1)
+        monkeypatch.setattr("beam_pipeline.read.parse.SHUFFLE_BYTES", 1)
+        monkeypatch.setattr("beam_pipeline.read.parse.MIXED_SHARDS", 1)
         ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
         assert len({tuple(numbers([batch])) for batch in ds}) > 1
 

@@ -16,6 +16,7 @@ from PIL import Image
 
 from beam_pipeline import open_records, record, record_dataset, record_examples, show
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.show import (
     describe_value,
@@ -24,7 +25,6 @@ from beam_pipeline.read.show import (
     start_of,
     view_example,
 )
-from beam_pipeline.read.sounds import some_examples
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
@@ -52,8 +52,7 @@ def four_dimensions(windows):
 
 def drawn(examples, records):
     """The figure of some examples, and what is not drawn."""
-    metadata = records.metadata
-    return draw_examples(examples, metadata.features, metadata.recipe, metadata.classes)
+    return draw_examples(examples, records.metadata)
 
 
 def panels_of(example, records):
@@ -81,8 +80,8 @@ def test_every_channel_is_drawn(tmp_path, channels):
     options = {"channels": "keep"} if channels > 1 else {}
     record(tmp_path / "in", tmp_path / "out", win_len=WIN_LEN, order="listed",
            features=FEATURES, **options)  # fmt: skip
-    records, numbers = some_examples(tmp_path / "out", 9)
-    assert numbers == [0, 1]
+    records = show(tmp_path / "out", 9).records
+    assert records.numbers.tolist() == [0, 1]
     example = records[1]
     panels, others = panels_of(example, records)
     rows = {n: np.reshape(example[n], (channels, -1)) for n in FEATURES if n != "mel"}
@@ -361,7 +360,7 @@ FS = np.int64(RATE)
     ids=["mono", "stereo", "three", "long"],
 )
 def test_a_signal_is_played_and_drawn(signal, fact):
-    page = Page(view_example({"signal": signal, "fs": FS}, {}))
+    page = Page(view_example({"signal": signal, "fs": FS}))
     rate, pcm = page.played()
     assert rate == RATE
     heard = np.atleast_2d(signal).astype(float)[:, :64000]
@@ -375,7 +374,7 @@ def test_a_signal_is_played_and_drawn(signal, fact):
 
 def test_without_matplotlib_values_are_listed(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    page = Page(view_example({"x": tone(), "fs": FS}, {}))
+    page = Page(view_example({"x": tone(), "fs": FS}))
     assert page.played()
     assert page.all("img") == []
     assert page.rows["x"] == describe_value(tone())
@@ -390,7 +389,7 @@ def test_without_matplotlib_values_are_listed(monkeypatch):
     ],
 )  # fmt: skip
 def test_spectra_and_pictures_are_drawn(array):
-    assert Page(view_example({"array": array}, {})).coloured() > 0.1
+    assert Page(view_example({"array": array})).coloured() > 0.1
 
 
 OWN = {"x": "no.such.thing"}
@@ -413,7 +412,7 @@ OWN = {"x": "no.such.thing"}
 def test_the_rate_of_a_signal(frames, fs, options, rate):
     example = {"x": tone(frames)} | ({} if fs is None else {"fs": np.int64(fs)})
     chosen = None if options is None else Recipe(win_len=2000, **options)
-    page = Page(view_example(example, {}, chosen))
+    page = Page(view_example(example, Metadata(chosen, {}, (), {})))
     assert page.coloured() > 0.02
     assert (page.played()[0] if page.all("audio") else None) == rate
 
@@ -421,7 +420,7 @@ def test_the_rate_of_a_signal(frames, fs, options, rate):
 def test_texts_are_escaped():
     hostile = "<script>alert('1')</script>&\""
     example = {"class": hostile, "filepath": f"a/{hostile}", hostile: hostile}
-    page = Page(view_example(example, {}))
+    page = Page(view_example(example))
     assert page.all("script") == []
     assert page.texts.count(hostile) == 3  # the class, and a name with its value
 
@@ -433,7 +432,7 @@ def test_other_values_are_in_the_table():
         "names": np.array(["a", "b"], object), "raw": b"\x00\xff",
         "nan": np.float32("nan"),
     }  # fmt: skip
-    assert Page(view_example(example, {})).rows == {
+    assert Page(view_example(example)).rows == {
         "fs": "8000", "level": "-31.4159", "mask": "bool (1,) [ True]", "half": "0.5",
         "many": "int64 (60,) [0, 1, 2, 3, ...] from 0 to 59",
         "none": "float64 (0, 3) []",
@@ -454,6 +453,6 @@ def odd_examples():
 
 @pytest.mark.parametrize("example", [*odd_examples()], ids=lambda e: f"{len(e)} values")
 def test_whatever_it_holds_it_stays_small(example):
-    text = view_example({**example, "fs": np.int64(48000)}, {})
+    text = view_example({**example, "fs": np.int64(48000)})
     assert len(text.encode()) < 1_000_000
     assert any("more" in words for words in Page(text).texts) == (len(example) > 1)

@@ -11,7 +11,7 @@ import soundfile
 from beam_pipeline import Metadata, plan, record, window_table
 from beam_pipeline.dataset import tables as written_table
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.window_summary import QUANTILES, summarise_windows
+from beam_pipeline.read.recorded_windows import QUANTILES, summarise_windows
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus, write_sound
 

@@ -21,7 +21,7 @@ from beam_pipeline import (
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import tables as written
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
-from beam_pipeline.read.window_summary import summarise_windows
+from beam_pipeline.read.recorded_windows import summarise_windows
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus, write_sound
 

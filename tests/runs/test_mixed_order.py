@@ -13,7 +13,7 @@ import soundfile
 
 from beam_pipeline import Metadata, open_records, record, verify, window_table
 from beam_pipeline.errors import OutputError
-from beam_pipeline.read.window_summary import summarise_windows
+from beam_pipeline.read.recorded_windows import summarise_windows
 from tests.data_sets import contents
 from tests.pipelines import exact
 from tests.raising import raises
