@@ -761,8 +761,16 @@ class Predict(Command):
         at most so many seconds.
     each_window
         Write a row for each window and class instead of detections.
+    hop_seconds
+        Seconds from the start of a window to the next one. Default: as in the data set.
+    tail
+        drop, or pad: the last windows, which reach beyond the end. Default: as in the
+        data set.
+    allow_truncated
+        Score recordings that were cut off, as far as they are there.
     raven
         Also write Raven's selection tables into this folder, one for each recording.
+        No table there is replaced.
     max_rejected
         Largest number or percentage of recordings that may be rejected: 5 or 1%.
     batch_size
@@ -789,6 +797,9 @@ class Predict(Command):
     threshold: float = option(0.5, Number(), "SCORE")
     max_gap_seconds: float = option(0.0, Number(0), "SECONDS")
     each_window: bool = option(False, Flag())
+    hop_seconds: float | None = option(None, Number(is_positive=True), "SECONDS")
+    tail: str | None = option(None, Text(), "drop|pad")
+    allow_truncated: bool = option(False, Flag())
     raven: str | None = option(None, Text(), "DIR")
     max_rejected: str = option("0", ValueType(), "N|P%")
     batch_size: int = option(64, WholeNumber(), "N")
@@ -802,7 +813,8 @@ class Predict(Command):
             "model", "input", "like", "feature", "normalize", "threshold",
             "max_gap_seconds", "each_window", "batch_size",
         )  # fmt: skip
-        scoring = Scoring(**given)
+        changed = self.given("hop_seconds", "tail", "allow_truncated")
+        scoring = Scoring(**given, **{n: v for n, v in changed.items() if v})
         allowed_rejects(self.max_rejected, 0)
         found = write_tables(scoring, self.output, self.raven)
         clips, counts = scoring.recordings, sorted(found.items())

@@ -9,7 +9,7 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from beam_pipeline.cli.commands import COMMANDS, Convert
+from beam_pipeline.cli.commands import COMMANDS, Convert, Record
 from beam_pipeline.cli.parser import (
     PROGRAM,
     Command,
@@ -52,17 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(error.told({} if command is None else command.flags()))
         return error.exit_status
     except KeyboardInterrupt:
-        what = (
-            "Finished shards are kept: give the same command again to continue."
-            if not isinstance(command, Convert)
-            else "Nothing is kept."
-        )
+        what = ""
+        if isinstance(command, Record):
+            what = " Finished shards are kept: give the same command again to continue."
+        if isinstance(command, Convert):
+            what = " Nothing is kept."
         if command is not None and command.beam_args:
             what = (
-                f"The job may still run on its engine: `{PROGRAM} status` shows its "
+                f" The job may still run on its engine: `{PROGRAM} status` shows its "
                 "progress. Stop it there before you give the same command again."
             )
-        complain(f"Interrupted. {what}")
+        complain(f"Interrupted.{what}")
         return 1
     except BrokenPipeError:
         sys.stderr.close()  # nobody reads the output any more

@@ -312,6 +312,12 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     ]
 
 
+def no_audio_file(inputs: Sequence[Input]) -> InputError:
+    """Returns the error for inputs without a clip."""
+    locations = ", ".join(entry.location for entry in inputs)
+    return InputError(f"There is no audio file in {locations}. Check `input`.")
+
+
 def list_input(entry: Input, audio: Audio) -> Iterator[tuple[str, bool]]:
     """Yields (name, whether it is a clip) of each file of an input without a table."""
     if entry.kind == FOLDER:

@@ -33,7 +33,12 @@ from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker
 from beam_pipeline.examples.window_steps import changes_copies
-from beam_pipeline.inputs.listing import GivenInput, Listing, resolved
+from beam_pipeline.inputs.listing import (
+    GivenInput,
+    Listing,
+    no_audio_file,
+    resolved,
+)
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.planning.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.planning.prober import Prober
@@ -159,13 +164,14 @@ def open_audio(
 def _written(samples: npt.NDArray[Any], rate: int | None, closing: ExitStack) -> str:
     """Writes samples to a file, which is deleted when the stack is closed."""
     rate = check_whole("sample_rate", rate)
-    if samples.ndim not in (1, 2) or samples.dtype.name not in (
-        *("float32", "float64", "int16", "int32"),
-    ):
+    is_sound = samples.dtype.name in ("float32", "float64", "int16", "int32")
+    # More channels than frames: soundfile and SciPy read (frames, channels).
+    is_turned = samples.ndim == 2 and samples.shape[0] > samples.shape[1] > 0
+    if samples.ndim not in (1, 2) or not is_sound or is_turned:
         raise OptionError(
             "source",
             "must have the shape (frames,) or (channels, frames), and be float32, "
-            "float64, int16 or int32",
+            "float64, int16 or int32" + ("; give samples.T" if is_turned else ""),
             f"{samples.dtype} {samples.shape}",
         )
     path = os.path.join(closing.enter_context(temporary_folder()), "samples.wav")
@@ -224,6 +230,8 @@ class _Opened:
         self.closing = ExitStack()  # deletes temporary files
         weakref.finalize(self, self.closing.close)
         self.data, self.metadata = data, data.metadata
+        if isinstance(features, str):
+            features = [features]
         recipe = recipe_like(data.metadata, options)
         rates, channels = self._corpus(recipe)
         if recipe.sample_rate is None and len(rates) == 1:
@@ -233,6 +241,8 @@ class _Opened:
         self.format = ExampleFormat.of(corpus, self.recipe)
         specs = self.format.features.specs
         names = list(specs) if features is None else list(features)
+        for name in names:
+            check_name("feature", name, specs)
         self.features, self.parser = parser_of(specs, names)
         for name in OF_WINDOWS:
             if name in self.features:
@@ -284,6 +294,8 @@ class _Opened:
                     f"recordings of {self.data.name} have {self.format.channels}."
                 )
             self.clips.append(with_split(probed, _SPLIT, self.recipe.copies))
+        if not self.clips and not self.rejects:
+            raise no_audio_file(self.inputs)
         self.ends = np.cumsum([0, *(clip.examples for clip in self.clips)])
 
     def reject(self, reject: Reject) -> None:
@@ -359,6 +371,10 @@ class AudioWindows(Sequence[Example]):
     metadata : Metadata
         That of the data set.
     classes : tuple of str
+    paths : list of str
+        Those of the recordings that can be used, relative to their inputs.
+    inputs : int
+        The number of inputs.
     rejects : list of Reject
         The recordings that cannot be used, and, once they have been read, the parts
         that cannot be decoded. A DataSetWarning names each of them, and the windows of
@@ -369,6 +385,8 @@ class AudioWindows(Sequence[Example]):
         self._opened, self._span = opened, span
         self.features = opened.features
         self.metadata, self.classes = opened.metadata, opened.metadata.classes
+        self.paths = [clip.filepath for clip in opened.clips]
+        self.inputs = len(opened.inputs)
         self.rejects = opened.rejects
 
     def __len__(self) -> int:

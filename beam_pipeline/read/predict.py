@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,10 +34,11 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.inputs.listing import GivenInput
 from beam_pipeline.parameters import Number, check_flag, check_whole
-from beam_pipeline.read.open_audio import open_audio
+from beam_pipeline.read.open_audio import CHANGEABLE, open_audio
 from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import DEFAULT_FEATURE
 from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
 from beam_pipeline.text import counted
 from beam_pipeline.transforms.own_code import import_own
 
@@ -57,7 +59,7 @@ _ROUNDING_S = 1e-6
 
 
 def predict(
-    model: str | Model, input: GivenInput, like: Folders, **options: Any
+    model: PathLike | Model, input: GivenInput, like: Folders, **options: Any
 ) -> pyarrow.Table:
     """Scores recordings with a model; returns a row for each detection.
 
@@ -74,6 +76,7 @@ def predict(
     -------
     pyarrow.Table
         ============== ======= =====================================================
+        input          int64   the number of its input; only if there are several
         path           text    of the recording, relative to its input
         start_s, end_s float64 seconds from the start of the recording
         class          text
@@ -92,22 +95,13 @@ def predict(
     """
     import pyarrow as pa
 
-    known = inspect.signature(Scoring).parameters
+    known = [*inspect.signature(Scoring).parameters, *CHANGEABLE]
     for name in options:
         if name not in known:
             raise unknown_option(name, known)
     scoring = Scoring(model, input, like, **options)
     tables = [recording.rows for recording in scoring]
-    return pa.concat_tables([table_schema().empty_table(), *tables])
-
-
-def table_schema() -> pyarrow.Schema:
-    """Returns the columns of :func:`predict`."""
-    import pyarrow as pa
-
-    seconds = pa.float64()
-    columns = {"path": pa.string(), "start_s": seconds, "end_s": seconds}
-    return pa.schema({**columns, "class": pa.string(), "score": pa.float32()})
+    return pa.concat_tables([scoring.schema.empty_table(), *tables])
 
 
 class ScoredRecording(NamedTuple):
@@ -129,7 +123,7 @@ class Scoring:
 
     Parameters
     ----------
-    model : str or callable
+    model : path, callable or torch.nn.Module
         See :func:`load_model`; or a function. It gets the features of n windows, an
         array of shape ``(n, *shape)``, and returns scores, of shape ``(n, classes)``.
     input : path or sequence of paths
@@ -151,10 +145,17 @@ class Scoring:
         Whether each window and class of enough score is a row of its own.
     batch_size : int
         So many windows go to the model at once.
+    **options
+        Of :func:`.open_audio`: ``hop_seconds=0.1``, ``tail="pad"``,
+        ``allow_truncated=True``, and others.
 
     Attributes
     ----------
     classes : tuple of str
+    schema : pyarrow.Schema
+        The columns of the rows.
+    paths : list of str
+        Those of the recordings, relative to their inputs.
     recordings : int
         How many the latest iteration has scored.
     rejects : list of Reject
@@ -163,15 +164,16 @@ class Scoring:
     Raises
     ------
     InputError
-        If the data set has no classes. While it is iterated over: if the model fails,
-        or gives scores of another shape than ``(n, classes)``, NaN or infinity.
+        If the data set has no classes, or there is no recording. While it is iterated
+        over: if the model fails, or gives scores of another shape than ``(n,
+        classes)``, NaN or infinity.
     OptionError
         If an option has a wrong value.
     """
 
     def __init__(
         self,
-        model: str | Model,
+        model: PathLike | Model,
         input: GivenInput,
         like: Folders,
         *,
@@ -181,6 +183,7 @@ class Scoring:
         max_gap_seconds: float = 0.0,
         each_window: bool = False,
         batch_size: int = 64,
+        **options: Any,
     ):
         self._threshold = Number().value("threshold", threshold)
         self._max_gap_s = Number(0).value("max_gap_seconds", max_gap_seconds)
@@ -188,7 +191,7 @@ class Scoring:
         self._batch_size = check_whole("batch_size", batch_size)
         self._normalize = check_flag("normalize", normalize)
         chosen = None if feature is None else [feature, _RATE]
-        self._audio = audio = open_audio(input, like, chosen)
+        self._audio = audio = open_audio(input, like, chosen, **options)
         if feature is None:
             recipe = audio.metadata.recorded_with
             names = list(recipe.features if recipe else ()) or [DEFAULT_FEATURE]
@@ -203,19 +206,19 @@ class Scoring:
                 f"{like} has no classes, so it does not say what a model's scores are "
                 "of. Give the data set that the model was trained on as `like`."
             )
-        if not isinstance(model, str) and not callable(model):
-            raise _no_model(model)
-        self._model = load_model(model) if isinstance(model, str) else model
+        self._model = model_of(model)
+        self.paths = audio.paths
+        self.schema = _schema_of(several=audio.inputs > 1)
         self.rejects, self.recordings = audio.rejects, 0
 
     def __iter__(self) -> Iterator[ScoredRecording]:
         self.recordings = 0
-        for (path, _, rate), parts in groupby(self._scored(), key=itemgetter(0)):
+        for (path, number, rate), parts in groupby(self._scored(), key=itemgetter(0)):
             self.recordings += 1
             found = np.concatenate([windows for _, windows in parts])
             if not self._each_window:
                 found = join_windows(found, self._max_gap_s)
-            yield ScoredRecording(path, rate, self._rows(path, found))
+            yield ScoredRecording(path, rate, self._rows(number, path, found))
 
     def _scored(self) -> Iterator[tuple[tuple[str, int, int], Detections]]:
         """Yields a recording, and windows of it with enough score.
@@ -286,13 +289,23 @@ class Scoring:
                 f"again with `max_rejected` {rejected}."
             )
 
-    def _rows(self, path: str, found: Detections) -> pyarrow.Table:
+    def _rows(self, number: int, path: str, found: Detections) -> pyarrow.Table:
         import pyarrow as pa
 
         names = pa.array(self.classes, pa.string()).take(pa.array(found["target"]))
-        start_s, end_s, score = (found[n] for n in ("start_s", "end_s", "score"))
-        columns = [pa.repeat(path, len(names)), start_s, end_s, names, score]
-        return pa.table(columns, schema=table_schema())
+        columns = {name: found[name] for name in ("start_s", "end_s", "score")}
+        columns |= {"class": names, "path": pa.repeat(path, len(names))}
+        columns["input"] = pa.repeat(number, len(names))
+        return pa.table([columns[n] for n in self.schema.names], schema=self.schema)
+
+
+def _schema_of(several: bool) -> pyarrow.Schema:
+    """Returns the columns of :func:`predict`, of one input or several."""
+    import pyarrow as pa
+
+    columns = {"input": pa.int64()} if several else {}
+    columns |= {"path": pa.string(), "start_s": pa.float64(), "end_s": pa.float64()}
+    return pa.schema({**columns, "class": pa.string(), "score": pa.float32()})
 
 
 # Stretches of a recording in which a class has enough score: seconds from the start of
@@ -366,6 +379,24 @@ def _no_model(given: object) -> OptionError:
     return OptionError("model", need, given)
 
 
+def model_of(given: PathLike | Model) -> Model:
+    """Returns a model that takes and returns arrays, from what :class:`Scoring` gets.
+
+    Raises
+    ------
+    OptionError, InputError
+        As :func:`load_model`.
+    """
+    if isinstance(given, str | os.PathLike):
+        return load_model(os.fspath(given))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.nn.Module):
+        return _on_tensors(given.eval())
+    if not callable(given):
+        raise _no_model(given)
+    return given
+
+
 def load_model(model: str) -> Model:
     """Loads a model, which takes an array of features and returns scores.
 
@@ -406,7 +437,7 @@ def load_model(model: str) -> Model:
         function: Model = attrgetter(name)(import_own(module))
     except (ImportError, AttributeError) as error:
         raise OptionError("model", f"cannot be imported: {error}", model) from error
-    return function
+    return model_of(function)
 
 
 def _keras_model(path: str) -> Model:
@@ -448,14 +479,13 @@ _LOADERS: dict[str, tuple[Callable[[str], Model], str]] = {
 
 
 def write_tables(
-    scored: Iterable[ScoredRecording], output: str, raven: str | None = None
+    scoring: Scoring, output: str, raven: str | None = None
 ) -> Counter[str]:
     """Writes the rows of recordings as they come; returns how many each class has.
 
     Parameters
     ----------
-    scored : iterable of ScoredRecording
-        Such as a :class:`Scoring`.
+    scoring : Scoring
     output : str
         A file, ``.csv`` or ``.parquet``, which is there when it is whole.
     raven : str, optional
@@ -464,7 +494,8 @@ def write_tables(
     Raises
     ------
     OptionError
-        If the output has another suffix, or two recordings have one selection table.
+        If the output has another suffix, two recordings have one selection table, or
+        one exists, which somebody may have corrected. Nothing is written then.
     """
     import pyarrow.csv
     import pyarrow.parquet
@@ -476,20 +507,33 @@ def write_tables(
     suffix = os.path.splitext(output)[1].lower()
     if suffix not in writers:
         raise OptionError("output", f"must end in {' or '.join(writers)}", output)
-    classes, selections = Counter[str](), set[str]()
-    with files.replacing(output) as file, writers[suffix](file, table_schema()) as out:
-        for recording in scored:
+    if raven is not None:
+        _check_new(raven, Counter(map(selections_name, scoring.paths)))
+    classes = Counter[str]()
+    with files.replacing(output) as file, writers[suffix](file, scoring.schema) as out:
+        for recording in scoring:
             out.write_table(recording.rows)
             classes.update(recording.rows.column("class").to_pylist())
-            if raven is None:
-                continue
-            name = f"{os.path.splitext(recording.path)[0]}.selections.txt"
-            if name in selections:
-                problem = f"needs recordings of different names, but two give {name}"
-                raise OptionError("raven", problem)
-            selections.add(name)
-            write_selections(files.join(raven, name), recording)
+            if raven is not None:
+                name = selections_name(recording.path)
+                write_selections(files.join(raven, name), recording)
     return classes
+
+
+def selections_name(path: str) -> str:
+    """Returns the name of the selection table of a recording."""
+    return f"{os.path.splitext(path)[0]}.selections.txt"
+
+
+def _check_new(folder: str, names: Counter[str]) -> None:
+    """Checks that a folder has none of some selection tables, each of one recording."""
+    for name, recordings in names.items():
+        if recordings > 1:
+            problem = f"needs recordings of different names, but two give {name}"
+            raise OptionError("raven", problem)
+        if files.exists(files.join(folder, name)):
+            problem = f"has {name} already, which may be corrected; give a new folder"
+            raise OptionError("raven", problem, folder)
 
 
 # Columns of Raven's selection tables. The reader is `inputs.event_files`.

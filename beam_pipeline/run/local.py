@@ -40,10 +40,10 @@ from beam_pipeline.dataset.folders import PHASES, delete_all_drafts
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import Reporter, Totals, Watch
 from beam_pipeline.dataset.rejects import sort_rejects
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.features import Corpus, ExampleFormat
-from beam_pipeline.inputs.listing import Listing
+from beam_pipeline.inputs.listing import Listing, no_audio_file
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline import planner
@@ -323,8 +323,7 @@ def check_transforms(
     first = list(islice(Listing(inputs, recipe).rows(), FIRST_ROWS))
     recipe = recipe.replace(hash_files=False)  # it would read whole files
     if not first:
-        locations = ", ".join(entry.location for entry in inputs)
-        raise InputError(f"There is no audio file in {locations}. Check `input`.")
+        raise no_audio_file(inputs)
     # In a process of its own: a bad one must not end the run.
     with temporary_folder() as work, Workers(time_limit) as processes:
         job = Job(tuple(inputs), "", work, recipe)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.predict import load_model
+from beam_pipeline.read.predict import load_model, model_of
 from tests.frameworks.conftest import need
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
@@ -29,11 +32,11 @@ def test_a_file_gives_the_scores_of_the_network(network, tmp_path, suffix):
         shapes = ({0: torch.export.Dim("windows")},)
         program = torch.export.export(network, (example,), dynamic_shapes=shapes)
         torch.export.save(program, path)
-    model = load_model(path)
     values = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
-    for some in (values, values[:1]):
+    for given, some in product((network, path, Path(path)), (values, values[:1])):
         expected = network(torch.from_numpy(some)).detach().numpy()
-        np.testing.assert_allclose(model(some), expected, rtol=1e-5, atol=1e-6)
+        scores = model_of(given)(some)
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["weights.pt", "weights.pt2", "empty.keras"])

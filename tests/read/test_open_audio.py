@@ -135,6 +135,8 @@ def test_samples_are_a_recording(sounds, like, tmp_path):
     )
     with raises(OptionError, naming=["sample_rate", None]):
         open_audio(samples, like)
+    with raises(OptionError, naming=["source", stereo.T.shape, "samples.T"]):
+        open_audio(stereo.T, like, sample_rate=RATE)
     with raises(OptionError, naming=["source", "(2, 2, 2)"]):
         open_audio(np.zeros((2, 2, 2)), like, sample_rate=RATE)
     with raises(OptionError, naming=["sample_rate", 8000]):

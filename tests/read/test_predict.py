@@ -26,6 +26,7 @@ from beam_pipeline.read.predict import (
     windows_above,
 )
 from tests.memory import forget_peak_memory, peak_memory_mib
+from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
 # Detections
@@ -137,6 +138,7 @@ def test_recordings_of_one_path_in_two_inputs_stay_apart(folder, tmp_path):
     for night in nights:
         write_night(night / "a.wav", 6)
     table = predict(loud, nights, like=folder / "records", threshold=0.4)
+    assert table.column("input").to_pylist() == [0, 0, 1, 1]
     assert table.column("start_s").to_pylist() == [1.0, 4.0, 1.0, 4.0]
     assert table.column("end_s").to_pylist() == [2.0, 4.5, 2.0, 4.5]
 
@@ -156,6 +158,13 @@ def test_on_the_command_line(folder, monkeypatch, capsys):
     assert "1 of 3 recordings could not be scored" in said.err
     assert "--max-rejected is 0" in said.err
     assert "bad.wav is left out: " in said.err
+    corrected = Path("tables/a.selections.txt")
+    corrected.write_text("corrected")
+    assert main([*command, "found.parquet"]) == 2
+    assert_names(capsys.readouterr().err, "--raven", "tables", "a.selections.txt")
+    assert corrected.read_text() == "corrected"
+    assert not Path("found.parquet").exists()
+    shutil.rmtree("tables")
     assert main([*command, "found.parquet", "--max-rejected", "1"]) == 0
     lines = Path("found.csv").read_text().splitlines()
     assert lines[0] == '"path","start_s","end_s","class","score"'
@@ -230,6 +239,26 @@ def test_wrong_arguments_are_named(folder):
         predict(7, night, like=like)
     with pytest.raises(UnknownOption, match="treshold; did you mean threshold"):
         predict(loud, night, like=like, treshold=0.1)
+    with raises(InputError, naming=["class", "signal"]):
+        predict(loud, night, like=like, feature="class")
+
+
+@pytest.mark.parametrize("model", ["my_model:loud", Path("my_model:loud")])
+def test_windows_may_begin_elsewhere(folder, monkeypatch, model):
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    options = {"threshold": 0.4, "hop_seconds": 0.25, "each_window": True}
+    table = predict(model, "night/a.wav", like="records", **options)
+    starts = table.column("start_s").to_pylist()
+    assert starts == [0.75, 1.0, 1.25, 1.5, 1.75, 3.75, 4.0, 4.25]
+    found = ["--output", "found.csv", "--each-window", "--hop-seconds", "0.25"]
+    assert main([*COMMAND, "--max-rejected=1", *found]) == 0
+    assert len(Path("found.csv").read_text().splitlines()) == 1 + 8 + 5
+
+
+def test_no_recording_is_an_error(folder, tmp_path):
+    with raises(InputError, naming=[tmp_path, "no audio file"]):
+        predict(loud, tmp_path, like=folder / "records")
 
 
 def test_memory_does_not_grow_with_the_length_of_a_recording(folder, tmp_path):
