@@ -421,7 +421,7 @@ class Exits:
     claim: Claim
     limit_s: float
 
-    def note(self, mark: Mark, exit_text: str | None) -> PoisonClip:
+    def note(self, mark: Mark, exit_text: str | None) -> None:
         """Notes an exit; the second one at a clip makes it a poison clip.
 
         ``exit_text`` says how the process ended; None if the time limit had passed.
@@ -439,7 +439,6 @@ class Exits:
         at = mark.row, mark.source, mark.filepath, mark.stage
         clip = PoisonClip(*at, error, reason, limit_s, changed_ns, 1 + before)
         self.claim.write(path, json.dumps(clip._asdict(), indent=2).encode())
-        return clip
 
     def want_one_thread(self) -> None:
         """Notes that a process ended while its threads worked on several clips."""

@@ -122,11 +122,11 @@ def write_here(
     reporter = Reporter.of_workers(watch, totals_of(summary), states)
     write = partial(write_phase, job, folder, writers)
     while True:
-        before = processes.poison_clips
+        before = len(read_poison_clips(job.work_folder))
         written = processes.run(
             write, writers, job, reporter=reporter, apart=in_ipython()
         )
-        if processes.poison_clips == before:
+        if len(read_poison_clips(job.work_folder)) == before:
             return written
 
 

@@ -36,7 +36,7 @@ from beam_pipeline.errors import (
     OptionError,
     WorkerDied,
 )
-from beam_pipeline.planning.clips import Exits, PoisonClip
+from beam_pipeline.planning.clips import Exits
 from beam_pipeline.process import Mark, MarkClock, Marks, WorkerState, new_state
 from beam_pipeline.storage.claim import beating, without_heartbeats
 
@@ -279,17 +279,11 @@ class ClipWatch:
         The shared memory of each worker.
     limit_s : float
         How long a step may take for one block of a clip.
-
-    Attributes
-    ----------
-    found : list of PoisonClip
-        The clips that it has rejected.
     """
 
     def __init__(
         self, job: Job | None, states: Sequence[WorkerState], limit_s: float
     ) -> None:
-        self.found: list[PoisonClip] = []
         self._job = job
         self._states = states
         self._limit_s = limit_s
@@ -341,9 +335,7 @@ class ClipWatch:
             self._one_thread.add(number)
             return
         exits = Exits(job.inputs, job.work_folder, job.claim, self._limit_s)
-        clip = exits.note(mark, None if killed_at else worker.exit_text())
-        if clip.is_poison:
-            self.found.append(clip)
+        exits.note(mark, None if killed_at else worker.exit_text())
 
 
 class Workers:
@@ -353,15 +345,9 @@ class Workers:
     ----------
     time_limit : float, optional
         See :class:`beam_pipeline.recipe.options.RunOptions`.
-
-    Attributes
-    ----------
-    poison_clips : int
-        The number of clips that were rejected because of their processes.
     """
 
     def __init__(self, time_limit: float | None = None) -> None:
-        self.poison_clips = 0
         self.limit_s = limit_of(time_limit)
         self._has_limit = time_limit is not None
         self._states: list[WorkerState] = []
@@ -483,7 +469,6 @@ class Workers:
                     watch.after_exit(number, worker, advice)
                     waiting.append(number)
         finally:
-            self.poison_clips += len(watch.found)
             reporter.look()
         return [answers[number] for number in range(workers)]
 
