@@ -61,13 +61,6 @@ def die(windows: np.ndarray) -> np.ndarray:
     return windows
 
 
-def fail_on_sound(windows: np.ndarray) -> np.ndarray:
-    """Works on silence alone."""
-    if not _is_silent(windows):
-        raise ZeroDivisionError("a bug of one's own")
-    return windows
-
-
 def stall_on_sound(windows: np.ndarray) -> np.ndarray:
     """Takes as long as the test."""
     if not _is_silent(windows):
@@ -80,21 +73,6 @@ def fail_on_loud(windows: np.ndarray) -> np.ndarray:
     if windows.max() > 0.9:
         raise ValueError("too loud")
     return windows
-
-
-def grow_on_sound(windows: np.ndarray) -> np.ndarray:
-    """Returns another shape than on silence."""
-    return windows if _is_silent(windows) else windows[:, :-1]
-
-
-def widen_on_sound(windows: np.ndarray) -> np.ndarray:
-    """Returns another dtype than on silence."""
-    return windows if _is_silent(windows) else windows.astype(np.float64)
-
-
-def always_fail(windows: np.ndarray) -> np.ndarray:
-    """Fails on anything."""
-    raise ZeroDivisionError("a bug of one's own")
 
 
 def spectrum(windows: np.ndarray) -> np.ndarray:

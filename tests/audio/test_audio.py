@@ -1,6 +1,5 @@
 """Tests the probe, decoder and clip reader with edited headers and real files."""
 
-import csv
 import errno
 import io
 import os
@@ -17,7 +16,6 @@ from beam_pipeline.audio.clip_reader import ClipReader, output_frames, resample_
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.probe import check_output, probe_audio
 from beam_pipeline.errors import (
-    ClipError,
     EmptyAudio,
     NonFiniteAudio,
     TruncatedAudio,
@@ -355,31 +353,3 @@ def test_resample_start_is_where_the_grids_meet(first, rates):
     if input_frame:
         assert first - output_frame >= 255
         assert first * rates[0] // rates[1] - input_frame >= 256
-
-
-# ---- real files
-
-
-def _expected(row):
-    if row["opens"] != "yes":
-        return UnreadableAudio
-    if "short by" in row["error"]:
-        return TruncatedAudio
-    if row["path"].endswith("unsupported_bits_per_sample.wav"):
-        return UnreadableAudio  # libsndfile believes its bits, and finds no frame
-    return int(row["decoded_frames"]) or EmptyAudio
-
-
-def test_real_files_probe_as_in_the_inventory(corpora):
-    found, expected = {}, {}
-    for row in csv.DictReader((corpora / "inventory.csv").read_text().splitlines()):
-        path = row["path"]
-        if path.endswith(".mp4"):
-            continue  # libsndfile's inventory; PyAV may be installed
-        expected[path] = _expected(row)
-        try:
-            found[path] = probe_audio(str(corpora / path), name=path).frames
-        except ClipError as error:
-            found[path] = type(error)
-    assert len(found) > 3000
-    assert found == expected

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from beam_pipeline import convert, record, record_examples, verify
-from beam_pipeline.errors import IncompleteRun, InputError, OutputError, StoreError
+from beam_pipeline.errors import IncompleteRun, OutputError, StoreError
 from beam_pipeline.read.verify import repair
 from beam_pipeline.storage import claim as claims
 from beam_pipeline.storage import files
@@ -368,25 +368,3 @@ def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
     for path in wanted.iterdir():
         assert (out / path.name).read_bytes() == path.read_bytes()
     assert {path.name for path in out.iterdir()} == {p.name for p in wanted.iterdir()}
-
-
-@pytest.mark.runs
-def test_what_a_run_left_that_was_killed_at_its_end_is_deleted(sounds, tmp_path):
-    out = tmp_path / "out"
-    record(sounds / "in", out, win_len=500)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    write_claim(out, 1, token="t")
-    (out / "_work/claims/1-t/phases").mkdir(parents=True)
-    (out / "_work/claims/1-t/phases/plan").touch()
-    record(sounds / "in", out, win_len=500)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-
-
-@pytest.mark.runs
-def test_elements_that_fail_leave_the_data_set_of_before(tmp_path):
-    out = tmp_path / "out"
-    record_examples([{"a": 1}], out)
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    with pytest.raises(InputError):
-        record_examples([{"a": 1}, {"a": object()}], out, overwrite=True)
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before

@@ -11,7 +11,7 @@ import soundfile
 from beam_pipeline import record
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.dofns import CutWindows, Probe
-from beam_pipeline.errors import InputError, RecipeError, ShortClip, UnreadableAudio
+from beam_pipeline.errors import InputError, RecipeError, UnreadableAudio
 from beam_pipeline.planning import prober
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.pipelines import exact, found_values, run_step, stored_values
@@ -157,29 +157,6 @@ def test_windows_are_those_that_record_stores(mixed, tmp_path, options):
     short = {r["path"] for r in rejects}
     assert short | {name for name, _ in wanted} == set(NAMES)
     assert all(reject["error"] == "ShortClip" for reject in rejects)
-
-
-@pytest.mark.parametrize("tail", ["drop", "pad", "overlap"])
-@pytest.mark.parametrize("frames", [1, 99, 100, 101, 199, 200, 201, 250])
-def test_edges(tmp_path, tail, frames):
-    path = str(tmp_path / "x.wav")
-    samples = write_sound(Path(path), frames)
-    found = drive(CutWindows(win_len=100, tail=tail), [path])
-    if frames < 100 and tail != "pad":
-        ((reject,),) = [[made.value for made in found]]
-        assert (reject["path"], reject["error"]) == (path, "ShortClip")
-        assert_names(reject["reason"], frames, 100)
-        with raises(ShortClip, path=path):
-            drive(CutWindows(win_len=100, tail=tail, on_error="raise"), [path])
-        return
-    starts = list(range(0, frames - 99, 100)) or [0]
-    padded = np.concatenate([samples, np.zeros(100, np.float32)])
-    last = {"drop": [], "pad": [starts[-1] + 100], "overlap": [frames - 100]}[tail]
-    starts += last if starts[-1] + 100 < frames else []
-    assert [made["win_start_idx"] for made in found] == starts
-    for made in found:
-        start = made["win_start_idx"]
-        np.testing.assert_array_equal(made["signal"], padded[start : start + 100])
 
 
 def test_the_keys_of_an_element_stay(mixed):

@@ -85,14 +85,6 @@ def test_a_transform_is_applied_as_to_the_window_alone(call):
     assert exact(found) == exact([alone(call, w, 16000) for w in windows])
 
 
-@pytest.mark.parametrize("batch", [None, 1, 2, 3, 100])
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
-def test_any_number_of_windows_in_any_blocks(batch, count):
-    windows = noise(count, 2000)
-    found = values_of(drive(Transform(CHAIN, batch=batch), dicts(windows)))
-    assert exact(found) == exact(dicts([alone(CHAIN, window) for window in windows]))
-
-
 @pytest.mark.parametrize(("expression", "rate"), [
     ("downsample(ratio=4)", 2000), ("resample(rate_hz=6000)", 6000),
     ("downsample(ratio=2)|resample(rate_hz=3000)|rms(frame=64)", 3000),

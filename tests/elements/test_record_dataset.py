@@ -15,7 +15,7 @@ from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 from tests import loopback
-from tests.data_sets import check_metadata, contents
+from tests.data_sets import check_metadata
 from tests.elements.structures import dataset_of, expect_equal, structures
 
 
@@ -219,12 +219,3 @@ def test_an_object_store_gets_the_same_files(bucket, tmp_path):
     for name in names:
         theirs, ours = (files.read_bytes(files.join(f, name)) for f in (there, here))
         assert theirs == ours
-
-
-def test_a_failed_replacement_leaves_what_was_there(tmp_path):
-    record_dataset(tf.data.Dataset.range(5), tmp_path / "out", 2)
-    before = contents(tmp_path / "out")
-    bad = tf.data.Dataset.range(5).map(lambda n: tf.ensure_shape([n], [None])[n])
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        record_dataset(bad, tmp_path / "out", overwrite=True)
-    assert contents(tmp_path / "out") == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -520,29 +519,3 @@ def test_equal_examples_have_equal_bytes(tmp_path):
     for name in ("one", "other"):
         record_examples(iter(rows), tmp_path / name, elements_per_file=20)
     assert contents(tmp_path / "one") == contents(tmp_path / "other")
-
-
-# Any values
-
-
-NAMES = st.text(min_size=1, max_size=5).filter(lambda name: "\0" not in name)
-NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.booleans()
-FLOATS = st.floats(width=32, allow_nan=False)
-TEXTS = st.text() | st.binary()
-VALUES = st.one_of(
-    *(kind.map(lambda v: [v]) for kind in (NUMBERS, FLOATS, TEXTS)),
-    *(st.lists(kind, min_size=1, max_size=4) for kind in (NUMBERS, FLOATS, TEXTS)),
-)
-
-
-@settings(max_examples=15)
-@given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
-def test_any_lists_come_back(row):
-    with tempfile.TemporaryDirectory() as folder:
-        (found,) = decoded(record_examples([row], f"{folder}/out", progress=False))
-    for name, value in row.items():
-        is_text = any(isinstance(item, str | bytes) for item in value)
-        wanted = as_bytes(value) if is_text else value
-        if is_text:
-            wanted = [text.decode(errors="backslashreplace") for text in wanted]
-        assert found[name].tolist() == wanted

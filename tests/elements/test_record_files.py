@@ -22,16 +22,6 @@ def test_plain_tensorflow_reads_what_is_written(tmp_path, name, count):
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("kind", ["", "GZIP"])
-def test_what_tensorflow_writes_is_read(tmp_path, kind):
-    """The content decides, and not the name."""
-    path = str(tmp_path / "data")
-    with tf.io.TFRecordWriter(path, kind) as writer:
-        for record in RECORDS:
-            writer.write(record)
-    assert list(read_records(path)) == RECORDS
-
-
 def test_equal_records_have_equal_bytes_also_in_a_new_folder(tmp_path):
     for name in ("a.gz", "new/folder/b.gz"):
         write_records(tmp_path / name, RECORDS)

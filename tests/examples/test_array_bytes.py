@@ -25,18 +25,13 @@ from beam_pipeline.examples.array_bytes import (
     round_to_half,
     unpack_int8,
 )
-from beam_pipeline.examples.decoding import arrow_columns, decode_columns
-from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import (
     BFLOAT16,
     FLAC,
     FLOAT16,
-    INT8,
     FeatureSpec,
     encoding_problem,
 )
-from tests.data_sets import decode_examples
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")
@@ -363,45 +358,3 @@ def test_int8_holds_finite_values_and_a_scale() -> None:
     for packed in (b"", b"\0\0\0", np.array([np.nan], "<f4").tobytes(), bytes(4)):
         with pytest.raises(ValueError, match="scale"):
             unpack_int8(packed)
-
-
-@pytest.mark.parametrize("encoding", [FLOAT16, BFLOAT16, INT8])
-@pytest.mark.parametrize("shape", [(), (1,), (3, 2), (7, 33)])
-def test_every_reader_gives_the_same_float32(encoding: str, shape: Any) -> None:
-    from beam_pipeline.read.parse import Parsing, make_element_parser, make_parser
-
-    values = np.random.default_rng(0).normal(size=(4, *shape)).astype("f4")
-    fixed = FeatureSpec("x", "float32", shape, encoding)
-    records = ExampleEncoder([fixed]).encode(4, {"x": values})
-    if encoding == INT8:
-        meant = [unpack_int8(pack_int8("", v)).reshape(v.shape) for v in values]
-    else:
-        meant = values.astype(HALVES[encoding][0]).astype("f4")
-    columns = {"x": list(values)} if shape else {"x": values.tolist()}
-    assert ExampleEncoder([fixed]).encode(4, columns) == records
-    any_length = FeatureSpec("x", "float32", (None, *shape[1:]), encoding)
-    for specs in ({"x": fixed}, *([{"x": any_length}] if shape else [])):
-        parser = RecordParser(specs, ["x"])
-        ones, many = ExampleMaker(parser, ["x"]), BatchMaker(parser, ["x"], 4)
-        made = []
-        for k, record in enumerate(records):
-            stored = parser.stored(record + bytes(4), 0, len(record))
-            made.append(ones.make(stored, dict)["x"])
-            many.put(k, stored)
-        parsing = Parsing(specs, names=("x",))
-        parse = make_element_parser(parsing)
-        found = [
-            made,
-            many.finish()["x"],
-            [e["x"] for e in decode_examples(records, specs)],
-            decode_columns(arrow_columns(records, False), 4, specs)["x"],
-            [parse(record)["x"].numpy() for record in records],
-        ]
-        if parsing.is_fixed:
-            found.append(make_parser(parsing, {})(tf.constant(records))["x"].numpy())
-        for each in found:
-            assert np.stack(each).dtype == np.float32
-            np.testing.assert_array_equal(np.stack(each), np.stack(meant))
-    other = {"x": FeatureSpec("x", "float32", (6, 6), encoding)}
-    with pytest.raises(ValueError, match=r"feature x.* values.*\(6, 6\)"):
-        RecordParser(other, ["x"]).stored(records[0], 0, len(records[0]))

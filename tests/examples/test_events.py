@@ -528,15 +528,6 @@ def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
     assert shown == {name: split.examples for name, split in metadata.splits.items()}
 
 
-@pytest.mark.runs
-def test_windows_that_are_all_dropped(sounds, tmp_path):
-    table = tmp_path / "events.csv"
-    table.write_text("file,start,end,label\nx.wav,2.4,2.45,owl\n")
-    options = {"win_len": 2000, "no_event": "drop", "max_windows": 1}
-    with raises(InputError, naming="3"):
-        record(sounds, tmp_path / "out", events=str(table), **options)
-
-
 def test_selections_make_the_plan_an_upper_bound(sounds):
     options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
     summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
@@ -556,17 +547,3 @@ def test_a_shard_holds_only_the_events_of_its_windows():
     narrowed = narrow_events(Segment(clip, 20, 10, 0), recipe)
     assert narrowed.clip.events == events[20:30]
     assert narrowed._replace(clip=clip) == Segment(clip, 20, 10, 0)
-
-
-@pytest.mark.runs
-def test_classes_are_counted_as_examples_have_them(sounds, tmp_path):
-    metadata = record(
-        sounds, tmp_path / "out", win_len=2000, event_targets="class",
-        **write_raven(sounds),
-    )  # fmt: skip
-    found = Counter(
-        example["class"].decode() for example in examples_of(tmp_path / "out")
-    )
-    del found[""]
-    counts = metadata.splits["records"].examples_per_class
-    assert {name: n for name, n in counts.items() if n} == dict(found)

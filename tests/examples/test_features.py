@@ -511,26 +511,6 @@ def test_an_encoding_fits_if_values_come_back(dtype, shape):
 IMAGE = "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()"
 
 
-@pytest.mark.parametrize(("expression", "channels", "encoding", "facts"), [
-    ("log_mel(n_fft=64,hop=16,n_mels=4)", None, "png",
-     ["float32", "(3, 4)", "uint8", "|as_image()"]),
-    ("log_mel(n_fft=64,hop=16,n_mels=4)", None, "jpeg",
-     ["float32", "(3, 4)", "uint8", "|as_image()"]),
-    (IMAGE, 2, "jpeg", ["uint8", "(2, 3, 4)", "(h, w, 3)"]),
-    ("rms(frame=64)|as_image()", None, "png", ["uint8", "(1,)", "(h, w)"]),
-    ("identity()", None, "int64_list", ["float32", "(100,)", "int64"]),
-    ("identity()", None, "bytes_list", ["float32", "(100,)", "string"]),
-    ("identity(dtype='int16')", None, "float_list", ["int16", "float32"]),
-    ("identity(dtype='int16')", None, "png", ["int16", "(100,)", "uint8"]),
-    ("tests.sounds.name_of_level", None, "raw", ["string", "()", "numbers"]),
-    ("tests.sounds.name_of_level", None, "png", ["string", "()", "uint8"]),
-])  # fmt: skip
-def test_an_encoding_that_does_not_fit(expression, channels, encoding, facts):
-    options = {"features": {"log_mel": expression}, "encodings": {"log_mel": encoding}}
-    with raises(RecipeError, "encodings: log_mel", encoding, naming=facts):
-        feature_set(channels=channels, **options)
-
-
 # The size of an example, which decides the size of shards
 
 

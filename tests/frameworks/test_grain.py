@@ -13,17 +13,6 @@ def numbers_of(batches):
     return [batch["number"].tolist() for batch in batches]
 
 
-def pipeline(records):
-    return (
-        grain.MapDataset.source(records)
-        .seed(4)
-        .shuffle()
-        .repeat(2)
-        .batch(4)
-        .to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4))
-    )
-
-
 def test_records_are_a_source(records):
     source = grain.MapDataset.source(records)
     assert len(source) == COUNT
@@ -41,17 +30,6 @@ def test_batches_are_stacked(records):
         assert batch["x"].dtype == np.float32
         np.testing.assert_array_equal(batch["x"][row], example["x"])
         np.testing.assert_array_equal(batch["complex"][row], example["complex"])
-
-
-@pytest.mark.parametrize("steps", [0, 3, 12, 13, 24])
-def test_a_checkpoint_restores(records, steps):
-    wanted = numbers_of(pipeline(records))
-    iterator = iter(pipeline(records))
-    got = numbers_of(next(iterator) for _ in range(steps))
-    state = iterator.get_state()
-    iterator = iter(pipeline(records))
-    iterator.set_state(state)
-    assert got + numbers_of(iterator) == wanted
 
 
 @pytest.mark.parametrize("workers", [0, 1])

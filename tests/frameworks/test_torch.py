@@ -216,28 +216,6 @@ def test_features_of_varying_shape_are_lists(everything):
 # States
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("steps", [0, 1, 6, 12, 13])
-def test_a_state_continues_at_the_next_example(records, workers, steps):
-    def make():
-        dataset = records.to_torch(4, shuffle="global", seed=5)
-        return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
-
-    straight = make()
-    wanted = numbers_of(straight) + numbers_of(straight)
-    loader = make()
-    batches = iter(loader)
-    got = numbers_of(next(batches) for _ in range(steps))
-    state = loader.state_dict()
-    del batches
-    loader = make()
-    loader.load_state_dict(state)
-    got += numbers_of(loader)
-    if len(got) < len(wanted):
-        got += numbers_of(loader)
-    assert got == wanted
-
-
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("drop_remainder", [False, True])
 def test_a_state_after_an_epoch_goes_on_with_the_next_one(

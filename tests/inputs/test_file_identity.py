@@ -93,17 +93,6 @@ def test_parts_of_a_file_are_in_one_split_however_it_is_called(tmp_path, stratif
     assert (len(found.splits), found.clips, found.count("file")) == (2, 72, 0)
 
 
-@pytest.mark.runs
-def test_a_folder_s_links_are_in_the_split_of_their_file(tmp_path):
-    for at in range(12):
-        write_sound(tmp_path / "in" / "a" / f"{at}.wav", 1000, seed=at)
-        (tmp_path / "in" / "b").mkdir(exist_ok=True)
-        (tmp_path / "in" / "b" / f"x{at}.wav").symlink_to(f"../a/{at}.wav")
-    record(tmp_path / "in", tmp_path / "o", win_len=500, splits="train=1,test=1")
-    found = audit(tmp_path / "o")
-    assert (found.count("audio"), found.leaks) == (12, 0)
-
-
 def test_a_link_is_not_in_another_group_than_its_file(tmp_path):
     write_sound(tmp_path / "a" / "p.wav", 1000)
     (tmp_path / "b").mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +110,6 @@ def test_a_table_that_ends_early(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with raises(InputError, naming=path):
         open_table(str(path))
-
-
-def write_wav(path: Path, rate: int, frames: int = 100) -> None:
-    form = struct.pack("<HHIIHH", 1, 1, rate, (2 * rate) % (1 << 32), 2, 16)
-    chunks = b"WAVEfmt " + struct.pack("<I", 16) + form
-    chunks += b"data" + struct.pack("<I", 2 * frames) + bytes(2 * frames)
-    path.write_bytes(b"RIFF" + struct.pack("<I", len(chunks)) + chunks)
 
 
 @pytest.mark.parametrize("path", ["s3://key:SECRET@b/x.wav", "gs://b/x?sig=SECRET"])

@@ -35,8 +35,6 @@ from beam_pipeline.read.table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
-TEXT = ColumnType("string")
-
 
 def typed(tmp_path: Path, values: list[Any]) -> ColumnType:
     """Returns the type of a column of values in memory."""

@@ -14,7 +14,6 @@ import pytest
 import soundfile
 
 from beam_pipeline import open_records, plan, record
-from beam_pipeline.cli import main
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.rows import SourceRow
@@ -22,7 +21,6 @@ from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.inputs.tables import ColumnType, column_types, open_table, read_rows
 from beam_pipeline.parameters import comma_list, comma_text
 from beam_pipeline.recipe.recipe import Recipe
-from tests.data_sets import shards_in
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -476,30 +474,6 @@ def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
 
 
 @pytest.mark.runs
-def test_a_tenth_more_files_moves_none(tmp_path):
-    def write_files(numbers):
-        for k in numbers:
-            path = tmp_path / "in" / "abc"[k % 3] / f"{k}.wav"
-            write_sound(path, 100 + 37 * k % 300)
-
-    write_files(range(60))
-    flags = ["record", "--input", str(tmp_path / "in"), "--win-len", "100"]
-    first, again = (str(tmp_path / name) for name in ("first", "again"))
-    splits = ["--splits", "train=.6,eval=.2,test=.2", "--stratify"]
-    assert main.main([*flags, *splits, "--output", first]) == 0
-    before = files_of(tmp_path / "first")
-    write_files(range(60, 66))
-    recipe = ["--recipe", f"{first}/metadata.json"]
-    assert main.main([*flags, *recipe, "--output", again]) == 0
-    # The options of the recipe may be given once more.
-    assert main.main([*flags, *recipe, *splits, "--output", f"{again} 2"]) == 0
-    for name in ("again", "again 2"):
-        after = files_of(tmp_path / name)
-        assert len(after) == 66
-        assert {path: after[path] for path in before} == before
-
-
-@pytest.mark.runs
 def test_no_split_is_empty_if_there_are_groups_enough(speakers, tmp_path):
     """The hash leaves some of eight splits empty; then, and only then, groups move."""
     eight = {"splits": "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1", "group_by": "speaker"}
@@ -523,25 +497,6 @@ def test_folds(speakers, tmp_path):
 
 
 # Tables in memory
-
-
-@pytest.mark.runs
-def test_a_table_in_memory_gives_what_its_file_gives(corpus, monkeypatch):
-    path = write_csv(corpus / "m.csv", ROWS)
-    options = {"win_len": 500, "label_from": "kind", "num_shards": 2}
-    expected = record(path, corpus / "from_file", **options)
-    monkeypatch.chdir(corpus)
-    names = list(ROWS[0])
-    for kind, table in {
-        "dicts": ROWS,
-        "pandas": pd.DataFrame(ROWS),
-        "pyarrow": pa.table({name: [row[name] for row in ROWS] for name in names}),
-    }.items():
-        assert record(table, corpus / kind, **options) == expected
-        assert shards_in(corpus / kind) == shards_in(corpus / "from_file")
-        assert not (corpus / kind / "_work").exists()
-        summary, rejects = plan(table, **options)
-        assert (summary.listing.clips, rejects) == (3, [])
 
 
 @pytest.mark.runs
@@ -611,19 +566,6 @@ def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
 
 
 # What would leak, or be lost
-
-
-def test_a_group_is_in_one_split(corpus):
-    rows = [
-        {"path": row["path"], "who": "x", "part": part}
-        for row, part in zip(ROWS, ["train", "test", "train"], strict=True)
-    ]
-    path = write_csv(corpus / "m.csv", rows)
-    options = {"win_len": 100, "split_column": "part"}
-    _, rejects = plan(path, **options, group_by="who")
-    (reject,) = rejects
-    assert_names(reject.reason, "test", "x", "train")
-    assert plan(path, **options).rejects == []
 
 
 @pytest.mark.parametrize(("inputs", "options", "facts"), [

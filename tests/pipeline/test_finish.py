@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline.dataset.folders import delete_stale, receipt_path
+from beam_pipeline.dataset.folders import receipt_path
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import (
@@ -301,22 +301,6 @@ def test_counts_with_windows_lost_in_several_shards():
     assert evaluation.examples_per_class == {"a": 0, "b": 4}
 
 
-@pytest.mark.parametrize("split", ["train", "eval", "other"])
-def test_seconds_of_a_plan(split):
-    summary = summary_of(
-        tally(
-            ("train", "a", RATE, (1, 6)),
-            ("train", "a", 2 * RATE, (1, 4)),
-            ("eval", "a", RATE, (1, 1)),
-        ),
-        train=10,
-        eval=1,
-    )
-    wanted = {"train": 600 / RATE + 400 / (2 * RATE), "eval": 100 / RATE, "other": 0}
-    assert summary.seconds(split) == wanted[split]
-    assert PlanSummary(ListingSummary(0, 0), None, {}).seconds(split) == 0.0
-
-
 # The end
 
 
@@ -409,19 +393,6 @@ def test_a_run_that_adds_nothing_leaves_its_rejects_in_the_work_folder(
     assert not (tmp_path / "rejected.jsonl").exists()
     assert not (tmp_path / "metadata.json").exists()
     assert (tmp_path / STALE).exists() == replaces
-
-
-def test_stale_shards_are_deleted_and_it_may_be_done_again(tmp_path):
-    stale = ["train/train-00001-of-00003", "eval/eval-00000-of-00001",
-             "records-00000-of-123456"]  # fmt: skip
-    current = [info.file for info in infos_of(ONE_SHARD)]
-    for name in [*current, *(f"{name}.tfrecord.gz" for name in stale)]:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    for _ in range(2):
-        delete_stale(f"{tmp_path}/", current)
-        assert files_in(tmp_path) == set(current)
-    assert not (tmp_path / "eval").exists()
 
 
 @pytest.mark.parametrize("claimed", [False, True])

@@ -8,10 +8,9 @@ from apache_beam.typehints.decorators import TypeCheckError
 
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
-from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import EncodeExamples, step
-from beam_pipeline.planning.clips import Clip, PoisonClips
+from beam_pipeline.planning.clips import PoisonClips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork, make_task
 from beam_pipeline.recipe.recipe import Recipe
@@ -23,26 +22,6 @@ from beam_pipeline.write.blocks import (
 )
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
-
-
-@pytest.mark.parametrize(
-    ("options", "frames", "windows"),
-    [
-        ({"win_len": 1050}, 1050, 1),
-        ({"win_len": 1050, "sample_rate": 2 * RATE}, 2100, 2),
-        ({"win_seconds": 0.0625, "sample_rate": 2 * RATE}, 2100, 2),
-        ({"win_seconds": 0.0625, "sample_rate": RATE // 2}, 525, 2),
-        ({"win_len": 2000, "tail": "pad"}, 1050, 1),
-        ({"win_len": 100, "max_windows": 3}, 1050, 3),
-    ],
-)
-def test_probing_counts_at_the_output_rate(tmp_path, options, frames, windows):
-    write_sound(tmp_path / "x.wav", 1050)
-    inputs = resolve_inputs([str(tmp_path)])
-    found = Prober(inputs, Recipe(**options)).probe(SourceRow(0, 0, "x.wav", "a"))
-    assert isinstance(found, Clip)
-    assert (found.frames, found.examples) == (frames, windows)
-
 
 LENGTH, HOP = 90_000, 60_000
 FIRST = 2  # windows of the first clip that an earlier shard has

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun, RecipeError
-from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs import listing
 from beam_pipeline.inputs.listing import resolved
-from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.pipeline import graph, planner
 from beam_pipeline.pipeline.planner import (
     ClipPages,
@@ -39,7 +37,6 @@ from beam_pipeline.run.local import (
 from beam_pipeline.storage import files, pages
 from beam_pipeline.storage.pages import Pages, write_page
 from tests.raising import raises
-from tests.sounds import write_corpus
 
 pytestmark = pytest.mark.runs
 
@@ -150,67 +147,6 @@ def test_an_engine_makes_the_same_plan(tmp_path, kind):
         summary, rejects = plan_local(jobs[0], None)
         assert repr(summary) == here["summary"]
         assert list(map(repr, rejects)) == here["rejects"]
-
-
-def windows_of(rows, recipe):
-    """Each split's windows in order, from the recipe's definition alone."""
-    splitter = Splitter.of(recipe)
-    found = {}
-    for row, values in enumerate(rows):
-        split = "records"
-        if splitter is not None:
-            # Without `group_by`, the folder's real path names the group.
-            split = splitter.split_of(group_key(recipe.seed, values["who"]))
-        name = values["path"]
-        key = row if recipe.order == "listed" else clip_key(0, name, 0)
-        windows = values["frames"] // 100
-        clips = found.setdefault(split, [])
-        clips.append((key, row, [(name, k) for k in range(windows)]))
-    return {
-        split: [window for *_, windows in sorted(clips) for window in windows]
-        for split, clips in found.items()
-    }
-
-
-@pytest.mark.parametrize("count", [1, 2, 61])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"elements_per_file": 4},
-        {"elements_per_file": 7, "order": "listed"},
-        {"num_shards": 3, "splits": SPLITS, "group_by": "who"},
-        {"elements_per_file": 5, "num_elems": 33},
-    ],
-)
-def test_shards_hold_every_window_once_in_order(tmp_path, count, options):
-    recipe = Recipe(win_len=100, label_from="none", columns="none", **options)
-    rows = [{"path": f"{i}.wav", "who": f"w{i % 7}", "frames": 100 + 37 * i % 700,
-             "sample_rate_hz": 8000} for i in range(count)]  # fmt: skip
-    wanted = windows_of(rows, recipe)
-    if "splits" in options and len(wanted) < 2:
-        pytest.skip("a group would leave the split of its hash")
-    with resolved(write_table(tmp_path, rows), recipe) as inputs:
-        job = a_job(tmp_path, inputs, recipe)
-        plan_phase(job, job.plan_folder())
-        found = {}
-        for work in planned_work(0, job.plan_folder()):
-            shard, segments = work.shard, work.segments
-            windows = [
-                (segment.clip.filepath, segment.first + k)
-                for segment in segments
-                for k in range(segment.examples)
-            ]
-            assert len(windows) == shard.examples
-            found.setdefault(shard.split, []).append((shard.number, windows))
-    assert found.keys() == wanted.keys()
-    for split, of_split in found.items():
-        numbers, contents = zip(*of_split, strict=True)
-        assert numbers == tuple(range(len(of_split)))
-        together = [window for windows in contents for window in windows]
-        assert together == wanted[split][: recipe.num_elems]
-        size = recipe.elements_per_file
-        if size is not None:
-            assert {len(windows) for windows in contents[:-1]} <= {size}
 
 
 def set_limits(patch, limit):
@@ -332,43 +268,6 @@ def test_a_plan_that_was_deleted_is_named(job):
     shutil.rmtree(job.work_folder)
     with raises(IncompleteRun, naming=[job.plan_folder(), "deleted"]):
         read_plan(job.plan_folder())
-
-
-@pytest.mark.parametrize("kind", ["splits", "stratified"])
-def test_a_plan_without_clips(tmp_path, kind):
-    source = write_table(tmp_path, rows_of([9, 9]))
-    options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
-    recipe = Recipe(win_len=100, short_clips="reject", **options)
-    with resolved(source, recipe) as inputs:
-        jobs = [a_job(tmp_path / name, inputs, recipe) for name in ("here", "beam")]
-        (Path(jobs[1].work_folder)).mkdir(parents=True)
-        (Path(jobs[1].work_folder) / "noted").touch()
-        plan = plan_here(jobs[0])
-        assert plan == plan_by_beam(jobs[1])
-    assert read_plan(jobs[0].plan_folder()).summary.example_format is None
-    assert (plan["work"], len(plan["rejects"])) == ([], 2)
-
-
-def test_names_that_are_not_unique_in_a_table_of_events(tmp_path):
-    """Only the last file shows that the first one's name is not unique."""
-    write_corpus(tmp_path / "in", clips=2)
-    names = sorted((tmp_path / "in").rglob("*.wav"))
-    (tmp_path / "in" / "zebra").mkdir()
-    (tmp_path / "in" / "zebra" / names[0].name).write_bytes(names[0].read_bytes())
-    lines = [f"{path.name},0,0.1,call" for path in names]
-    table = tmp_path / "events.csv"
-    table.write_text("\n".join(["file,start,end,label", *lines, ""]))
-    recipe = Recipe(win_len=100, events=str(table))
-    with resolved(str(tmp_path / "in"), recipe) as inputs:
-        job = a_job(tmp_path, inputs, recipe)
-        plan_phase(job, job.plan_folder())
-        plan = read_plan(job.plan_folder())
-        rejects = list(planned_rejects(plan, job.plan_folder()))
-    assert list(plan.summary.listing.alike) == [names[0].name]
-    assert [reject.filepath.rpartition("/")[2] for reject in rejects] == [
-        names[0].name
-    ] * 2
-    assert all("has the same name" in reject.reason for reject in rejects)
 
 
 def test_a_plan_that_fails_is_not_published(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from beam_pipeline import audit, record, record_examples
 from beam_pipeline.audio.sketch import sketch_audio
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError, OptionError, TooManyRejected
+from beam_pipeline.errors import OptionError, TooManyRejected
 from beam_pipeline.read.audit import (
     KINDS,
     components_of,
@@ -348,18 +348,6 @@ def test_what_was_not_compared_is_said(tmp_path, capsys):
     assert_names(capsys.readouterr().err, "dicts has no manifest.parquet")
 
 
-def test_manifests_that_cannot_be_read(speakers, tmp_path):
-    record(speakers, tmp_path / "o", win_len=800)
-    path = tmp_path / "o" / "manifest.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["file"]), path)
-    with raises(InputError, naming=["manifest.parquet", "no column 'file'"]):
-        audit(tmp_path / "o")
-    path.write_bytes(b"PAR1")
-    for folder, fact in (("o", path), ("o/a", tmp_path / "o/a")):
-        with raises(InputError, naming=fact):
-            audit(tmp_path / folder)
-
-
 def sounds_of(folder):
     table = pq.read_table(folder / "manifest.parquet").sort_by("path")
     return table.select(["path", "window_hash", "start_sketch"]).to_pylist()
@@ -476,12 +464,6 @@ def overlaps_of(rows, rate=8000):
     table = dict(zip(names, columns, strict=True))
     rates = np.full(len(rows), rate)
     return smallest(overlapping_parts(pa.table({**table, "sample_rate_hz": rates})))
-
-
-@pytest.mark.parametrize(("shared", "overlaps"), [(0, False), (40, False), (41, True)])
-def test_seconds_are_rounded_in_tables(shared, overlaps):
-    rows = [(0, 0, 1000, -1), (0, 1000 - shared, 1000, -1)]
-    assert overlaps_of(rows) == ([0, 0] if overlaps else [0, 1])
 
 
 @given(clips, st.sampled_from([1, 400, 1000, 8000]))

@@ -1,9 +1,7 @@
 """Windows of new recordings: they are what ``record`` would have stored."""
 
 import csv
-import tracemalloc
 import warnings
-import wave
 
 import numpy as np
 import pytest
@@ -245,26 +243,6 @@ def test_a_corrected_data_set_is_as_good_a_model(sounds, like, tmp_path):
     ):  # statistics are of the stored float16
         np.testing.assert_allclose(one["mel"], other["mel"], atol=1e-2)
     assert "class" in open_records(better)._repr_html_()
-
-
-def test_memory_does_not_grow_with_a_recording(tmp_path):
-    day = 24 * 3600 * 250
-    with wave.open(str(tmp_path / "day.wav"), "wb") as file:
-        file.setparams((1, 2, 250, 0, "NONE", ""))
-        for _ in range(24):
-            file.writeframesraw(bytes(day // 12))
-    write_noise(tmp_path / "in/x.wav", 150_000, rate=250)
-    record(tmp_path / "in", tmp_path / "out", win_seconds=300.0,
-           features={"signal": "identity()"})  # fmt: skip
-    audio = open_audio(tmp_path / "day.wav", tmp_path / "out")
-    tracemalloc.start()
-    try:
-        count = sum(len(batch["signal"]) for batch in audio.batches(4, normalize=True))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert count == len(audio) == 24 * 12
-    assert peak < day * 4 / 5  # a fifth of all samples as float32
 
 
 def test_what_is_refused(sounds, like, tmp_path):

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-import soundfile
 
-from beam_pipeline import record, record_dataset, record_examples
+from beam_pipeline import record_dataset, record_examples
 from beam_pipeline.dataset.tables import load_index
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
-from beam_pipeline.transforms import LogMel
 
 tf = pytest.importorskip("tensorflow")
 
@@ -69,39 +67,6 @@ def check_same(found, wanted):
     if isinstance(found, np.ndarray):
         assert found.flags.writeable
         assert found.dtype.isnative
-
-
-def test_real_recordings(corpora, tmp_path):
-    """Each digit once; their lengths differ."""
-    record(
-        str(corpora / "fsdd" / "*_theo_7.wav"), str(tmp_path / "out"), win_len=1024,
-        label_from=r"(?P<class>\d)_", hop=512, tail="pad", elements_per_file=30,
-        features={"log_mel": LogMel()}, workers=1,
-    )  # fmt: skip
-    records = open_records(tmp_path / "out")
-    check_equal(records, replay(str(tmp_path / "out")))
-    assert records.num_classes == len(records.classes) == 10
-    label = records[5]
-    assert records.classes[label["target"]] == label["class"]
-
-
-def test_several_examples_in_a_member(tmp_path):
-    """And the same examples without GZIP."""
-    rng, sounds = np.random.default_rng(0), tmp_path / "sounds"
-    sounds.mkdir()
-    for k in range(3):
-        samples = 0.1 * rng.standard_normal(8000)
-        soundfile.write(sounds / f"{k}.wav", samples, 8000)
-    folders = {name: str(tmp_path / name) for name in ("gzip", "none")}
-    for compression, folder in folders.items():
-        record(
-            str(sounds), folder, label_from="none", win_len=400, elements_per_file=33,
-            member_bytes=5000, compression=compression, workers=1,
-        )  # fmt: skip
-    shards = load_index(folders["gzip"]).values()
-    assert all(len(shard.firsts) <= shard.examples for shard in shards)
-    for folder in folders.values():
-        check_equal(open_records(folder), replay(folders["gzip"]))
 
 
 def array(dtype, shape):

@@ -93,11 +93,6 @@ class TestRecorded:
         history = model.fit(ds, steps_per_epoch=2, epochs=1, verbose=0)
         assert np.isfinite(history.history["loss"]).all()
 
-    @pytest.mark.runs
-    def test_supervised_pairs_in_their_order(self, recorded):
-        x, y = next(iter(replay(recorded, as_supervised=("target", "class"))))
-        assert CLASSES[int(x)] == y.numpy().decode()
-
 
 def anything(rng, dtype, shape):
     """Values of all bit patterns, so negative, huge and NaN ones, too."""

@@ -229,21 +229,6 @@ def test_recipes_of_all_kinds(varied, tmp_path, options):
     assert verify(tmp_path, deep=True, input=varied, sample=60) == []
 
 
-def test_tables(tmp_path):
-    rows = []
-    for k in range(4):
-        write_sound(tmp_path / "in" / f"{k}.wav", 3000, seed=k)
-        rows.append(
-            {"path": f"in/{k}.wav", "class": "cat;owl" if k % 2 else "cat",
-             "day": k, "level": None if k == 1 else k / 3, "place": "" if k else "x"}
-        )  # fmt: skip
-    table = tmp_path / "clips.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), table)
-    options = {"label_from": "class", "label_separator": ";"}
-    record(table, tmp_path / "a", win_len=WIN_LEN, **options)
-    assert verify(tmp_path / "a", deep=True, input=table, sample=50) == []
-
-
 def test_elements(tmp_path):
     rows = [
         {"x": np.arange(k % 5, dtype=np.float32), "y": np.float64(k), "t": f"n{k}",

@@ -194,29 +194,6 @@ def test_a_data_set_that_was_recorded_again_is_not_mixed(tmp_path, monkeypatch, 
             use()
 
 
-def test_windows_that_could_not_be_made(tmp_path):
-    write_corpus(tmp_path / "in", clips=2)
-    record(str(tmp_path / "in"), str(tmp_path / "all"), win_len=WIN_LEN)
-    failing = {"signal": "identity()", "x": "tests.read.test_window_table.fail"}
-    record(str(tmp_path / "in"), str(tmp_path / "some"), win_len=WIN_LEN,
-           features=failing, max_rejected="100%")  # fmt: skip
-    expected = open_records(str(tmp_path / "all")).table().to_pandas()
-    table = open_records(str(tmp_path / "some")).table().to_pandas()
-    assert len(table) == len(expected)
-    assert table["start_s"].tolist() == expected["start_s"].tolist()
-    assert table["level_db"].tolist() == expected["level_db"].tolist()
-    lost = table["left_out"] == "rejected"
-    assert 0 < lost.sum() < len(table)
-    assert lost.sum() == len(table) - len(open_records(str(tmp_path / "some")))
-
-
-def fail(windows):
-    """A transform that cannot take a loud first sample; silence is no problem."""
-    if (windows[:, 0] > 0.4).any():
-        raise ValueError("too loud")
-    return windows[:, 0]
-
-
 def test_other_data_have_places_only(tmp_path):
     folder = record_examples(
         [{"x": i} for i in range(3)], tmp_path, elements_per_file=2

@@ -30,12 +30,12 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.array_bytes import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
-from beam_pipeline.examples.wire import decode_tensor, encode_tensor
+from beam_pipeline.examples.wire import encode_tensor
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
 from beam_pipeline.recipe.recipe import Recipe
 from tests.claims import start
-from tests.data_sets import contents, problems_in, rejects_in, shards_in
+from tests.data_sets import contents, problems_in, rejects_in
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
@@ -184,32 +184,6 @@ def test_encoded_features_stay_as_they_are_stored(
         np.testing.assert_array_equal(one["mel"], other["mel"])
 
 
-def test_protobuf_and_tensorflow_read_them(runs: Runs) -> None:
-    """Without any code of the package between the file and the test."""
-    import tensorflow as tf
-
-    shards = [
-        str(runs.folder / shard.file) for shard in runs.metadata.splits["train"].shards
-    ]
-    records = tf.data.TFRecordDataset(shards, "GZIP")
-    plain = examples_of(runs.plain_folder)
-    for stored, wanted in zip(records, plain, strict=True):
-        values = tf.train.Example.FromString(stored.numpy()).features.feature
-        (mel,) = values["mel"].bytes_list.value
-        (image,) = values["image"].bytes_list.value
-        (level,) = values["level"].bytes_list.value
-        assert tf.io.parse_tensor(mel, tf.float32).numpy().tolist() == (
-            wanted["mel"].tolist()
-        )
-        assert decode_tensor(mel, "float32").tolist() == wanted["mel"].tolist()
-        pixels = tf.io.decode_png(image).numpy()[:, :, 0]
-        assert pixels.tolist() == wanted["image"].tolist()
-        assert level == wanted["level"].tobytes()
-        assert list(values["pixels"].int64_list.value) == (
-            wanted["pixels"].ravel().tolist()
-        )
-
-
 def test_the_recipe_of_the_data_set_repeats_it(
     runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,17 +286,6 @@ def test_signals_are_the_same_in_all_readers(
         if encoding == "flac":
             sound, _ = soundfile.read(io.BytesIO(stored["signal"]), dtype="float32")
             np.testing.assert_array_equal(sound, signal)
-
-
-def test_whole_numbers_are_exact_as_flac_and_as_pcm(tmp_path: Path) -> None:
-    sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=1)
-    pcm = {"features": {"pcm": "identity(dtype='int16')"}, "win_len": "clip"}
-    for workers in (1, 2):
-        out = tmp_path / str(workers)
-        record(tmp_path / "in", out, workers=workers, encodings={"pcm": "flac"}, **pcm)
-    (example,) = open_records(out)
-    np.testing.assert_array_equal(example["pcm"], sounds["cat/cat_0.wav"] * 32768)
-    assert shards_in(out) == shards_in(tmp_path / "1")
 
 
 @pytest.mark.parametrize(

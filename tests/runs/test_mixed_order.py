@@ -112,38 +112,6 @@ def test_neighbours_come_from_different_clips(mixed, shuffled):
     assert share_of_equal_neighbours(shuffled)[0] > 0.9
 
 
-def test_tables_and_lookups_name_the_right_examples(mixed, sounds):
-    table = window_table(mixed, "train").to_pylist()
-    records = open_records(mixed, "train")
-    held = [row for row in table if row["left_out"] is None]
-    assert [row["record"] for row in held] == list(range(len(records)))
-    assert {row["left_out"] for row in table} == {None, "keep"}
-    for row, example in zip(held, records, strict=True):
-        assert row["path"] == example["filepath"]
-        assert row["clip"] == example["index"]
-        assert row["copy"] == example["copy"]
-        assert row["start_s"] == example["win_start_idx"] / RATE
-        assert row["valid_frames"] == example["valid_frames"]
-    shard = [row["shard"] for row in held]
-    assert shard == sorted(shard)
-    name = held[0]["path"]
-    some = records.of_clip(name)
-    assert {e["filepath"] for e in some} == {name}
-    assert len(some) == sum(row["path"] == name for row in held)
-    assert {e["filepath"] for e in records.where("class == 'a'")} == {
-        row["path"] for row in held if row["class"] == "a"
-    }
-    for number in (0, 7, len(records) - 1):
-        source = records.source(number)
-        samples, _ = soundfile.read(
-            sounds / source.path, source.frames, source.first_frame
-        )
-        if not records[number]["copy"]:
-            padded = np.zeros(400, np.float32)
-            padded[: len(samples)] = samples
-            np.testing.assert_array_equal(records[number]["signal"], padded)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -188,25 +156,3 @@ def test_compressed_files_and_a_clip_that_breaks(tmp_path):
     table = window_table(tmp_path / "out").to_pandas()
     lost = table[table.left_out == "rejected"]
     assert set(lost.path) == {"broken.flac"}
-
-
-def test_a_run_is_continued(sounds, mixed, tmp_path, monkeypatch):
-    """After an error of others in the middle of a shard."""
-    from beam_pipeline.write import shard as writing
-
-    calls = []
-
-    def fail(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) == 3:
-            raise OSError("no more shards")
-        return order(*arguments)
-
-    order, out = writing.mixed_order, tmp_path / "out"
-    with monkeypatch.context() as patch:
-        patch.setattr(writing, "mixed_order", fail)
-        with pytest.raises(Exception, match="no more shards"):
-            record(sounds, out, workers=1, **OPTIONS)
-    assert len(list(out.rglob("*.tfrecord.gz"))) >= 1
-    record(sounds, out, **OPTIONS)
-    assert contents(mixed) == contents(out)

@@ -233,52 +233,6 @@ def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
     expect_complete(examples_in(out), sounds, 500, 500)
 
 
-def test_a_clip_that_breaks_in_the_middle_leaves_whole_examples(
-    out: Path, tmp_path: Path
-) -> None:
-    write_corpus(tmp_path / "in", classes=("cat",))
-    path = tmp_path / "in" / "cat" / "long.flac"
-    noise = np.random.default_rng(0).uniform(-0.5, 0.5, 200_000)
-    soundfile.write(path, noise, RATE)
-    broken = bytearray(path.read_bytes())
-    broken[len(broken) // 2 : len(broken) // 2 + 30_000] = bytes(30_000)
-    path.write_bytes(broken)
-    metadata = record(
-        tmp_path / "in", out, win_len=1000, elements_per_file=50, max_rejected=1
-    )
-    reasons = rejects_in(out)
-    assert {line["path"] for line in reasons} == {"cat/long.flac"}
-    examples = examples_in(out)
-    assert metadata.splits["records"].examples == len(examples)
-    assert metadata.rejected == 1
-    for example in examples:
-        assert example["signal"].shape == (1000,)
-    assert problems_in(out) == []
-
-
-@pytest.mark.parametrize(
-    ("channels", "options", "wanted"),
-    [
-        (2, {"channels": "mix"}, lambda frames: frames.mean(axis=1)),
-        (2, {"channels": "keep"}, np.transpose),
-        (2, {"channels": 0}, lambda frames: frames[:, 0]),
-        (1, {"channels": "keep"}, np.transpose),
-    ],
-)
-def test_channels(
-    out: Path, tmp_path: Path, channels: int, options: dict[str, Any], wanted: Any
-) -> None:
-    samples = write_sound(tmp_path / "in" / "a" / "x.wav", 3000, channels=channels)
-    record(tmp_path / "in", out, win_len=1000, **options)
-    frames = wanted(samples.reshape(3000, channels))
-    examples = examples_in(out)
-    assert len(examples) == 3
-    for example in examples:
-        start = int(example["win_start_idx"])
-        window = frames[..., start : start + 1000]
-        np.testing.assert_allclose(example["signal"], window, atol=1e-7)
-
-
 def test_int16_is_kept(out: Path, tmp_path: Path) -> None:
     write_sound(tmp_path / "in" / "a" / "x.wav", 2000)
     samples, _ = soundfile.read(tmp_path / "in" / "a" / "x.wav", dtype="int16")
@@ -350,58 +304,6 @@ def test_truncated_and_not_finite_files_are_taken_if_allowed(
     assert frames == {"a/good.wav", "a/truncated.wav"}
 
 
-@pytest.mark.parametrize(
-    ("transform", "facts"),
-    [
-        ("fail_on_sound", "ZeroDivisionError: a bug of one's own"),
-        ("grow_on_sound", "float32 (2, 999)"),
-        ("widen_on_sound", "float64"),
-    ],
-)
-def test_a_transform_that_fails_on_a_clip_names_both(
-    out: Path, tmp_path: Path, transform: str, facts: object
-) -> None:
-    folder = bad_folder(tmp_path)
-    with raises(TooManyRejected, naming=["a/good.wav", "feature mine", facts]):
-        record(
-            folder, out, win_len=1000, features={"mine": f"tests.sounds.{transform}"}
-        )
-
-
-@pytest.mark.parametrize(
-    ("features", "field", "value", "facts"),
-    [
-        ({"m": "log_mel(n_fft=1024)"}, "feature m: log_mel: n_fft", 1024, ()),
-        ({"m": "tests.sounds.always_fail"}, "feature m", "tests.sounds.always_fail",
-         "a bug of one's own"),
-        ({"class": "identity()"}, "features", "class", ()),
-    ],
-)  # fmt: skip
-def test_a_recipe_that_no_clip_can_fulfil_fails_before_anything_is_written(
-    out: Path, tmp_path: Path, features: dict, field: str, value: object, facts: object
-) -> None:
-    folder = bad_folder(tmp_path)
-    with raises(OptionError, field, value, naming=facts):
-        record(folder, out, win_len=1000, features=features)
-    assert not out.exists()
-
-
-def test_mixed_rates_where_one_is_needed(out: Path, tmp_path: Path) -> None:
-    write_sound(tmp_path / "in" / "a" / "1.wav", 9000, rate=8000)
-    write_sound(tmp_path / "in" / "a" / "2.wav", 9000, rate=16000)
-    features = {"m": "log_mel(n_fft=256,hop=128,n_mels=8)"}
-    places = tmp_path / "in", out
-    facts = ["8000", "a/1.wav", "16000", "a/2.wav"]
-    with raises(RecipeError, "feature m", naming=facts):
-        record(*places, win_len=1000, features=features)
-    with raises(RecipeError, "sample_rate", naming=[*facts, "--sample-rate"]):
-        record(*places, win_seconds=0.5, overwrite=True)
-    metadata = record(
-        *places, win_len=1000, features=features, sample_rate=8000, overwrite=True
-    )
-    assert metadata.splits["records"].examples == 9 + 4
-
-
 def test_inputs_that_are_not_there(out: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").touch()
@@ -440,15 +342,6 @@ def test_what_was_there_before_is_not_touched(corpus: Path, out: Path) -> None:
     assert problems_in(out) == []
     with raises(OutputError, naming="--input"):
         record(corpus, str(corpus / "out"), win_len=500)
-
-
-def test_a_data_set_repeats_itself(corpus: Path, tmp_path: Path) -> None:
-    first = record(
-        corpus, tmp_path / "a", win_len=500, hop=100, tail="overlap",
-        random_starts=True, max_windows=3, seed=5,
-    )  # fmt: skip
-    record(corpus, tmp_path / "b", recipe=first.recipe)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 def test_a_file_that_changes_during_the_run_is_not_recorded(

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.data import Dataset, TFRecordDataset
-from tensorflow.data.experimental import TFRecordWriter
 from tensorflow.io import FixedLenFeature, VarLenFeature
 from tensorflow.train import BytesList, Example, Feature, Features, Int64List
 
@@ -25,10 +24,8 @@ from beam_pipeline import (
     Metadata,
     encode_example,
     read_records,
-    record_dataset,
     record_examples,
     replay,
-    replay_dataset,
     write_records,
 )
 from beam_pipeline.cli.main import main
@@ -92,29 +89,6 @@ def test_a_tensor_as_bytes(tmp_path):
 
 
 # tf.data
-
-
-@pytest.mark.parametrize("are_tensors", [False, True])
-def test_a_dataset_of_bytes_or_tensors(tmp_path, are_tensors):
-    PATH = str(tmp_path / "data.tfrecord")
-    ds = Dataset.from_tensor_slices([b"abc", b"123"])
-    if are_tensors:
-        ds = Dataset.from_tensor_slices(tf.constant([[1, 2], [3, 4]], tf.uint8))
-
-    # Serialize the tensors
-    ds_bytes = ds.map(tf.io.serialize_tensor) if are_tensors else ds
-
-    # Write the dataset to a TFRecord
-    writer = TFRecordWriter(PATH)
-    writer.write(ds_bytes)
-
-    assert list(read_records(PATH)) == list(ds_bytes.as_numpy_iterator())
-    ours = tmp_path / "ours.tfrecord"
-    write_records(ours, ds_bytes.as_numpy_iterator())
-    assert ours.read_bytes() == Path(PATH).read_bytes()
-    replayed = replay_dataset(record_dataset(ds, tmp_path / "out"))
-    assert replayed.element_spec == ds.element_spec  # a parsed tensor has no shape
-    np.testing.assert_array_equal(list(replayed), list(ds))
 
 
 # Serializing images
@@ -323,19 +297,6 @@ def test_labeled_and_unlabeled(labeled, unlabeled, ordered):
         # With several files, theirs reads by turns, which changes the order.
         by_label = operator.itemgetter(1)
         assert sorted(found, key=by_label) == sorted(pairs(theirs), key=by_label)
-
-
-def test_uncompressed_files_for_the_script_as_it_is(tmp_path, labeled):
-    paths = []
-    for k, path in enumerate(shards_of(labeled)):
-        paths.append(str(tmp_path / f"{k:02}-8.tfrec"))
-        assert write_records(paths[-1], read_records(path)) == COUNT // 8
-    found = pairs(load_dataset(paths[:1], labeled=True, ordered=True))
-    assert [label for _, label in found] == list(range(8))
-    # All files at once
-    for files, kind in ((paths, None), (shards_of(labeled), "GZIP")):
-        labels = [int(y) for _, y in load_dataset(files, compression_type=kind)]
-        assert sorted(labels) == list(range(COUNT))
 
 
 def test_shards_for_accelerators(labeled):

@@ -145,17 +145,6 @@ def test_a_data_set_of_one_customer(tmp_path, capsys):
     assert text_format.Parse(text, tf.train.Example()) == make_example(data)
 
 
-def test_lists_of_different_lengths(customers):
-    triples = zip(CUSTOMERS[:3], plain(customers), replay(customers), strict=False)
-    for customer, record, replayed in triples:
-        theirs = make_example(customer).SerializeToString()
-        wanted = values_of(tf.io.parse_single_example(theirs, read_features))
-        assert values_of(tf.io.parse_single_example(record, read_features)) == wanted
-        # One customer lacks the flag, so it is a list of one value, or of none.
-        wanted["Suggestion Purchased"] = [wanted["Suggestion Purchased"]]
-        assert values_of(replayed) == wanted
-
-
 def test_missing_values(customers):
     *_, last = replay(customers)
     assert values_of(last) == {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -12,15 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, open_audio, open_records, record, replay
-from beam_pipeline.errors import DataSetWarning
+from beam_pipeline import Metadata, record, replay
 from tests.data_sets import examples_in, problems_in, rejects_in
-from tests.transform_checks import EVERY_CALL
 
 pytestmark = pytest.mark.runs
 
 DIGITS = r"(?P<class>\d)_"
-SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 OTHERS = ("go_audio_wav", "jstrait_wavefile", "lhotse", "librosa_data", "perch")
 # A hop of three quarters, so that windows overlap and shards cut clips.
 WIN_LEN, HOP = 1024, 768
@@ -107,55 +103,3 @@ def test_each_file_is_complete_or_rejected_with_a_reason(
         assert np.isfinite(example["signal"]).all()
     assert starts == {path: row["windows"] for path, row in manifest.items()}
     assert problems_in(tmp_path / "out") == []
-
-
-def test_resampled_shards_equal_the_file_resampled_whole(
-    corpora: Path, tmp_path: Path
-) -> None:
-    import soxr
-
-    rate, folder = 22050, corpora / "lhotse" / "test" / "fixtures" / "libri"
-    record(
-        folder, tmp_path / "out", win_len=1000, sample_rate=rate, elements_per_file=7
-    )
-    whole = {}
-    for path in folder.glob("*.wav"):
-        samples, native = soundfile.read(path, dtype="float32")
-        whole[path.name] = soxr.resample(samples, native, rate)
-    largest = 0.0
-    for example in examples_in(tmp_path / "out"):
-        start = int(example["win_start_idx"])
-        wanted = whole[example["filepath"]][start : start + 1000]
-        largest = max(largest, np.abs(example["signal"] - wanted).max())
-        assert example["fs"] == rate
-    assert largest < 1e-5
-
-
-@pytest.mark.parametrize("corpus", ["fsdd", "lhotse", "perch"])
-def test_new_recordings_get_what_is_recorded(
-    corpora: Path, tmp_path: Path, corpus: str
-) -> None:
-    every = sorted(p for p in (corpora / corpus).rglob("*") if p.suffix in SUFFIXES)
-    some = [str(path) for path in every[:: max(1, len(every) // 8)]]
-    features = {f"f{k}": call for k, call in enumerate(EVERY_CALL)}
-    options = {"features": features, "sample_rate": 16000, "copies": 1}
-    record(some, tmp_path / "out", win_seconds=0.5, tail="pad", num_shards=1,
-           max_rejected=len(some), **options)  # fmt: skip
-    stored = open_records(tmp_path / "out").where("copy == 0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataSetWarning)
-        audio = open_audio(some, tmp_path / "out")
-        for normalize in (False, True):
-            of = {}
-            for batch in stored.batches(64, normalize=normalize):
-                places = zip(batch["index"], batch["win_start_idx"], strict=True)
-                of |= {at: (batch, k) for k, at in enumerate(places)}
-            made = 0
-            for batch in audio.batches(64, normalize=normalize):
-                places = zip(batch["index"], batch["win_start_idx"], strict=True)
-                for row, at in enumerate(places):
-                    other, k = of[at]
-                    made += 1
-                    for name in features:
-                        np.testing.assert_array_equal(batch[name][row], other[name][k])
-            assert made == len(of) == len(stored) > 8

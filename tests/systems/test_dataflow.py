@@ -26,7 +26,6 @@ from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.recipe.recipe import Recipe
-from launch.dataflow.main import to_command
 from tests.data_sets import contents
 from tests.fake_dataflow import (
     CANCELLED,
@@ -247,32 +246,6 @@ def test_a_template_describes_the_job_and_starts_nothing(
     ending = run_here(job)
     assert ending.errors == ()
     assert Metadata.load(str(tmp_path / "out")).clips == 1
-
-
-def test_the_flex_template_s_launcher_describes_the_job(tmp_path: Path) -> None:
-    """As the service starts it: parameters first, then where the job is wanted."""
-    write_corpus(tmp_path / "in", classes=("cat",), clips=2)
-    template = tmp_path / "job_object"
-    with fake_dataflow() as service:
-        command = to_command(
-            [
-                f"--input={tmp_path}/in",
-                f"--output={tmp_path}/out",
-                "--win_len=500",
-                "--feature=loud=peak_gain();signal=identity()",
-                "--sdk_container_image=registry/image:7",
-                *beam_args(service, tmp_path),
-                f"--template_location={template}",
-            ]
-        )
-        assert main(command) == 0
-    posted = json.loads(template.read_text())
-    job = Job("started", "my-project", "europe-west4", posted)
-    assert job.pool["workerHarnessContainerImage"] == "registry/image:7"
-    assert job.pool["numThreadsPerWorker"] == 2
-    assert not job.pool.get("packages")
-    assert run_here(job).errors == ()
-    assert set(Metadata.load(str(tmp_path / "out")).features) >= {"loud", "signal"}
 
 
 @pytest.mark.usefixtures("sounds")

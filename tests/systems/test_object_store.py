@@ -2,7 +2,6 @@
 
 import errno
 import io
-import json
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError, OutputError, StoreError, TooManyRejected
+from beam_pipeline.errors import InputError, OutputError, StoreError
 from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.process import Marks, new_state
 from beam_pipeline.storage import claim, files, object_store
@@ -85,12 +84,6 @@ def test_random_reads_equal_reads_in_memory(bucket, share, first, moves):
             assert reader.seek(seek) == memory.seek(seek)
         assert reader.read(count) == memory.read(count)
         assert reader.tell() == memory.tell() or reader.tell() == len(NOISE)
-
-
-def test_one_of_several_writers_creates_an_object(bucket):
-    path = f"s3://{bucket}/plan"
-    assert [files.create(path, bytes([k])) for k in range(3)] == [True, False, False]
-    assert files.read_bytes(path) == bytes([0])
 
 
 def test_names_are_listed_in_the_order_of_a_local_folder(bucket, tmp_path):
@@ -409,20 +402,6 @@ def test_a_finished_data_set_in_a_store_is_recognised(bucket, tmp_path):
     upload_folder(tmp_path / "in", paths[0])
     with raises(OutputError, naming="--overwrite"):
         record(*paths, win_len=500)
-
-
-@pytest.mark.runs
-def test_job_files_hold_no_secret(bucket, tmp_path, monkeypatch):
-    write_corpus(tmp_path / "in", clips=1)
-    remote = f"s3://{bucket}/out"
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "most-secret")
-    files.write_bytes(f"s3://{bucket}/in/bad.wav", b"no audio")
-    with pytest.raises(TooManyRejected):
-        record([str(tmp_path / "in"), f"s3://{bucket}/in"], remote, win_len=500)
-    for name in files.list_files(remote):
-        assert b"most-secret" not in files.read_bytes(f"{remote}/{name}")
-    job = json.loads(files.read_bytes(f"{remote}/_work/job.json"))
-    assert job["recipe"]["win_len"] == 500
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

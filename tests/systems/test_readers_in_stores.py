@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_pipeline.errors import DamagedRecord, InputError, StoreError
+from beam_pipeline.errors import InputError, StoreError
 from beam_pipeline.examples.spec import INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
 from beam_pipeline.storage import files, object_store
-from tests.raising import raises
 from tests.read.members import make
 
 COUNT = 150
@@ -120,16 +119,6 @@ def test_another_process_rewrites_the_folder(folder):
         open_records(folder)[3]
 
 
-def test_damage_in_a_store(folder):
-    records = open_records(folder)
-    path = f"{folder}/{shard_names(records)[1]}"
-    content = bytearray(files.read_bytes(path))
-    content[-10] ^= 1
-    files.write_bytes(path, bytes(content))
-    with pytest.raises(DamagedRecord, match=f"{path}: example 149, at byte"):
-        open_records(folder).read([148, 149])
-
-
 def in_child(work):
     """Runs a function in a forked process; returns whether it did not raise."""
     with warnings.catch_warnings():
@@ -194,22 +183,3 @@ def test_replay_of_a_store_that_fails_for_a_while(folder, proxy):
     proxy.refuse, proxy.cut = 2, 1
     found = elements_of(folder, deterministic=False)
     assert sorted(number for number, _ in found) == list(range(COUNT))
-
-
-def test_replay_names_what_is_not_there(folder, bucket):
-    with raises(InputError, naming=f"{folder}/nothing"):
-        replay(f"{folder}/nothing")
-    shard = f"{folder}/{shard_names(open_records(folder))[1]}"
-    content = bytearray(files.read_bytes(shard))
-    content[-12] ^= 1
-    files.write_bytes(shard, bytes(content))
-    with pytest.raises(tf.errors.OpError, match=shard):
-        elements_of(folder)
-    files.write_bytes(shard, bytes(content[:-1]))
-    with raises(InputError, naming=[shard, "bytes"]):
-        replay(folder)
-    object_store.delete([shard])
-    with raises(InputError, naming=[shard, "does not exist"]):
-        replay(folder)
-    with raises((StoreError, InputError), naming=f"{bucket}x"):
-        replay(f"s3://{bucket}x/set")

@@ -22,7 +22,6 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import (
     IncompleteRun,
     OptionError,
-    UnstorableAttribute,
 )
 from beam_pipeline.pipeline import graph
 from beam_pipeline.storage import files
@@ -326,13 +325,6 @@ def test_a_module_that_workers_lack_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(element_set, "write_block", fail)
     with pytest.raises(IncompleteRun, match=r"'toys'.* workers must be able to"):
         record(tmp_path / "out", beam_args=ON_BEAM)
-
-
-def test_a_value_of_a_wrong_type_is_named_on_a_runner(tmp_path):
-    with pytest.raises(
-        UnstorableAttribute, match=r"^Tone \[0\]: Tone: Feature data is float32"
-    ):
-        record(tmp_path / "out", beam_args=ON_BEAM, dtype="float64")
 
 
 def test_the_same_call_may_be_given_again_after_an_error(tmp_path, monkeypatch):

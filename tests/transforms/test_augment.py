@@ -270,12 +270,3 @@ def test_masks_are_those_that_are_drawn(
             np.testing.assert_allclose(masked, expected, rtol=1e-6, atol=0)
     np.testing.assert_array_equal(step.on_copies(x[1:2], keys[1:2], RATE), found[1:2])
     assert step.on_copies(x[:0], keys[:0], RATE).shape == (0, *x.shape[1:])
-
-
-def test_more_masks_keep_the_first_ones():
-    x, keys = spectra(5, 50, 40), random_keys(5)
-    one, three = (
-        SpecAugment(time_masks=n, freq_masks=n).on_copies(x, keys, RATE) != x
-        for n in (1, 3)
-    )
-    assert three[one].all()

@@ -114,36 +114,6 @@ def test_the_number_of_threads_does_not_show(parameters, frames):
 # librosa
 
 
-def librosa_cqt(window, bins_per_octave, n_bins, filter_scale):
-    """librosa's values by this module's scale: a tone has its amplitude."""
-    values = librosa.cqt(
-        window, sr=22050, fmin=C1, n_bins=n_bins, bins_per_octave=bins_per_octave,
-        filter_scale=filter_scale,
-    )  # fmt: skip
-    hertz = C1 * 2 ** (np.arange(n_bins) / bins_per_octave)
-    lengths = filter_scale / np.tanh(np.log(2) / bins_per_octave) * 22050 / hertz
-    return 2 * values.T / np.sqrt(lengths)
-
-
-@pytest.mark.parametrize(
-    ("bins_per_octave", "same_lengths", "uncorrelated", "difference"),
-    [(12, False, 6e-4, 0.045), (12, True, 2e-4, 0.025), (36, True, 4e-5, 0.01)],
-)
-def test_librosa(bins_per_octave, same_lengths, uncorrelated, difference):
-    window = noise(4 * 22050)
-    scale = 1.0
-    if same_lengths:
-        q = 1 / (2 ** (1 / bins_per_octave) - 1)
-        scale = q * math.tanh(math.log(2) / bins_per_octave)
-    n_bins = 7 * bins_per_octave
-    peer = librosa_cqt(window, bins_per_octave, n_bins, scale)[10:-10]
-    transform = Cqt(kind="complex", bins_per_octave=bins_per_octave, n_bins=n_bins)
-    found = transform(window[np.newaxis], 22050)[0, 10:-10]
-    correlation = np.corrcoef(np.abs(found).ravel(), np.abs(peer).ravel())[0, 1]
-    assert 1 - correlation < uncorrelated
-    assert np.abs(found - peer).max() < difference * np.abs(found).max()
-
-
 @pytest.mark.parametrize(
     ("bins_per_octave", "f_min"), [(12, C1), (24, C1), (36, C1), (36, 55.0), (60, 49.0)]
 )

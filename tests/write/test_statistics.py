@@ -165,14 +165,6 @@ def test_waiting_blocks_are_copies():
     assert statistics.to_json()["max"] > 1
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7, 85_001])
-@pytest.mark.parametrize("columns", [1, 3, 513, 4096])
-def test_moments_of_odd_sizes(rows, columns):
-    rows = -(-rows * 3 // columns) if rows > 7 else rows
-    values = noise(rows, columns, scale=5) + 1
-    assert_described(gathered([values], columns).to_json(), values, columns, 1e-6)
-
-
 @pytest.mark.parametrize("bins", [0, 3])
 @pytest.mark.parametrize("rows", [1, 33, 20_000])
 @pytest.mark.parametrize("offset", [1e4, -3e5, 1e9, 1e12])
@@ -196,32 +188,6 @@ def test_values_beyond_float32_are_in_the_last_bucket():
 
 
 # Merging
-
-
-def assert_close(found, expected):
-    """Equal but for the rounding of float64."""
-    for name in ("mean", "std", "m2"):
-        assert found.pop(name) == pytest.approx(expected.pop(name), rel=1e-12, abs=1e-9)
-    of_bins = found.pop("bins", {}), expected.pop("bins", {})
-    assert of_bins[0].keys() == of_bins[1].keys()
-    for name in of_bins[0]:
-        assert of_bins[0][name] == pytest.approx(of_bins[1][name], rel=1e-12, abs=1e-9)
-    assert found == expected
-
-
-@pytest.mark.parametrize("bins", [0, 4])
-def test_small_blocks_and_their_merged_parts_are_near_one_block(bins):
-    blocks = [
-        noise(1 + i % 7, 40, 4, seed=i, scale=10.0 ** (i % 5)) for i in range(500)
-    ]
-    blocks[3][0, 1, 2] = np.inf
-    blocks[490][:] = np.nan
-    alone = FeatureStatistics(bins)
-    for block in blocks:
-        alone.merge(travelled(gathered([block], bins)))
-    whole = gathered([np.concatenate(blocks)], bins).to_json()
-    assert_close(alone.to_json(), json.loads(json.dumps(whole)))
-    assert_close(gathered(blocks, bins).to_json(), whole)
 
 
 @pytest.mark.parametrize("bins", [0, 4])
