@@ -211,8 +211,9 @@ def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2
         if not is_pair or not isinstance(pair[0], _SOURCES):
             raise OptionError("sources", _PAIRS, pair)
-        if not is_real(pair[1]) or not 0 < pair[1] <= sys.float_info.max:
-            raise OptionError("sources", "weights must be positive numbers", pair[1])
+        weight = pair[1].item() if isinstance(pair[1], np.generic) else pair[1]
+        if not is_real(weight) or not 0 < weight <= sys.float_info.max:
+            raise OptionError("sources", "weights must be positive numbers", weight)
     return list(pairs)
 
 

@@ -56,8 +56,8 @@ from beam_pipeline.storage.tfrecord import is_compressed
 
 def replay(
     records: Folders,
-    *,
     split: Split | None = None,
+    *,
     features: Sequence[str] | None = None,
     as_supervised: Sequence[str] | None = None,
     batch_size: int | None = None,

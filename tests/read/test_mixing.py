@@ -190,12 +190,13 @@ def folders(tmp_path_factory):
 
 class TestMix:
     def test_of_folders(self, folders):
-        mixed = mix({folders[0]: 0.7, folders[1]: 0.3}, split="train", ends="leave")
+        shares = {folders[0]: np.float32(0.75), folders[1]: 0.25}
+        mixed = mix(shares, split="train", ends="leave")
         assert folders[1] in repr(mixed)
         numbers = pairs_of(mixed.batches(4))
         assert sorted(numbers) == [*range(9), *range(100, 114)]
         same = mix(
-            [(open_records(folders[0], "train"), 7), (folders[1], 3)],
+            [(open_records(folders[0], "train"), 3), (folders[1], np.int64(1))],
             split="train", ends="leave",
         )  # fmt: skip
         assert pairs_of(same.batches(5)) == numbers

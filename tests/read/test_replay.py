@@ -159,7 +159,7 @@ class TestCardinality:
 
     @pytest.mark.parametrize("batch_size", [None, 4])
     def test_endless(self, numbered, batch_size):
-        ds = replay(numbered, split="test", batch_size=batch_size, repeat=True)
+        ds = replay(numbered, "test", batch_size=batch_size, repeat=True)
         assert ds.cardinality() == tf.data.INFINITE_CARDINALITY
         assert numbers(ds.take(9))[:9] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
 
