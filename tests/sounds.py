@@ -102,9 +102,9 @@ def crash_on_loud(windows: np.ndarray) -> np.ndarray:
 
 
 def dawdle_on_loud(windows: np.ndarray) -> np.ndarray:
-    """Takes a second and a half."""
+    """Takes five seconds."""
     if _is_loud(windows):
-        time.sleep(1.5)
+        time.sleep(5)
     return windows
 
 

@@ -328,7 +328,7 @@ def crashing_step(world: World) -> str:
 
 @case("a step that hangs at a clip")
 def hanging_step(world: World) -> str:
-    return _with_a_bad_clip(world, "dawdle_on_loud", "--time-limit=1.2")
+    return _with_a_bad_clip(world, "dawdle_on_loud", "--time-limit=1.5")
 
 
 # Object stores

@@ -101,7 +101,7 @@ def main(folder: Path, *prism: str) -> None:
     for count in (1, 2):
         runs.run(f"spread{count}", "in", "crash_on_loud", max_rejected=1,
                  elements_per_file=3, workers=count)  # fmt: skip
-    runs.run("dawdle", "in", "dawdle_on_loud", workers=1, time_limit=0.4)
+    runs.run("dawdle", "in", "dawdle_on_loud", workers=1, time_limit=1.5)
     runs.run("dawdle longer", "in", "dawdle_on_loud", workers=1, time_limit=60)
     runs.run("interrupt", "in", "interrupt_on_loud", workers=1)
 
@@ -116,7 +116,7 @@ def main(folder: Path, *prism: str) -> None:
     runs.run("probe complete", "in", "", workers=1, max_rejected=1)
     mend()
     mend = break_decoder("_open", "5.wav", lambda: time.sleep(99))
-    runs.run("stall", "in", "", workers=1, max_rejected=1, time_limit=0.5)
+    runs.run("stall", "in", "", workers=1, max_rejected=1, time_limit=1.5)
     mend()
     (folder / "in" / "5.wav").unlink()
     runs.run("without", "in", "", workers=1)
@@ -144,7 +144,7 @@ def run_on(engine: str, runs: Runs, **options: object) -> None:
     runs.run(f"{engine}-probe", "fresh", "", **options)
     mend()
     mend = break_decoder("_open", "5.wav", lambda: time.sleep(99))
-    runs.run(f"{engine}-stall", "fresh", "", time_limit=0.5, **options)
+    runs.run(f"{engine}-stall", "fresh", "", time_limit=1.5, **options)
     mend()
 
 

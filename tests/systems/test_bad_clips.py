@@ -81,7 +81,7 @@ def test_a_clip_is_lost_from_finished_shards_too(runs):
 
 def test_a_longer_time_limit_gives_a_clip_another_try(runs):
     run = runs["dawdle"]
-    assert_names(run["ended"], "TooManyRejected", "2.wav", "feature x", "0.4 s")
+    assert_names(run["ended"], "TooManyRejected", "2.wav", "feature x", "1.5 s")
     assert rejects_of(run) == [("2.wav", "transform", "ClipTimeout")]
     assert (run["work"], runs["dawdle longer"]["work"]) == (True, False)
     assert (runs["dawdle longer"]["ended"], runs["dawdle longer"]["rejected"]) == (

@@ -186,7 +186,7 @@ def test_an_error_of_a_worker_arrives_as_itself(
     ("step", "options", "tries", "error", "facts"),
     [
         ("crash_on_loud", {}, 1, "ClipCrash", ["SIGSEGV"]),
-        ("dawdle_on_loud", {"time_limit": 0.5}, 3, "ClipTimeout", ["0.5 s"]),
+        ("dawdle_on_loud", {"time_limit": 1.5}, 3, "ClipTimeout", ["1.5 s"]),
     ],
 )
 def test_clips_that_harm_a_worker_elsewhere_are_rejected_from_all_shards(
