@@ -29,6 +29,9 @@ WRONG, LOOK = "wrong", "look"
 # Splits whose scores tell how good a model is.
 EVALUATION = ("test", "eval", "valid", "validation", "val", "dev")
 
+# Names of columns that probably have the class.
+_OF_CLASSES = {"label", "species", "category"}
+
 _NAMED = 5  # classes, or sample rates
 
 # The type of a clipped feature -> what to do.
@@ -80,7 +83,7 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
             _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
             single_recordings(clips),
-            _numbers(example_format.classes, recipe),
+            _classes(example_format.classes, example_format.features.specs, recipe),
             _few(examples, recipe),
             _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
         )
@@ -165,7 +168,7 @@ def _of_recipe(
                 reason if split.left_out else "Its clips were rejected",
             )
     yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
-    yield from _numbers(metadata.classes, recipe)
+    yield from _classes(metadata.classes, metadata.features, recipe)
     yield from _few({name: s.examples for name, s in filled.items()}, recipe)
     yield from _mixed_rates(rates, recipe)
 
@@ -240,9 +243,20 @@ def single_recordings(clips: Mapping[str, Mapping[str, int]]) -> Iterator[Proble
             )
 
 
-def _numbers(classes: Sequence[str], recipe: Recipe) -> Iterator[Problem]:
-    """Yields classes of a column of numbers that are not all whole."""
-    if recipe.label_from in LABEL_SOURCES or recipe.events is not None:
+def _classes(
+    classes: Sequence[str], features: Iterable[str], recipe: Recipe
+) -> Iterator[Problem]:
+    """Yields columns of classes that are not read; numbers that are not all whole."""
+    if recipe.events is not None:
+        return
+    if recipe.label_from in LABEL_SOURCES:
+        unread = _OF_CLASSES.intersection(features) - recipe.features.keys()
+        for name in sorted(unread) if recipe.label_from == "folder" else ():
+            yield Problem(
+                LOOK,
+                f"the column {name} is a feature, and classes are names of folders",
+                f"If the column has the classes, give `label_from` {name}",
+            )
         return
     try:
         values = list(map(float, classes))
