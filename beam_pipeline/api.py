@@ -16,7 +16,7 @@ from beam_pipeline.dataset.progress import Watch, in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import check_skipped, given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
-from beam_pipeline.errors import InputError, OutputError
+from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
@@ -112,7 +112,7 @@ def record(
         If the job failed, or clips could not be read because the machine failed; the
         same call continues it.
     """
-    input, recipe, run = _asked(input, recipe, options)
+    input, recipe, run = _parse_call(input, recipe, options)
     check_runner(run)
     with (
         _job(input, output, recipe, run) as asked,
@@ -121,11 +121,11 @@ def record(
     ):
         if watch is True or (watch is None and in_notebook()):
             watch = partial(watch_bar, bars)
-        nothing = None if job is None else _run(job, run, watch or None, counted)
-    if nothing is not None:
+        empty = None if job is None else _run(job, run, watch or None, counted)
+    if empty is not None:  # everything was recorded before
         if files.is_local(asked.output):
             delete_empty([asked.output])
-        return nothing
+        return empty
     metadata = Metadata.load(asked.output_folder)
     warn_of_data(asked.output_folder, metadata)
     if job is None and found is not None:
@@ -151,7 +151,7 @@ def _run(
     return nothing_new(job)
 
 
-def _asked(
+def _parse_call(
     input: GivenInput,
     recipe: Recipe | Metadata | PathLike | None,
     options: Mapping[str, Any],
@@ -213,10 +213,18 @@ def write_template(
 
     Takes the options of :func:`record`. ``beam_args`` must contain ``--runner``, and
     ``--template_location`` with the file.
+
+    Raises
+    ------
+    OptionError
+        If ``beam_args`` names no file; and as :func:`record`.
     """
     from beam_pipeline.pipeline.graph import build_pipeline
 
-    input, recipe, run = _asked(input, recipe, options)
+    input, recipe, run = _parse_call(input, recipe, options)
+    if not run.is_template():
+        need = "needs --template_location with the file of the job"
+        raise OptionError("beam_args", need, run.beam_args)
     check_engine(run.beam_args)
     with (
         _job(input, output, recipe, run) as asked,
@@ -285,7 +293,7 @@ def plan(
     from beam_pipeline.run.local import plan_local
 
     check_whole("sample", sample, least=0)
-    input, recipe, run = _asked(input, recipe, options)
+    input, recipe, run = _parse_call(input, recipe, options)
     # Hashes read whole files, and do not change the plan.
     recipe = recipe.replace(hash_files=False)
     with temporary_folder() as work, _job(input, "", recipe, run, work) as job:

@@ -35,10 +35,10 @@ def blocks_of(shard, cuts=(), left_out=(), lost=()):
         at = np.array(positions)
         kept = ~np.isin(at, list(left_out))
         rows = WindowRows.of(at, at * 0 + 1, at * 0)._replace(levels=-at)
-        rows = rows.without(kept, BY_KEEP)
+        rows = rows.keep_only(kept, BY_KEEP)
         reject = None
         if positions.start in lost:
-            rows = rows.without(np.zeros(len(at), bool), REJECTED)
+            rows = rows.keep_only(np.zeros(len(at), bool), REJECTED)
             reject = Reject(
                 positions.start, "a.wav", "decode", "UnreadableAudio", "bad"
             )

@@ -236,7 +236,7 @@ class _NativeFrames:
 
 
 class _ResampledFrames:
-    """Frames at another rate, as if soxr resampled the whole clip at once."""
+    """Frames at another rate, within 1e-6 of what soxr makes of the whole clip."""
 
     def __init__(
         self, native: _NativeFrames, info: AudioInfo, to_hz: int, rows: int

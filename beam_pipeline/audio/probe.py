@@ -101,7 +101,7 @@ def find_foreign(file: BinaryIO) -> str | None:
         a container that libsndfile does not know     mp4, matroska, asf ...
         FLAC and Speex in Ogg                         ogg
         FLAC of other than 8, 16 and 24 bits          flac
-    Apple Lossless in CAF, not of 16 or 24 bits   caf
+        Apple Lossless in CAF, not of 16 or 24 bits   caf
 
     Parameters
     ----------

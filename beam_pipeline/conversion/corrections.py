@@ -2,9 +2,9 @@
 
 ::
 
-    manifest, windows --labels, drop--> clips --plan.balance-> the split of each clip
-                                                                    |
-       tables of the new data set, splits and labels of its records <
+    manifest, windows --labels, drop-> clips --planning.balance-> the split of each clip
+                                                                     |
+        tables of the new data set, splits and labels of its records <
 
 Nothing is decoded. All windows of a clip share its label and its split, so the tables
 say what becomes of each record.

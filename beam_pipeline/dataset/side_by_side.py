@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset import tables
 from beam_pipeline.dataset.folders import INDEX, MANIFEST, METADATA, WINDOWS
+from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.errors import (
     DataSetWarning,
@@ -88,7 +89,7 @@ class DataSets:
         """Returns a file of a data set, as the metadata of all name it."""
         return name if len(self.folders) == 1 else files.join(folder, name)
 
-    def members(self) -> dict[str, tables.ShardIndex]:
+    def members(self) -> dict[str, ShardIndex]:
         """Returns the members of all shards.
 
         Raises
@@ -96,10 +97,10 @@ class DataSets:
         InputError
             If a data set has no index of members, or it is damaged.
         """
-        found: dict[str, tables.ShardIndex] = {}
+        found: dict[str, ShardIndex] = {}
         for folder in self.folders:
             try:
-                index = tables.load_index(folder)
+                index = load_index(folder)
             except FileNotFoundError as error:
                 raise InputError(
                     f"{folder} has no {INDEX}, so its examples cannot be read at "

@@ -24,7 +24,7 @@ import numpy as np
 
 from beam_pipeline.arrays import Array
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.array_bytes import (
+from beam_pipeline.examples.codecs import (
     encode_image,
     encode_signal,
     pack_int8,
@@ -84,7 +84,7 @@ class ExampleEncoder:
         Raises
         ------
         InputError
-            If an encoding cannot hold a value; see :mod:`.array_bytes`.
+            If an encoding cannot hold a value; see :mod:`.codecs`.
         """
         if count == 0:
             return []

@@ -26,7 +26,7 @@ import numpy as np
 
 from beam_pipeline.arrays import Array, FloatArray, Integers
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.array_bytes import fits_shape
+from beam_pipeline.examples.codecs import fits_shape
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
     FLOAT_LIST,

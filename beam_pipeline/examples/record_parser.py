@@ -23,7 +23,7 @@ import numpy as np
 
 from beam_pipeline.arrays import Array, Keys
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.examples.array_bytes import (
+from beam_pipeline.examples.codecs import (
     decode_image,
     decode_signal,
     fits_shape,

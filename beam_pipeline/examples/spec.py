@@ -10,7 +10,7 @@ import numpy as np
 
 from beam_pipeline.arrays import Array
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.array_bytes import image_problem, signal_problem
+from beam_pipeline.examples.codecs import image_problem, signal_problem
 from beam_pipeline.recipe.recipe import ENCODINGS
 
 # Each but the first three is a bytes_list with one entry for an array.
@@ -64,7 +64,7 @@ class FeatureSpec:
         ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
         a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
         ``float16``, ``bfloat16``, ``int8``, ``flac``, ``opus``, ``vorbis`` or
-        ``original``, see :mod:`.array_bytes`.
+        ``original``, see :mod:`.codecs`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -232,9 +232,9 @@ def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
         bytes_list    texts
         raw           numbers of any dtype
         tensor        any dtype
-        png, jpeg     see beam_pipeline.examples.array_bytes
+        png, jpeg     see beam_pipeline.examples.codecs
         float16, bfloat16, int8    float32
-        flac, opus, vorbis         see beam_pipeline.examples.array_bytes
+        flac, opus, vorbis         see beam_pipeline.examples.codecs
 
     >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
     """

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.arrays import Array
-from beam_pipeline.examples.array_bytes import object_array
+from beam_pipeline.examples.codecs import object_array
 from beam_pipeline.examples.spec import numpy_dtype
 
 # The wire types: how long the value of a field is.

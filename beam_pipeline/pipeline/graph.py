@@ -25,13 +25,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import with_input_types, with_output_types
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipeline.dataset import element_set, folders
-from beam_pipeline.dataset.element_set import (
-    BlockResult,
-    ElementSet,
-    SourceEncoder,
-    StoredBlock,
-)
+from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.inputs.listing import ListingSummary
@@ -57,7 +51,6 @@ from beam_pipeline.write.blocks import (
     decode_audio,
     select_and_augment,
 )
-from beam_pipeline.write.member_files import JoinedShard, join_shard
 
 REJECTS = "rejects"
 LISTING = "listing"
@@ -244,7 +237,7 @@ def finish_planned(
 def check_poison_clips(job: Job) -> None:
     """Raises IncompleteRun if a clip became a poison clip after the job was sent.
 
-    Other workers may have used it before.
+    Shards that were written before hold its examples, so the run must begin again.
     """
     if len(read_poison_clips(job.work_folder)) > job.known_poison:
         with folders.keeping_verdict(job.work_folder, job.claim):
@@ -255,7 +248,7 @@ def check_poison_clips(job: Job) -> None:
 
 
 class Written(NamedTuple):
-    """The shards."""
+    """What :func:`write_shards` gives."""
 
     finished: beam.PCollection  # ShardInfo, of shards that an earlier run wrote
     shards: beam.PCollection  # ShardInfo
@@ -269,8 +262,8 @@ class SkipFinished(beam.DoFn):  # type: ignore[misc]
     """Calls :func:`find_finished`: ShardWork -> ShardWork; side output ShardInfo.
 
     Shards that an earlier run has finished go to the side output, unless a clip in them
-    is a poison clip since then. In a data set that is repaired, these are the shards
-    with the recorded bytes.
+    is a poison clip since then. A repair keeps the shards whose bytes are those that
+    ``metadata.json`` has.
     """
 
     job: Job
@@ -350,69 +343,3 @@ def _count(block: EncodedBlock) -> None:
         _counter("windows_left_out").inc(slot.examples - written)
     _counter("audio_microseconds").inc(round(1e6 * seconds))
     Marks.add(slot.examples, seconds)
-
-
-# fmt: off
-
-def build_elements_pipeline(
-    pipeline: beam.Pipeline, job: ElementSet, encoder: SourceEncoder,
-    blocks: Sequence[StoredBlock],
-) -> beam.PCollection:
-    """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
-    once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
-    results = (
-        pipeline
-        | "Blocks" >> beam.Create(blocks)                       # StoredBlock
-        | "SpreadBlocks" >> beam.Reshuffle()
-        | "WriteBlocks" >> beam.ParDo(WriteBlocks(job, encoder))  # BlockResult
-    )
-    shards = (
-        once
-        | "LayOut" >> beam.FlatMap(_lay_out, AsIter(results), job)  # JoinedShard
-        | "SpreadShards" >> beam.Reshuffle()
-        | "JoinShards" >> beam.Map(_join, job)                  # ShardInfo
-    )
-    return (
-        once
-        | "Finish" >> beam.Map(_finish, AsIter(shards), AsIter(results), job)
-    )                                                           # path
-
-# fmt: on
-
-
-@with_input_types(StoredBlock)
-@with_output_types(BlockResult)
-@dataclass(eq=False)
-class WriteBlocks(sink.OneThreadStep):
-    """Calls :func:`write_block`: StoredBlock -> BlockResult."""
-
-    job: ElementSet
-    encoder: SourceEncoder
-
-    def process(self, block: StoredBlock) -> Iterator[BlockResult]:
-        with folders.keeping_verdict(self.job.target.work, self.job.target.claim):
-            yield element_set.write_block(
-                block, self.encoder, self.job.sizes, self.job.target
-            )
-
-
-def _lay_out(
-    _: None, results: Iterable[BlockResult], job: ElementSet
-) -> Iterator[JoinedShard]:
-    with folders.keeping_verdict(job.target.work, job.target.claim):
-        yield from element_set.lay_out(job, results)
-
-
-def _join(shard: JoinedShard, job: ElementSet) -> ShardInfo:
-    with folders.keeping_verdict(job.target.work, job.target.claim):
-        return join_shard(shard, job.sizes, job.target.output, job.target.drafts)
-
-
-def _finish(
-    _: None,
-    infos: Iterable[ShardInfo],
-    results: Iterable[BlockResult],
-    job: ElementSet,
-) -> str:
-    with folders.keeping_verdict(job.target.work, job.target.claim):
-        return element_set.finish_elements(job, infos, results)

@@ -29,13 +29,8 @@ from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.permutation import BalancedDraws, Integers, Permutation
 from beam_pipeline.process import keep_freed_memory, usable_cores
-from beam_pipeline.read.choices import (
-    READ_AHEAD_BYTES,
-    check_share,
-    choose_scales,
-    memory_bytes,
-    normalise,
-)
+from beam_pipeline.read.choices import READ_AHEAD_BYTES, check_share, memory_bytes
+from beam_pipeline.read.scales import choose_scales, normalise
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -44,8 +44,9 @@ from beam_pipeline.planning.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork, locate_examples
 from beam_pipeline.process import OneThread
-from beam_pipeline.read.choices import Statistics, check_name, choose_scales, normalise
+from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.records import Example, parser_of
+from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import Sound
 from beam_pipeline.read.sounds import save_wav
 from beam_pipeline.recipe.options import options_of

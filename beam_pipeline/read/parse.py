@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.array_bytes import decode_signal
+from beam_pipeline.examples.codecs import decode_signal
 from beam_pipeline.examples.spec import (
     ARRAYS,
     BYTES,
@@ -49,10 +49,10 @@ from beam_pipeline.process import usable_cores
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
     SHUFFLE_BYTES,
-    Scale,
     check_name,
     choose_features,
 )
+from beam_pipeline.read.scales import Scale
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import is_gzip, read_any_records
 

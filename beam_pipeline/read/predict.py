@@ -115,6 +115,12 @@ class ScoredRecording(NamedTuple):
     rows: pyarrow.Table
 
 
+class _Recording(NamedTuple):
+    path: str
+    input: int
+    sample_rate_hz: int
+
+
 class Scoring:
     """Scores recordings one after the other, each time it is iterated over.
 
@@ -213,18 +219,16 @@ class Scoring:
 
     def __iter__(self) -> Iterator[ScoredRecording]:
         self.recordings = 0
-        for (path, number, rate), parts in groupby(self._scored(), key=itemgetter(0)):
+        for recording, parts in groupby(self._scored(), key=itemgetter(0)):
             self.recordings += 1
             found = np.concatenate([windows for _, windows in parts])
             if not self._each_window:
                 found = join_windows(found, self._max_gap_s)
-            yield ScoredRecording(path, rate, self._rows(number, path, found))
+            rows = self._rows(recording, found)
+            yield ScoredRecording(recording.path, recording.sample_rate_hz, rows)
 
-    def _scored(self) -> Iterator[tuple[tuple[str, int, int], Detections]]:
-        """Yields a recording, and windows of it with enough score.
-
-        It is known by its path and its input; with them comes its rate.
-        """
+    def _scored(self) -> Iterator[tuple[_Recording, Detections]]:
+        """Yields a recording, and some windows of it with enough score."""
         given = {"normalize": [self._feature] if self._normalize else False}
         for batch in self._audio.batches(self._batch_size, **given):
             paths, inputs, scores = batch["path"], batch["input"], self._scores(batch)
@@ -234,8 +238,8 @@ class Scoring:
                 some = slice(first, stop)
                 start_s, end_s = batch["start_s"][some], batch["end_s"][some]
                 found = windows_above(start_s, end_s, scores[some], self._threshold)
-                of = paths[first], int(inputs[first]), int(batch[_RATE][first])
-                yield of, found
+                rate_hz = int(batch[_RATE][first])
+                yield _Recording(paths[first], int(inputs[first]), rate_hz), found
 
     def _scores(self, batch: Mapping[str, Any]) -> npt.NDArray[Any]:
         """Returns the model's scores of some windows, checked."""
@@ -289,13 +293,13 @@ class Scoring:
                 f"again with `max_rejected` {rejected}."
             )
 
-    def _rows(self, number: int, path: str, found: Detections) -> pyarrow.Table:
+    def _rows(self, recording: _Recording, found: Detections) -> pyarrow.Table:
         import pyarrow as pa
 
         names = pa.array(self.classes, pa.string()).take(pa.array(found["target"]))
         columns = {name: found[name] for name in ("start_s", "end_s", "score")}
-        columns |= {"class": names, "path": pa.repeat(path, len(names))}
-        columns["input"] = pa.repeat(number, len(names))
+        columns |= {"class": names, "path": pa.repeat(recording.path, len(names))}
+        columns["input"] = pa.repeat(recording.input, len(names))
         return pa.table([columns[n] for n in self.schema.names], schema=self.schema)
 
 

@@ -29,14 +29,9 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure, component_names, needed_features
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.choices import (
-    Split,
-    Statistics,
-    choose_features,
-    choose_splits,
-    choose_statistics,
-)
+from beam_pipeline.read.choices import Split, choose_features, choose_splits
 from beam_pipeline.read.members import MemberReader, check_shards
+from beam_pipeline.read.scales import Statistics, choose_statistics
 from beam_pipeline.read.table import (
     Given,
     Source,
@@ -58,7 +53,7 @@ if TYPE_CHECKING:
 # The module of PyTorch with its table of functions that make batches.
 _COLLATE = "torch.utils.data._utils.collate"
 # The modules that know what an example is.
-_KNOWN: set[str] = set()
+_REGISTERED_WITH: set[str] = set()
 
 # Iterating reads about so many bytes, and at most so many examples, at once.
 AHEAD_BYTES = 2 << 20
@@ -121,10 +116,10 @@ class Example(dict[str, Any]):
     @classmethod
     def of(cls, metadata: Metadata) -> Example:
         """Returns an empty example of a data set."""
-        if "jax" not in _KNOWN and "jax" in sys.modules:
-            _tell_jax()
-        if _COLLATE not in _KNOWN and _COLLATE in sys.modules:
-            _tell_torch()
+        if "jax" not in _REGISTERED_WITH and "jax" in sys.modules:
+            _register_with_jax()
+        if _COLLATE not in _REGISTERED_WITH and _COLLATE in sys.modules:
+            _register_with_torch()
         made = cls()
         made._metadata = metadata
         return made
@@ -138,14 +133,17 @@ class Example(dict[str, Any]):
         return Example, (dict(self),)
 
 
-def _tell_torch() -> None:
-    """Otherwise, PyTorch drops the features that the first of a batch lacks."""
+def _register_with_torch() -> None:
+    """Gives PyTorch a function that makes batches of examples.
+
+    Its own drops the features that the first example of a batch lacks.
+    """
     module = sys.modules[_COLLATE]
     table = getattr(module, "default_collate_fn_map", None)
     if table is None:  # another thread is importing it
         return
     table[Example] = partial(collate_examples, module.collate)
-    _KNOWN.add(_COLLATE)
+    _REGISTERED_WITH.add(_COLLATE)
 
 
 def collate_examples(
@@ -178,12 +176,15 @@ def collate_examples(
     return made
 
 
-def _tell_jax() -> None:
-    """JAX, and Grain with it, takes a subclass of dict for a single value otherwise."""
+def _register_with_jax() -> None:
+    """Makes an example a tree of arrays for JAX, and for Grain.
+
+    They take any other subclass of dict for a single value.
+    """
     tree = getattr(sys.modules["jax"], "tree_util", None)
     if tree is None:  # another thread is importing it
         return
-    _KNOWN.add("jax")
+    _REGISTERED_WITH.add("jax")
     tree.register_pytree_with_keys(
         Example,
         lambda example: (
@@ -311,13 +312,13 @@ class Records(Sequence[Example]):
             numbers = self[start : start + step].numbers
             yield from self._examples(numbers, self._opened.new_example)
 
-    def _compare(self, *_: Any, **__: Any) -> Any:
+    def _refuse_search(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
             "examples hold arrays, which == compares value by value, so they cannot "
             "be searched for; choose examples with `where`"
         )
 
-    __contains__ = index = count = _compare
+    __contains__ = index = count = _refuse_search
 
     def read(self, indices: Any) -> dict[str, Any]:
         """Returns some examples as a batch.

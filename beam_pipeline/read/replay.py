@@ -21,12 +21,9 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import check_flag, check_whole
 from beam_pipeline.read.choices import (
-    Scale,
     Split,
     check_share,
-    choose_scales,
     choose_splits,
-    choose_statistics,
     cut_pieces,
     memory_bytes,
 )
@@ -49,6 +46,7 @@ from beam_pipeline.read.parse import (
     parse_dataset,
     read_examples,
 )
+from beam_pipeline.read.scales import Scale, choose_scales, choose_statistics
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.tfrecord import is_compressed

@@ -31,9 +31,9 @@ from beam_pipeline.dataset.folders import (
     WINDOWS,
     recorded_metadata,
 )
+from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.dataset.tables import load_index
 from beam_pipeline.errors import (
     DamagedRecord,
     InputError,

@@ -2,8 +2,11 @@
 
 ::
 
-    ShardWork -> FrameBlock -> WindowBlock -> FeatureBlock -> EncodedBlock
-              decode        cut, treat    transform        encode
+    ShardWork  -> FrameBlock    decode
+               -> WindowBlock   cut
+               -> WindowBlock   select and augment
+               -> FeatureBlock  transform
+               -> EncodedBlock  encode
 
 A block is some windows of one clip, small enough for the processor's cache. Only one
 block is in memory. A block whose windows cannot be made goes on without windows, with
@@ -25,7 +28,7 @@ from beam_pipeline.audio.decoder import SAMPLE_BYTES
 from beam_pipeline.audio.retrying import retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
-from beam_pipeline.examples.array_bytes import check_original
+from beam_pipeline.examples.codecs import check_original
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.features import ExampleFormat
@@ -404,9 +407,9 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
         rule = slot.example_format.features.events
         if window_steps.selections:
             selected = window_steps.selected(windows, _origins(block))
-            rows = rows.without(selected, statistics.BY_KEEP)
+            rows = rows.keep_only(selected, statistics.BY_KEEP)
         if rule is not None and rule.drops:
-            rows = rows.without(rule.selected(timed(block)), statistics.BY_NO_EVENT)
+            rows = rows.keep_only(rule.selected(timed(block)), statistics.BY_NO_EVENT)
         if not rows.kept.all():
             windows = windows[rows.kept]
         made = WindowBlock(slot, rows, windows)

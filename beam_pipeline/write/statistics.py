@@ -480,14 +480,14 @@ class WindowRows(NamedTuple):
         """Returns the rows ``first .. stop - 1``."""
         return WindowRows(*(column[first:stop] for column in self))
 
-    def without(self, selected: npt.NDArray[np.bool_], reason: int) -> WindowRows:
+    def keep_only(self, selected: npt.NDArray[np.bool_], reason: int) -> WindowRows:
         """Returns the rows with a reason for those kept so far, but not selected."""
         out = (self.left_out == KEPT) & ~selected
         return self._replace(left_out=np.where(out, reason, self.left_out))
 
     def rejected(self) -> WindowRows:
         """Returns the rows of windows that could not be made."""
-        return self.without(np.zeros(len(self.starts), np.bool_), REJECTED)
+        return self.keep_only(np.zeros(len(self.starts), np.bool_), REJECTED)
 
     @property
     def kept(self) -> npt.NDArray[np.bool_]:

@@ -31,7 +31,7 @@ from beam_pipeline.dataset.tables import (
     write_manifest,
 )
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.array_bytes import encode_image
+from beam_pipeline.examples.codecs import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec

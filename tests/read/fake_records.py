@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
-from beam_pipeline.read.choices import choose_statistics
+from beam_pipeline.read.scales import choose_statistics
 
 
 class FakeRecords:

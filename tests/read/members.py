@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
-from beam_pipeline.dataset.tables import ShardIndex, write_index
 from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe

@@ -18,12 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipeline.dataset.member_index import ShardIndex, load_index, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
-from beam_pipeline.dataset.tables import (
-    ShardIndex,
-    load_index,
-    write_index,
-)
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.spec import (
     BYTES_LIST,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import record_dataset, record_examples
-from beam_pipeline.dataset.tables import load_index
+from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
 

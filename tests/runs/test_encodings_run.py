@@ -28,7 +28,7 @@ from beam_pipeline.errors import (
     RecipeError,
     TooManyRejected,
 )
-from beam_pipeline.examples.array_bytes import decode_image, encode_image
+from beam_pipeline.examples.codecs import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.examples.wire import encode_tensor
 from beam_pipeline.read.replay import replay

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from beam_pipeline import Metadata, record
+from beam_pipeline import Metadata, record, write_template
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.job import Job as Recording
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
@@ -235,6 +235,9 @@ def test_a_template_describes_the_job_and_starts_nothing(
         with raises(OptionError, "--template_location"):
             more = "--template_location", str(template)
             send(tmp_path, service, *more, output="other")
+    with raises(OptionError, "beam_args", naming="--template_location"):
+        runner = ["--runner=DirectRunner"]
+        write_template(tmp_path, tmp_path / "other", win_len=500, beam_args=runner)
     assert status == 0
     assert str(template) in capsys.readouterr().out
     assert service.requests == []

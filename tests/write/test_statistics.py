@@ -313,8 +313,8 @@ def test_levels_do_not_depend_on_other_windows(samples, hop):
 def test_the_first_reason_stays():
     rows = WindowRows.of(np.arange(4), *np.zeros((2, 4)))
     assert rows.kept.all()
-    rows = rows.without(np.array([True, False, True, True]), BY_KEEP)
-    rows = rows.without(np.array([True, False, False, True]), BY_NO_EVENT)
+    rows = rows.keep_only(np.array([True, False, True, True]), BY_KEEP)
+    rows = rows.keep_only(np.array([True, False, False, True]), BY_NO_EVENT)
     assert rows.left_out.tolist() == [KEPT, BY_KEEP, BY_NO_EVENT, KEPT]
     rows = rows.rejected()
     assert rows.left_out.tolist() == [REJECTED, BY_KEEP, BY_NO_EVENT, REJECTED]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.array_bytes import (
+from beam_pipeline.examples.codecs import (
     MOST_PIXELS,
     decode_image,
     decode_signal,
