@@ -301,6 +301,8 @@ class _Opened:
 
     def reject(self, reject: Reject) -> None:
         """Notes and warns that a recording, or a part of it, is left out."""
+        if reject in self.rejects:  # the recording was read before
+            return
         self.rejects.append(reject)
         what = "is left out" if reject.shard is None else "is read in part"
         warnings.warn(

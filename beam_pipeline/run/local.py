@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -99,8 +99,8 @@ def run_local(
         drop_changed(job.work_folder, job.inputs, processes.limit_s)
         summary = plan_here(job, folder, processes)
         written = write_here(job, folder, summary, workers, processes, watch)
-        infos = [page for of in written for page in of["finished"] + of["shards"]]
-        rejects = [page for of in written for page in of["rejects"]]
+        infos = [page for one in written for page in one.finished + one.shards]
+        rejects = [page for one in written for page in one.rejects]
         finish_job(folder, Pages(folder, infos), Pages(folder, rejects), job)
 
 
@@ -111,7 +111,7 @@ def write_here(
     workers: int | None,
     processes: Workers,
     watch: Watch | None,
-) -> list[dict[str, list[Page]]]:
+) -> list[WrittenPages]:
     """Writes the shards of the plan in a folder, each in one of several processes.
 
     If clips were rejected because of their processes, shards that hold them may be
@@ -224,16 +224,16 @@ def in_ipython() -> bool:
     return ipython is not None and ipython.get_ipython() is not None
 
 
-def write_phase(
-    job: Job, folder: str, writers: int, writer: int
-) -> dict[str, list[Page]]:
-    """Writes every ``writers``-th shard of the plan.
+class WrittenPages(NamedTuple):
+    """Pages of what :func:`write_shards` gives in one process."""
 
-    Returns
-    -------
-    dict
-        By the names of the outputs of :func:`write_shards`, the pages of each.
-    """
+    finished: list[Page]
+    shards: list[Page]
+    rejects: list[Page]
+
+
+def write_phase(job: Job, folder: str, writers: int, writer: int) -> WrittenPages:
+    """Writes every ``writers``-th shard of the plan."""
     run = uuid.uuid4().hex
     with in_memory_pipeline() as pipeline:
         work = (
@@ -241,10 +241,10 @@ def write_phase(
             | "Once" >> beam.Create([writer], reshuffle=False)
             | "MyShards" >> beam.FlatMap(planner.planned_work, folder, writers)
         )
-        outputs = write_shards(work, job)._asdict()
-        for name, elements in outputs.items():
+        for name, elements in write_shards(work, job)._asdict().items():
             elements | f"Keep_{name}" >> beam.ParDo(KeepInPages(folder, run + name))
-    return {name: KeepInPages.written.pop(run + name, []) for name in outputs}
+    pages = (KeepInPages.written.pop(run + name, []) for name in WrittenPages._fields)
+    return WrittenPages(*pages)
 
 
 class KeepInPages(beam.DoFn):  # type: ignore[misc]
