@@ -309,14 +309,20 @@ class _Opened:
             f"{reject.filepath} {what}: {reject.reason}", DataSetWarning, stacklevel=4
         )
 
+    def _clip_at(self, window: int) -> int:
+        return max(int(np.searchsorted(self.ends, window, "right")) - 1, 0)
+
+    def clip_of(self, window: int) -> Clip:
+        """Returns the clip of the window with a number."""
+        return self.clips[self._clip_at(window)]
+
     def segments(self, span: range) -> Iterator[Segment]:
         """Yields the segments that hold some windows.
 
         Where a clip is resampled, they begin with the clip: the last bits depend on
         where resampling begins.
         """
-        first = int(np.searchsorted(self.ends, span.start, "right")) - 1
-        for number in range(max(first, 0), len(self.clips)):
+        for number in range(self._clip_at(span.start), len(self.clips)):
             clip, before = self.clips[number], int(self.ends[number])
             if before >= span.stop:
                 return
@@ -412,8 +418,9 @@ class AudioWindows(Sequence[Example]):
         number = self._span[key]  # raises IndexError
         for example in AudioWindows(self._opened, range(number, number + 1)):
             return example
-        lost = self.rejects[-1]
-        raise InputError(f"Window {key}, of {lost.filepath}: {lost.reason}")
+        name = self._opened.clip_of(number).filepath
+        reason = next(r.reason for r in reversed(self.rejects) if r.filepath == name)
+        raise InputError(f"Window {key}, of {name}: {reason}")
 
     def __iter__(self) -> Iterator[Example]:
         opened = self._opened
