@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -580,12 +580,21 @@ class Batches(BatchIteration):
         shuffle: Shuffle = False,
         seed: int = 0,
         epoch: int = 0,
+        shard: tuple[int, int] | None = None,
+        drop_remainder: bool = False,
         normalize: bool | Sequence[str] = False,
         repeat: bool = False,
+        threads: int | None = None,
         mixup: float | None = None,
-        **reading: Unpack[ReadingOptions],
     ):
-        super().__init__(batch_size, shuffle, seed, **reading)
+        super().__init__(
+            batch_size,
+            shuffle,
+            seed,
+            shard=shard,
+            drop_remainder=drop_remainder,
+            threads=threads,
+        )
         self._repeat = check_flag("repeat", repeat)
         self._mixup, self.features = None, dict(records.features)
         if mixup is not None:
