@@ -23,7 +23,7 @@ from beam_pipeline.errors import (
     IncompleteRun,
     OptionError,
 )
-from beam_pipeline.pipeline import graph
+from beam_pipeline.pipeline import elements_graph
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
 from tests import loopback
@@ -275,7 +275,7 @@ def test_steps_may_run_twice(tmp_path, monkeypatch):
     for module, name in (
         (element_set, "write_block"),
         (element_set, "lay_out"),
-        (graph, "join_shard"),
+        (elements_graph, "join_shard"),
         (element_set, "finish_elements"),
     ):
         monkeypatch.setattr(module, name, partial(twice, getattr(module, name)))
