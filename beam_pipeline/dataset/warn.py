@@ -249,14 +249,15 @@ def _classes(
     """Yields columns of classes that are not read; numbers that are not all whole."""
     if recipe.events is not None:
         return
-    if recipe.label_from in LABEL_SOURCES:
+    if recipe.label_from == "folder":
         unread = _OF_CLASSES.intersection(features) - recipe.features.keys()
-        for name in sorted(unread) if recipe.label_from == "folder" else ():
+        for name in sorted(unread):
             yield Problem(
                 LOOK,
                 f"the column {name} is a feature, and classes are names of folders",
                 f"If the column has the classes, give `label_from` {name}",
             )
+    if recipe.label_from in LABEL_SOURCES:
         return
     try:
         values = list(map(float, classes))

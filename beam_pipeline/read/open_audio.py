@@ -380,10 +380,6 @@ class AudioWindows(Sequence[Example]):
     metadata : Metadata
         That of the data set.
     classes : tuple of str
-    paths : list of str
-        Those of the recordings that can be used, relative to their inputs.
-    inputs : int
-        The number of inputs.
     rejects : list of Reject
         The recordings that cannot be used, and, once they have been read, the parts
         that cannot be decoded. A DataSetWarning names each of them, and the windows of
@@ -394,9 +390,17 @@ class AudioWindows(Sequence[Example]):
         self._opened, self._span = opened, span
         self.features = opened.features
         self.metadata, self.classes = opened.metadata, opened.metadata.classes
-        self.paths = [clip.filepath for clip in opened.clips]
-        self.inputs = len(opened.inputs)
         self.rejects = opened.rejects
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the recordings that can be used, relative to their inputs."""
+        return [clip.filepath for clip in self._opened.clips]
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs."""
+        return len(self._opened.inputs)
 
     def __len__(self) -> int:
         return len(self._span)
