@@ -191,6 +191,11 @@ def test_what_cannot_be_read_is_named(like, tmp_path):
     with pytest.warns(DataSetWarning, match=r"broken.flac is read in part"):
         made = [e["filepath"] for e in audio]
     assert audio.rejects[-1].filepath == "broken.flac"
+    known = list(audio.rejects)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataSetWarning)
+        assert [e["filepath"] for e in audio] == made
+    assert audio.rejects == known  # a recording that is read again is named once
     assert made.count("good.wav") == 3
     assert 0 < made.count("broken.flac") < 298
     first, lost = audio.table()["path"].to_pylist().index("broken.flac"), 0
