@@ -393,6 +393,11 @@ def model_of(given: PathLike | Model) -> Model:
     """
     if isinstance(given, str | os.PathLike):
         return load_model(os.fspath(given))
+    return _on_arrays(given)
+
+
+def _on_arrays(given: object) -> Model:
+    """Returns a function or a module of PyTorch as a function of arrays."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.nn.Module):
         return _on_tensors(given.eval())
@@ -441,7 +446,7 @@ def load_model(model: str) -> Model:
         function: Model = attrgetter(name)(import_own(module))
     except (ImportError, AttributeError) as error:
         raise OptionError("model", f"cannot be imported: {error}", model) from error
-    return model_of(function)
+    return _on_arrays(function)
 
 
 def _keras_model(path: str) -> Model:

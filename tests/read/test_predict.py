@@ -202,6 +202,7 @@ def test_detections_are_events_again(folder, tmp_path, monkeypatch, events):
         (":f", OptionError, "module:function"),
         ("no_such_module:f", OptionError, "No module named 'no_such_module'"),
         ("tests.sounds:no_such", OptionError, "has no attribute 'no_such'"),
+        ("tests.sounds:__name__", OptionError, "got 'tests.sounds'"),
     ],
 )
 def test_a_model_that_cannot_be_loaded(tmp_path, monkeypatch, model, error, words):
