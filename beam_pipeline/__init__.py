@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
-    from beam_pipeline.read.sounds import show as show
-    from beam_pipeline.read.table import window_table as window_table
+    from beam_pipeline.read.show import show as show
     from beam_pipeline.read.verify import repair as repair
     from beam_pipeline.read.verify import verify as verify
+    from beam_pipeline.read.window_table import window_table as window_table
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.reporting.page import report as report
 
@@ -69,9 +69,9 @@ _MODULES = {
     "replay_dataset": "read.replay",
     "replay_files": "conversion.replay_files",
     "repair": "read.verify",
-    "show": "read.sounds",
+    "show": "read.show",
     "verify": "read.verify",
-    "window_table": "read.table",
+    "window_table": "read.window_table",
     "write_clean_manifest": "read.audit",
     "write_records": "elements.record_files",
     "write_template": "api",

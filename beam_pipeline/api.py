@@ -20,8 +20,8 @@ from beam_pipeline.errors import InputError, OptionError, OutputError
 from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
-from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.run.engine import (
     check_engine,
     check_runner,

@@ -7,7 +7,7 @@ import numpy as np
 
 from beam_pipeline.planning.clips import Clip, Reject
 from beam_pipeline.write.blocks import EncodedBlock, Slot
-from beam_pipeline.write.statistics import BY_KEEP, REJECTED, WindowRows
+from beam_pipeline.write.window_rows import BY_KEEP, REJECTED, WindowRows
 
 NO_FEATURES = SimpleNamespace(made={}, specs={})
 FORMAT = SimpleNamespace(features=NO_FEATURES)

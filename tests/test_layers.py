@@ -47,25 +47,25 @@ HOMES = {
     "read.parse "
     "elements.record_dataset "
     "conversion.replay_files tf_dataset [tfrecorder.factory] "
-    "[examples.spec] [read.batches] [read.show]",
-    "fastavro": "[inputs.tables]",
+    "[examples.spec] [read.batches] [read.example_view]",
+    "fastavro": "[inputs.table_files]",
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
-    "soundfile": "audio.decoder [examples.codecs] [read.show] [read.sounds]",
+    "soundfile": "audio.decoder [examples.codecs] [read.example_view] [read.show]",
     "av": "[audio.decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.metadata]",
     "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[examples.spec]",
-    "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.sounds] "
+    "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.show] "
     "[read.recorded_windows] "
-    "[storage.pages] [inputs.tables] [dataset.tables] "
+    "[storage.pages] [inputs.table_files] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] "
     "read.conditions "
-    "[cli.reports] [read.table] [read.predict] "
+    "[cli.reports] [read.window_table] [read.predict] "
     "[reporting.page] [reporting.problems]",
     "isal": "storage.tfrecord audio.sketch",
-    "matplotlib": "[read.show]",
+    "matplotlib": "[read.example_view]",
     "threadpoolctl": "[transforms.steps] [process]",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.codecs]",

@@ -9,6 +9,6 @@ finds equal and similar audio (:mod:`.sketch`). Read :mod:`.clip_reader` first.
     formats, integrity -> decoder -> probe -> clip_reader
     names    headers                 length   samples
 
-:mod:`.loaded` reads files by a function of the user, and :mod:`.retrying` reads again
+:mod:`.loader` reads files by a function of the user, and :mod:`.retrying` reads again
 what the machine failed to read.
 """

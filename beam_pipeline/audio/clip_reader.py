@@ -22,7 +22,7 @@ from beam_pipeline.audio.decoder import (
     opened,
 )
 from beam_pipeline.audio.formats import DECODERS
-from beam_pipeline.audio.loaded import LoadedDecoder, Loader
+from beam_pipeline.audio.loader import LoadedDecoder, Loader
 from beam_pipeline.audio.probe import check_output, open_decoder
 
 _RESAMPLE_BLOCK = 1 << 14  # frames at the higher of the two rates

@@ -34,14 +34,9 @@ from beam_pipeline.parameters import (
     WholeNumber,
     comma_list,
 )
-from beam_pipeline.recipe.options import (
-    RunOptions,
-    Shares,
-    beam_option,
-    option,
-    options_of,
-)
+from beam_pipeline.recipe.options import Shares, option, options_of
 from beam_pipeline.recipe.recipe import SECTIONS, Shards
+from beam_pipeline.recipe.run_options import RunOptions, beam_option
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.text import counted
 
@@ -409,8 +404,8 @@ class Show(Command):
 
     def run(self) -> int:
         from beam_pipeline.dataset.rejects import lost_audio
-        from beam_pipeline.read.show import example_text
-        from beam_pipeline.read.sounds import show
+        from beam_pipeline.read.example_view import example_text
+        from beam_pipeline.read.show import show
 
         if self.input is not None and self.save_wav is None:
             raise OptionError("input", "needs `save_wav`")
@@ -439,7 +434,7 @@ class Show(Command):
     def _save_sounds(self, folder: str, records: Any) -> None:
         """Saves the sounds of examples."""
         from beam_pipeline.inputs.listing import resolved
-        from beam_pipeline.read.sounds import Sounds, save_wav, sound_name
+        from beam_pipeline.read.show import Sounds, save_wav, sound_name
 
         recipe, split = records.metadata.recorded_with, records.split
         examples = {
@@ -806,7 +801,7 @@ class Predict(Command):
 
     def run(self) -> int:
         from beam_pipeline.read.predict import Scoring, write_tables
-        from beam_pipeline.recipe.options import allowed_rejects
+        from beam_pipeline.recipe.run_options import allowed_rejects
 
         search_here()
         given = self.given(

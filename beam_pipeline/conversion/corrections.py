@@ -32,8 +32,13 @@ from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.examples.encoding import encode_entry
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.inputs.rows import PATH_NAMES, PartColumns, group_name, label_parts
-from beam_pipeline.inputs.tables import (
+from beam_pipeline.inputs.columns import (
+    PATH_NAMES,
+    PartColumns,
+    group_name,
+    label_parts,
+)
+from beam_pipeline.inputs.table_files import (
     Row,
     Table,
     is_manifest,
@@ -48,7 +53,7 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_groups
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
-from beam_pipeline.read.table import belonging_together
+from beam_pipeline.read.window_table import belonging_together
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 

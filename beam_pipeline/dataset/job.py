@@ -38,16 +38,17 @@ from typing import Any
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.metadata import DISTRIBUTION, Metadata
+from beam_pipeline.dataset.replace import new_folder
 from beam_pipeline.dataset.side_by_side import as_recorded, read_skipped
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
-from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input, locate
-from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import GZIP, NO_COMPRESSION, Recipe
+from beam_pipeline.recipe.run_options import allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.text import shown
@@ -101,7 +102,7 @@ class Job:
         """
         if not (self.replaces and files.is_local(self.output)):
             return self.output
-        return files.join(folders.new_folder(self.output), "")
+        return files.join(new_folder(self.output), "")
 
     def plan_folder(self) -> str:
         """Where all workers of an engine find the plan and its pages."""

@@ -39,6 +39,13 @@ from beam_pipeline.dataset.job import (
     recipe_differences,
 )
 from beam_pipeline.dataset.metadata import Metadata, to_text
+from beam_pipeline.dataset.replace import (
+    WHOLE,
+    delete_data_set,
+    finish_switch,
+    new_folder,
+    put_in_place,
+)
 from beam_pipeline.errors import (
     EngineError,
     InputError,
@@ -48,8 +55,8 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.recipe.options import RunOptions
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import (
     CLAIMS,
@@ -207,7 +214,7 @@ def started(
         case_of(found, asked)  # may refuse, before anything is written
     goes_on = partial(folders.has_run, work) if run.has_runner() else bool
     with claimed(output, goes_on) as claim, _failing_cleanly(work, claim):
-        is_switched = folders.finish_switch(output, claim)
+        is_switched = finish_switch(output, claim)
         found = look()._replace(is_switched=is_switched)  # another run may have come
         case = case_of(found, asked)
         if case is Case.REPAIR:
@@ -251,7 +258,7 @@ def element_output(
     is_local = files.is_local(folder)
     _check_can_be_folder(folder, "the output")
     with claimed(folder) as claim:
-        folders.finish_switch(folder, claim)
+        finish_switch(folder, claim)
         found = look_at(folder, work)
         stamp = {"recorded_by": recorded_by, _CONTINUES: False}
         asked = Asked(folder, work, stamp, overwrite)
@@ -266,13 +273,11 @@ def element_output(
         try:
             yield ElementOutput(written, work, drafts, receipts, claim)
             if is_local:
-                folders.put_in_place(written, folder, claim)
+                put_in_place(written, folder, claim)
         except BaseException as error:
             if claim.is_held() and not _store_fails(error, work):
                 if not is_local and _made_room(folder, work):
-                    folders.delete_data_set(
-                        folder, list(_held_files(folder, work)), claim
-                    )
+                    delete_data_set(folder, list(_held_files(folder, work)), claim)
                 folders.clear_work(work, claim)
             raise
         folders.clear_work(work, claim)
@@ -282,7 +287,7 @@ def make_room(output: str, work: str, claim: Claim) -> None:
     """Deletes the data set in a store that a finished one replaces; only once."""
     done = files.join(work, folders.DRAFTS, _ROOM_MADE)
     if not files.is_local(output) and not files.exists(done):
-        folders.delete_data_set(output, list(_held_files(output, work)), claim)
+        delete_data_set(output, list(_held_files(output, work)), claim)
         claim.write(done, b"")
 
 
@@ -319,7 +324,7 @@ def _held_files(output: str, work: str) -> Iterator[str]:
         return
     own = [
         f"{WORK_FOLDER}/{name}"
-        for name in (folders.METADATA, CLAIMS, folders.NEW, folders.WHOLE)
+        for name in (folders.METADATA, CLAIMS, folders.NEW, WHOLE)
     ]
     if files.join(output, WORK_FOLDER) == work:
         own = [WORK_FOLDER]
@@ -411,10 +416,10 @@ def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
             return
     else:
         if case is Case.BEGIN:
-            folders.delete_data_set(output, found.held, claim)
+            delete_data_set(output, found.held, claim)
         if found.stamp is not None:
             folders.clear_work(work, claim)
-        claim.discard(folders.new_folder(output), is_folder=True)
+        claim.discard(new_folder(output), is_folder=True)
         claim.discard(folders.recorded_metadata(output))
     if case is Case.REPLACE:
         stamp[_REPLACES] = found.data_set

@@ -26,7 +26,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.planning.clips import Reject
 from beam_pipeline.planning.summary import PlanSummary, left_out_words
-from beam_pipeline.recipe.options import allowed_rejects
+from beam_pipeline.recipe.run_options import allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import SortedValues
 from beam_pipeline.text import hidden, parse_json, time_text, typed

@@ -18,13 +18,13 @@ import numpy as np
 
 from beam_pipeline.dataset.folders import MANIFEST, WINDOWS
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.rows import (
+from beam_pipeline.inputs.columns import (
     CONTENT_BYTES,
     FILE_SHA256,
     MANIFEST_FIELDS,
     SKETCH_FIELDS,
 )
-from beam_pipeline.inputs.tables import (
+from beam_pipeline.inputs.table_files import (
     BYTES,
     FLOAT32,
     FLOAT64,
@@ -36,7 +36,7 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import in_groups, read_parquet, write_parquet
 from beam_pipeline.storage.tfrecord import unpack_columns
-from beam_pipeline.write.statistics import LEFT_OUT, WindowRows, join_rows, levels_db
+from beam_pipeline.write.window_rows import LEFT_OUT, WindowRows, join_rows, levels_db
 
 if TYPE_CHECKING:
     from beam_pipeline.planning.shards import (

@@ -53,7 +53,7 @@ from beam_pipeline.examples.window_steps import (
     trying,
 )
 from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.inputs.tables import Column
+from beam_pipeline.inputs.table_files import Column
 from beam_pipeline.recipe.recipe import (
     DEFAULT_FEATURE,
     EVENT_MASK,

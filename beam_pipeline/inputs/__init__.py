@@ -1,7 +1,8 @@
 """Which clips there are, and what names and tables say of them; opens no audio.
 
-In: ``input`` and the recipe. Out: one :class:`.rows.SourceRow` for each clip, with its
-label, group, split and columns. Read :mod:`.listing` first.
+In: ``input`` and the recipe. Out: one :class:`.columns.SourceRow` for each clip, with
+its label, group, split and columns. :mod:`.table_files` reads tables, :mod:`.columns`
+says what each column means. Read :mod:`.listing` first.
 
 ::
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.errors import InputError, UnusableEntry
-from beam_pipeline.inputs.tables import (
+from beam_pipeline.inputs.table_files import (
     CSV_SUFFIXES,
     JSON_SUFFIXES,
     decoded,

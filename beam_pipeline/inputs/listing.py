@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.audio.formats import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.inputs.columns import Layout, RowReader, SourceRow, check_no_parts
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.recorded_clips import RecordedClips
-from beam_pipeline.inputs.rows import Layout, RowReader, SourceRow, check_no_parts
 from beam_pipeline.inputs.sources import (
     FOLDER,
     GLOB,
@@ -30,7 +30,7 @@ from beam_pipeline.inputs.sources import (
     resolve_inputs,
 )
 from beam_pipeline.inputs.splits import shown_group
-from beam_pipeline.inputs.tables import (
+from beam_pipeline.inputs.table_files import (
     STRING,
     ColumnType,
     column_types,

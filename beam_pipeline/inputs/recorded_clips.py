@@ -17,7 +17,7 @@ from beam_pipeline.arrays import Integers, Keys
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.errors import InputError
 from beam_pipeline.hashing import text_key
-from beam_pipeline.inputs.rows import Header, SourceRow
+from beam_pipeline.inputs.columns import Header, SourceRow
 from beam_pipeline.inputs.splits import shown_group
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.base import seconds_to_frames

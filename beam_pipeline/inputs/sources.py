@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.inputs.tables import Column, Table, is_manifest
+from beam_pipeline.inputs.table_files import Column, Table, is_manifest
 from beam_pipeline.storage import files
 
 LIST_SUFFIX = ".txt"

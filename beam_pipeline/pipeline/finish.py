@@ -30,6 +30,7 @@ from beam_pipeline.dataset.rejects import (
     sort_rejects,
     write_rejects,
 )
+from beam_pipeline.dataset.replace import finish_switch
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
@@ -137,7 +138,7 @@ def finish_job(
     metadata.save(stage, beside)
     _publish((*beside, folders.METADATA), folder, claim)
     if folder != output:
-        folders.finish_switch(output, claim)
+        finish_switch(output, claim)
     folders.clear_work(work, claim)
     return files.join(output, folders.METADATA)
 

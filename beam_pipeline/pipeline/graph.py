@@ -28,13 +28,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun
+from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.pipeline import planner, sink
+from beam_pipeline.pipeline.engine_guard import Guard
 from beam_pipeline.pipeline.finish import finish_job
-from beam_pipeline.pipeline.guard import Guard
 from beam_pipeline.pipeline.sink import WriteToTFRecord
-from beam_pipeline.planning.clips import Reject, read_poison_clips
+from beam_pipeline.planning.clips import Reject
+from beam_pipeline.planning.poison_clips import read_poison_clips
 from beam_pipeline.planning.shards import ShardInfo, ShardWork
 from beam_pipeline.process import Marks, keep_freed_memory
 from beam_pipeline.storage import files

@@ -31,11 +31,12 @@ from beam_pipeline.dataset.rejects import check_readable
 from beam_pipeline.dataset.tables import make_manifest_part
 from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.examples.windows import WindowPlans
+from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.planning import balance
-from beam_pipeline.planning.clips import Clip, Reject, read_poison_clips
+from beam_pipeline.planning.clips import Clip, Reject
+from beam_pipeline.planning.poison_clips import read_poison_clips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import (
     Buckets,

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.inputs.rows import label_parts
+from beam_pipeline.inputs.columns import label_parts
 from beam_pipeline.inputs.splits import Splitter, group_key, places_of
 from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.clips import Clip, copies_in, with_split

@@ -40,20 +40,15 @@ from beam_pipeline.examples.windows import (
     slice_windows,
     too_short_or_long,
 )
+from beam_pipeline.inputs.columns import Header, SourceRow
 from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
 from beam_pipeline.inputs.recorded_clips import changed_file
-from beam_pipeline.inputs.rows import Header, SourceRow
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Integers
 from beam_pipeline.planning import clips
-from beam_pipeline.planning.clips import (
-    NO_POISON_CLIPS,
-    Clip,
-    PartReader,
-    PoisonClips,
-    Reject,
-)
+from beam_pipeline.planning.clips import Clip, PartReader, Reject
+from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.planning.shards import Segment, locate_examples
 from beam_pipeline.process import PROBE, Marks
 from beam_pipeline.recipe.recipe import Audio, Recipe

@@ -166,7 +166,7 @@ class ShardInfo(NamedTuple):
     ``seen`` is the state of a :class:`beam_pipeline.write.shard.Observations`,
     ``members`` and ``windows`` are the texts of
     :class:`beam_pipeline.storage.tfrecord.Members` and
-    :class:`beam_pipeline.write.statistics.WindowRows`. ``clips`` is the
+    :class:`beam_pipeline.write.window_rows.WindowRows`. ``clips`` is the
     row of the clip of each window, packed; it is empty where a clip's windows are
     together. ``sketches`` has the clips of the shard.
     """

@@ -18,7 +18,7 @@ from beam_pipeline.examples.event_targets import check_any_event, named_no_event
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.inputs.tables import Column
+from beam_pipeline.inputs.table_files import Column
 from beam_pipeline.planning.clips import Clip, copies_in, header_of, why_left_out
 from beam_pipeline.planning.shards import (
     PlacedClips,

@@ -35,7 +35,7 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.rows import (
+from beam_pipeline.inputs.columns import (
     CONTENT,
     FILE_SHA256,
     MANIFEST_FIELDS,
@@ -47,7 +47,7 @@ from beam_pipeline.inputs.rows import (
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import comma_list
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.table import input_roots
+from beam_pipeline.read.example_source import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 

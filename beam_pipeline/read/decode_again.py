@@ -27,8 +27,8 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import DamagedRecord, InputError, Unreadable
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
+from beam_pipeline.inputs.columns import FILE_SHA256, SourceRow
 from beam_pipeline.inputs.listing import Listing
-from beam_pipeline.inputs.rows import FILE_SHA256, SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.planning.clips import Clip, Reject
 from beam_pipeline.planning.prober import Prober

@@ -45,10 +45,10 @@ from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork, locate_examples
 from beam_pipeline.process import OneThread
 from beam_pipeline.read.choices import check_name
+from beam_pipeline.read.example_view import Sound
 from beam_pipeline.read.records import Example, parser_of
 from beam_pipeline.read.scales import Statistics, choose_scales, normalise
-from beam_pipeline.read.show import Sound
-from beam_pipeline.read.sounds import save_wav
+from beam_pipeline.read.show import save_wav
 from beam_pipeline.recipe.options import options_of
 from beam_pipeline.recipe.recipe import (
     AT_GRID,

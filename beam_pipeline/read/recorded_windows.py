@@ -23,11 +23,11 @@ from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.planning.summary import CLIPS_NAMED
-from beam_pipeline.read.table import belonging_together, read_tables
+from beam_pipeline.read.window_table import belonging_together, read_tables
 from beam_pipeline.recipe.recipe import AT_GRID, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import read_row_groups
-from beam_pipeline.write.statistics import LEFT_OUT
+from beam_pipeline.write.window_rows import LEFT_OUT
 
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48

@@ -30,14 +30,12 @@ from beam_pipeline.examples.structure import Structure, component_names, needed_
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_features, choose_splits
+from beam_pipeline.read.example_source import Given, Source, make_source
 from beam_pipeline.read.members import MemberReader, check_shards
 from beam_pipeline.read.scales import Statistics, choose_statistics
-from beam_pipeline.read.table import (
-    Given,
-    Source,
+from beam_pipeline.read.window_table import (
     check_clips,
     examples_of,
-    make_source,
     numbers_of_clip,
     read_window_table,
 )
@@ -125,7 +123,7 @@ class Example(dict[str, Any]):
         return made
 
     def _repr_html_(self) -> str:
-        from beam_pipeline.read.show import NO_METADATA, view_example
+        from beam_pipeline.read.example_view import NO_METADATA, view_example
 
         return view_example(self, getattr(self, "_metadata", NO_METADATA))
 

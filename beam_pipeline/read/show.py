@@ -1,505 +1,279 @@
-"""Examples for people: as lines of text, as a picture, and as HTML for notebooks.
+"""Some examples of a data set for people, and the sound of any of them.
 
 ::
 
-    example --describe_example--> lines of text
-            --signals_of--------> which features are samples, and their rates
-            --draw_examples-----> a figure of matplotlib
-            --view_example------> HTML for a notebook: players, the figure, a table
-
-The figure is the same in a picture and in a notebook. HTML has everything inline,
-without scripts or style sheets, so that a saved notebook shows it.
+    examples with a signal        its samples, as they are stored
+    examples of spectra alone     the window, decoded again from the inputs
 """
 
 from __future__ import annotations
 
-import base64
-import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from html import escape
-from typing import Any, NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from beam_pipeline.dataset.folders import MANIFEST
+from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
+from beam_pipeline.dataset.tables import read_table
+from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
+from beam_pipeline.inputs.sources import Input
+from beam_pipeline.parameters import check_whole
+from beam_pipeline.read.choices import Split, choose_splits
+from beam_pipeline.read.decode_again import DecodeAgain
+from beam_pipeline.read.example_view import (
+    Sound,
+    describe_example,
+    plot_examples,
+    signals_of,
+    start_of,
+)
+from beam_pipeline.read.recorded_windows import read_recorded
+from beam_pipeline.read.records import Records, open_records
+from beam_pipeline.storage import files
+from beam_pipeline.storage.files import PathLike
+from beam_pipeline.text import html_line
 
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, needing
-from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.recipe.recipe import CLIP_FEATURES, Recipe
-from beam_pipeline.text import html_table
+_LONGEST_NAME = 80
 
-Array = npt.NDArray[Any]
-# Descriptions of the axes of an array, as far as they are known.
-Axes = Sequence[Mapping[str, Any]]
-# A title, and what draws a feature into axes of matplotlib.
-Panel = tuple[str, Callable[[Any], None]]
-
-# Of an example that belongs to no data set.
-NO_METADATA = Metadata(None, {}, (), {})
-
-SHORT_SIGNAL = 64  # shorter arrays are values
-_MOST_CHANNELS, _MOST_HZ = 8, 10_000_000
-
-PLOTS_ACROSS, LAYERS_SHOWN = 3, 8
-TITLE_LENGTH = 60  # of the class, the file and the second above an example
-
-# In HTML: for one player, two seconds at 32 kHz.
-MOST_WAV_BYTES = 128_000
-MOST_PLAYERS, MOST_DRAWN = 2, 6
-LONG_TEXT = 300
-_DOTS_PER_INCH = 64
+# The type of stored samples -> that of a WAV file, which holds them unchanged.
+_IN_WAV = {
+    "float16": ("float32", "FLOAT"), "bfloat16": ("float32", "FLOAT"),
+    "float32": ("float32", "FLOAT"), "float64": ("float64", "DOUBLE"),
+    "int16": ("int16", "PCM_16"), "int32": ("int32", "PCM_32"),
+}  # fmt: skip
 
 
-def example_text(record: bytes, metadata: Metadata) -> str:
-    """Returns a record as protobuf text, features sorted; it ends in a newline.
+@dataclass(frozen=True, eq=False, repr=False)
+class Shown:
+    """Some examples: printed, as lines of text; in a notebook, drawn and played.
 
-    ``print`` of a ``tf.train.Example`` gives the same text, but in any order.
+    Attributes
+    ----------
+    records : Records
+        In the order of their numbers in the split.
     """
-    import tensorflow as tf
-    from google.protobuf import text_format
 
-    has_steps = any(spec.sequence for spec in metadata.features.values())
-    kind = tf.train.SequenceExample if has_steps else tf.train.Example
-    return str(text_format.MessageToString(kind.FromString(record)))
+    records: Records
 
+    def titles(self) -> list[str]:
+        """Returns what each example is: its number, split, and input, if several."""
+        records = self.records
+        place = f" of {records.split}" if len(records.metadata.splits) > 1 else ""
+        several = max(_of_clips(records.data, "input"), default=0) > 0
+        return [
+            f"example {number}{place}"
+            + (f", from input {records.source(k).input}" if several else "")
+            for k, number in enumerate(records.numbers.tolist())
+        ]
 
-def describe_example(example: Mapping[str, Any], metadata: Metadata) -> str:
-    """Returns one line for each feature: its dtype, shape, first values and range."""
-    names = [name for name in metadata.features if name in example]
-    width = max(map(len, names), default=0)
-    return "\n".join(
-        f"  {name:{width}}  {_described(name, example, metadata.classes)}"
-        for name in names
-    )
+    def __repr__(self) -> str:
+        metadata = self.records.metadata
+        texts = (describe_example(example, metadata) for example in self.records)
+        pairs = zip(self.titles(), texts, strict=True)
+        return "\n".join(f"{title}\n{text}" for title, text in pairs)
 
+    def _repr_html_(self) -> str:
+        pairs = zip(self.titles(), self.records, strict=True)
+        return "".join(html_line(title) + e._repr_html_() for title, e in pairs)
 
-def start_of(example: Mapping[str, Any]) -> float | None:
-    """Returns where an example begins in its clip, in seconds, if it says so."""
-    start, rate = example.get("win_start_idx"), example.get("fs")
-    if not isinstance(start, int | np.integer) or not isinstance(
-        rate, int | np.integer
-    ):
-        return None  # of elements, which name features as they like
-    return int(start) / int(rate) if rate else None
-
-
-def class_of(example: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """Returns the class of an example, or its classes; empty if they are not known."""
-    if isinstance(example.get("class"), str):
-        return str(example["class"])
-    labels, target = example.get("labels"), example.get("target")
-    if labels is not None and np.shape(labels) == (len(classes),):
-        return ", ".join(np.array(classes, object)[np.asarray(labels, np.bool_)])
-    if target is not None and np.ndim(target) == 0 and 0 <= int(target) < len(classes):
-        return classes[int(target)]
-    return ""
+    def plot(self, path: PathLike) -> list[str]:
+        """Draws them into a picture; see :func:`.plot_examples`."""
+        return plot_examples([*self.records], self.records.metadata, os.fspath(path))
 
 
-def _described(name: str, example: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """Returns a value, and the classes that numbers stand for."""
-    text = describe_value(example[name])
-    named = class_of(example, classes) if name in ("labels", "target") else ""
-    return f"{text}: {named}" if named and "class" not in example else text
+def show(
+    folder: Folders,
+    n: int = 3,
+    split: Split | None = None,
+    *,
+    clip: str | None = None,
+    where: str | None = None,
+) -> Shown:
+    """Shows some examples of a data set, which are spread evenly over a split.
 
+    ::
 
-def describe_value(value: Any) -> str:
-    """Returns a value, or the dtype, shape, first values and range of an array."""
-    if isinstance(value, str):
-        return repr(value)
-    array = np.asarray(value)
-    if array.ndim == 0:
-        return str(array[()])
-    flat = array.reshape(-1)
-    start = np.array2string(flat[:4], precision=4, separator=", ")[1:-1]
-    dtype = "string" if array.dtype.kind == "O" else array.dtype
-    text = f"{dtype} {array.shape} [{start}{', ...' if flat.size > 4 else ''}]"
-    if array.dtype.kind in "iuf" and flat.size:
-        text += f" from {flat.min():.4g} to {flat.max():.4g}"
-    return text
-
-
-# Sounds.
-
-
-class Sound(NamedTuple):
-    """Samples, of shape (frames,) or (channels, frames), and their rate in hertz."""
-
-    samples: Array
-    rate: int
-
-
-def signals_of(example: Mapping[str, Any], metadata: Metadata) -> dict[str, Sound]:
-    """Returns the features that are samples; ``signal`` comes first.
-
-    They are real arrays without axes, of shape ``(frames,)`` or ``(channels, frames)``.
-    The rate is ``fs`` of the example, or else that of the recipe, as the feature's
-    transform changes it. Without a recipe it is ``fs`` or ``sample_rate`` of the
-    example.
-    """
-    found, features, recipe = {}, metadata.features, metadata.recorded_with
-    for name in sorted(example, key=lambda name: (name != "signal", name)):
-        value = example[name]
-        has_axes = name in features and features[name].axes
-        if not isinstance(value, np.ndarray) or value.ndim not in (1, 2) or has_axes:
-            continue
-        channels = 1 if value.ndim == 1 else len(value)
-        is_real = value.dtype.kind in "iuf" or value.dtype.name == "bfloat16"
-        if is_real and channels <= _MOST_CHANNELS and value.shape[-1] >= SHORT_SIGNAL:
-            rate = _rate_of(name, example, recipe)
-            if rate is not None:
-                found[name] = Sound(value, rate)
-    return found
-
-
-def _rate_of(
-    name: str, example: Mapping[str, Any], recipe: Recipe | None
-) -> int | None:
-    """Returns the sample rate of a feature in hertz; None if it is not known."""
-    rate = None if recipe is None else recipe.sample_rate
-    for key in ("sample_rate", "fs"):
-        value = example.get(key)
-        if isinstance(value, int | float | np.number) and 1 <= value <= _MOST_HZ:
-            rate = int(value)
-    if recipe is None or rate is None:
-        return rate
-    from beam_pipeline.transforms.base import rate_after
-    from beam_pipeline.transforms.steps import names_own_code, parse_transform
-
-    expression = recipe.features.get(name, "identity()")
-    if names_own_code(expression):  # it is not run to show an example
-        length = WindowPlan.of(recipe, rate, 0).length
-        same = not recipe.windows_are_clips and length == example[name].shape[-1]
-        return rate if same else None
-    return rate_after(parse_transform(expression), rate)
-
-
-def as_float(samples: Any) -> npt.NDArray[np.float64]:
-    """Returns samples with a full scale of 1; integers are divided by theirs."""
-    made = np.asarray(samples)
-    if made.dtype.kind not in "iu":
-        return made.astype(np.float64)
-    limits = np.iinfo(made.dtype)
-    middle = 0 if limits.min else (limits.max + 1) / 2
-    return (made.astype(np.float64) - middle) / (limits.max + 1 - middle)
-
-
-def encode_sound(samples: Any, rate: int, form: str) -> tuple[bytes, float]:
-    """Returns samples as a file of 16 bits, and by what they were divided.
+        show("records/", where="level_db > -30")  # in a notebook
+        print(show("records/", 5))
+        show("records/").plot("examples.png")
 
     Parameters
     ----------
-    samples : numpy.ndarray, shape (frames,) or (channels, frames)
-        See :func:`as_float`. Those beyond full scale are divided by the loudest. NaN
-        is 0.
-    rate : int
-        In hertz.
-    form : str
-        ``WAV`` or ``FLAC``.
-    """
-    import soundfile
-
-    signal = np.nan_to_num(as_float(samples), posinf=1, neginf=-1)
-    gain = max(1.0, float(np.abs(signal).max(initial=0.0)))
-    pcm = np.round(signal / gain * 32767).astype(np.int16)
-    file = io.BytesIO()
-    soundfile.write(file, pcm.T, rate, format=form, subtype="PCM_16")
-    return file.getvalue(), gain
-
-
-# Pictures.
-
-
-def plot_examples(
-    examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
-) -> list[str]:
-    """Draws every array feature of some examples into one picture.
-
-    Parameters
-    ----------
-    path : str
-        Its suffix is the format.
-
-    Returns
-    -------
-    list of str
-        The features that are not drawn, and why.
+    n : int
+        How many. They are spread evenly: neighbours are often windows of one clip, so
+        the first examples would show little.
+    split : str or list of str, optional
+        Default: that of the clip; or else ``train``, or else the largest.
+    clip : str, optional
+        Only examples of the file with this path relative to its input.
+    where : str, optional
+        Only examples that meet this condition, see :meth:`.Records.where`.
 
     Raises
     ------
     InputError
-        If matplotlib is not installed, no feature can be drawn, or the picture cannot
-        be written.
+        If there is no such split or example, or the data set has no index of members.
+    OptionError
+        If the split or the condition cannot be read.
     """
-    names = metadata.components
-    shown = [{n: example[n] for n in names if n in example} for example in examples]
-    with needing("matplotlib", "--plot"):
-        figure, left_out = draw_examples(shown, metadata)
-    if figure is None:
-        raise InputError("These examples have no signal, spectrum or image to draw.")
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:  # also a suffix that is no format
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--plot {path}: it cannot be written: {reason}.") from error
-    return left_out
+    check_whole("n", n)
+    if split is None:
+        data = open_data_sets(folder)
+        splits = data.metadata.splits
+        largest = max(splits, key=lambda name: splits[name].examples)
+        split = "train" if "train" in splits else largest
+        found = _of_clips(data, "split", clip) if clip else ()
+        split = [name for name in splits if name in found] or split
+    every = records = open_records(folder, split)
+    if clip is not None:
+        records = records.of_clip(clip)
+    if where is not None:
+        records = records.where(where)
+    total = len(records)
+    if not total and len(every):
+        raise InputError(f"Split {every.split} has no such example.")
+    return Shown(records[sorted({i * total // n for i in range(n)} if total else ())])
 
 
-def draw_examples(
-    examples: Sequence[Mapping[str, Any]], metadata: Metadata
-) -> tuple[Any, list[str]]:
-    """Draws the array features of examples, one example below the other.
+def _of_clips(data: DataSets, column: str, path: str | None = None) -> set[Any]:
+    """Returns the values in a column of the manifests: of all clips, or of a file's."""
+    import pyarrow.compute as pc
 
-    Above each example are its class, its file, and the second where it begins. Signals
-    are lines; spectra are images with their axes in seconds and hertz. Channels are
-    lines in one panel, or images side by side. Images are drawn as they are.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure or None
-        None if there is nothing to draw.
-    left_out : list of str
-        The features that are not drawn, and why.
-    """
-    from matplotlib.figure import Figure
-
-    left_out: dict[str, None] = {}
-    arranged = [[*_panels(each, metadata, left_out)] for each in examples]
-    most = max(map(len, arranged), default=0)
-    if not most:
-        return None, list(left_out)
-    # A grid of panels for each example.
-    across = min(most, PLOTS_ACROSS)
-    down = -(-most // across)
-    size = (5 * across, (2.6 * down + 0.3) * len(examples))
-    figure = Figure(figsize=size, layout="constrained")
-    parts = figure.subfigures(len(examples), squeeze=False)[:, 0]
-    for example, panels, part in zip(examples, arranged, parts, strict=True):
-        if title := _title_of(example, metadata.classes):
-            part.suptitle(_short(title, TITLE_LENGTH))
-        grid = part.subplots(down, across, squeeze=False).ravel()
-        for cell, (title, draw) in zip(grid, panels, strict=False):
-            cell.set_title(title)
-            draw(cell)
-        for cell in grid[len(panels) :]:
-            cell.set_axis_off()
-    return figure, list(left_out)
+    found: set[Any] = set()
+    for folder in data.folders:
+        if files.exists(files.join(folder, MANIFEST)):
+            table = read_table(folder, MANIFEST, [column] + ["path"] * bool(path))
+            if path:
+                table = table.filter(pc.equal(table["path"], path))
+            found.update(table[column].unique().to_pylist())
+    return found
 
 
-def _panels(
-    example: Mapping[str, Any], metadata: Metadata, left_out: dict[str, None]
-) -> Iterator[Panel]:
-    """Yields the panels of an example; adds the features that are not drawn."""
-    heard, classes = signals_of(example, metadata), metadata.classes
-    for name, value in example.items():
-        if name == "labels" and np.shape(value) == (len(classes),):
-            continue  # the title names them
-        array = np.asarray(value)
-        spec = metadata.features.get(name)
-        axes: Axes = () if spec is None else spec.axes
-        if not axes and is_image(array):
-            yield name, partial(_draw_picture, array)
-            continue
-        if name in heard:
-            axes = (_time_of(example, heard[name]),)
-        inner = len(axes) or array.ndim
-        if problem := _not_drawn(array, inner):
-            if name not in CLIP_FEATURES:
-                left_out[f"{name} ({problem})"] = None
-            continue
-        # A layer is a channel.
-        layers = _as_real(array).reshape(-1, *array.shape[array.ndim - inner :])
-        count, shown = len(layers), layers[:LAYERS_SHOWN]
-        if count > len(shown):
-            left_out[f"{name} (channels after the first {len(shown)})"] = None
-        names = [f"channel {k}" for k in range(len(shown))]
-        if inner == 1:
-            yield name, partial(_draw_lines, shown, axes, names)
-            continue
-        for label, layer in zip(names, shown, strict=True):
-            title = f"{name}, {label}" if count > 1 else name
-            yield title, partial(_draw_image, layer, axes)
+class Sounds:
+    """The sounds of examples of data sets.
 
-
-def _time_of(example: Mapping[str, Any], sound: Sound) -> dict[str, Any]:
-    """Returns the axis of samples: seconds from the beginning of the clip."""
-    start_s = start_of(example) or 0.0
-    return {"name": "time", "unit": "s", "start": start_s, "step": 1 / sound.rate}
-
-
-def _not_drawn(array: Array, inner: int) -> str:
-    """Returns why an array is not drawn; empty if it is."""
-    if not _is_number(array):
-        kind = "string" if array.dtype.kind in "OU" else str(array.dtype)
-        return f"a list of {kind}" if array.ndim else kind
-    if array.ndim == 0:
-        return "a single value"
-    if array.size == 0:
-        return "no values"
-    return f"{inner} dimensions" if inner > 2 else ""
-
-
-def _is_number(array: Array) -> bool:
-    return array.dtype.kind in "biufc" or array.dtype.name == "bfloat16"
-
-
-def is_image(array: Array) -> bool:
-    """Whether an array is a picture: uint8, grey or with 1, 3 or 4 channels."""
-    if array.dtype != np.uint8 or not array.size:
-        return False
-    return array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
-
-
-def _as_real(array: Array) -> Array:
-    if array.dtype.name == "bfloat16":
-        return array.astype(np.float32)
-    return np.abs(array) if array.dtype.kind == "c" else array
-
-
-def _draw_picture(pixels: Array, axes: Any) -> None:
-    """Draws pixels, from the top down."""
-    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
-    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255)
-
-
-def _draw_lines(lines: Array, described: Axes, names: Sequence[str], axes: Any) -> None:
-    """Draws lines, which have names if they are several."""
-    along = described[0] if described else {"name": "entry"}
-    axes.plot(_values_of(along, lines.shape[1]), lines.T, linewidth=0.6)
-    axes.set_xlabel(_label_of(along))
-    if len(names) > 1:
-        axes.legend(axes.get_lines(), names, loc="upper right", fontsize="small")
-
-
-def _draw_image(image: Array, described: Axes, axes: Any) -> None:
-    """Draws a spectrum over time, or a line for each column that has a label."""
-    if described and "labels" in described[-1]:
-        # Each line has an axis of its own, because its meaning differs.
-        axes.set_xlabel(_label_of(described[0]))
-        x = _values_of(described[0], len(image))
-        for number, label in enumerate(described[-1]["labels"]):
-            beside = axes if number == 0 else axes.twinx()
-            beside.plot(x, image[:, number], f"C{number}", linewidth=0.6)
-            beside.set_ylabel(label, color=f"C{number}")
-        return
-    axes.imshow(image.T, origin="lower", aspect="auto", interpolation="nearest")
-    sides = zip((axes.xaxis, axes.yaxis), described, image.shape, strict=False)
-    for axis, along, size in sides:
-        values = _values_of(along, size)
-        texts = [v if isinstance(v, str) else f"{v:.4g}" for v in values]
-        ticks = np.linspace(0, size - 1, min(6, size)).round().astype(int)
-        axis.set_label_text(_label_of(along))
-        axis.set_ticks(ticks, [texts[tick] for tick in ticks])
-
-
-def _label_of(described: Mapping[str, Any]) -> str:
-    unit = described.get("unit")
-    return str(described["name"]) + (f" ({unit})" if unit else "")
-
-
-def _values_of(described: Mapping[str, Any], size: int) -> Sequence[Any] | Array:
-    """Returns the values of an axis, by its description."""
-    values: Sequence[Any] | None = described.get("values")
-    if values is not None:
-        return values
-    first, step = described.get("start", 0), described.get("step", 1)
-    return np.asarray(first + step * np.arange(size))
-
-
-# HTML.
-
-
-def view_example(example: Mapping[str, Any], metadata: Metadata = NO_METADATA) -> str:
-    """Returns an example as HTML.
-
-    Signals get a player if their sample rate is known, see :func:`.signals_of`; a long
-    one plays its beginning. Matplotlib draws arrays, if it is installed.
+    The sound is the feature ``signal``, or else the first feature that is one, with the
+    samples that are stored. If there is none, the window is decoded again from the
+    inputs, with the augmentation of a copy: it is what the transforms got.
 
     Parameters
     ----------
-    example : mapping
-        Name to value.
-    metadata : Metadata, optional
-        Of the data set; it may describe more or fewer features than there are values.
+    data : DataSets
+    examples : mapping
+        All examples whose sounds may be asked for, by their split, or splits, and their
+        number in it. The tables and the inputs are read once for all of them.
+    inputs : sequence of Input
+        What the data sets were recorded from; only examples without a signal need them.
     """
-    heard, classes = signals_of(example, metadata), metadata.classes
-    names = [n for n in {**heard, **example} if _can_be_drawn(example[n])][:MOST_DRAWN]
-    picture = _picture(example, names, metadata)
-    drawn = names if picture.startswith("<img") else []
-    rows = [
-        (
-            _short(name),
-            _short(v if isinstance(v, str) else _described(name, example, classes)),
-        )
-        for name, v in example.items()
-        if name not in drawn
-    ]
-    parts = [f"<strong>{escape(_short(_title_of(example, classes)))}</strong>"]
-    for name in [*heard][:MOST_PLAYERS]:
-        parts += _player(name, heard[name])
-    parts.append(picture)
-    if rows:
-        parts.append(html_table(("feature", "value"), rows))
-    return f"<div>{''.join(parts)}</div>"
+
+    def __init__(
+        self,
+        data: DataSets,
+        examples: Mapping[tuple[str, int], Mapping[str, Any]],
+        inputs: Sequence[Input] = (),
+    ):
+        self._data, self._examples, self._inputs = data, examples, inputs
+        self._decoders: dict[int, DecodeAgain] = {}
+
+    def of(self, splits: str, number: int) -> Sound:
+        """Returns the sound of an example.
+
+        Raises
+        ------
+        OptionError
+            If it has no signal, and there are no inputs.
+        InputError
+            If its window cannot be decoded again.
+        """
+        example = self._examples[splits, number]
+        if stored := self._stored(example):
+            return stored
+        place, split, number_there = self._place(splits, number)
+        again = self._decoder(place)
+        try:
+            row = again.recorded.of_split(split)[number_there]
+            return Sound(*again.window(int(row)))
+        except (ValueError, RecipeError) as error:
+            path = example["filepath"]
+            raise InputError(f"{path}: example {number}: {error}") from error
+
+    def _stored(self, example: Mapping[str, Any]) -> Sound | None:
+        found = signals_of(example, self._data.metadata).values()
+        return next((s for s in found if s.samples.dtype.name in _IN_WAV), None)
+
+    def _place(self, splits: str, number: int) -> tuple[int, str, int]:
+        """Returns which data set holds an example, and its split and number there."""
+        for split in choose_splits(self._data.metadata, splits).splits:
+            for place, each in enumerate(self._data.each):
+                held = each.splits[split].examples if split in each.splits else 0
+                if number < held:
+                    return place, split, number
+                number -= held
+        raise IndexError(f"{splits} has fewer examples")
+
+    def _decoder(self, place: int) -> DecodeAgain:
+        """Returns what decodes windows of one of the data sets."""
+        if place in self._decoders:
+            return self._decoders[place]
+        folder, metadata = self._data.folders[place], self._data.each[place]
+        if metadata.recipe is None:
+            raise InputError(
+                f"{folder} has no feature of samples, and was converted or not "
+                "recorded from audio files, so there is nothing to listen to."
+            )
+        if not self._inputs:
+            raise OptionError(
+                "input",
+                "is needed, because the examples have no feature of samples: name what "
+                "the data set was recorded from, and the windows are decoded again",
+            )
+        recorded = read_recorded(folder, metadata)
+        clips: set[int] = set()
+        for which, example in self._examples.items():
+            other, split, number = self._place(*which)
+            if other == place and not self._stored(example):
+                clips.add(int(recorded.clip[recorded.of_split(split)[number]]))
+        self._decoders[place] = DecodeAgain(recorded, self._inputs, clips)
+        return self._decoders[place]
 
 
-def _title_of(example: Mapping[str, Any], classes: Sequence[str]) -> str:
-    """Returns the class of an example and where it is from; may be empty."""
-    path = os.path.basename(str(example.get("filepath", "")))
-    words = [class_of(example, classes), path]
+def sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:
+    """Returns the name of an example's file: ``train-000012-owl_night-3.5s``."""
+    parts = [split, f"{number:06}"]
+    if isinstance(path := example.get("filepath"), str):
+        parts.append(os.path.splitext(path)[0][-_LONGEST_NAME:])
     if (start_s := start_of(example)) is not None:
-        words.append(f"from {start_s:.3f} s")
-    return ", ".join(filter(None, words))
+        parts.append(f"{start_s:.6g}s")
+    if example.get("copy"):
+        parts.append(f"copy{int(example['copy'])}")
+    return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
 
 
-def _can_be_drawn(value: Any) -> bool:
-    is_array = isinstance(value, np.ndarray) and value.ndim <= 3
-    return is_array and _is_number(value) and value.size >= SHORT_SIGNAL
+def save_wav(sound: Sound, path: str) -> None:
+    """Writes a sound to a WAV file on this machine; its folder is made.
 
+    Floating-point samples stay so, also beyond full scale, and int16 stays int16.
 
-def _picture(
-    example: Mapping[str, Any], names: Sequence[str], metadata: Metadata
-) -> str:
-    """Returns the drawing of some features as an element of HTML."""
-    others = ("class", "filepath", "fs", "labels", "sample_rate", "win_start_idx")
-    shown = {n: example[n] for n in [*names, *others] if n in example}
+    Raises
+    ------
+    OptionError
+        If the path is on no file system of this machine.
+    OutputError
+        If it cannot be written.
+    """
+    import soundfile
+
+    if not files.is_local(path):
+        raise OptionError("save_wav", "must be a folder on this machine", path)
+    dtype, subtype = _IN_WAV[sound.samples.dtype.name]
     try:
-        figure, _ = draw_examples([shown], metadata)
-    except ImportError:
-        return _small("To draw arrays, install matplotlib.")
-    if figure is None:
-        return ""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=_DOTS_PER_INCH)
-    content = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="" style="max-width:100%" src="data:image/png;base64,{content}"/>'
-
-
-def _player(name: str, sound: Sound) -> Iterator[str]:
-    """Yields the elements of HTML that play the beginning of a signal."""
-    signal, rate = sound
-    channels, frames = (1, *signal.shape)[-2:]
-    notes = [f"{name}: {signal.dtype} {signal.shape}"]
-    samples = as_float(signal)
-    if channels > 2:
-        notes.append(f"the mean of {channels} channels")
-        samples, channels = samples.mean(axis=0), 1
-    kept = min(frames, MOST_WAV_BYTES // (2 * channels))
-    if kept < frames:
-        notes.append(f"the first {kept / rate:.3g} s of {frames / rate:.3g} s")
-    wav, _ = encode_sound(samples[..., :kept], rate, "WAV")
-    yield _small(", ".join(notes))
-    yield (
-        '<audio controls style="width:100%" '
-        f'src="data:audio/wav;base64,{base64.b64encode(wav).decode()}"></audio>'
-    )
-
-
-def _small(words: str) -> str:
-    return f"<div><small>{escape(_short(words))}</small></div>"
-
-
-def _short(text: str, most: int = LONG_TEXT) -> str:
-    """Returns a text, or its beginning if it is long."""
-    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        samples = sound.samples.astype(dtype).T
+        soundfile.write(path, samples, sound.rate, subtype=subtype)
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise OutputError(
+            f"{path} cannot be written: {error}. Give another folder, or free some "
+            "space."
+        ) from error

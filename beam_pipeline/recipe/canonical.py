@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.hashing import bytes_sha256, json_sha256
-from beam_pipeline.recipe.options import Option, RunOptions, options_of
+from beam_pipeline.recipe.options import Option, options_of
 from beam_pipeline.recipe.recipe import (
     ALTERNATIVES,
     EVENT_MASK,
@@ -24,6 +24,7 @@ from beam_pipeline.recipe.recipe import (
     named_options,
     recipe_options,
 )
+from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,

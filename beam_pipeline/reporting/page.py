@@ -32,10 +32,15 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import audit, codes_of
+from beam_pipeline.read.example_view import (
+    as_float,
+    class_of,
+    describe_value,
+    encode_sound,
+)
 from beam_pipeline.read.records import open_records
-from beam_pipeline.read.show import as_float, class_of, describe_value, encode_sound
-from beam_pipeline.read.sounds import Sounds
-from beam_pipeline.read.table import examples_of, window_table
+from beam_pipeline.read.show import Sounds
+from beam_pipeline.read.window_table import examples_of, window_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.problems import (

@@ -26,7 +26,7 @@ from beam_pipeline.dataset.progress import (
     progress_bar,
 )
 from beam_pipeline.process import OneThread, WorkerState, usable_cores
-from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.run.engine import check_runner, pipeline_for, run_pipeline
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value

@@ -33,8 +33,8 @@ from beam_pipeline.errors import (
     WorkerDied,
     did_you_mean,
 )
-from beam_pipeline.planning import clips
-from beam_pipeline.recipe.options import RunOptions
+from beam_pipeline.planning import poison_clips
+from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.run.workers import KEPT, MOST_EXITS, Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
@@ -305,8 +305,9 @@ def run_on_engine(
 
     Many runners have their workers in the process that submits, or start servers from
     it. So it is a process that is watched, see :mod:`.workers`. Workers elsewhere have
-    a guard, see :mod:`beam_pipeline.pipeline.guard`. If clips have ended some of them,
-    the job is sent again: it may have failed, or have written a part of these clips.
+    a guard, see :mod:`beam_pipeline.pipeline.engine_guard`. If clips have ended some of
+    them, the job is sent again: it may have failed, or have written a part of these
+    clips.
 
     Raises
     ------
@@ -319,9 +320,9 @@ def run_on_engine(
     )
     with temporary_files(), Workers(time_limit) as processes:
         job = replace(job, limit_s=processes.limit_s)
-        clips.drop_changed(job.work_folder, job.inputs, processes.limit_s)
+        poison_clips.drop_changed(job.work_folder, job.inputs, processes.limit_s)
         while True:
-            noted = clips.count_exits(job.work_folder)
+            noted = poison_clips.count_exits(job.work_folder)
             try:
                 counts = processes.call(
                     partial(_run, job, beam_args),
@@ -334,7 +335,7 @@ def run_on_engine(
             except WorkerDied:
                 raise
             except AudioTFRecordsError:
-                if not noted < clips.count_exits(job.work_folder) <= MOST_EXITS:
+                if not noted < poison_clips.count_exits(job.work_folder) <= MOST_EXITS:
                     raise
     reporter.finish(partial(_written, job))
     return counts
@@ -354,7 +355,7 @@ def _run(job: Job, beam_args: Sequence[str], _: int) -> dict[str, int]:
     from beam_pipeline.pipeline.graph import build_pipeline
 
     job.claim.discard(files.join(job.work_folder, folders.VERDICT_FILE))
-    known_poison = len(clips.read_poison_clips(job.work_folder))
+    known_poison = len(poison_clips.read_poison_clips(job.work_folder))
     with pipeline_for(beam_args) as pipeline:
         build_pipeline(pipeline, replace(job, known_poison=known_poison))
         result = run_pipeline(pipeline, job.output, job.work_folder)

@@ -34,7 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.planning.clips import Reject, read_poison_clips, window_frames
+from beam_pipeline.planning.clips import Reject, window_frames
+from beam_pipeline.planning.poison_clips import read_poison_clips
 from beam_pipeline.planning.shards import (
     Segment,
     ShardInfo,

@@ -43,18 +43,14 @@ from beam_pipeline.dataset.rejects import sort_rejects
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.features import Corpus, ExampleFormat
+from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.listing import Listing, no_audio_file
-from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline import planner
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
-from beam_pipeline.planning.clips import (
-    Clip,
-    check_split_of_copies,
-    drop_changed,
-    read_poison_clips,
-)
+from beam_pipeline.planning.clips import Clip, check_split_of_copies
+from beam_pipeline.planning.poison_clips import drop_changed, read_poison_clips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.summary import PlanSummary
 from beam_pipeline.process import usable_cores

@@ -13,7 +13,7 @@ import pandas as pd
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.rows import Labeler
+from beam_pipeline.inputs.columns import Labeler
 from beam_pipeline.inputs.sources import normal_path
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike

@@ -36,7 +36,8 @@ from beam_pipeline.examples.window_steps import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.planning import clips
-from beam_pipeline.planning.clips import NO_POISON_CLIPS, Clip, PoisonClips, Reject
+from beam_pipeline.planning.clips import Clip, Reject
+from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.planning.shards import (
     ClipSketch,
     Segment,
@@ -48,8 +49,8 @@ from beam_pipeline.planning.shards import (
 from beam_pipeline.process import DECODE, ENCODE, TRANSFORM, TREAT, Marks
 from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.write import statistics
-from beam_pipeline.write.statistics import WindowRows
+from beam_pipeline.write import window_rows
+from beam_pipeline.write.window_rows import WindowRows
 
 # Sixteen one-second windows at 16 kHz; transforms run fastest on this size.
 BLOCK_BYTES = 1 << 20
@@ -392,7 +393,7 @@ def cut_windows(block: FrameBlock) -> WindowBlock:
         return WindowBlock(slot, rows, reject=block.reject)
     windows = slice_windows(block.frames, rows.starts, slot.length)
     return WindowBlock(
-        slot, rows._replace(levels=statistics.window_levels(windows)), windows
+        slot, rows._replace(levels=window_rows.window_levels(windows)), windows
     )
 
 
@@ -407,9 +408,9 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
         rule = slot.example_format.features.events
         if window_steps.selections:
             selected = window_steps.selected(windows, _origins(block))
-            rows = rows.keep_only(selected, statistics.BY_KEEP)
+            rows = rows.keep_only(selected, window_rows.BY_KEEP)
         if rule is not None and rule.drops:
-            rows = rows.keep_only(rule.selected(timed(block)), statistics.BY_NO_EVENT)
+            rows = rows.keep_only(rule.selected(timed(block)), window_rows.BY_NO_EVENT)
         if not rows.kept.all():
             windows = windows[rows.kept]
         made = WindowBlock(slot, rows, windows)

@@ -29,7 +29,7 @@ from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.permutation import Integers, Permutation
-from beam_pipeline.planning.clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
 from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo, ShardWork
 from beam_pipeline.planning.summary import TallyKey
 from beam_pipeline.process import Marks
@@ -38,13 +38,8 @@ from beam_pipeline.storage import files, tfrecord
 from beam_pipeline.storage.tfrecord import Members
 from beam_pipeline.write import blocks
 from beam_pipeline.write.blocks import EncodedBlock, FeatureBlock
-from beam_pipeline.write.statistics import (
-    DataStatistics,
-    WindowRows,
-    count_levels,
-    describe_levels,
-    join_rows,
-)
+from beam_pipeline.write.statistics import DataStatistics, count_levels, describe_levels
+from beam_pipeline.write.window_rows import WindowRows, join_rows
 
 # Times in seconds are rounded: less than this part of a frame later is the same frame.
 _ROUNDED = 1e-6

@@ -1,7 +1,4 @@
-"""What is known of features and windows, gathered while they are written.
-
-Each planned window has a row, which says its place, level and why it was left out. Of
-features, there are statistics.
+"""Statistics of features, gathered while they are written.
 
 ::
 
@@ -29,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.permutation import Integers
 from beam_pipeline.storage.tfrecord import pack_columns, unpack_columns
 
 Array = npt.NDArray[Any]
@@ -434,127 +430,3 @@ class DataStatistics:
     def to_json(self) -> dict[str, Any]:
         """Returns the statistics for the metadata."""
         return {"features": {name: s.to_json() for name, s in self._features.items()}}
-
-
-# Why a window is not in the data set. The codes are only in receipts.
-LEFT_OUT = (None, "keep", "no_event", "rejected")
-KEPT, BY_KEEP, BY_NO_EVENT, REJECTED = range(len(LEFT_OUT))
-
-# In hundredths of a decibel, which reach from -758 to 771 dB.
-_SILENT, _UNKNOWN = -(10**6), 10**6
-
-# How many squares of samples are in memory at once, unless a window has more.
-_SQUARES = 1 << 16
-
-
-class WindowRows(NamedTuple):
-    """Some planned windows, in the order of their positions; columns of int64.
-
-    Attributes
-    ----------
-    starts : numpy.ndarray, shape (n,)
-        The first frame of each window in its clip, at the output rate.
-    frames : numpy.ndarray, shape (n,)
-        The frames of each window that are of its clip; zeros follow them.
-    copies : numpy.ndarray, shape (n,)
-        0 for a window as it is, k for its k-th augmented copy.
-    levels : numpy.ndarray, shape (n,)
-        See :func:`window_levels`.
-    left_out : numpy.ndarray, shape (n,)
-        Indices of ``LEFT_OUT``.
-    """
-
-    starts: Integers
-    frames: Integers
-    copies: Integers
-    levels: Integers
-    left_out: Integers
-
-    @classmethod
-    def of(cls, starts: Integers, frames: Integers, copies: Integers) -> WindowRows:
-        """Returns rows of windows in the data set; their levels are not known."""
-        n = len(starts)
-        return cls(starts, frames, copies, np.full(n, _UNKNOWN), np.full(n, KEPT))
-
-    def part(self, first: int, stop: int) -> WindowRows:
-        """Returns the rows ``first .. stop - 1``."""
-        return WindowRows(*(column[first:stop] for column in self))
-
-    def keep_only(self, selected: npt.NDArray[np.bool_], reason: int) -> WindowRows:
-        """Returns the rows with a reason for those kept so far, but not selected."""
-        out = (self.left_out == KEPT) & ~selected
-        return self._replace(left_out=np.where(out, reason, self.left_out))
-
-    def rejected(self) -> WindowRows:
-        """Returns the rows of windows that could not be made."""
-        return self.keep_only(np.zeros(len(self.starts), np.bool_), REJECTED)
-
-    @property
-    def kept(self) -> npt.NDArray[np.bool_]:
-        """Which windows are in the data set, shape (n,)."""
-        return np.equal(self.left_out, KEPT)
-
-    def covered_frames(self) -> int:
-        """Returns the frames of the clip in windows that are kept.
-
-        Where windows overlap, a frame counts once.
-        """
-        starts = self.starts[self.kept]
-        order = np.argsort(starts, kind="stable")
-        starts, stops = starts[order], (starts + self.frames[self.kept])[order]
-        seen = np.maximum.accumulate(np.concatenate([[0], stops]))[:-1]
-        return int(np.maximum(stops - np.maximum(starts, seen), 0).sum())
-
-    def pack(self) -> str:
-        """Returns the rows as a short text, which a receipt in JSON can hold."""
-        steps = np.diff(self.starts, prepend=0)
-        return pack_columns((steps, *self[1:]))
-
-    @classmethod
-    def unpack(cls, text: str) -> WindowRows:
-        """Returns the rows that :meth:`pack` packed."""
-        steps, *others = unpack_columns(text, len(cls._fields))
-        return cls(np.cumsum(steps), *others)
-
-
-def join_rows(several: Iterable[WindowRows]) -> WindowRows:
-    """Returns the rows of consecutive positions together."""
-    return WindowRows(*map(np.concatenate, zip(*several, strict=True)))
-
-
-def window_levels(windows: npt.NDArray[np.float32]) -> Integers:
-    """Returns the level of each window: its mean square in dB, as an integer.
-
-    ``100 * 10 * log10(mean(x ** 2))`` over all samples of a window, with the zeros
-    after the end of a clip; a square wave of full scale has 0. For integers that stand
-    for silence and for samples that are not finite, see :func:`levels_db`.
-
-    Each square is rounded to float32, and ``np.add.reduce`` adds them in pairs, in an
-    order that depends on their number alone. So the level of a window is the same on
-    all processors, whatever other windows are in the array. A product of matrices or
-    ``np.einsum`` is faster, but promises neither.
-
-    Parameters
-    ----------
-    windows : numpy.ndarray, shape (n, ...), float32
-    """
-    samples = math.prod(windows.shape[1:])
-    flat = windows.reshape(len(windows), samples)
-    power = np.zeros(len(flat), np.float32)
-    step = max(1, _SQUARES // max(samples, 1))
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        for k in range(0, len(flat), step):
-            squares = np.square(flat[k : k + step], order="C")
-            np.add.reduce(squares, axis=1, out=power[k : k + step])
-        mean = power.astype(np.float64) / max(samples, 1)
-        centibels = np.rint(1000 * np.log10(mean))
-    centibels = np.where(power == 0, _SILENT, centibels)
-    return np.where(np.isfinite(centibels), centibels, _UNKNOWN).astype(np.int64)
-
-
-def levels_db(levels: Integers) -> npt.NDArray[np.float32]:
-    """Returns levels in dB: ``-inf`` for silence, NaN where it is not known."""
-    found = levels / np.float32(100)
-    found[levels == _SILENT] = -np.inf
-    found[levels == _UNKNOWN] = np.nan
-    return found.astype(np.float32)

@@ -80,7 +80,7 @@ def pretend_to_write(job, folder, writers, writer):
     from beam_pipeline.storage.pages import PageWriter
     from beam_pipeline.storage.tfrecord import SUFFIX, Members
     from beam_pipeline.write.shard import Observations
-    from beam_pipeline.write.statistics import WindowRows
+    from beam_pipeline.write.window_rows import WindowRows
 
     infos = PageWriter(folder)
     for work in planned_work(writer, folder, writers):

@@ -35,7 +35,7 @@ from beam_pipeline.examples.codecs import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.inputs.tables import ColumnType
+from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.planning.clips import Clip, Reject
 from beam_pipeline.planning.shards import ClipSketch, PlacedClips, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options

@@ -13,7 +13,7 @@ from beam_pipeline.examples.window_steps import (
     the_sample_rate,
     trying,
 )
-from beam_pipeline.transforms.select import Energy
+from beam_pipeline.transforms.selection import Energy
 from beam_pipeline.transforms.steps import AUGMENTATION, SELECTION, TRANSFORM
 from tests.raising import raises
 

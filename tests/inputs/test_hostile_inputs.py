@@ -11,7 +11,12 @@ import pytest
 
 from beam_pipeline import plan
 from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError
-from beam_pipeline.inputs.tables import ColumnType, column_types, open_table, read_rows
+from beam_pipeline.inputs.table_files import (
+    ColumnType,
+    column_types,
+    open_table,
+    read_rows,
+)
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.text import shown

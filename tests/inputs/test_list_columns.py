@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from beam_pipeline import open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import OptionError
-from beam_pipeline.inputs.tables import (
+from beam_pipeline.inputs.table_files import (
     ColumnType,
     column_types,
     open_table,
     read_rows,
     write_rows,
 )
-from beam_pipeline.inputs.tables import convert as to_type
+from beam_pipeline.inputs.table_files import convert as to_type
 from beam_pipeline.read.audit import write_clean_manifest
-from beam_pipeline.read.table import window_table
+from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 

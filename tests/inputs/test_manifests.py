@@ -15,10 +15,15 @@ import soundfile
 
 from beam_pipeline import open_records, plan, record
 from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
+from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.listing import Listing, survey
-from beam_pipeline.inputs.rows import SourceRow
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.inputs.tables import ColumnType, column_types, open_table, read_rows
+from beam_pipeline.inputs.table_files import (
+    ColumnType,
+    column_types,
+    open_table,
+    read_rows,
+)
 from beam_pipeline.parameters import comma_list, comma_text
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import assert_names, raises

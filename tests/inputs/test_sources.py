@@ -7,8 +7,8 @@ import pytest
 
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import InputError
+from beam_pipeline.inputs.columns import Labeler, SourceRow
 from beam_pipeline.inputs.listing import Listing, survey
-from beam_pipeline.inputs.rows import Labeler, SourceRow
 from beam_pipeline.inputs.sources import (
     FILE,
     FOLDER,

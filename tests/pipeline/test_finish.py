@@ -18,8 +18,8 @@ from beam_pipeline.dataset.rejects import (
 from beam_pipeline.dataset.tables import ManifestPart
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.examples.features import Corpus, ExampleFormat
+from beam_pipeline.inputs.columns import MANIFEST_FIELDS
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.inputs.rows import MANIFEST_FIELDS
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.finish import (
     assemble_metadata,
@@ -32,12 +32,13 @@ from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.planning.clips import Reject
 from beam_pipeline.planning.shards import ShardInfo, ShardLayout
 from beam_pipeline.planning.summary import PlanSummary, TallyKey
-from beam_pipeline.recipe.options import allowed_rejects
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.run_options import allowed_rejects
 from beam_pipeline.storage.pages import PageWriter
 from beam_pipeline.storage.tfrecord import Members
 from beam_pipeline.write.shard import Observations
-from beam_pipeline.write.statistics import DataStatistics, WindowRows
+from beam_pipeline.write.statistics import DataStatistics
+from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import assert_names, names, raises
 
 RATE = 8000

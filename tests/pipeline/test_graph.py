@@ -10,7 +10,7 @@ from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import EncodeExamples, step
-from beam_pipeline.planning.clips import PoisonClips
+from beam_pipeline.planning.poison_clips import PoisonClips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork, make_task
 from beam_pipeline.recipe.recipe import Recipe

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from beam_pipeline.planning.clips import (
+from beam_pipeline.planning.poison_clips import (
     count_exits,
     only_one_thread,
     read_poison_clips,
@@ -20,7 +20,7 @@ from collections import namedtuple
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.process import Marks
-from beam_pipeline.pipeline.guard import Guard
+from beam_pipeline.pipeline.engine_guard import Guard
 from beam_pipeline.recipe.recipe import Recipe
 
 sounds, work, harm = sys.argv[1:]

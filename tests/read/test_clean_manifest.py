@@ -14,8 +14,8 @@ from beam_pipeline import Metadata, audit, open_records, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.tables import manifest_fields
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.rows import PartColumns, is_own_manifest, part_in_seconds
-from beam_pipeline.inputs.tables import ColumnType
+from beam_pipeline.inputs.columns import PartColumns, is_own_manifest, part_in_seconds
+from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.read.audit import write_clean_manifest
 from beam_pipeline.recipe.recipe import Audio
 from beam_pipeline.transforms.base import seconds_to_frames

@@ -28,7 +28,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.pipeline.sink import find_finished
 from beam_pipeline.planning.shards import Shard
-from beam_pipeline.read.sounds import show
+from beam_pipeline.read.show import show
 from beam_pipeline.storage import tfrecord
 from beam_pipeline.storage.files import draft_path, private_folder
 from tests.raising import assert_names, raises

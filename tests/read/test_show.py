@@ -18,7 +18,7 @@ from beam_pipeline import open_records, record, record_dataset, record_examples,
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.show import (
+from beam_pipeline.read.example_view import (
     describe_value,
     draw_examples,
     plot_examples,

@@ -13,8 +13,8 @@ from beam_pipeline.dataset.side_by_side import open_data_sets
 from beam_pipeline.errors import InputError
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.mix import mix
-from beam_pipeline.read.table import window_table
 from beam_pipeline.read.verify import verify
+from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 

@@ -9,7 +9,7 @@ import soundfile
 
 from beam_pipeline import open_records, record, record_examples
 from beam_pipeline.cli.main import main
-from beam_pipeline.read.show import encode_sound
+from beam_pipeline.read.example_view import encode_sound
 from tests.raising import assert_names
 from tests.sounds import RATE, write_sound
 

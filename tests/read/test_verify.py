@@ -22,7 +22,7 @@ from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.recorded_windows import summarise_windows
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.table import window_table
+from beam_pipeline.read.window_table import window_table
 from beam_pipeline.reporting.page import report
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises

@@ -14,7 +14,7 @@ import pytest
 from beam_pipeline import plan, record, write_template
 from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import split_options
-from beam_pipeline.recipe.options import RunOptions, options_of
+from beam_pipeline.recipe.options import options_of
 from beam_pipeline.recipe.recipe import (
     CLIP_FEATURES,
     DTYPES,
@@ -25,6 +25,7 @@ from beam_pipeline.recipe.recipe import (
     Recipe,
     recipe_options,
 )
+from beam_pipeline.recipe.run_options import RunOptions
 from tests.raising import raises
 from tests.sounds import write_sound
 

@@ -17,7 +17,7 @@ import beam_pipeline
 from beam_pipeline import Metadata, open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, TooManyRejected
-from beam_pipeline.read.table import window_table
+from beam_pipeline.read.window_table import window_table
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
 

@@ -17,7 +17,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import PlacedWindows, place_windows
 from beam_pipeline.inputs.event_files import Event
-from beam_pipeline.read.table import window_table
+from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 

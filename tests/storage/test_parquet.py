@@ -15,7 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import record
-from beam_pipeline.inputs.tables import ColumnType, column_types, open_table, read_rows
+from beam_pipeline.inputs.table_files import (
+    ColumnType,
+    column_types,
+    open_table,
+    read_rows,
+)
 from beam_pipeline.read.audit import audit, describe_overlaps
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import read_parquet, write_parquet

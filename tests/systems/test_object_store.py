@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OutputError, StoreError
-from beam_pipeline.inputs.rows import SourceRow
+from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.process import Marks, new_state
 from beam_pipeline.storage import claim, files, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.transforms.select import Energy, Peaks, Sounds
+from beam_pipeline.transforms.placement import Peaks, Sounds
+from beam_pipeline.transforms.selection import Energy
 from beam_pipeline.transforms.steps import (
     PLACEMENT,
     format_steps,

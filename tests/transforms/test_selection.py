@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.select import (
+from beam_pipeline.transforms.selection import (
     AcEnergy,
     Active,
     Energy,

@@ -19,7 +19,7 @@ from beam_pipeline.storage.tfrecord import (
     unpack_columns,
 )
 from beam_pipeline.write.shard import ShardDraft, mixed_order
-from beam_pipeline.write.statistics import WindowRows
+from beam_pipeline.write.window_rows import WindowRows
 from tests.raising import raises
 from tests.shards import FORMAT, blocks_of, record_at
 

@@ -11,21 +11,23 @@ from hypothesis import strategies as st
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.write.statistics import (
     BUCKETS,
-    BY_KEEP,
-    BY_NO_EVENT,
-    KEPT,
     QUANTILES,
-    REJECTED,
     DataStatistics,
     FeatureStatistics,
-    WindowRows,
     count_buckets,
     count_levels,
     describe_levels,
-    join_rows,
-    levels_db,
     mean_and_deviation,
     quantile,
+)
+from beam_pipeline.write.window_rows import (
+    BY_KEEP,
+    BY_NO_EVENT,
+    KEPT,
+    REJECTED,
+    WindowRows,
+    join_rows,
+    levels_db,
     window_levels,
 )
 

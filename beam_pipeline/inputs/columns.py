@@ -19,7 +19,7 @@ from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.sources import FileIdentities, Input
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
-from beam_pipeline.inputs.tables import (
+from beam_pipeline.inputs.table_files import (
     BYTES,
     CSV_SUFFIXES,
     FLOAT32,
