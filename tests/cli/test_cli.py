@@ -23,8 +23,6 @@ from beam_pipeline.errors import InputError
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
-pytestmark = pytest.mark.runs
-
 REPOSITORY = Path(__file__).parents[2]
 MODULE = [sys.executable, "-m", "beam_pipeline"]
 

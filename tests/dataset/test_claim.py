@@ -287,7 +287,6 @@ def sounds(tmp_path_factory):
     return folder
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("command", ["record", "overwrite", "convert", "elements"])
 def test_every_command_respects_the_claim(sounds, tmp_path, command):
     out = tmp_path / "out"
@@ -307,7 +306,6 @@ def test_every_command_respects_the_claim(sounds, tmp_path, command):
             repair(out)
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("way", ["link", "work_dir", "TMPDIR"])
 def test_one_output_is_one_output_whatever_leads_there(
     sounds, tmp_path, way, monkeypatch
@@ -334,7 +332,6 @@ MOMENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
     sounds, tmp_path, moment, monkeypatch

@@ -117,7 +117,6 @@ def with_bad(places):
     return places
 
 
-@pytest.mark.runs
 def test_a_run_is_found_by_its_output_and_by_its_work_folder(places):
     out = places[1]
     claimed(out / "_work")
@@ -129,7 +128,6 @@ def test_a_run_is_found_by_its_output_and_by_its_work_folder(places):
     assert find_run(str(out)) is find_run(str(out / "_work")) is None
 
 
-@pytest.mark.runs
 def test_status_follows_a_run_to_its_end(places, capsys):
     out = str(places[1])
     assert main(["status", out]) == 2
@@ -144,7 +142,6 @@ def test_status_follows_a_run_to_its_end(places, capsys):
     assert capsys.readouterr().out.count("complete") == 2
 
 
-@pytest.mark.runs
 def test_too_many_rejects_have_one_exit_status_on_every_engine(with_bad):
     sounds, out = with_bad
     flags = ["--input", str(sounds), "--output", str(out), "--win-len", "500"]
@@ -157,7 +154,6 @@ def test_too_many_rejects_have_one_exit_status_on_every_engine(with_bad):
     assert main(["status", str(out)]) == 0
 
 
-@pytest.mark.runs
 def test_a_cancelled_job_is_not_taken_for_a_finished_one_nor_for_the_one_before(
     with_bad,
 ):
@@ -169,7 +165,6 @@ def test_a_cancelled_job_is_not_taken_for_a_finished_one_nor_for_the_one_before(
         record(*with_bad, win_len=500, beam_args=cancelling)
 
 
-@pytest.mark.runs
 def test_counters_say_what_the_metadata_say(with_bad):
     (with_bad[0] / "notes.txt").write_text("not audio")
     counts = {}
@@ -188,7 +183,6 @@ def test_counters_say_what_the_metadata_say(with_bad):
     }
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("seconds", [0.001, 600.0])
 def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch, seconds):
     monkeypatch.setattr("beam_pipeline.dataset.progress.WATCH_S", seconds)
@@ -205,7 +199,6 @@ def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch, secon
     assert told[-1] == (split.examples, split.seconds)
 
 
-@pytest.mark.runs
 def test_the_whole_job_is_one_pipeline_for_an_engine(places, tmp_path):
     inputs = tuple(resolve_inputs([str(tmp_path / "in")]))
     job = Job(inputs, str(tmp_path / "o/"), str(tmp_path / "w"), Recipe(win_len=500))

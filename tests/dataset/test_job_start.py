@@ -177,7 +177,6 @@ def places(recorded, tmp_path):
     return tmp_path / "in", tmp_path / "out"
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("work", "out", "facts"),
     [
@@ -204,7 +203,6 @@ def test_what_others_put_into_a_work_dir_meanwhile_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.runs
 def test_an_output_inside_an_input_is_refused_through_links(tmp_path):
     write_corpus(tmp_path / "in", clips=1)
     (tmp_path / "link").symlink_to(tmp_path / "in")
@@ -213,7 +211,6 @@ def test_an_output_inside_an_input_is_refused_through_links(tmp_path):
             record(tmp_path / sounds, tmp_path / out, win_len=500)
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("engine", "work", "out"),
     [
@@ -237,7 +234,6 @@ def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
     assert [*state_of(tmp_path)] == before
 
 
-@pytest.mark.runs
 def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
     places,
 ):
@@ -256,7 +252,6 @@ def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
     record(*places, win_len=400, max_rejected=1, overwrite=True)
 
 
-@pytest.mark.runs
 def test_the_command_line_says_what_it_found(places, capsys):
     """An unfinished run with other options; a data set that is complete."""
     cut = places[0] / "owl" / "owl_1.wav"
@@ -306,7 +301,6 @@ def refused(difference, *places, **options):
     assert state_of(places[1]) == before
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     "options",
     [
@@ -351,7 +345,6 @@ def edit_metadata(path):
 CLIP, METADATA, SHARD = "in/owl/owl_0.wav", "out/metadata.json", f"out/{SHARD_NAME}"
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("path", "change", "difference"),
     [
@@ -376,7 +369,6 @@ def test_other_inputs_and_damage_are_refused(places, path, change, difference):
     refused(difference, *places, win_len=500)
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("change", ["rights", "future", "moved", "archived"])
 def test_the_same_audio_is_complete(places, change):
     (sounds, out), clip = places, places[0] / "owl" / "owl_0.wav"
@@ -393,7 +385,6 @@ def test_the_same_audio_is_complete(places, change):
     again(sounds, out, win_len=500)
 
 
-@pytest.mark.runs
 def test_a_file_that_was_rejected_and_is_mended_is_refused(
     places,
 ):
@@ -406,7 +397,6 @@ def test_a_file_that_was_rejected_and_is_mended_is_refused(
     refused(NEWER_FILE.format(bad), *places, win_len=500, max_rejected=1)
 
 
-@pytest.mark.runs
 def test_a_run_that_was_continued_is_complete(tmp_path):
     write_corpus(tmp_path / "in", ("zoo", "dog", "owl"))
     bad, places = tmp_path / "in" / "zoo" / "zzz.wav", (tmp_path / "in", tmp_path / "o")
@@ -456,7 +446,6 @@ def write_lines(path, head, line):
     return path
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("prepare", "difference"),
     [
@@ -477,7 +466,6 @@ def test_what_clips_depend_on_is_compared(tmp_path, monkeypatch, prepare, differ
     refused(difference, *places, win_len=500, **options)
 
 
-@pytest.mark.runs
 def test_rows_in_memory_are_compared(tmp_path):
     write_corpus(tmp_path / "in", clips=1)
     rows = [
@@ -492,7 +480,6 @@ def test_rows_in_memory_are_compared(tmp_path):
     refused(OTHER_INPUTS, rows[::-1], out, **options)
 
 
-@pytest.mark.runs
 def test_a_run_that_was_cut_off_behind_its_metadata_is_complete(places, monkeypatch):
     new = places[0], places[1].parent / "new"
     with monkeypatch.context() as patch:

@@ -54,7 +54,6 @@ def lines_of(folder):
     return {line["path"]: line for line in map(json.loads, lines)}
 
 
-@pytest.mark.runs
 def test_rejects_tell_their_seconds(corpus, tmp_path, capsys):
     out = tmp_path / "out"
     flags = ["--win-len", "500", "--hop", "250", "--max-rejected", "9"]
@@ -89,7 +88,6 @@ def test_seconds_that_are_none(tmp_path, seconds):
         read_rejects(str(tmp_path))
 
 
-@pytest.mark.runs
 def test_a_part_of_a_file_counts_alone(tmp_path):
     write_sound(tmp_path / "a.wav", 8000)
     (tmp_path / "x.wav").write_text("no sound")

@@ -213,7 +213,6 @@ def test_the_json_schema_knows_every_field_of_a_recipe():
     assert all("description" in value for value in recipe["properties"].values())
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     "options",
     [

@@ -39,7 +39,6 @@ with Marks.working(threads=2 if harm == "abort in one of two threads" else 1):
 """
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("harm", "status", "exits", "facts"),
     [

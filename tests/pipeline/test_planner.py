@@ -38,8 +38,6 @@ from beam_pipeline.storage import files, pages
 from beam_pipeline.storage.pages import Pages, write_page
 from tests.raising import raises
 
-pytestmark = pytest.mark.runs
-
 SPLITS = {"train": 0.5, "eval": 0.5}
 
 

@@ -20,8 +20,6 @@ from tests.pipelines import run_step
 from tests.raising import raises
 from tests.shards import blocks_of, record_at
 
-pytestmark = pytest.mark.runs
-
 RECORDS = [b"record %d " % i * (i + 1) for i in range(25)]
 
 

@@ -1,13 +1,10 @@
 """The arithmetic of plans, compared with lists of every example."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from collections import Counter
 from contextlib import closing
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pytest
@@ -473,8 +470,8 @@ def test_the_longest_clip_that_is_decoded_from_its_start():
     wave = [clip(0, 500), clip(1, 400, fmt="FLAC")]
     assert longest_walk(wave, recipe) == 0
     assert longest_walk([], recipe) == 0
-    vorbis: Any = {"fmt": "OGG", "subtype": "VORBIS"}
-    mp3: Any = {"fmt": "MPEG", "subtype": "MPEG_LAYER_III"}
+    vorbis = {"fmt": "OGG", "subtype": "VORBIS"}
+    mp3 = {"fmt": "MPEG", "subtype": "MPEG_LAYER_III"}
     others = [clip(2, 30, **mp3), clip(3, 90, **vorbis)]
     assert longest_walk([*wave, *others], recipe) == 90
     filtered = recipe.replace(stream="high_pass(cutoff_hz=100)")

@@ -12,8 +12,6 @@ from beam_pipeline.read.arrow import arrow_schema, record_batches
 from tests.raising import raises
 from tests.sounds import write_corpus
 
-pytestmark = pytest.mark.runs
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):

@@ -26,8 +26,6 @@ from tests.inputs.test_manifests import write_csv
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
-pytestmark = pytest.mark.runs
-
 
 def counts(found):
     """(across, within) of each kind that has findings."""

@@ -509,7 +509,6 @@ def uneven(tmp_path_factory):
     return str(folder / "out")
 
 
-@pytest.mark.runs
 def test_batches_are_balanced_and_continue(uneven):
     records = open_records(uneven)
     assert np.bincount(records.class_numbers()).tolist() == [3, 18, 6]
@@ -546,7 +545,6 @@ def test_batches_are_balanced_and_continue(uneven):
     assert np.bincount(next(iter(mixed))["target"]).tolist() == [9, 9, 9]
 
 
-@pytest.mark.runs
 def test_weights_are_those_of_scikit_learn(uneven):
     records = open_records(uneven)
     weights = records.class_weights()
@@ -556,10 +554,9 @@ def test_weights_are_those_of_scikit_learn(uneven):
     assert weights == {0: 0.0, 1: 24 / 36, 2: 2.0}
 
 
-@pytest.mark.runs
 def test_records_without_one_class_each_are_refused(uneven, tmp_path):
     with raises(OptionError, "shuffle", naming=["balanced", "globe"]):
-        open_records(uneven).batches(4, shuffle="globe")  # type: ignore[arg-type]
+        open_records(uneven).batches(4, shuffle="globe")
     record_examples([{"x": 1}], tmp_path / "dicts")
     with raises(InputError, naming="table"):
         open_records(tmp_path / "dicts").class_weights()

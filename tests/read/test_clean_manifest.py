@@ -46,7 +46,6 @@ def rows_of(path):
     return {row["path"]: row for row in table.to_pylist()}
 
 
-@pytest.mark.runs
 def test_a_clean_manifest_has_no_leaks(leaky, tmp_path):
     manifest = tmp_path / "clean.csv"
     written = write_clean_manifest(leaky / "out", manifest, leaky / "in")
@@ -64,7 +63,6 @@ def test_a_clean_manifest_has_no_leaks(leaky, tmp_path):
         assert audit(out).leaks == 0
 
 
-@pytest.mark.runs
 def test_doubles_are_dropped_if_their_class_is_clear(leaky, capsys):
     manifest = leaky / "in" / "clean.parquet"
     command = ["audit", str(leaky / "out"), "--input", str(leaky / "in")]
@@ -83,7 +81,6 @@ def test_doubles_are_dropped_if_their_class_is_clear(leaky, capsys):
     )
 
 
-@pytest.mark.runs
 def test_of_several_data_sets(leaky, tmp_path):
     """The first of doubles is the one of the first data set."""
     sounds = Path(shutil.copytree(leaky / "in" / "owl", tmp_path / "in" / "owl"))
@@ -97,7 +94,6 @@ def test_of_several_data_sets(leaky, tmp_path):
     assert {*rows_of(manifest)} == {f"owl/{k}.wav" for k in range(5)}
 
 
-@pytest.mark.runs
 def test_groups_and_columns_stay(tmp_path):
     for number in range(4):
         write_sound(tmp_path / "in" / f"{number}.wav", 4000, seed=number % 3)
@@ -135,7 +131,6 @@ def test_groups_and_columns_stay(tmp_path):
         assert len({row["split"] for row in before + after if row["who"] == who}) == 1
 
 
-@pytest.mark.runs
 def test_what_cannot_be_written(leaky, tmp_path):
     out = leaky / "out"
     with raises(OptionError, "write_manifest", "x.json"):
@@ -153,7 +148,6 @@ def test_what_cannot_be_written(leaky, tmp_path):
 # A data set's own manifest
 
 
-@pytest.mark.runs
 def test_the_own_manifest_is_an_input(tmp_path):
     write_sound(tmp_path / "a.wav", 8000, seed=1)
     write_sound(tmp_path / "b.wav", 4001, seed=2, channels=2)

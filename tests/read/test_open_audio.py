@@ -12,8 +12,6 @@ from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from tests.raising import assert_names, raises
 from tests.transform_checks import EVERY_CALL
 
-pytestmark = pytest.mark.runs
-
 RATE = 16000
 OF_TRAINING = {"class", "target", "index"}
 

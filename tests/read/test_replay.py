@@ -58,7 +58,6 @@ def numbers(ds):
 
 
 class TestRecorded:
-    @pytest.mark.runs
     def test_static_types_and_shapes(self, recorded):
         spec = replay(recorded).element_spec
         assert spec == {
@@ -78,7 +77,6 @@ class TestRecorded:
                 for name, s in spec.items()
             }
 
-    @pytest.mark.runs
     def test_supervised_pairs_train_a_keras_model(self, recorded):
         pair = ("signal", "target")
         ds = replay(recorded, batch_size=4, as_supervised=pair, shuffle=3, repeat=True)
@@ -332,7 +330,6 @@ def write_tone(path):
     soundfile.write(path, 0.5 * np.sin(np.arange(2000) / 5), RATE)
 
 
-@pytest.mark.runs
 def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
     write_tone(tmp_path / "test" / "a" / "x.wav")
     (tmp_path / "train" / "a").mkdir(parents=True)
@@ -351,7 +348,6 @@ def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
             replay(str(out), split="test", normalize=normalize)
 
 
-@pytest.mark.runs
 def test_another_split_is_not_taken_for_train(tmp_path):
     write_tone(tmp_path / "in" / "a" / "x.wav")
     record({"test": tmp_path / "in"}, tmp_path / "test", win_len=400)

@@ -29,8 +29,6 @@ from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
-pytestmark = pytest.mark.runs
-
 WIN_LEN = 1000
 FEATURES = {
     "signal": "identity()",

@@ -18,8 +18,6 @@ from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
-pytestmark = pytest.mark.runs
-
 OPTIONS = {
     "win_len": 500, "splits": "train=.5,test=.5", "num_shards": 2, "workers": 1,
 }  # fmt: skip

@@ -13,8 +13,6 @@ from beam_pipeline.read.example_view import encode_sound
 from tests.raising import assert_names
 from tests.sounds import RATE, write_sound
 
-pytestmark = pytest.mark.runs
-
 WIN_LEN = 1000
 MEL = {"mel": "log_mel(n_fft=256,hop=100,n_mels=5)"}
 

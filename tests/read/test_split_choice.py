@@ -149,7 +149,6 @@ def folds(tmp_path_factory):
 CHOICES = ("!fold1", "fold2[10%:]", "fold1[:9]+fold0[-3:]")
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("split", CHOICES)
 def test_every_reader_gives_the_same_examples(folds, split, capsys):
     records = open_records(folds, split)
@@ -193,7 +192,6 @@ def test_every_reader_gives_the_same_examples(folds, split, capsys):
     assert [e["filepath"] for e in some] == [p for p, _ in wanted if p == "a/2.wav"]
 
 
-@pytest.mark.runs
 def test_statistics_of_several_folds_are_those_of_all_their_examples(folds):
     values = np.stack([e["x"] for e in open_records(folds, "!fold1")]).astype(float)
     wanted = (values - values.mean()) / values.std()

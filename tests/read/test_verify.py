@@ -30,8 +30,6 @@ from tests.read.conftest import WIN_LEN
 from tests.read.members import index_data_set, seal, write_shard
 from tests.sounds import RATE, write_sound
 
-pytestmark = pytest.mark.runs
-
 # The metadata, a shard, and each file beside them.
 KINDS = ["metadata.json", "schema.pbtxt", "manifest.parquet", "windows.parquet",
          "members.index", "rejected.jsonl", "shard"]  # fmt: skip

@@ -212,9 +212,6 @@ def test_other_data_have_places_only(tmp_path):
 # Where examples come from: the same samples, cut out of the file by other tools.
 
 
-pytestmark = pytest.mark.runs
-
-
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sources") / "in"

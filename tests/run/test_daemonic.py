@@ -3,14 +3,10 @@
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from beam_pipeline import Metadata, record
 from beam_pipeline.errors import OptionError
 from tests.raising import raises
 from tests.sounds import write_corpus
-
-pytestmark = pytest.mark.runs
 
 
 def _record(sounds, folder):

@@ -1,11 +1,7 @@
 """Forecasts of bytes and time, against the data sets that runs write."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +24,7 @@ LENGTHS = (1, 2, 3, 5, 8, 13, 21, 70)  # windows of a second
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     """Clips of several lengths and levels: the quieter, the smaller compressed."""
     folder = tmp_path_factory.mktemp("forecast") / "sounds"
     folder.mkdir()
@@ -39,14 +35,13 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def bytes_of(metadata: Any) -> int:
+def bytes_of(metadata):
     return sum(entry.bytes for entry in metadata.shards())
 
 
-OPTIONS: Any = {"win_len": RATE, "features": {"mel": "log_mel()", "s": "identity()"}}
+OPTIONS = {"win_len": RATE, "features": {"mel": "log_mel()", "s": "identity()"}}
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("changes", "tolerance"),
     [
@@ -69,7 +64,6 @@ def test_the_size_is_that_of_the_data_set(changes, tolerance, sounds, tmp_path):
     assert found.bytes_per_example == found.bytes / found.examples
 
 
-@pytest.mark.runs
 def test_a_sample_of_all_examples_is_exact(sounds, tmp_path):
     options = {**OPTIONS, "keep": "energy(above_db=-25)", "num_elems": 301}
     found = plan(sounds, sample=10**6, **options).forecast
@@ -82,7 +76,6 @@ def test_a_sample_of_all_examples_is_exact(sounds, tmp_path):
     assert 0 < found.seconds < 60
 
 
-@pytest.mark.runs
 def test_examples_that_cannot_be_made(sounds, tmp_path):
     (tmp_path / "loud").mkdir()
     for name in ("a", "b", "c"):
@@ -102,7 +95,6 @@ def test_examples_that_cannot_be_made(sounds, tmp_path):
     assert "forecast" not in without._repr_html_()
 
 
-@pytest.mark.runs
 def test_a_clip_that_ends_the_process(tmp_path):
     for name, level in (("a", 0.1), ("b", 0.95)):
         soundfile.write(tmp_path / f"{name}.wav", np.full(RATE, level), RATE)
@@ -154,7 +146,6 @@ def test_a_sample_is_a_whole_number(sample, sounds):
         plan(sounds, sample=sample, **OPTIONS)
 
 
-@pytest.mark.runs
 def test_the_command(sounds, capsys):
     flags = ["plan", "--input", str(sounds), "--win-len", "8000"]
     assert main([*flags, "--sample", "1"]) == 0

@@ -1,13 +1,9 @@
 """What an engine of Beam would not tell, or not before it is too late."""
 
-from __future__ import annotations
-
 import json
 import logging
 import socket
-from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
@@ -18,14 +14,14 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import EngineError, OptionError
 from beam_pipeline.run import engine
 from beam_pipeline.run.engine import check_addresses, check_engine
-from tests.fake_dataflow import FakeDataflow, fake_dataflow
+from tests.fake_dataflow import fake_dataflow
 from tests.loopback import refusing_port
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
 
 @pytest.fixture
-def job_endpoint(tmp_path: Path) -> Iterator[str]:
+def job_endpoint(tmp_path):
     """The address of a job server."""
     server = LocalJobServicer(str(tmp_path / "staging"))
     port = server.start_grpc_server()
@@ -33,16 +29,13 @@ def job_endpoint(tmp_path: Path) -> Iterator[str]:
     server.stop()
 
 
-def record_on(tmp_path: Path, *beam_args: str) -> int:
+def record_on(tmp_path, *beam_args):
     """Records with a runner; the inputs must be there."""
     places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     return main(["record", *places, "--win-len", "500", "--", *beam_args])
 
 
-@pytest.mark.runs
-def test_a_job_server_that_is_not_there_is_told_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_server_that_is_not_there_is_told_at_once(tmp_path, capsys):
     write_corpus(tmp_path / "in", clips=1)
     with refusing_port() as port:
         endpoint = f"localhost:{port}"
@@ -57,7 +50,7 @@ def test_a_job_server_that_is_not_there_is_told_at_once(
 
 
 @pytest.mark.parametrize("module", ["", "apache_beam.runners.direct.direct_runner."])
-def test_a_runner_that_cannot_run_the_job(module: str) -> None:
+def test_a_runner_that_cannot_run_the_job(module):
     name = "BundleBasedDirectRunner"
     with raises(
         OptionError, "options of Beam", f"--runner={name}", naming="`--runner`"
@@ -65,15 +58,13 @@ def test_a_runner_that_cannot_run_the_job(module: str) -> None:
         check_engine([f"--runner={module}{name}"])
 
 
-@pytest.mark.runs
-def test_a_job_goes_through_a_job_server(tmp_path: Path, job_endpoint: str) -> None:
+def test_a_job_goes_through_a_job_server(tmp_path, job_endpoint):
     write_corpus(tmp_path / "in", clips=1)
     args = ["--runner=PortableRunner", f"--job_endpoint={job_endpoint}"]
     assert record_on(tmp_path, *args, "--environment_type=LOOPBACK") == 0
     assert Metadata.load(str(tmp_path / "out")).clips == 3
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("beam_args", "facts"),
     [
@@ -90,12 +81,7 @@ def test_a_job_goes_through_a_job_server(tmp_path: Path, job_endpoint: str) -> N
         (["--runner=DirectRunner", "--environment_type=PROCESS"], ["process_command"]),
     ],
 )
-def test_options_that_cannot_be_are_refused(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    beam_args: list[str],
-    facts: list,
-) -> None:
+def test_options_that_cannot_be_are_refused(tmp_path, capsys, beam_args, facts):
     write_corpus(tmp_path / "in", clips=1)
     assert record_on(tmp_path, *beam_args) == 2
     err = capsys.readouterr().err
@@ -110,10 +96,7 @@ needs_dataflow = pytest.mark.skipif(
 
 
 @needs_dataflow
-@pytest.mark.runs
-def test_dataflow_needs_some_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dataflow_needs_some_options(tmp_path, capsys):
     assert record_on(tmp_path, "--runner=DataflowRunner") == 2
     err = capsys.readouterr().err
     for name in ("project", "region", "temp_location"):
@@ -122,7 +105,7 @@ def test_dataflow_needs_some_options(
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDataflow]:
+def service(tmp_path, monkeypatch):
     """Dataflow, and the key of a service account that it gives tokens for."""
     rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
     serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -144,7 +127,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDat
         yield service
 
 
-def ask_dataflow(endpoint: str) -> None:
+def ask_dataflow(endpoint):
     """Checks the options of a job for a service that has this endpoint."""
     names = {"project": "my-project", "region": "europe-west4"}
     names |= {"temp_location": "gs://my-bucket/tmp", "dataflow_endpoint": endpoint}
@@ -152,9 +135,7 @@ def ask_dataflow(endpoint: str) -> None:
 
 
 @needs_dataflow
-def test_dataflow_is_asked_before_a_job_is_sent(
-    service: FakeDataflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dataflow_is_asked_before_a_job_is_sent(service, tmp_path, monkeypatch):
     with refusing_port() as port:
         endpoint = f"http://localhost:{port}"
         with raises(EngineError, naming=f"--dataflow_endpoint={endpoint}"):
@@ -175,9 +156,7 @@ def test_dataflow_is_asked_before_a_job_is_sent(
             ask_dataflow(service.endpoint)
 
 
-def test_what_nobody_can_judge_is_left_to_the_job_server(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_nobody_can_judge_is_left_to_the_job_server(caplog):
     with caplog.at_level(logging.WARNING, "beam_pipeline"):
         check_engine(["--runner=FlinkRunner", "--object_reuse=true"])
         check_engine(["--runner=SparkRunner", "--parallism", "4"])
@@ -197,9 +176,7 @@ def test_what_nobody_can_judge_is_left_to_the_job_server(
         ("SparkRunner", "spark_rest_url", "http://"),
     ],
 )
-def test_an_engine_that_is_not_there_is_told_at_once(
-    runner: str, name: str, prefix: str
-) -> None:
+def test_an_engine_that_is_not_there_is_told_at_once(runner, name, prefix):
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"{prefix}127.0.0.1:{server.getsockname()[1]}"
         check_engine([f"--runner={runner}", f"--{name}={url}"])
@@ -212,6 +189,6 @@ def test_an_engine_that_is_not_there_is_told_at_once(
     ["[local]", "[auto]", "local", "local[4]", "auto", "yarn", "host", None,
      "k8s://https://host:1", "spark://a:1,b:1"],
 )  # fmt: skip
-def test_what_names_no_address_is_left_to_the_runner(master: str | None) -> None:
+def test_what_names_no_address_is_left_to_the_runner(master):
     check_addresses("FlinkRunner", {"flink_master": master})
     check_addresses("SparkRunner", {"spark_master_url": master})

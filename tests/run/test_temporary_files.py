@@ -13,8 +13,6 @@ from beam_pipeline.run.engine import temporary_files
 from beam_pipeline.storage.files import temporary_folder
 from tests.sounds import write_corpus
 
-pytestmark = pytest.mark.runs
-
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):

@@ -1,13 +1,9 @@
 """Runs that are killed at moments which are spread over the files that they write."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _CODE = """
 import json, multiprocessing, os, signal, sys
@@ -43,9 +39,7 @@ for number, folder in enumerate(outputs, 1):
 """
 
 
-def record_and_kill(
-    source: Path, undisturbed: Path, outputs: Sequence[Path], **options: Any
-) -> None:
+def record_and_kill(source, undisturbed, outputs, **options):
     """Records into each output, and kills the run before one of the files it writes.
 
     The last one is killed right before its last file. A run into ``undisturbed`` comes

@@ -1,11 +1,8 @@
 """Clips that are too short or too long: left out and counted, padded, or rejected."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import numpy as np
@@ -20,8 +17,6 @@ from beam_pipeline.errors import InputError, TooManyRejected
 from beam_pipeline.read.window_table import window_table
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
-
-pytestmark = pytest.mark.runs
 
 # Name -> frames; a second has 8000, and a window 4000.
 SOUNDS = {
@@ -39,14 +34,14 @@ SCHEMA = json.loads(
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lengths") / "sounds"
     for number, (name, frames) in enumerate(SOUNDS.items()):
         write_sound(folder / name, frames, seed=number)
     return folder
 
 
-def recorded(output: Path) -> dict[str, int]:
+def recorded(output):
     """The number of examples of each file."""
     table = window_table(output)
     paths = table.filter(table["left_out"].is_null())["path"].to_pylist()
@@ -170,7 +165,7 @@ def test_a_split_of_which_all_clips_are_left_out_is_empty(tmp_path):
 
 
 def test_whole_clips_have_limits_too(sounds, tmp_path):
-    limits: Any = {"win_len": "clip", "min_seconds": 0.5, "max_seconds": 2}
+    limits = {"win_len": "clip", "min_seconds": 0.5, "max_seconds": 2}
     metadata = record(sounds, tmp_path / "out", sample_rate=RATE, **limits)
     assert recorded(tmp_path / "out") == {
         "cat/half.wav": 1, "cat/one.wav": 1, "dog/two.wav": 1,

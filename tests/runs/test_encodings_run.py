@@ -1,12 +1,10 @@
 """Whole runs with encodings: what is replayed, and what else reads the data set."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -39,8 +37,6 @@ from tests.data_sets import contents, problems_in, rejects_in
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
-pytestmark = pytest.mark.runs
-
 MEL = "log_mel(n_fft=128,hop=64,n_mels=12)"
 FEATURES = {
     "mel": MEL,
@@ -54,7 +50,7 @@ FEATURES = {
     "first": "tests.sounds.first_sample",
     **dict.fromkeys(("x", "plain", "half", "brain", "byte"), "identity()"),
 }
-ENCODINGS: dict[str, Any] = {
+ENCODINGS = {
     "mel": "tensor",
     "level": "raw",
     "image": "png",
@@ -71,7 +67,7 @@ ENCODINGS: dict[str, Any] = {
 }
 # What is lost, relative to the value, or to the peak of the window.
 BOUNDS = {"half": 2.0**-11, "brain": 2.0**-8, "byte": 1 / 254}
-OPTIONS: dict[str, Any] = {
+OPTIONS = {
     "win_len": 500, "splits": "train=.5,test=.5", "features": FEATURES,
     "elements_per_file": 8,
 }  # fmt: skip
@@ -88,7 +84,7 @@ class Runs(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("encodings")
     write_corpus(root / "in")
     folder, plain_folder = root / "out", root / "plain"
@@ -103,11 +99,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(root / "in", folder, metadata, plain_folder, plain)
 
 
-def examples_of(folder: Path, **options: Any) -> list[dict[str, Any]]:
+def examples_of(folder, **options):
     return list(replay(str(folder), split="train", **options).as_numpy_iterator())
 
 
-def expect_equal(found: dict[str, Any], plain: dict[str, Any]) -> None:
+def expect_equal(found, plain):
     """Every value is that of the default encoding; a JPEG is that of its pixels.
 
     Compact values are near it.
@@ -130,7 +126,7 @@ def expect_equal(found: dict[str, Any], plain: dict[str, Any]) -> None:
         np.testing.assert_array_equal(found[name], wanted)
 
 
-def test_the_specs_differ_in_their_encodings_alone(runs: Runs) -> None:
+def test_the_specs_differ_in_their_encodings_alone(runs):
     found = {name: spec.encoding for name, spec in runs.metadata.features.items()}
     plain = {name: spec.encoding for name, spec in runs.plain.features.items()}
     assert found == {**plain, **ENCODINGS}
@@ -140,7 +136,7 @@ def test_the_specs_differ_in_their_encodings_alone(runs: Runs) -> None:
     )
 
 
-def test_replay_restores_every_encoding(runs: Runs) -> None:
+def test_replay_restores_every_encoding(runs):
     dataset = replay(str(runs.folder), split="train")
     for name, spec in runs.metadata.features.items():
         assert tuple(dataset.element_spec[name].shape) == spec.shape
@@ -151,7 +147,7 @@ def test_replay_restores_every_encoding(runs: Runs) -> None:
     assert {one["text"] for one in found} == {"läut".encode()}
 
 
-def test_records_and_batches_restore_the_same(runs: Runs) -> None:
+def test_records_and_batches_restore_the_same(runs):
     assert problems_in(runs.folder) == []
     records = open_records(runs.folder, "train")
     for one, other in zip(records, examples_of(runs.folder), strict=True):
@@ -164,9 +160,7 @@ def test_records_and_batches_restore_the_same(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])
-def test_encoded_features_stay_as_they_are_stored(
-    runs: Runs, batch_size: int | None
-) -> None:
+def test_encoded_features_stay_as_they_are_stored(runs, batch_size):
     names = ["image", "photo", "pcm"]
     found = examples_of(runs.folder, encoded=names, batch_size=batch_size)
     plain = examples_of(runs.plain_folder, batch_size=batch_size)
@@ -184,9 +178,7 @@ def test_encoded_features_stay_as_they_are_stored(
         np.testing.assert_array_equal(one["mel"], other["mel"])
 
 
-def test_the_recipe_of_the_data_set_repeats_it(
-    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_recipe_of_the_data_set_repeats_it(runs, tmp_path, capsys):
     recipe = runs.folder / "metadata.json"
     words = ["--input", runs.sounds, "--recipe", recipe]
     out = tmp_path / "out"
@@ -220,8 +212,8 @@ def test_the_recipe_of_the_data_set_repeats_it(
     ],
 )  # fmt: skip
 def test_encodings_that_do_not_fit_end_a_run_before_it_writes(
-    runs: Runs, tmp_path: Path, encodings: Any, field: str, facts: list[str]
-) -> None:
+    runs, tmp_path, encodings, field, facts
+):
     with raises(RecipeError, field, naming=facts):
         record(runs.sounds, tmp_path / "out", **OPTIONS, encodings=encodings)
     assert not (tmp_path / "out").exists()
@@ -229,12 +221,12 @@ def test_encodings_that_do_not_fit_end_a_run_before_it_writes(
 
 @pytest.mark.parametrize("encoding", ["png", "jpeg", "tensor"])
 def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
-) -> None:
+    tmp_path, monkeypatch, encoding
+):
     recipe = Recipe(
         win_len=500,
         features={"image": FEATURES["image"]},
-        encodings={"image": encoding},  # type: ignore[dict-item]
+        encodings={"image": encoding},
     )
     output = str(tmp_path / "out")
     start(output, recipe)
@@ -252,13 +244,11 @@ def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
     ("encoding", "win_len"),
     [("flac", "clip"), ("flac", 700), ("opus", "clip"), ("vorbis", "clip")],
 )
-def test_signals_are_the_same_in_all_readers(
-    tmp_path: Path, encoding: str, win_len: Any
-) -> None:
+def test_signals_are_the_same_in_all_readers(tmp_path, encoding, win_len):
     sounds = write_corpus(tmp_path / "in", classes=("cat",), clips=2, frames=5000)
     wide = tmp_path / "in/cat/wide.wav"
     sounds["cat/wide.wav"] = write_sound(wide, 1999, subtype="PCM_24")
-    options: dict[str, Any] = {"win_len": win_len, "encodings": {"signal": encoding}}
+    options = {"win_len": win_len, "encodings": {"signal": encoding}}
     folder = tmp_path / "out"
     metadata = record(tmp_path / "in", folder, order="listed", **options)
     spec = metadata.features["signal"]
@@ -296,12 +286,12 @@ def test_signals_are_the_same_in_all_readers(
     ],
 )
 def test_clips_that_an_encoding_cannot_hold_are_rejected(
-    tmp_path: Path, encoding: str, level: float, facts: list[str]
-) -> None:
+    tmp_path, encoding, level, facts
+):
     write_corpus(tmp_path / "in", classes=("cat",), clips=2)
     odd = np.full(2600, level, np.float32)
     soundfile.write(tmp_path / "in/cat/odd.wav", odd, RATE, subtype="FLOAT")
-    options: dict[str, Any] = {"win_len": 500, "encodings": {"signal": encoding}}
+    options = {"win_len": 500, "encodings": {"signal": encoding}}
     with raises(TooManyRejected, naming="cat/odd.wav"):
         record(tmp_path / "in", tmp_path / "out", workers=1, **options)
     made = record(tmp_path / "in", tmp_path / "out", max_rejected=1, **options)
@@ -313,16 +303,14 @@ def test_clips_that_an_encoding_cannot_hold_are_rejected(
 
 
 @pytest.mark.parametrize(("channels", "dtype"), [("mix", "float32"), ("keep", "int16")])
-def test_an_example_holds_the_file_of_its_clip(
-    tmp_path: Path, channels: str, dtype: str
-) -> None:
+def test_an_example_holds_the_file_of_its_clip(tmp_path, channels, dtype):
     folder, rates = tmp_path / "out", {}
     for number, suffix in enumerate(("wav", "flac", "ogg", "mp3")):
         frames = np.random.default_rng(number).uniform(-1, 1, (4000 + number, 2))
         rates[f"{suffix}.{suffix}"] = rate = 8000 * (1 + number)
         (tmp_path / "in").mkdir(exist_ok=True)
         soundfile.write(tmp_path / f"in/{suffix}.{suffix}", frames, rate)
-    options: dict[str, Any] = {
+    options = {
         "win_len": "clip", "channels": channels, "dtype": dtype, "workers": 1,
     }  # fmt: skip
     record(tmp_path / "in", tmp_path / "raw", **options)
@@ -348,11 +336,11 @@ def test_an_example_holds_the_file_of_its_clip(
         assert stored["signal"] == file.read_bytes()
 
 
-def test_files_that_do_not_give_the_signal_are_rejected(tmp_path: Path) -> None:
+def test_files_that_do_not_give_the_signal_are_rejected(tmp_path):
     write_sound(tmp_path / "in/good.wav", 2600)
     write_sound(tmp_path / "in/fast.wav", 2600, rate=2 * RATE)
     write_sound(tmp_path / "in/left.wav", 2600, channels=2)
-    options: dict[str, Any] = {
+    options = {
         "encodings": {"signal": "original"}, "sample_rate": RATE, "channels": 0,
         "max_rejected": "2",
     }  # fmt: skip
@@ -372,10 +360,10 @@ def test_files_that_do_not_give_the_signal_are_rejected(tmp_path: Path) -> None:
             record(tmp_path / "in", tmp_path / "two", **(options | wrong))
 
 
-def test_sounds_need_one_sample_rate(tmp_path: Path) -> None:
+def test_sounds_need_one_sample_rate(tmp_path):
     for rate in (RATE, 2 * RATE):
         write_sound(tmp_path / f"in/{rate}.wav", 2600, rate=rate)
-    flac: dict[str, Any] = {"encodings": {"signal": "flac"}}
+    flac = {"encodings": {"signal": "flac"}}
     with raises(RecipeError, naming=["one sample rate", "signal=flac"]):
         record(tmp_path / "in", tmp_path / "out", win_len=700, **flac)
     rows = [{"x": np.zeros(5, np.int16)}]  # elements have none

@@ -1,10 +1,6 @@
 """Windows that are placed by events: around the middle of each, or from its onset."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -81,14 +77,14 @@ EVENTS = {
     "b/none.wav": [],
     "b/many.wav": [(k / 10, k / 10 + 0.05, "owl") for k in range(30)],
 }
-OPTIONS: Any = {
+OPTIONS = {
     "win_len": 1000, "windows_at": "events", "events": "{folder}/{stem}.txt",
     "event_targets": "class,multi_hot", "elements_per_file": 7, "num_shards": None,
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("events") / "sounds"
     for number, (name, events) in enumerate(EVENTS.items()):
         path = folder / name
@@ -98,13 +94,12 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def starts_of(name: str) -> list[int]:
+def starts_of(name):
     """The windows around the middles of the events of a clip, moved into it."""
     middles = [int((a + b) / 2 * RATE + 0.5) for a, b, _ in EVENTS[name]]
     return sorted({min(max(0, m - 500), 3 * RATE - 1000) for m in middles})
 
 
-@pytest.mark.runs
 def test_from_events_to_examples(sounds, tmp_path):
     options = {**OPTIONS, "copies": 2, "augment": "random_gain()"}
     metadata = record(sounds, tmp_path / "out", **options)
@@ -126,7 +121,6 @@ def test_from_events_to_examples(sounds, tmp_path):
     assert record(sounds, tmp_path / "out", **options) == metadata
 
 
-@pytest.mark.runs
 def test_parts_of_a_file_share_its_events(sounds, tmp_path):
     table = "path,offset_s,duration_s\na/one.wav,0,1\na/one.wav,1,1\na/one.wav,2,1\n"
     (sounds / "parts.csv").write_text(table)
@@ -137,7 +131,6 @@ def test_parts_of_a_file_share_its_events(sounds, tmp_path):
     (sounds / "parts.csv").unlink()
 
 
-@pytest.mark.runs
 def test_short_clips_follow_their_own_rule(tmp_path):
     write_sound(tmp_path / "in/a/short.wav", 400)
     (tmp_path / "in/a/short.txt").write_text("0.01\t0.02\towl\n")
@@ -150,7 +143,6 @@ def test_short_clips_follow_their_own_rule(tmp_path):
     assert Metadata.load(tmp_path / "out").recipe.windows_at == "events"
 
 
-@pytest.mark.runs
 def test_no_clip_has_an_event(tmp_path, capsys):
     write_sound(tmp_path / "in/a/quiet.wav", 4000)
     (tmp_path / "in/a/quiet.txt").write_text("")

@@ -10,8 +10,6 @@ from beam_pipeline.read.verify import verify
 from beam_pipeline.transforms import per_window
 from tests.sounds import level_and_sign, write_corpus
 
-pytestmark = pytest.mark.runs
-
 # A function that gives several features.
 TWO = {"both": "tests.sounds.level_and_sign", "signal": "identity()"}
 

@@ -1,11 +1,8 @@
 """A data set that grows: each run records what those before it do not hold."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,17 +21,15 @@ from tests.data_sets import contents
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
-pytestmark = pytest.mark.runs
-
 SPLITS = "train=.6,eval=.2,test=.2"
-OPTIONS: dict[str, Any] = {
+OPTIONS = {
     "win_len": 500, "splits": SPLITS, "group_by": "speaker", "columns": "none",
     "label_from": "(?P<class>[a-z]+)/(?P<speaker>[a-z]+)_", "workers": 1, "seed": 2,
 }  # fmt: skip
 SPEAKERS = ("ada", "bob", "cy", "dee", "eve", "flo", "gus", "hal")
 
 
-def write_speaker(sounds: Path, speaker: str, clips: int = 2) -> None:
+def write_speaker(sounds, speaker, clips=2):
     for k in range(clips):
         path = sounds / ("owl", "tit")[k % 2] / f"{speaker}_{k}.wav"
         seed = SPEAKERS.index(speaker) * 10 + k
@@ -42,7 +37,7 @@ def write_speaker(sounds: Path, speaker: str, clips: int = 2) -> None:
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def before(tmp_path_factory):
     """The sounds of six speakers in ``sounds``, and the data set ``first`` of them."""
     root = tmp_path_factory.mktemp("before")
     for speaker in SPEAKERS[:6]:
@@ -52,27 +47,27 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def root(before: Path, tmp_path: Path) -> Path:
+def root(before, tmp_path):
     return Path(shutil.copytree(before, tmp_path / "root"))
 
 
-def record_more(root: Path, name: str = "second", **options: Any) -> Metadata:
+def record_more(root, name="second", **options):
     """Records what ``first`` does not hold, by its recipe."""
     first = root / "first"
     options = {"recipe": first, "skip_recorded": first, "workers": 1, **options}
     return record(root / "sounds", root / name, **options)
 
 
-def flags_of(root: Path, name: str = "second") -> list[str]:
+def flags_of(root, name="second"):
     """The same as a command."""
     places = {"input": "sounds", "recipe": "first", "skip-recorded": "first",
               "output": name}  # fmt: skip
     return ["record", *(f"--{flag}={root / path}" for flag, path in places.items())]
 
 
-def held(*folders: Path) -> dict[str, tuple[str, str]]:
+def held(*folders):
     """The split and the class of each file with examples; each is in one folder."""
-    found: dict[str, tuple[str, str]] = {}
+    found = {}
     for folder in folders:
         for split in Metadata.load(folder).splits:
             here = {
@@ -84,7 +79,7 @@ def held(*folders: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_new_files_are_recorded_beside_a_data_set(root: Path) -> None:
+def test_new_files_are_recorded_beside_a_data_set(root):
     old = contents(root / "first")
     write_speaker(root / "sounds", "gus")
     write_speaker(root / "sounds", "ada", clips=3)  # one more clip of hers
@@ -104,7 +99,7 @@ def test_new_files_are_recorded_beside_a_data_set(root: Path) -> None:
     assert contents(root / "alone") == contents(root / "second")
 
 
-def test_a_recipe_decides_the_splits_of_groups(root: Path) -> None:
+def test_a_recipe_decides_the_splits_of_groups(root):
     """Three training speakers stay in train: nothing is balanced again."""
     before = held(root / "first")
     assert Metadata.load(root / "first").recipe.split_moves == {}  # the hash fills all
@@ -127,7 +122,7 @@ def test_a_recipe_decides_the_splits_of_groups(root: Path) -> None:
     assert {*other.splits} == {"a", "b"}
 
 
-def test_another_way_to_split_is_refused(root: Path) -> None:
+def test_another_way_to_split_is_refused(root):
     options = {**OPTIONS, "skip_recorded": root / "first"}
     for changes in ({"seed": 1}, {"splits": "train=1,test=1"}, {}):
         with raises(RecipeError, naming=["first", "--recipe"]):
@@ -135,9 +130,7 @@ def test_another_way_to_split_is_refused(root: Path) -> None:
     assert not (root / "second").exists()
 
 
-def test_nothing_new_leaves_no_folder(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_new_leaves_no_folder(root, capsys):
     assert main(flags_of(root)) == 0
     assert "nothing new" in capsys.readouterr().out
     assert not (root / "second").exists()
@@ -146,9 +139,7 @@ def test_nothing_new_leaves_no_folder(
     assert not any((root / name).exists() for name in ("second", "work"))
 
 
-def test_bad_files_alone_follow_max_rejected(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_files_alone_follow_max_rejected(root, capsys):
     (root / "sounds" / "owl" / "gus_0.wav").write_bytes(b"no sound")
     command = flags_of(root)
     assert main(command) == 3
@@ -169,14 +160,14 @@ def test_bad_files_alone_follow_max_rejected(
     assert {*held(root / "third")} == {"owl/gus_0.wav"}
 
 
-def test_a_clip_that_broke_while_it_was_recorded_is_tried_again(tmp_path: Path) -> None:
+def test_a_clip_that_broke_while_it_was_recorded_is_tried_again(tmp_path):
     write_sound(tmp_path / "in/a/good.wav", 160_000, seed=1)
     write_sound(tmp_path / "in/a/bad.flac", 200_000, seed=2)
     whole = (tmp_path / "in/a/bad.flac").read_bytes()
     broken = bytearray(whole)
     broken[len(whole) // 2 : len(whole) // 2 + 4000] = bytes(4000)
     (tmp_path / "in/a/bad.flac").write_bytes(broken)
-    options: dict[str, Any] = {"win_len": 150_000, "workers": 1}
+    options = {"win_len": 150_000, "workers": 1}
     record(tmp_path / "in", tmp_path / "1", max_rejected=1, **options)
     (tmp_path / "in/a/bad.flac").write_bytes(whole)
     record(tmp_path / "in", tmp_path / "2", skip_recorded=[tmp_path / "1"], **options)
@@ -184,7 +175,7 @@ def test_a_clip_that_broke_while_it_was_recorded_is_tried_again(tmp_path: Path) 
     assert {*held(tmp_path / "2")} == {"a/bad.flac"}
 
 
-def test_another_length_is_named(root: Path) -> None:
+def test_another_length_is_named(root):
     write_sound(root / "sounds/owl/ada_0.wav", 1101, seed=99)
     write_speaker(root / "sounds", "gus")
     with raises(InputError, naming=["ada_0.wav", "1100", "1101"]):
@@ -192,10 +183,10 @@ def test_another_length_is_named(root: Path) -> None:
     assert not (root / "second").exists()
 
 
-def test_another_root_is_asked_for(tmp_path: Path) -> None:
+def test_another_root_is_asked_for(tmp_path):
     for name in "ab":
         write_sound(tmp_path / f"in/x/{name}.wav", 1000)
-    options: dict[str, Any] = {"win_len": 500, "label_from": "none", "workers": 1}
+    options = {"win_len": 500, "label_from": "none", "workers": 1}
     record(tmp_path / "in", tmp_path / "1", **options)
     options["skip_recorded"] = tmp_path / "1"
     with pytest.warns(DataSetWarning, match=r"x/..wav.*root of the `input`"):
@@ -203,14 +194,14 @@ def test_another_root_is_asked_for(tmp_path: Path) -> None:
     assert {*held(tmp_path / "2")} == {"a.wav", "b.wav"}
 
 
-def test_a_class_that_is_new_is_rejected(root: Path) -> None:
+def test_a_class_that_is_new_is_rejected(root):
     write_sound(root / "sounds/bat/gus_0.wav", 1100)
     with raises(TooManyRejected, naming=["bat", "convert --classes"]):
         record_more(root)
 
 
-def test_a_group_of_another_split_is_rejected(tmp_path: Path) -> None:
-    def table(*rows: tuple[str, str, str]) -> Path:
+def test_a_group_of_another_split_is_rejected(tmp_path):
+    def table(*rows):
         lines = ["path,speaker,part", *map(",".join, rows)]
         for path, *_ in rows:
             if not (tmp_path / path).exists():
@@ -218,7 +209,7 @@ def test_a_group_of_another_split_is_rejected(tmp_path: Path) -> None:
         (tmp_path / "clips.csv").write_text("\n".join(lines) + "\n")
         return tmp_path / "clips.csv"
 
-    options: dict[str, Any] = {
+    options = {
         "win_len": 500, "label_from": "none", "split_column": "part",
         "group_by": "speaker", "columns": "none", "workers": 1,
     }  # fmt: skip
@@ -235,10 +226,10 @@ def test_a_group_of_another_split_is_rejected(tmp_path: Path) -> None:
     assert made.rejected == 1
 
 
-def test_parts_and_inputs_are_told_apart(tmp_path: Path) -> None:
+def test_parts_and_inputs_are_told_apart(tmp_path):
     for name in ("one", "two"):
         write_sound(tmp_path / name / "x.wav", 4000, seed=len(name))
-    options: dict[str, Any] = {"win_len": 500, "label_from": "none", "workers": 1}
+    options = {"win_len": 500, "label_from": "none", "workers": 1}
     record(tmp_path / "one", tmp_path / "1", **options)
     both = [tmp_path / "one", tmp_path / "two"]
     record(both, tmp_path / "2", skip_recorded=tmp_path / "1", **options)
@@ -253,13 +244,13 @@ def test_parts_and_inputs_are_told_apart(tmp_path: Path) -> None:
     assert table["start_s"].to_pylist() == [0.3]
 
 
-def test_events_of_recorded_files_are_not_missing(tmp_path: Path) -> None:
+def test_events_of_recorded_files_are_not_missing(tmp_path):
     for name in "ab":
         write_sound(tmp_path / f"in/{name}.wav", 2000, seed=ord(name))
     events = tmp_path / "events.csv"
     rows = [f"{name}.wav,0.01,0.05,owl" for name in "abc"]
     events.write_text("\n".join(["path,start_s,end_s,label", *rows[:2]]) + "\n")
-    options: dict[str, Any] = {
+    options = {
         "win_len": 500, "label_from": "none", "events": str(events), "workers": 1,
         "event_targets": "multi_hot",
     }  # fmt: skip
@@ -275,7 +266,7 @@ def test_events_of_recorded_files_are_not_missing(tmp_path: Path) -> None:
     assert (made.clips, made.rejected) == (1, 0)
 
 
-def test_a_run_continues_with_the_same_data_sets_only(root: Path) -> None:
+def test_a_run_continues_with_the_same_data_sets_only(root):
     write_speaker(root / "sounds", "gus")
     (root / "sounds/owl/hal_0.wav").write_bytes(b"no sound")
     with raises(TooManyRejected):
@@ -286,8 +277,8 @@ def test_a_run_continues_with_the_same_data_sets_only(root: Path) -> None:
     assert (made.clips, made.rejected) == (3, 1)
 
 
-def test_a_runner_of_beam_skips_the_same(root: Path) -> None:
-    on_beam: dict[str, Any] = {"beam_args": ["--runner=DirectRunner"], "workers": None}
+def test_a_runner_of_beam_skips_the_same(root):
+    on_beam = {"beam_args": ["--runner=DirectRunner"], "workers": None}
     made = record_more(root, "none", **on_beam)
     assert (made.splits, (root / "none").exists()) == ({}, False)
     write_speaker(root / "sounds", "gus")

@@ -24,8 +24,6 @@ from beam_pipeline.transforms.steps import parse_transform
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
-pytestmark = pytest.mark.runs
-
 REPOSITORY = Path(beam_pipeline.__file__).parents[1]
 
 STEPS = """

@@ -1,11 +1,6 @@
 """``--order mixed``: the same examples, and neighbours from different clips."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +14,8 @@ from tests.pipelines import exact
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
-pytestmark = pytest.mark.runs
-
 SHARES = {"train": 0.7, "eval": 0.3}
-OPTIONS: Any = {
+OPTIONS = {
     "win_len": 400, "hop": 300, "splits": SHARES, "elements_per_file": 50,
     "member_bytes": 4000, "keep": "energy(above_db=-30)", "augment": "noise",
     "copies": 1, "mark_padding": True, "tail": "pad", "order": "mixed",
@@ -31,7 +24,7 @@ CLIPS = 9
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     """Clips of 1 to 1.8 s, of which a stretch is too quiet to be kept."""
     folder = tmp_path_factory.mktemp("sounds")
     for k in range(CLIPS):
@@ -43,20 +36,20 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mixed(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mixed(sounds, tmp_path_factory):
     out = tmp_path_factory.mktemp("mixed") / "out"
     record(sounds, out, workers=2, **OPTIONS)
     return out
 
 
 @pytest.fixture(scope="module")
-def shuffled(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shuffled(sounds, tmp_path_factory):
     out = tmp_path_factory.mktemp("shuffled") / "out"
     record(sounds, out, **{**OPTIONS, "order": "shuffled"})
     return out
 
 
-def examples(folder: Path, split: str) -> Iterator[Any]:
+def examples(folder, split):
     return (exact(dict(example)) for example in open_records(folder, split))
 
 
@@ -103,7 +96,7 @@ def test_the_examples_are_those_of_shuffled_clips(mixed, shuffled):
 
 
 def test_neighbours_come_from_different_clips(mixed, shuffled):
-    def share_of_equal_neighbours(folder: Path) -> tuple[Any, int]:
+    def share_of_equal_neighbours(folder):
         names = [example["filepath"] for example in open_records(folder, "train")]
         return np.mean([a == b for a, b in itertools.pairwise(names)]), len({*names})
 
@@ -149,7 +142,7 @@ def test_compressed_files_and_a_clip_that_breaks(tmp_path):
     middle = len(content) // 2
     content[middle : middle + 100] = bytes(100)
     flac.write_bytes(content)
-    options: Any = {**OPTIONS, "label_from": "none", "max_rejected": 1, "splits": None}
+    options = {**OPTIONS, "label_from": "none", "max_rejected": 1, "splits": None}
     metadata = record(folder, tmp_path / "out", **options)
     assert metadata.rejected == 1
     assert verify(tmp_path / "out", deep=True, input=folder, sample=60) == []

@@ -1,10 +1,7 @@
 """A data set that is replaced stays whole until the new one is ready."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,17 +11,15 @@ from tests.raising import raises
 from tests.runs.killed import record_and_kill
 from tests.sounds import write_corpus
 
-pytestmark = pytest.mark.runs
-
-OLD: Any = {"win_len": 500, "elements_per_file": 20}
-NEW: Any = {
+OLD = {"win_len": 500, "elements_per_file": 20}
+NEW = {
     "win_len": 250, "elements_per_file": 20, "splits": "train=.6,test=.4",
     "features": {"mel": "log_mel(n_fft=128,hop=64,n_mels=8)", "signal": "identity()"},
 }  # fmt: skip
-NOTHING: Any = {**NEW, "keep": "energy(above_db=60)"}
+NOTHING = {**NEW, "keep": "energy(above_db=60)"}
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def content(folder):
     """The bytes of the files of a data set, without the work folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -34,7 +29,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def before(tmp_path_factory):
     folder = tmp_path_factory.mktemp("before")
     write_corpus(folder / "in")
     record(folder / "in", folder / "old", **OLD)
@@ -43,11 +38,11 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def out(before: Path, tmp_path: Path) -> Path:
+def out(before, tmp_path):
     return Path(shutil.copytree(before / "old", tmp_path / "out"))
 
 
-def test_killed_at_any_moment_and_continued(before: Path, tmp_path: Path) -> None:
+def test_killed_at_any_moment_and_continued(before, tmp_path):
     outs = [tmp_path / f"{number}" for number in range(5)]
     for each in outs:
         shutil.copytree(before / "old", each)
@@ -70,18 +65,14 @@ def test_killed_at_any_moment_and_continued(before: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "beam_args", [(), ("--runner=DirectRunner", "--direct_num_workers=1")]
 )
-def test_all_files_are_those_of_a_new_data_set(
-    before: Path, out: Path, beam_args: tuple[str, ...]
-) -> None:
+def test_all_files_are_those_of_a_new_data_set(before, out, beam_args):
     record(before / "in", out, overwrite=True, beam_args=beam_args, **NEW)
     assert content(out) == content(before / "new")
     assert not (out / "_work").exists()
 
 
 @pytest.mark.parametrize("work", [{}, {"work_dir": "work"}])
-def test_a_new_data_set_without_a_window_replaces_nothing(
-    before: Path, out: Path, tmp_path: Path, work: dict[str, Any]
-) -> None:
+def test_a_new_data_set_without_a_window_replaces_nothing(before, out, tmp_path, work):
     old = content(before / "old")
     work = {name: tmp_path / folder for name, folder in work.items()}
     for _ in range(2):  # the second one continues
@@ -95,9 +86,7 @@ def test_a_new_data_set_without_a_window_replaces_nothing(
     assert not any(folder.exists() for folder in work.values())
 
 
-def test_too_many_rejects_replace_nothing(
-    before: Path, out: Path, tmp_path: Path
-) -> None:
+def test_too_many_rejects_replace_nothing(before, out, tmp_path):
     sounds = Path(shutil.copytree(before / "in", tmp_path / "in"))
     (sounds / "cat" / "bad.wav").write_bytes(b"RIFF")
     with raises(TooManyRejected, naming=["bad.wav", "stays as it was before"]):

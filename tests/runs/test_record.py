@@ -1,7 +1,5 @@
 """Whole runs: from files to shards to what a reader finds in them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -9,7 +7,6 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -38,14 +35,10 @@ from tests.data_sets import contents, examples_in, problems_in, rejects_in, shar
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
-pytestmark = pytest.mark.runs
-
 REPOSITORY = Path(__file__).parents[2]
 
 
-def expect_complete(
-    examples: list[dict], sounds: dict[str, np.ndarray], win_len: int, hop: int
-) -> None:
+def expect_complete(examples, sounds, win_len, hop):
     """Every whole window of every sound is there once, sample by sample."""
     found = Counter((e["filepath"], int(e["win_start_idx"])) for e in examples)
     wanted = Counter(
@@ -60,7 +53,7 @@ def expect_complete(
         np.testing.assert_array_equal(example["signal"], samples)
 
 
-def test_a_folder_becomes_a_complete_data_set(out: Path, tmp_path: Path) -> None:
+def test_a_folder_becomes_a_complete_data_set(out, tmp_path):
     sounds = write_corpus(tmp_path / "in")
     (tmp_path / "in" / "notes.md").write_text("not a sound")
     metadata = record(tmp_path / "in", out, win_len=500, hop=250, num_shards=3)
@@ -96,7 +89,7 @@ def test_a_folder_becomes_a_complete_data_set(out: Path, tmp_path: Path) -> None
     )
 
 
-def test_elements_per_file_and_num_elems_are_exact(corpus: Path, out: Path) -> None:
+def test_elements_per_file_and_num_elems_are_exact(corpus, out):
     metadata = record(corpus, out, win_len=500, elements_per_file=4, num_elems=10)
     split = metadata.splits["records"]
     assert [shard.examples for shard in split.shards] == [4, 4, 2]
@@ -106,7 +99,7 @@ def test_elements_per_file_and_num_elems_are_exact(corpus: Path, out: Path) -> N
     assert len(examples_in(out)) == 10
 
 
-def test_listed_order_is_the_order_of_names(out: Path, tmp_path: Path) -> None:
+def test_listed_order_is_the_order_of_names(out, tmp_path):
     sounds = write_corpus(tmp_path / "in")
     record(tmp_path / "in", out, win_len=500, order="listed")
     places = [(e["filepath"], int(e["win_start_idx"])) for e in examples_in(out)]
@@ -114,14 +107,14 @@ def test_listed_order_is_the_order_of_names(out: Path, tmp_path: Path) -> None:
     assert {name for name, _ in places} == set(sounds)
 
 
-SHARED: Any = {
+SHARED = {
     "win_len": 500, "elements_per_file": 7,
     "features": {"mel": "log_mel(n_fft=256,hop=64,n_mels=8)", "signal": "identity()"},
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def by_one(tmp_path_factory):
     """The sounds in ``in``, and the data set ``out`` that one worker made of them."""
     root = tmp_path_factory.mktemp("by_one")
     write_corpus(root / "in")
@@ -130,13 +123,11 @@ def by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_same_bytes_from_any_number_of_workers(
-    by_one: Path, out: Path, workers: int
-) -> None:
-    told: list[tuple[int, float]] = []
+def test_the_same_bytes_from_any_number_of_workers(by_one, out, workers):
+    told = []
     totals = []
 
-    def watch(total: object) -> object:
+    def watch(total):
         totals.append(total)
         return lambda examples, seconds: told.append((examples, seconds))
 
@@ -148,7 +139,7 @@ def test_the_same_bytes_from_any_number_of_workers(
     assert told[-1] == (split.examples, pytest.approx(split.seconds))
 
 
-def test_a_runner_of_beam_is_taken_as_asked(by_one: Path, out: Path) -> None:
+def test_a_runner_of_beam_is_taken_as_asked(by_one, out):
     record(by_one / "in", out, beam_args=["--runner=FnApiRunner"], **SHARED)
     assert contents(out) == contents(by_one / "out")
     beam_args = ["--temp_location=x"]
@@ -157,8 +148,8 @@ def test_a_runner_of_beam_is_taken_as_asked(by_one: Path, out: Path) -> None:
 
 
 def test_a_script_with_threads_and_no_main_guard_writes_the_same_bytes(
-    by_one: Path, tmp_path: Path
-) -> None:
+    by_one, tmp_path
+):
     """From a folder elsewhere, under another hash seed, with workers."""
     folder = tmp_path / "two" / "below"
     shutil.copytree(by_one / "in", folder / "in")
@@ -178,7 +169,7 @@ def test_a_script_with_threads_and_no_main_guard_writes_the_same_bytes(
     assert contents(folder / "out") == contents(by_one / "out")
 
 
-def test_a_dead_worker_ends_the_run_without_metadata(corpus: Path, out: Path) -> None:
+def test_a_dead_worker_ends_the_run_without_metadata(corpus, out):
     features = {"x": "tests.sounds.die"}
     with raises(WorkerDied, naming="SIGKILL"):
         record(
@@ -187,7 +178,7 @@ def test_a_dead_worker_ends_the_run_without_metadata(corpus: Path, out: Path) ->
     assert not (out / "metadata.json").exists()
 
 
-def test_finished_shards_are_not_written_again(corpus: Path, out: Path) -> None:
+def test_finished_shards_are_not_written_again(corpus, out):
     loud = corpus / "cat" / "cat_9.wav"
     soundfile.write(loud, np.full(1000, 0.95), RATE, subtype="PCM_16")
     options = {
@@ -215,9 +206,7 @@ def test_finished_shards_are_not_written_again(corpus: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["time", "content"])
-def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
-    out: Path, tmp_path: Path, by: str
-) -> None:
+def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(out, tmp_path, by):
     sounds = write_corpus(tmp_path / "in")
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     places = tmp_path / "in", out
@@ -233,7 +222,7 @@ def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(
     expect_complete(examples_in(out), sounds, 500, 500)
 
 
-def test_int16_is_kept(out: Path, tmp_path: Path) -> None:
+def test_int16_is_kept(out, tmp_path):
     write_sound(tmp_path / "in" / "a" / "x.wav", 2000)
     samples, _ = soundfile.read(tmp_path / "in" / "a" / "x.wav", dtype="int16")
     record(tmp_path / "in", out, win_len=1000, dtype="int16")
@@ -243,7 +232,7 @@ def test_int16_is_kept(out: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(example["signal"], samples[start : start + 1000])
 
 
-def bad_folder(tmp_path: Path, *bad: str) -> str:
+def bad_folder(tmp_path, *bad):
     """A folder with a good file of 2000 frames, and bad ones by what they hold."""
     folder = tmp_path / "in" / "a"
     folder.mkdir(parents=True)
@@ -268,7 +257,7 @@ def bad_folder(tmp_path: Path, *bad: str) -> str:
     return str(tmp_path / "in")
 
 
-BAD_FILES: dict[str, tuple[str, list]] = {
+BAD_FILES = {
     "dead link": ("UnreadableAudio", []),
     "empty": ("UnreadableAudio", []),
     "nan": ("NonFiniteAudio", [1234]),
@@ -280,7 +269,7 @@ BAD_FILES: dict[str, tuple[str, list]] = {
 }
 
 
-def test_bad_files_are_named_with_the_reason(out: Path, tmp_path: Path) -> None:
+def test_bad_files_are_named_with_the_reason(out, tmp_path):
     folder = bad_folder(tmp_path, *BAD_FILES)
     options = {"win_len": 1000, "short_clips": "reject"}
     with raises(TooManyRejected, naming=["8", "9", "a/empty.wav"]):
@@ -295,16 +284,14 @@ def test_bad_files_are_named_with_the_reason(out: Path, tmp_path: Path) -> None:
     assert metadata.splits["records"].examples == 2
 
 
-def test_truncated_and_not_finite_files_are_taken_if_allowed(
-    out: Path, tmp_path: Path
-) -> None:
+def test_truncated_and_not_finite_files_are_taken_if_allowed(out, tmp_path):
     folder = bad_folder(tmp_path, "truncated")
     record(folder, out, win_len=100, allow_truncated=True)
     frames = {e["filepath"] for e in examples_in(out)}
     assert frames == {"a/good.wav", "a/truncated.wav"}
 
 
-def test_inputs_that_are_not_there(out: Path, tmp_path: Path) -> None:
+def test_inputs_that_are_not_there(out, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").touch()
     with raises(InputError, naming=[tmp_path / "empty", "--input"]):
@@ -322,7 +309,7 @@ def test_inputs_that_are_not_there(out: Path, tmp_path: Path) -> None:
     assert (out / "rejected.jsonl").read_text() == ""
 
 
-def test_what_was_there_before_is_not_touched(corpus: Path, out: Path) -> None:
+def test_what_was_there_before_is_not_touched(corpus, out):
     places = corpus, out
     out.mkdir()
     (out / "thesis.txt").write_text("five years of work")
@@ -344,9 +331,7 @@ def test_what_was_there_before_is_not_touched(corpus: Path, out: Path) -> None:
         record(corpus, str(corpus / "out"), win_len=500)
 
 
-def test_a_file_that_changes_during_the_run_is_not_recorded(
-    out: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_changes_during_the_run_is_not_recorded(out, tmp_path):
     sounds = write_corpus(tmp_path / "in")
     recipe = Recipe(win_len=500, num_shards=3)
     inputs = tuple(resolve_inputs([f"{tmp_path}/in"]))
@@ -373,7 +358,7 @@ def change_cats(work, folder):
 ENGINES = [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
 
 
-def shards_of(metadata: Metadata) -> set[str]:
+def shards_of(metadata):
     return {s.file for split in metadata.splits.values() for s in split.shards}
 
 
@@ -381,10 +366,10 @@ class Cut(Exception):
     """As if the machine had gone."""
 
 
-def run_cut_off(monkeypatch: pytest.MonkeyPatch, *places: Any, **options: Any) -> None:
+def run_cut_off(monkeypatch, *places, **options):
     """A run that ends after its last shard, without a word."""
 
-    def cut(*args: Any, **kwargs: Any) -> None:
+    def cut(*args, **kwargs):
         raise Cut
 
     with monkeypatch.context() as patch:
@@ -397,9 +382,7 @@ class TestShardsOfEarlierPlans:
     """Whatever changed between two runs, the output holds the metadata's shards."""
 
     @pytest.mark.parametrize("engine", ENGINES)
-    def test_after_a_file_is_mended(
-        self, corpus: Path, out: Path, tmp_path: Path, engine: dict
-    ) -> None:
+    def test_after_a_file_is_mended(self, corpus, out, tmp_path, engine):
         (corpus / "cat" / "bad.wav").write_text("no sound")
         options = {"win_len": 500, "elements_per_file": 15}
         with pytest.raises(TooManyRejected):
@@ -416,16 +399,16 @@ class TestShardsOfEarlierPlans:
 
     @pytest.mark.parametrize("work", [None, "work"])
     def test_of_splits_that_vanished_and_nothing_else(
-        self, tmp_path: Path, work: str | None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, tmp_path, work, monkeypatch
+    ):
         names = list(write_corpus(tmp_path / "in", clips=2))
         table, out = tmp_path / "in" / "all.csv", tmp_path / "out"
 
-        def write_table(*splits: str) -> None:
+        def write_table(*splits):
             rows = [f"{n},{s}" for n, s in zip(names, splits * 9, strict=False)]
             table.write_text("\n".join(["path,split", *rows]))
 
-        options: dict[str, Any] = {"win_len": 500, "split_column": "split"}
+        options = {"win_len": 500, "split_column": "split"}
         options |= {} if work is None else {"work_dir": tmp_path / work}
         write_table("train", "eval", "test")
         run_cut_off(monkeypatch, table, out, **options)
@@ -454,9 +437,7 @@ class TestShardsOfEarlierPlans:
         assert not (out / "_work").exists()
         assert not (tmp_path / "work").exists()
 
-    def test_of_another_output_stay(
-        self, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_another_output_stay(self, corpus, tmp_path, monkeypatch):
         options = {"win_len": 500, "work_dir": tmp_path / "work"}
         run_cut_off(monkeypatch, corpus, tmp_path / "a", **options)
         other = {"win_len": 500, "elements_per_file": 15}
@@ -467,9 +448,7 @@ class TestShardsOfEarlierPlans:
         assert contents(tmp_path) == before
 
 
-def test_a_pipeline_that_cannot_be_built_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipeline_that_cannot_be_built_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ValueError, match="not built"), in_memory_pipeline():
         raise ValueError("not built")

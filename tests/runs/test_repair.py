@@ -1,10 +1,7 @@
 """verify --repair, and the run that makes damaged shards again, byte for byte."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import soundfile
@@ -23,9 +20,7 @@ from tests.data_sets import contents
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus, write_sound
 
-pytestmark = pytest.mark.runs
-
-OPTIONS: dict[str, Any] = {
+OPTIONS = {
     "win_len": 500, "elements_per_file": 12, "max_rejected": 2,
     "short_clips": "reject",
     "splits": "train=.5,test=.5", "stratify": True, "keep": "energy(above_db=-10.9)",
@@ -34,7 +29,7 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     """Sounds; one is rejected by its header, and one fails while it is recorded."""
     folder = tmp_path_factory.mktemp("sounds")
     write_corpus(folder)
@@ -47,7 +42,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def recorded(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(sounds, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "out"
     metadata = record(sounds, folder, **OPTIONS)
     assert metadata.rejected == 2
@@ -56,15 +51,15 @@ def recorded(sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(recorded: Path, tmp_path: Path) -> Path:
+def folder(recorded, tmp_path):
     return Path(shutil.copytree(recorded, tmp_path / "out"))
 
 
-def shards_of(folder: Path) -> list[Path]:
+def shards_of(folder):
     return sorted(folder.rglob("*.tfrecord.gz"))
 
 
-def damage(path: Path, how: str) -> None:
+def damage(path, how):
     content = bytearray(path.read_bytes())
     if how == "gone":
         path.unlink()
@@ -87,9 +82,7 @@ def damage(path: Path, how: str) -> None:
         ("empty", {"work_dir": "work"}),
     ],
 )
-def test_shards_get_their_bytes_back(
-    folder: Path, recorded: Path, sounds: Path, how: str, options: dict[str, Any]
-) -> None:
+def test_shards_get_their_bytes_back(folder, recorded, sounds, how, options):
     first, second, *others = shards_of(folder)
     for path in (first, second):
         damage(path, how)
@@ -105,14 +98,12 @@ def test_shards_get_their_bytes_back(
     assert repair(folder) == []
 
 
-def test_a_repair_that_is_cut_off_goes_on(
-    folder: Path, recorded: Path, sounds: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_that_is_cut_off_goes_on(folder, recorded, sounds, monkeypatch):
     for path in shards_of(folder):
         damage(path, "cut")
     assert len(repair(folder)) == len(shards_of(recorded))
 
-    def cut(*args: Any) -> str:
+    def cut(*args):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -129,9 +120,7 @@ def test_a_repair_that_is_cut_off_goes_on(
     assert contents(folder) == contents(recorded)
 
 
-def test_other_inputs_do_not_complete_it(
-    folder: Path, recorded: Path, sounds: Path, tmp_path: Path
-) -> None:
+def test_other_inputs_do_not_complete_it(folder, recorded, sounds, tmp_path):
     first, *_ = shards_of(folder)
     damage(first, "gone")
     repair(folder)
@@ -147,7 +136,7 @@ def test_other_inputs_do_not_complete_it(
     assert contents(folder) == contents(recorded)
 
 
-def test_other_recipes_are_refused(folder: Path, recorded: Path, sounds: Path) -> None:
+def test_other_recipes_are_refused(folder, recorded, sounds):
     damage(shards_of(folder)[0], "gone")
     repair(folder)
     before = contents(folder)
@@ -168,7 +157,7 @@ def test_other_recipes_are_refused(folder: Path, recorded: Path, sounds: Path) -
 
 
 @pytest.mark.parametrize("name", ["windows.parquet", "rejected.jsonl", "schema.pbtxt"])
-def test_other_files_are_not_repaired(folder: Path, name: str) -> None:
+def test_other_files_are_not_repaired(folder, name):
     damage(folder / name, "gone")
     damage(shards_of(folder)[0], "byte")
     before = contents(folder)
@@ -177,7 +166,7 @@ def test_other_files_are_not_repaired(folder: Path, name: str) -> None:
     assert contents(folder) == before
 
 
-def test_what_cannot_be_repaired(folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_repaired(folder, tmp_path):
     record_examples([{"x": 1}], tmp_path / "elements")
     with raises(InputError, naming=tmp_path / "elements"):
         repair(tmp_path / "elements")
@@ -190,9 +179,7 @@ def test_what_cannot_be_repaired(folder: Path, tmp_path: Path) -> None:
         repair(folder)
 
 
-def test_the_command(
-    folder: Path, sounds: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(folder, sounds, capsys):
     first, *_ = shards_of(folder)
     damage(first, "byte")
     call = ["verify", str(folder), "--repair"]

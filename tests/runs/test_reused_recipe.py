@@ -1,10 +1,5 @@
 """A recipe of a data set for other data: its classes keep their numbers."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from beam_pipeline import Metadata, Recipe, open_records, plan, record
@@ -16,11 +11,9 @@ from beam_pipeline.read.verify import verify
 from tests.raising import raises
 from tests.sounds import write_sound
 
-pytestmark = pytest.mark.runs
-
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def before(tmp_path_factory):
     """``a`` has owl and tit, ``b`` only tit, ``c`` only bat; ``out`` is of ``a``."""
     folder = tmp_path_factory.mktemp("before")
     for path in ("a/owl/1", "a/tit/2", "b/tit/3", "c/bat/4"):
@@ -29,11 +22,11 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def targets(folder: Path) -> set[tuple[str, int]]:
+def targets(folder):
     return {(e["class"], int(e["target"])) for e in open_records(folder)}
 
 
-def test_classes_keep_their_numbers(before: Path, tmp_path: Path) -> None:
+def test_classes_keep_their_numbers(before, tmp_path):
     metadata = Metadata.load(before / "out")
     made = record(before / "b", tmp_path / "python", recipe=metadata)
     assert targets(tmp_path / "python") == {("tit", 1)}
@@ -49,10 +42,8 @@ def test_classes_keep_their_numbers(before: Path, tmp_path: Path) -> None:
     assert summary.example_format.classes == ("owl", "tit")
 
 
-def test_the_data_set_itself_is_complete(
-    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found: list[Any] = []
+def test_the_data_set_itself_is_complete(before, tmp_path, capsys):
+    found = []
     metadata = Metadata.load(before / "out")
     record(before / "a", before / "out", recipe=metadata, found=found.append)
     assert found == [metadata]
@@ -60,7 +51,7 @@ def test_the_data_set_itself_is_complete(
         record(before / "a", before / "out", recipe=metadata, classes="tit,owl")
 
 
-def test_another_class_is_rejected(before: Path, tmp_path: Path) -> None:
+def test_another_class_is_rejected(before, tmp_path):
     metadata = Metadata.load(before / "out")
     with raises(TooManyRejected, naming=["bat/4.wav", "classes"]):
         record(before / "c", tmp_path / "out", recipe=metadata)
@@ -71,7 +62,7 @@ def test_another_class_is_rejected(before: Path, tmp_path: Path) -> None:
     assert targets(tmp_path / "named") == {("bat", 0)}
 
 
-def test_without_labels_there_are_no_classes(before: Path, tmp_path: Path) -> None:
+def test_without_labels_there_are_no_classes(before, tmp_path):
     places = ["--input", str(before / "c"), "--output", str(tmp_path / "shell")]
     flags = ["--recipe", str(before / "out/metadata.json"), "--label-from", "none"]
     assert main(["record", *places, *flags]) == 0
@@ -83,14 +74,14 @@ def test_without_labels_there_are_no_classes(before: Path, tmp_path: Path) -> No
     assert reused_recipe(made) == made.recipe
 
 
-def test_a_list_of_the_user_stays(before: Path, tmp_path: Path) -> None:
+def test_a_list_of_the_user_stays(before, tmp_path):
     made = record(before / "a", tmp_path / "out", win_len=500, classes="tit,owl,bat")
     assert reused_recipe(made) == made.recipe
     # It is an option of this recipe, so the same classes without it are another one.
     assert as_recorded(Recipe(win_len=500), made) == Recipe(win_len=500)
 
 
-def test_elements_have_no_recipe(before: Path, tmp_path: Path) -> None:
+def test_elements_have_no_recipe(before, tmp_path):
     record_examples([{"x": 1}], tmp_path / "elements")
     made = Metadata.load(tmp_path / "elements")
     with raises(InputError, naming=["recipe", "audio"]):

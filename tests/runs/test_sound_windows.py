@@ -1,11 +1,6 @@
 """Windows that are placed by what a clip sounds like: at peaks, and over sounds."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +67,7 @@ CALLS = {"a/one.wav": [8000, 20000, 21000, 60000], "b/two.wav": [40, 79500]}
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sounds(tmp_path_factory):
     """Calls of 50 ms with a peak in their middle, in noise; and a silent clip."""
     folder = tmp_path_factory.mktemp("placed") / "sounds"
     call = 0.3 * np.hanning(400) * np.sin(np.arange(400))
@@ -86,14 +81,13 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-PEAKS: Any = {"win_len": 1000, "windows_at": "peaks(above_db=-30,min_gap_s=0.1)"}
-SOUNDS: Any = {
+PEAKS = {"win_len": 1000, "windows_at": "peaks(above_db=-30,min_gap_s=0.1)"}
+SOUNDS = {
     "win_len": 400, "hop": 200, "tail": "overlap", "sample_rate": 4000,
     "windows_at": "sounds(above_db=-30,min_gap_s=0.2)", "elements_per_file": 4,
 }  # fmt: skip
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("options", [PEAKS, {**PEAKS, "copies": 1, "augment": "noise"}])
 def test_windows_at_peaks(options, sounds, tmp_path):
     metadata = record(sounds, tmp_path / "out", **options)
@@ -112,7 +106,6 @@ def test_windows_at_peaks(options, sounds, tmp_path):
     assert verify(tmp_path / "out", deep=True, input=sounds) == []
 
 
-@pytest.mark.runs
 def test_engines_of_beam_place_the_same(sounds, tmp_path):
     options = {**SOUNDS, "num_elems": 5, "stream": "clip_gain()"}
     here = record(sounds, tmp_path / "here", **options)
@@ -126,7 +119,6 @@ def test_engines_of_beam_place_the_same(sounds, tmp_path):
     assert verify(tmp_path / "there", deep=True, input=sounds) == []
 
 
-@pytest.mark.runs
 def test_the_stream_decides_what_is_loud(sounds, tmp_path):
     louder, _ = plan(sounds, **{**PEAKS, "stream": "gain(gain_db=60)"})
     assert louder.layouts["records"].total > 6
@@ -140,9 +132,7 @@ class Halves:
 
     wrong: str = ""
 
-    def passages(
-        self, blocks: Iterable[np.ndarray[Any, Any]], sample_rate_hz: int
-    ) -> Any:
+    def passages(self, blocks, sample_rate_hz):
         frames = sum(block.shape[-1] for block in blocks)
         if self.wrong == "raises":
             raise ZeroDivisionError("a bug of one's own")
@@ -157,7 +147,6 @@ class Halves:
         return found[:, 0] if self.wrong == "flat" else found
 
 
-@pytest.mark.runs
 def test_a_placement_of_one_s_own(sounds, tmp_path):
     placement = "tests.runs.test_sound_windows.Halves()"
     metadata = record(
@@ -174,7 +163,6 @@ def test_a_placement_of_one_s_own(sounds, tmp_path):
         assert_names(rejects[0].reason, "windows_at: Halves")
 
 
-@pytest.mark.runs
 def test_a_damaged_clip_is_rejected_by_the_plan(sounds, tmp_path):
     clip, _ = soundfile.read(sounds / "a/one.wav")
     soundfile.write(tmp_path / "cut.flac", clip, RATE)

@@ -1,9 +1,7 @@
 """Whole runs with one example for each clip: ``win_len="clip"``."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,9 +14,7 @@ from beam_pipeline.transforms.mel import LogMel
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
 
-pytestmark = pytest.mark.runs
-
-OPTIONS: dict[str, Any] = {
+OPTIONS = {
     "win_len": "clip", "splits": "train=.6,test=.4", "elements_per_file": 4,
     "features": {
         "signal": "identity()", "mel": "log_mel(n_fft=512,hop=128,n_mels=12)",
@@ -28,7 +24,7 @@ OPTIONS: dict[str, Any] = {
     },
     "encodings": {"pairs": "tensor", "byte": "int8"},
 }  # fmt: skip
-SHAPES: dict[str, tuple[int | None, ...]] = {
+SHAPES = {
     "signal": (None,), "mel": (None, 12), "spectrum": (None,), "pcm": (None,),
     "first": (), "pairs": (None, None), "byte": (None,),
 }  # fmt: skip
@@ -42,14 +38,14 @@ class Run(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("whole")
     sounds = write_corpus(root / "in")
     metadata = record(root / "in", root / "out", workers=1, **OPTIONS)
     return Run(sounds, root / "in", root / "out", metadata)
 
 
-def check_values(example: Any, samples: np.ndarray) -> None:
+def check_values(example, samples):
     np.testing.assert_array_equal(example["signal"], samples)
     np.testing.assert_array_equal(example["pcm"], samples * 32768)
     np.testing.assert_array_equal(
@@ -65,7 +61,7 @@ def check_values(example: Any, samples: np.ndarray) -> None:
     assert 0 < error <= np.abs(samples).max() / 254
 
 
-def test_each_example_is_a_clip_with_all_its_frames(run: Run) -> None:
+def test_each_example_is_a_clip_with_all_its_frames(run):
     found = {name: run.metadata.features[name].shape for name in SHAPES}
     assert found == SHAPES
     time, bands = run.metadata.features["mel"].axes
@@ -90,13 +86,13 @@ def test_each_example_is_a_clip_with_all_its_frames(run: Run) -> None:
     assert sorted(seen) == sorted(run.sounds)
 
 
-def test_the_plan_has_the_seconds_of_the_clips(run: Run) -> None:
+def test_the_plan_has_the_seconds_of_the_clips(run):
     summary, _ = plan(run.source, **OPTIONS)
     for name, split in run.metadata.splits.items():
         assert summary.kept(name) == (split.examples, pytest.approx(split.seconds))
 
 
-def test_replay_gives_tensors_of_any_length(run: Run) -> None:
+def test_replay_gives_tensors_of_any_length(run):
     dataset = replay(str(run.folder), split="train")
     for name, shape in SHAPES.items():
         assert tuple(dataset.element_spec[name].shape) == shape
@@ -113,7 +109,7 @@ def test_replay_gives_tensors_of_any_length(run: Run) -> None:
     assert mel.shape == (len(examples), max(len(e["mel"]) for e in examples), 12)
 
 
-def test_other_readers(run: Run) -> None:
+def test_other_readers(run):
     records = open_records(str(run.folder), "train")
     batch = next(iter(records.batches(3)))
     assert isinstance(batch["signal"], list)
@@ -128,10 +124,10 @@ def test_other_readers(run: Run) -> None:
     )
 
 
-def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path: Path) -> None:
+def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path):
     write_corpus(tmp_path / "in", classes=("cat",), clips=3)
     write_sound(tmp_path / "in/cat/short.wav", 100)
-    options: dict[str, Any] = {
+    options = {
         "win_len": "clip", "workers": 1, "max_rejected": "1", "copies": 1,
         "augment": "random_gain()", "keep": "energy(above_db=-50)",
         "features": {"mel": "log_mel(n_fft=512)", "signal": "identity()"},
@@ -149,9 +145,7 @@ def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path: Path) -> None:
     assert list(find_problems(str(tmp_path / "out"), metadata)) == []
 
 
-def test_a_feature_with_two_axes_of_any_length_needs_an_encoding(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_feature_with_two_axes_of_any_length_needs_an_encoding(run, tmp_path):
     features = {"x": "tests.sounds.similarity"}
     with raises(RecipeError, "encodings: x", naming=["tensor", "(None, None)"]):
         record(run.source, tmp_path / "out", win_len="clip", features=features)

@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -59,7 +58,6 @@ def _local(path):
     return path.removeprefix("folder:/")
 
 
-@pytest.mark.runs
 def test_a_run_on_a_file_system_of_beam(tmp_path):
     write_corpus(tmp_path / "in", clips=2)
     remote, options = f"folder:/{tmp_path}/remote", {"win_len": 500, "num_shards": 2}
