@@ -35,6 +35,7 @@ from beam_pipeline.examples.codecs import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.hashing import json_sha256
 from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.planning.clips import Clip, Reject
 from beam_pipeline.planning.shards import ClipSketch, PlacedClips, ShardLayout
@@ -149,8 +150,11 @@ def test_folders_without_metadata(tmp_path):
 
 
 def edited(path, value):
-    """The metadata's JSON with one value replaced, or removed where it is None."""
-    values = json.loads(json.dumps(some_metadata().to_json()))
+    """The metadata's JSON with one value replaced, or removed where it is None.
+
+    The hash of its recipe fits, unless that is what is edited.
+    """
+    values = json.loads(some_metadata().to_text())
     *above, last = path
     place = values
     for key in above:
@@ -159,32 +163,117 @@ def edited(path, value):
         del place[last]
     else:
         place[last] = value
+    if path[0] == "recipe" and value is not None:
+        values["recipe_sha256"] = json_sha256(values["recipe"])
     return values
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "{", "[]", "3", "null", b"\xff\xfe",
-        *(
-            json.dumps(edited(path, value))
-            for path, value in [
-                (["recipe"], None),
-                (["recipe", "seed"], 1),
-                (["recipe_sha256"], "0" * 64),
-                (["format_version"], None),
-                (["format_version"], FORMAT_VERSION + 1),
-                (["recipe", "win_lem"], 100),
-                (["inputs", "clips"], None),
-                (["splits", "train", "shards", 0, "file"], None),
-                (["features", "signal", "shape"], None),
-            ]
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", b"\xff\xfe"])
 def test_a_file_that_is_no_metadata_is_named(text):
     with raises(InputError, naming="/x/metadata.json"):
         Metadata.parse(text, "/x/metadata.json")
+
+
+SHARD = ("splits", "train", "shards", 0)
+SIGNAL = ("features", "signal")
+STATISTICS = ("splits", "train", "statistics", "features")
+
+
+def bins_of(**changes):
+    """Statistics of a feature with two bins, one of which has no values."""
+    one = {"mean": 1.0, "m2": 2.0, "std": 1.0, "min": 0.0, "max": 2.0}
+    bins = {name: [value, None] for name, value in one.items()}
+    return {"count": 2, **one, "bins": {"count": [2, 0], **bins, **changes}}
+
+
+# A place, its value, and what the error names.
+WRONG = [
+    (("recipe",), None, ["recipe"]),
+    (("recipe", "win_len"), 0, ["win_len"]),
+    (("recipe", "win_len"), "x" * 10**5, ["win_len"]),
+    (("recipe", "tail"), "cut", ["tail", "cut"]),
+    (("recipe", "win_lem"), 100, ["win_lem", "win_len"]),
+    (("recipe_sha256",), "00", ["recipe_sha256"]),
+    (("format_version",), None, ["format version"]),
+    (("format_version",), FORMAT_VERSION + 1, ["format version"]),
+    (("format_version",), "x" * 10**5, ["format version"]),
+    ((*SHARD, "file"), None, ["shards[0].file"]),
+    ((*SHARD, "file"), "../../x.tfrecord.gz", ["shards[0].file", "leaves"]),
+    ((*SHARD, "file"), "a/../../x", ["shards[0].file", "leaves"]),
+    ((*SHARD, "file"), "/etc/passwd", ["/etc/passwd", "relative"]),
+    ((*SHARD, "file"), "s3://b/k", ["s3://b/k", "relative"]),
+    ((*SHARD, "file"), "a\0b", ["file"]),
+    ((*SHARD, "file"), "\x1b[31mred", ["file"]),
+    ((*SHARD, "file"), "x" * 5000, ["file"]),
+    ((*SHARD, "file"), "", ["file"]),
+    ((*SHARD, "bytes"), -1, ["bytes", -1]),
+    ((*SIGNAL, "shape"), None, ["signal", "shape"]),
+    ((*SIGNAL, "shape"), [-5], ["signal", -5]),
+    ((*SIGNAL, "shape"), ["a"], ["signal", "'a'"]),
+    ((*SIGNAL, "shape"), 5, ["signal", 5]),
+    ((*SIGNAL, "dtype"), "object", ["signal", "object"]),
+    ((*SIGNAL, "dtype"), "V1000000000000", ["signal"]),
+    ((*SIGNAL, "dtype"), "datetime64[ns]", ["signal"]),
+    ((*SIGNAL, "dtype"), "finfo", ["signal", "finfo"]),
+    ((*SIGNAL, "encoding"), "zip", ["signal", "zip"]),
+    ((*SIGNAL, "axes"), [1], ["axes[0]", 1]),
+    (("classes",), 5, ["classes"]),
+    (("classes",), [5], ["classes[0]", 5]),
+    (("features",), [], ["features"]),
+    (("splits", "train", "statistics"), "x", ["statistics"]),
+    ((*STATISTICS, "mel"), [], ["mel", "dict"]),
+    ((*STATISTICS, "mel"), {}, ["mel", "count is missing"]),
+    ((*STATISTICS, "mel", "std"), [1.0], ["mel", "std", "[1.0]"]),
+    ((*STATISTICS, "x"), bins_of(std=["a", None]), ["x.bins.std[0]", "a"]),
+    ((*STATISTICS, "x"), bins_of(mean=None), ["x.bins.mean", "None"]),
+    (("splits", "train", "seconds"), "x", ["seconds"]),
+    (("splits", "train", "examples_per_class", "cat"), [], ["cat"]),
+    (("inputs", "clips"), None, ["clips"]),
+    (("inputs", "clips"), -1, ["clips", -1]),
+    (("writer", "numpy"), 3, ["numpy", 3]),
+]
+# What a JSON Schema cannot say.
+BEYOND_SCHEMA = [
+    (("recipe_sha256",), "0" * 64, ["recipe_sha256"]),
+    ((*SHARD, "examples"), 10**30, ["examples"]),
+    ((*SIGNAL, "shape"), [10**12], ["signal", 10**12]),
+    ((*SIGNAL, "shape"), [10**6, 10**6], ["signal"]),
+    ((*STATISTICS, "signal", "count"), 8, ["signal", "mean", "None"]),
+    ((*STATISTICS, "mel", "m2"), float("nan"), ["mel", "m2", "nan"]),
+    ((*STATISTICS, "mel"), bins_of(), ["mel", "count of bins", "(2,)", "[3, 4]"]),
+    ((*STATISTICS, "x"), bins_of(m2=[1.0]), ["x", "m2 of bins", "(1,)"]),
+    ((*STATISTICS, "x"), bins_of(mean=[1.0, 2.0]), ["x.bins.mean[1]"]),
+    *((("splits", name), {"examples": 0}, ["cannot be the name of a split"])
+      for name in ("../../x", "/tmp/x", "..", "a/b", "", "a b")),
+]  # fmt: skip
+# What no reader asks for.
+ONLY_SCHEMA = [
+    ((*SHARD, "bytes"), 0),
+    ((*SHARD, "sha256"), "A" * 64),
+    ((*SIGNAL, "dtype"), "float128"),
+    ((*SIGNAL, "encoding"), "int64_list"),
+    (("features", "image", "shape"), [3]),
+    (("features", "filepath", "encoding"), "jpeg"),
+    (("features", "filepath"), None),
+    (("classes",), ["a", "a"]),
+    (("splits",), {}),
+    (("splits", "train", "shards"), []),
+]
+
+
+def place_of(value):
+    return ".".join(map(str, value)) if isinstance(value, tuple) else ""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "facts"), [*WRONG, *BEYOND_SCHEMA], ids=place_of
+)
+def test_what_is_wrong_is_named(path, value, facts):
+    """Also what a stranger has put there: no code, and little memory."""
+    text = json.dumps(edited(path, value))
+    with raises(InputError, naming=["/x/metadata.json", *facts]) as caught:
+        Metadata.parse(text, "/x/metadata.json")
+    assert len(str(caught.value)) < 2000
 
 
 def test_writer_versions_are_those_installed():
@@ -234,27 +323,7 @@ def test_metadata_of_a_run_are_valid_and_edits_are_not(tmp_path, options):
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (["format_version"], 2),
-        (["recipe_sha256"], "00"),
-        (["recipe", "win_len"], 0),
-        (["recipe", "tail"], "cut"),
-        (["recipe", "more"], 1),
-        (["features", "signal", "dtype"], "float128"),
-        (["features", "signal", "encoding"], "int64_list"),
-        (["features", "image", "shape"], [3]),
-        (["features", "filepath", "encoding"], "jpeg"),
-        (["features", "filepath"], None),
-        (["classes"], ["a", "a"]),
-        (["inputs", "clips"], -1),
-        (["splits"], {}),
-        (["splits", "train", "shards"], []),
-        (["splits", "train", "shards", 0, "file"], "/etc/passwd"),
-        (["splits", "train", "shards", 0, "bytes"], 0),
-        (["splits", "train", "shards", 0, "sha256"], "A" * 64),
-    ],
-    ids=lambda value: ".".join(map(str, value)) if isinstance(value, list) else None,
+    ("path", "value"), [*(row[:2] for row in WRONG), *ONLY_SCHEMA], ids=place_of
 )
 def test_the_json_schema_finds_what_is_wrong(path, value):
     assert problems(json.loads(some_metadata().to_text())) == []
