@@ -96,7 +96,11 @@ def test_elements_per_file_and_num_elems_are_exact(corpus, out):
     assert [shard.file for shard in split.shards] == [
         f"records-0000{k}-of-00003.tfrecord.gz" for k in range(3)
     ]
-    assert len(examples_in(out)) == 10
+    examples = examples_in(out)
+    assert len(examples) == split.examples == 10
+    assert split.clips == len({example["filepath"] for example in examples})
+    classes = Counter(example["class"] for example in examples)
+    assert +Counter(split.examples_per_class) == classes
 
 
 def test_listed_order_is_the_order_of_names(out, tmp_path):
