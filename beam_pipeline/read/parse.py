@@ -371,7 +371,7 @@ def _decode(spec: FeatureSpec, stored: Any) -> Any:
                 decode_signal, encoding=spec.encoding, dtype=spec.dtype, shape=shape
             )
             return tf.numpy_function(read, [value], dtype, stateful=False)
-        rank = None if spec.shape is None else len(spec.shape)
+        rank = None if spec.shape is None else len(spec.shape) - spec.sequence
         grey = rank == 2
         channels = 1 if grey else (spec.sizes[-1] if rank == 3 else 0)
         if spec.encoding == PNG:
