@@ -12,7 +12,8 @@ decoded, in :mod:`.probe`. This module finds what people meet beyond that rule:
 - Ogg: whether the last page is marked as the last one of the first stream.
 - FLAC: the header's number of frames, which may be wrong, and a second stream.
 
-It does not decode.
+It does not decode. :mod:`.probe` rejects what is cut off, or takes it with
+``allow_truncated``.
 """
 
 from __future__ import annotations

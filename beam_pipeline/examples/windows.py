@@ -1,7 +1,8 @@
 """Windows: counts how many a clip has, finds their starts, and cuts them out.
 
-A clip has no windows if its length is not one that the recipe takes. It is left out
-then, which is no fault of the clip: see :func:`too_short_or_long`.
+A clip has no windows if its length is not one that the recipe takes (``min_seconds``,
+``max_seconds``). It is left out then, which is no fault of the clip: see
+:func:`too_short_or_long`.
 
 Windows may also be placed by what happens in a clip, instead of on a grid::
 

@@ -6,7 +6,7 @@ says what each column means. Read :mod:`.listing` first.
 
 ::
 
-    sources -> listing -> rows       kind of each input -> its files -> one row each
+    sources -> listing -> columns    kind of each input -> its files -> one row each
                            ^
-        tables, splits, event_files, recorded_clips
+        table_files, splits, event_files, recorded_clips
 """

@@ -9,4 +9,6 @@ samples of a whole clip say. Read :mod:`.shards` first.
     SourceRow -> prober -> Clip -> buckets -> segments -> ShardWork
                                      |
                                   summary               the output of ``plan``
+
+Clips that end or stall their processes are in :mod:`.poison_clips`.
 """

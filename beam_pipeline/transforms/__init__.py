@@ -7,14 +7,15 @@ transform is. Parameters are fields of frozen dataclasses, declared as in
 
 ::
 
-    text -> steps -> select        which windows of a clip there are
+    text -> steps -> placement     where the windows of a clip are
+              |      selection     which of them are kept
               |      stream        a clip's samples, before windows are cut
               |      augment       copies of windows, and masks of their features
               |
             signals, loudness               samples -> samples, or a level
             frames, mel, cqt                samples -> spectra, and cepstra
             ar                              samples -> models, and their spectra
-            shape, pitch                    samples -> a few numbers per frame
+            descriptors, pitch              samples -> a few numbers per frame
 
 A person's own functions and classes are found by :mod:`.own_code`.
 """

@@ -1,5 +1,6 @@
 """One shard from its clips to records, in blocks of windows, without Beam.
 
-In: a :class:`beam_pipeline.planning.shards.ShardWork`. Out: serialised examples, and
-the statistics of their features. Read :mod:`.blocks` first.
+In: a :class:`beam_pipeline.planning.shards.ShardWork`. Out: serialised examples, the
+:mod:`.statistics` of their features, and a row for each window (:mod:`.window_rows`).
+Read :mod:`.blocks` first.
 """
