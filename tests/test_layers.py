@@ -66,7 +66,7 @@ HOMES = {
     "[reporting.page] [reporting.problems]",
     "isal": "storage.tfrecord audio.sketch",
     "matplotlib": "[read.example_view]",
-    "threadpoolctl": "[transforms.steps] [process]",
+    "threadpoolctl": "[transforms.step_list] [process]",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.codecs]",
     "torch": "read.torch [read.predict]",

@@ -297,14 +297,14 @@ def probe_audio(
             info = probe.with_libsndfile()
         else:
             info = probe.with_ffmpeg(container)
-    with telling_length(info):
+    with adding_length(info):
         if info.frames == 0:
             raise EmptyAudio(name, "holds no frames")
     return info
 
 
 @contextlib.contextmanager
-def telling_length(info: AudioInfo, is_known: bool = True) -> Iterator[None]:
+def adding_length(info: AudioInfo, is_known: bool = True) -> Iterator[None]:
     """Adds the length of a file to a ClipError from the ``with`` block."""
     try:
         yield
@@ -421,7 +421,7 @@ class _Probe:
                     f"its header declares {declared} frames, but {info.frames} can be "
                     "decoded"
                 )
-        with telling_length(info, is_known):
+        with adding_length(info, is_known):
             if info.frames == 0 and data is not None and data.present > 0:
                 # A recorder that was killed leaves this. So does one that recorded no
                 # samples and appended its notes, which is what libsndfile assumes.

@@ -47,9 +47,9 @@ from beam_pipeline.examples.window_steps import (
     Origins,
     WindowSteps,
     check_copies,
+    required_sample_rate,
     run_on_windows,
     silent_windows,
-    the_sample_rate,
     trying,
 )
 from beam_pipeline.examples.windows import WindowPlan
@@ -334,7 +334,7 @@ def check_transform(
     with naming_feature(name):
         rate = sample_rate_hz or 0
         if needs_sample_rate(transform):
-            rate = the_sample_rate(sample_rate_hz, TRANSFORM, description)
+            rate = required_sample_rate(sample_rate_hz, TRANSFORM, description)
         silence = silent_windows(shape)
         arrays: dict[str, Array] = {name: silence}
         for step, rate_hz in each_step(transform, rate):
@@ -458,7 +458,9 @@ def with_encoding(
             )
         return replace(spec, encoding=encoding)
     if encoding in SIGNALS:
-        rate = the_sample_rate(sample_rate_hz, TRANSFORM, f"{spec.name}={encoding}")
+        rate = required_sample_rate(
+            sample_rate_hz, TRANSFORM, f"{spec.name}={encoding}"
+        )
         spec = replace(spec, rate_hz=rate_after(transform, rate))
     problem = encoding_problem(spec, encoding)
     if problem is not None:

@@ -305,7 +305,7 @@ class WindowSteps:
         for kind in (SELECTION, AUGMENTATION):
             text = getattr(recipe, kind.field)
             found[kind] = parse_steps(text, kind) if text else ()
-            rate = the_sample_rate(sample_rate_hz, kind, text) if text else 0
+            rate = required_sample_rate(sample_rate_hz, kind, text) if text else 0
             for step in found[kind]:
                 with trying(step, kind, silence, text):
                     if kind is SELECTION:
@@ -436,7 +436,9 @@ def trying(
         ) from error
 
 
-def the_sample_rate(sample_rate_hz: int | None, kind: Kind, expression: str) -> int:
+def required_sample_rate(
+    sample_rate_hz: int | None, kind: Kind, expression: str
+) -> int:
     """Returns the sample rate that steps need.
 
     Raises

@@ -728,7 +728,7 @@ def _stored_text(name: str, value: Any) -> str:
 
 
 def _check_digits(name: str, value: Any, number: float) -> None:
-    """Raises ValueError if a whole number is another one as a float."""
+    """Raises ValueError if float64 does not hold a whole number exactly."""
     if abs(number) < MOST_WHOLE_FLOAT64 or isinstance(value, float):
         return
     try:

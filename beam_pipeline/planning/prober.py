@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.decoder import AudioInfo, may_break
-from beam_pipeline.audio.probe import check_output, probe_audio, telling_length
+from beam_pipeline.audio.probe import adding_length, check_output, probe_audio
 from beam_pipeline.audio.retrying import retry
 from beam_pipeline.errors import (
     ClipError,
@@ -141,7 +141,7 @@ class Prober:
                     pass  # raises if the file does not exist
         if info is None:
             info, modified_ns = self._probed(row)
-        with telling_length(info):
+        with adding_length(info):
             return self._clip_of(row, info, modified_ns)
 
     def _clip_of(self, row: SourceRow, info: AudioInfo, modified_ns: int) -> Clip:

@@ -135,9 +135,9 @@ def verify(
             "made again. Leave `input` out."
         )
     from beam_pipeline.inputs.listing import resolved
-    from beam_pipeline.transforms.steps import give_steps
+    from beam_pipeline.transforms.steps import register_functions
 
-    give_steps(functions)
+    register_functions(functions)
     with resolved(input, metadata.recipe) as inputs:
         return list(find_problems(name, metadata, deep, inputs, sample, seed))
 

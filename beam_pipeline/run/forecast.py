@@ -189,15 +189,15 @@ def _measure(
         first = _one_shard(segments[:1], work)
         deque(encode_shard(first, job.inputs, job.recipe, poison_clips), maxlen=0)
         draft = ShardDraft(shard, work.example_format, path, compression)
-        began = time.perf_counter()
+        start = time.perf_counter()
         for block in encode_shard(work, job.inputs, job.recipe, poison_clips):
             draft.write(block)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start
             content = b"".join(block.records)
             size = len(compress_member(content, compression))
             row = bisect.bisect(starts, block.slot.position) - 1
             taken[row] += len(block.records), size, seconds
-            began = time.perf_counter()
+            start = time.perf_counter()
         info = draft.close(path)
     taken[:, 1] *= info.bytes / max(1, taken[:, 1].sum())
     return info._replace(members="", windows="", seen=None), taken

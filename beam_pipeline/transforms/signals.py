@@ -147,7 +147,7 @@ def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatA
 def _there_and_back(
     sections: Sections, steady: Array, windows: FloatArray, out: FloatArray, pad: int
 ) -> None:
-    def began(value: Array) -> Array:
+    def initial_state(value: Array) -> Array:
         ones = (1,) * value.ndim
         return steady.reshape(len(steady), *ones, 2) * value[..., np.newaxis]
 
@@ -155,13 +155,13 @@ def _there_and_back(
     before = 2 * first - windows[..., pad:0:-1]
     after = 2 * last - windows[..., -2 : -pad - 2 : -1]
     # A window of one frame has no padding.
-    _, state = run(sections, before, began((before if pad else first)[..., 0]))
+    _, state = run(sections, before, initial_state((before if pad else first)[..., 0]))
     for piece in pieces(windows):
         filtered, state = run(sections, windows[..., piece], state)
         out[..., piece] = filtered
     tail, _ = run(sections, after, state)
     end = (tail if pad else filtered)[..., -1]
-    _, state = run(sections, tail[..., ::-1], began(end))
+    _, state = run(sections, tail[..., ::-1], initial_state(end))
     for piece in reversed(pieces(windows)):
         filtered, state = run(sections, out[..., piece][..., ::-1], state)
         out[..., piece] = filtered[..., ::-1]

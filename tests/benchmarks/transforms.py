@@ -17,7 +17,8 @@ import numpy as np
 import threadpoolctl
 
 import tests.benchmarks.peers as peers
-from beam_pipeline.transforms.steps import apply_to_copies, parse_transform
+from beam_pipeline.transforms.step_list import apply_to_copies
+from beam_pipeline.transforms.steps import parse_transform
 
 RATE = 16000
 WINDOWS = 64

@@ -8,9 +8,9 @@ import pytest
 
 from beam_pipeline.errors import RecipeError, TransformError
 from beam_pipeline.examples.window_steps import (
+    required_sample_rate,
     run_on_windows,
     silent_windows,
-    the_sample_rate,
     trying,
 )
 from beam_pipeline.transforms.selection import Energy
@@ -60,9 +60,9 @@ def interrupt(windows):
 
 
 def test_steps_that_need_one_sample_rate():
-    assert the_sample_rate(8000, TRANSFORM, "log_mel()") == 8000
+    assert required_sample_rate(8000, TRANSFORM, "log_mel()") == 8000
     with raises(RecipeError, "feature", "log_mel()", naming="--sample-rate"):
-        the_sample_rate(None, TRANSFORM, "log_mel()")
+        required_sample_rate(None, TRANSFORM, "log_mel()")
 
 
 WINDOWS = np.arange(12, dtype=np.float32).reshape(4, 3)

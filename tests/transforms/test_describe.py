@@ -8,7 +8,8 @@ import pytest
 
 from beam_pipeline.cli import main
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.steps import EXAMPLES, KINDS, TRANSFORM, list_steps
+from beam_pipeline.transforms.step_list import EXAMPLES, KINDS, list_steps
+from beam_pipeline.transforms.steps import TRANSFORM
 from tests.raising import raises
 
 TESTS = Path(__file__).parents[1]
