@@ -9,19 +9,20 @@ import jsonschema
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 import beam_pipeline
-from beam_pipeline import record
+from beam_pipeline import Metadata, record, record_examples
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.metadata import (
     FORMAT_VERSION,
     FileEntry,
-    Metadata,
     ShardEntry,
     SplitEntry,
+    parse_schema,
     schema_text,
 )
 from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
@@ -34,7 +35,12 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.codecs import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
-from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.examples.spec import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    FeatureSpec,
+)
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.planning.clips import Clip, Reject
@@ -516,3 +522,126 @@ def test_rejects_are_one_line_each_by_row(tmp_path):
     assert found[1:] == [("a.wav", why)] * 2
     again = rejects_text(tmp_path, [first, later, late])
     assert again == "".join(f"{s}\n" for s in lines).encode()
+
+
+# What plain TensorFlow and TensorFlow Metadata are told
+
+
+def records_of(folder):
+    paths = [f"{folder}/{shard.file}" for shard in Metadata.load(folder).shards()]
+    return tf.data.TFRecordDataset(paths, "GZIP")
+
+
+def test_every_kind_of_feature(tmp_path):
+    rows = [
+        {
+            "scalar": n,
+            "fixed": [1.5, 2.5],
+            "list": [1] * n,
+            "texts": ["a"] * n,
+            "raw": np.full((2, 2), n - 0.5j, np.complex64),
+            "image": np.zeros((2, 2 + n), np.uint8),
+            "ragged": np.zeros((n, 1 + n), np.float32),
+            "optional": n if n else None,
+            "optional_array": np.zeros((2, 2)) if n else None,
+            "none": np.zeros((0, 2)),
+        }
+        for n in range(3)
+    ]
+    folder = record_examples(rows, tmp_path / "out", encodings={"image": "png"})
+    description = Metadata.load(folder).feature_description()
+    fixed, varied = tf.io.FixedLenFeature, tf.io.VarLenFeature
+    assert description == {
+        "scalar": fixed((), tf.int64),
+        "fixed": fixed((2,), tf.float32),
+        "list": varied(tf.int64),
+        "texts": varied(tf.string),
+        "raw": fixed((), tf.string),
+        "image": fixed((), tf.string),
+        "image/shape": fixed((2,), tf.int64),
+        "ragged": varied(tf.float32),
+        "ragged/shape": fixed((2,), tf.int64),
+        "optional": varied(tf.int64),
+        "optional_array": varied(tf.string),
+        "none": fixed((), tf.string),
+    }
+    batch = tf.io.parse_example(list(records_of(folder)), description)
+    assert batch["scalar"].numpy().tolist() == [0, 1, 2]
+    assert batch["fixed"].numpy().tolist() == [[1.5, 2.5]] * 3
+    raw = tf.io.decode_raw(batch["raw"], tf.complex64).numpy().reshape(3, 2, 2)
+    np.testing.assert_array_equal(raw, [row["raw"] for row in rows])
+    assert batch["list"].dense_shape.numpy().tolist() == [3, 2]
+    assert batch["optional"].values.numpy().tolist() == [1, 2]
+    assert batch["ragged/shape"].numpy().tolist() == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_sequences(tmp_path):
+    rows = [
+        {"n": 0, "steps": [[1, 2]], "words": ["a", "b"], "some": None},
+        {"n": 1, "steps": [[3, 4], [5, 6]], "words": [], "some": [0.5]},
+    ]
+    names = ["steps", "words", "some"]
+    folder = record_examples(rows, tmp_path / "out", sequences=names)
+    context, steps = Metadata.load(folder).feature_description()
+    sequence = tf.io.FixedLenSequenceFeature
+    assert context == {"n": tf.io.FixedLenFeature((), tf.int64)}
+    assert steps == {
+        "steps": sequence((2,), tf.int64),
+        "words": sequence((), tf.string),
+        "some": sequence((), tf.float32, allow_missing=True),
+    }
+    for record_, row in zip(records_of(folder), rows, strict=True):
+        _, found = tf.io.parse_single_sequence_example(record_, context, steps)
+        assert found["steps"].numpy().tolist() == row["steps"]
+        assert found["some"].numpy().tolist() == (row["some"] or [])
+
+
+SPECS = [
+    FeatureSpec("one", "float32", (), FLOAT_LIST, "a number"),
+    FeatureSpec("several", "int64", (4,), INT64_LIST),
+    FeatureSpec("table", "float32", (2, 3), FLOAT_LIST),
+    FeatureSpec("any", "string", (None,), BYTES_LIST),
+    FeatureSpec("perhaps", "int64", (), INT64_LIST, optional=True),
+]
+
+
+def test_what_a_schema_can_say_comes_back():
+    specs = {spec.name: spec for spec in SPECS}
+    assert parse_schema(schema_text(specs), "here") == specs
+
+
+@pytest.mark.parametrize(
+    ("more", "shape", "optional"),
+    [
+        ("", (None,), True),
+        ("presence { min_fraction: 1 }", (None,), False),
+        ("presence { min_fraction: 0.99 }", (None,), True),
+        ("value_count { min: 1 max: 1 }", (), True),
+        ("value_count { min: 5 max: 5 }", (5,), True),
+        ("value_count { min: 1 max: 5 }", (None,), True),
+        ("value_count { min: 0 max: 0 }", (None,), True),
+        ("shape { }", (), True),
+        ("shape { dim { size: 2 } dim { size: 3 } }", (2, 3), True),
+        ("shape { dim { size: 2 } dim { name: 'x' } }", (None,), True),
+    ],
+)
+def test_shapes_and_presence(more, shape, optional):
+    text = f'feature {{ name: "x" type: FLOAT {more} }}'
+    (spec,) = parse_schema(text.encode(), "here").values()
+    assert spec == FeatureSpec("x", "float32", shape, FLOAT_LIST, optional=optional)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        (b"feature {", []),
+        (b"\xff", []),
+        (b'{"feature": []}', []),
+        (b'feature { name: "x" }', ["x", "TYPE_UNKNOWN"]),
+        (b'feature { name: "x" type: STRUCT }', ["x", "STRUCT"]),
+        (b'feature { name: "x" type: INT } feature { name: "x" type: INT }', ["x"]),
+    ],
+)
+def test_what_is_no_schema_of_examples_is_an_error(text, facts):
+    with raises(InputError, naming=["there.pbtxt", *facts]):
+        parse_schema(text, "there.pbtxt")

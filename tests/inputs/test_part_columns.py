@@ -1,15 +1,25 @@
-"""Columns that say which part of its file a clip is."""
+"""Columns that say which part of its file a clip is; a data set's own manifest."""
 
 import json
+import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from beam_pipeline import open_records, plan, record
+from beam_pipeline import Metadata, open_records, plan, record
+from beam_pipeline.dataset.tables import manifest_fields
 from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.inputs.columns import PartColumns, is_own_manifest, part_in_seconds
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.inputs.table_files import ColumnType
+from beam_pipeline.recipe.recipe import Audio, Recipe
+from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
@@ -93,3 +103,61 @@ def test_a_file_of_no_frame_at_the_output_rate_is_named(tmp_path):
     _, (reject,) = plan(tmp_path, win_len=1, tail="pad", sample_rate=1)
     assert (reject.filepath, reject.error) == ("a.wav", "EmptyAudio")
     assert "no frame of it is left at 1 Hz" in reject.reason
+
+
+def test_the_own_manifest_is_an_input(tmp_path):
+    write_sound(tmp_path / "a.wav", 8000, seed=1)
+    write_sound(tmp_path / "b.wav", 4001, seed=2, channels=2)
+    names = ("path", "offset_s", "duration_s", "kind", "snr")
+    values = [
+        ("a.wav", 0.1, 0.3, "x", 1.5),
+        ("a.wav", 0.5, None, "y", None),
+        ("b.wav", None, None, "x", 2.5),
+    ]
+    rows = [dict(zip(names, row, strict=True)) for row in values]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    options = {"win_len": 500, "sample_rate": 16000}
+    record(tmp_path / "rows.parquet", tmp_path / "out", label_from="kind", **options)
+    own = tmp_path / "own.parquet"
+    shutil.copy(tmp_path / "out" / "manifest.parquet", own)
+    record(own, tmp_path / "again", label_from="class", **options)
+    before, after = (Metadata.load(tmp_path / name) for name in ("out", "again"))
+    assert [*after.shards()] == [*before.shards()]
+    assert after.features == before.features
+    tables = [
+        pq.read_table(tmp_path / n / "manifest.parquet") for n in ("out", "again")
+    ]
+    assert str(tables[0].to_pylist()) == str(tables[1].to_pylist())
+    # At another rate, parts are the same seconds.
+    record(own, tmp_path / "low", label_from="class", win_len=100, sample_rate=4000)
+    ends = {e["win_start_idx"] + 100 for e in open_records(tmp_path / "low")}
+    assert max(ends) == 2000
+
+
+@pytest.mark.parametrize("columns", [[], [("index", ColumnType("int64"))]])
+def test_an_own_manifest_is_known_by_its_columns(columns):
+    names = [*manifest_fields(Audio(), columns)]
+    assert is_own_manifest(names)
+    assert not is_own_manifest(names[1:])
+    assert PartColumns.of(names, "path", "x").in_frames
+    assert PartColumns.of(names, "path", "x").names() == {"start", "frames", "channel"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"start": None}, {"sample_rate_hz": 0}, {"frames": "x"}]
+)
+def test_a_wrong_row_is_named(wrong):
+    row = {**dict.fromkeys(manifest_fields(Audio()), 1), "channel": None, **wrong}
+    part = PartColumns.of([*row], "path", "x")
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        part.read(row)
+
+
+@given(
+    st.integers(0, 10**9), st.integers(1, 10**9), st.sampled_from([8000, 11025, 44100])
+)
+def test_seconds_of_a_part_give_its_frames(start, frames, rate):
+    offset_s, duration_s = part_in_seconds(start, frames, rate, 2 * 10**9 + 1, rate)
+    assert seconds_to_frames(offset_s, rate) == start
+    assert duration_s is not None
+    assert seconds_to_frames(duration_s, rate) == frames

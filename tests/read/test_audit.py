@@ -1,9 +1,12 @@
-"""audit: finds every planted leak, and nothing in data sets without leaks."""
+"""audit: finds every planted leak, nothing where there is none; and its remedy."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import soundfile
@@ -13,13 +16,14 @@ from hypothesis import strategies as st
 from beam_pipeline import audit, record, record_examples
 from beam_pipeline.audio.sketch import sketch_audio
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import OptionError, TooManyRejected
+from beam_pipeline.errors import InputError, OptionError, TooManyRejected
 from beam_pipeline.read.audit import (
     KINDS,
     components_of,
     describe_overlaps,
     overlapping_parts,
     similar_sketches,
+    write_clean_manifest,
 )
 from tests.audio.test_sketch import melody
 from tests.inputs.test_manifests import write_csv
@@ -580,3 +584,129 @@ def test_a_large_family_is_one_group():
     words[np.arange(2000), rng.integers(0, 83, 2000)] ^= 1 << rng.integers(0, 16, 2000)
     found, _ = similar_sketches([row.astype(">u2").tobytes() for row in words])
     assert len(set(found.tolist())) == 1
+
+
+# The remedy: a manifest of groups
+
+
+OPTIONS = {"win_len": 400, "splits": "train=.5,test=.5"}
+
+
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory):
+    """Eight recordings, of which three are copies of others, one in another class."""
+    folder = tmp_path_factory.mktemp("leaky")
+    for number in range(5):
+        path = folder / "in" / "owl" / f"{number}.wav"
+        write_sound(path, 2000 + 10 * number, seed=number)
+    for source, copy in (("0", "owl/a"), ("0", "owl/b"), ("1", "tit/c")):
+        target = folder / "in" / f"{copy}.wav"
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(folder / "in" / "owl" / f"{source}.wav", target)
+    record(folder / "in", folder / "out", seed=2, **OPTIONS)
+    assert audit(folder / "out").leaks
+    return folder
+
+
+def columns_of(path):
+    table = pq.read_table(path) if path.suffix == ".parquet" else pa.csv.read_csv(path)
+    return {row["path"]: row for row in table.to_pylist()}
+
+
+def test_a_clean_manifest_has_no_leaks(leaky, tmp_path):
+    manifest = tmp_path / "clean.csv"
+    written = write_clean_manifest(leaky / "out", manifest, leaky / "in")
+    assert written == (8, 5, 0, 2)
+    found = {path.split("/in/")[1]: row for path, row in columns_of(manifest).items()}
+    assert {*found["owl/0.wav"]} == {"path", "group", "class"}
+    assert [found[f"owl/{name}.wav"]["group"] for name in "0ab"] == ["owl/0.wav"] * 3
+    assert found["tit/c.wav"]["group"] == found["owl/1.wav"]["group"]
+    assert found["tit/c.wav"]["class"] == "tit"
+    options = {"label_from": "class", "group_by": "group", **OPTIONS}
+    for seed in range(4):
+        out = tmp_path / str(seed)
+        metadata = record(manifest, out, seed=seed, **options)
+        assert metadata.clips == 8
+        assert audit(out).leaks == 0
+
+
+def test_doubles_are_dropped_if_their_class_is_clear(leaky, capsys):
+    manifest = leaky / "in" / "clean.parquet"
+    command = ["audit", str(leaky / "out"), "--input", str(leaky / "in")]
+    command += ["--write-manifest", str(manifest), "--drop-doubles"]
+    assert main(command) == 4  # the data set still leaks
+    assert_names(capsys.readouterr().err, "6 clips", "5 groups", "2 doubles", "2 clips")
+    # Beside its files, names are those of before.
+    assert {*columns_of(manifest)} == {*(f"owl/{k}.wav" for k in range(5)), "tit/c.wav"}
+    assert main(command) == 2  # it exists
+    assert_names(capsys.readouterr().err, "--write-manifest", "clean.parquet")
+    manifest.unlink()
+    assert main([*command[:2], "--drop-doubles"]) == 2
+    assert main([*command[:4]]) == 2
+    assert_names(
+        capsys.readouterr().err, "--drop-doubles", "--write-manifest", "--input"
+    )
+
+
+def test_of_several_data_sets(leaky, tmp_path):
+    """The first of doubles is the one of the first data set."""
+    sounds = Path(shutil.copytree(leaky / "in" / "owl", tmp_path / "in" / "owl"))
+    record(tmp_path / "in", tmp_path / "one", seed=2, **OPTIONS)
+    shutil.copy(sounds / "2.wav", sounds / "0new.wav")
+    more = {"recipe": tmp_path / "one", "skip_recorded": tmp_path / "one"}
+    record(tmp_path / "in", tmp_path / "two", **more)
+    both, manifest = [tmp_path / "one", tmp_path / "two"], tmp_path / "in" / "clean.csv"
+    written = write_clean_manifest(both, manifest, tmp_path / "in", drop_doubles=True)
+    assert (written.clips, written.groups, written.dropped) == (5, 5, 3)
+    assert {*columns_of(manifest)} == {f"owl/{k}.wav" for k in range(5)}
+
+
+def test_groups_and_columns_stay(tmp_path):
+    for number in range(4):
+        write_sound(tmp_path / "in" / f"{number}.wav", 4000, seed=number % 3)
+    rows = [
+        {"path": f"in/{n}.wav", "start_s": s, "end_s": s + 0.2, "who": who, "x": x}
+        for n, s, who, x in (
+            (0, 0.0, "ada", 1.5), (0, 0.25, "ada", None), (1, 0.0, "bob", 2.0),
+            (2, 0.1, "cy", 0.1), (3, 0.0, "dan", 7.0),
+        )
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    options = {**OPTIONS, "label_from": "none", "group_by": "who"}
+    record(tmp_path / "rows.parquet", tmp_path / "out", **options)
+    manifest = tmp_path / "clean.csv"
+    written = write_clean_manifest(
+        tmp_path / "out", manifest, tmp_path / "rows.parquet"
+    )
+    assert written == (5, 3, 0, 0)
+    table = pa.csv.read_csv(manifest).to_pylist()
+    assert {*table[0]} == {"path", "group", "start_s", "duration_s", "who", "x"}
+    found = {(row["path"], row["start_s"]): row for row in table}
+    assert found["in/0.wav", 0.25]["group"] == "in/0.wav"  # ada and dan
+    assert found["in/3.wav", 0.0]["group"] == "in/0.wav"
+    assert found["in/1.wav", 0.0]["group"] == "bob"
+    assert found["in/0.wav", 0.25]["duration_s"] == 0.2
+    options |= {"group_by": "group", "columns": "who,x"}
+    metadata = record(manifest, tmp_path / "again", **options)
+    assert metadata.clips == 5
+    # Whoever is in no finding is in the same split as before.
+    before, after = (
+        pq.read_table(tmp_path / name / "manifest.parquet").to_pylist()
+        for name in ("out", "again")
+    )
+    for who in ("bob", "cy"):
+        assert len({row["split"] for row in before + after if row["who"] == who}) == 1
+
+
+def test_what_cannot_be_written(leaky, tmp_path):
+    out = leaky / "out"
+    with raises(OptionError, "write_manifest", "x.json"):
+        write_clean_manifest(out, "x.json", leaky / "in")
+    two = tmp_path / "two"
+    record([leaky / "in" / "owl", leaky / "in" / "tit"], two, win_len=400)
+    with raises(InputError, naming=["input", "2"]):
+        write_clean_manifest(two, tmp_path / "x.csv", leaky / "in")
+    (tmp_path / "empty").mkdir()
+    with raises(InputError, naming=["input", str(tmp_path / "empty")]):
+        write_clean_manifest(out, tmp_path / "x.csv", tmp_path / "empty")
+    assert not (tmp_path / "x.csv").exists()

@@ -1,4 +1,4 @@
-"""A data set that grows: each run records what those before it do not hold."""
+"""A data set that grows, and a recipe that decides the classes of other data."""
 
 import json
 import shutil
@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline import Metadata, open_records, record
+from beam_pipeline import Metadata, Recipe, open_records, plan, record
 from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.side_by_side import as_recorded, reused_recipe
+from beam_pipeline.elements.record_examples import record_examples
 from beam_pipeline.errors import (
     DataSetWarning,
     InputError,
@@ -285,3 +287,82 @@ def test_a_runner_of_beam_skips_the_same(root):
     record_more(root, "here")
     record_more(root, "beam", **on_beam)
     assert contents(root / "beam") == contents(root / "here")
+
+
+# A recipe of a data set for other data: its classes keep their numbers
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    """``a`` has owl and tit, ``b`` only tit, ``c`` only bat; ``out`` is of ``a``."""
+    folder = tmp_path_factory.mktemp("birds")
+    for path in ("a/owl/1", "a/tit/2", "b/tit/3", "c/bat/4"):
+        write_sound(folder / f"{path}.wav", 1200, seed=int(path[-1]))
+    record(folder / "a", folder / "out", win_len=500)
+    return folder
+
+
+def targets(folder):
+    return {(e["class"], int(e["target"])) for e in open_records(folder)}
+
+
+def test_classes_keep_their_numbers(birds, tmp_path):
+    metadata = Metadata.load(birds / "out")
+    made = record(birds / "b", tmp_path / "python", recipe=metadata)
+    assert targets(tmp_path / "python") == {("tit", 1)}
+    assert made.classes == ("owl", "tit")
+    places = ["--input", str(birds / "b"), "--output", str(tmp_path / "shell")]
+    recipe = ["--recipe", str(birds / "out" / "metadata.json")]
+    assert main(["record", *places, *recipe]) == 0
+    assert Metadata.load(tmp_path / "shell") == made
+    # Recorded twice, resumed, verified and planned like any other.
+    assert record(birds / "b", tmp_path / "python", recipe=metadata) == made
+    assert verify(tmp_path / "shell", deep=True, input=birds / "b") == []
+    summary, _ = plan(birds / "b", recipe=metadata)
+    assert summary.example_format.classes == ("owl", "tit")
+
+
+def test_the_data_set_itself_is_complete(birds, tmp_path, capsys):
+    found = []
+    metadata = Metadata.load(birds / "out")
+    record(birds / "a", birds / "out", recipe=metadata, found=found.append)
+    assert found == [metadata]
+    with raises(OutputError, naming=["classes", "'tit,owl'"]):
+        record(birds / "a", birds / "out", recipe=metadata, classes="tit,owl")
+
+
+def test_another_class_is_rejected(birds, tmp_path):
+    metadata = Metadata.load(birds / "out")
+    with raises(TooManyRejected, naming=["bat/4.wav", "classes"]):
+        record(birds / "c", tmp_path / "out", recipe=metadata)
+    # The options alone, with classes of their own:
+    other = record(birds / "c", tmp_path / "out", recipe=metadata.recipe)
+    assert other.classes == ("bat",)
+    record(birds / "c", tmp_path / "named", recipe=metadata, classes="bat,owl")
+    assert targets(tmp_path / "named") == {("bat", 0)}
+
+
+def test_without_labels_there_are_no_classes(birds, tmp_path):
+    places = ["--input", str(birds / "c"), "--output", str(tmp_path / "shell")]
+    flags = ["--recipe", str(birds / "out/metadata.json"), "--label-from", "none"]
+    assert main(["record", *places, *flags]) == 0
+    metadata = Metadata.load(birds / "out")
+    made = record(birds / "c", tmp_path / "out", recipe=metadata, label_from="none")
+    assert made == Metadata.load(tmp_path / "shell")
+    assert made.classes == ()
+    # A data set without classes has none to bring.
+    assert reused_recipe(made) == made.recipe
+
+
+def test_a_list_of_the_user_stays(birds, tmp_path):
+    made = record(birds / "a", tmp_path / "out", win_len=500, classes="tit,owl,bat")
+    assert reused_recipe(made) == made.recipe
+    # It is an option of this recipe, so the same classes without it are another one.
+    assert as_recorded(Recipe(win_len=500), made) == Recipe(win_len=500)
+
+
+def test_elements_have_no_recipe(birds, tmp_path):
+    record_examples([{"x": 1}], tmp_path / "elements")
+    made = Metadata.load(tmp_path / "elements")
+    with raises(InputError, naming=["recipe", "audio"]):
+        record(birds / "a", tmp_path / "out", recipe=made)
