@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline import convert, record, record_examples, verify
+from beam_pipeline import convert, record, record_examples, repair, verify
 from beam_pipeline.errors import IncompleteRun, OutputError, StoreError
-from beam_pipeline.read.verify import repair
 from beam_pipeline.storage import claim as claims
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim, Owner, claimed

@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
-from beam_pipeline import record
+from beam_pipeline import Recipe, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.folders import (
     delete_drafts_of,
@@ -37,7 +37,6 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.planning.shards import ShardLayout
-from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.claim import UNCLAIMED
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus

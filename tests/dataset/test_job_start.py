@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import soundfile
 
 from beam_pipeline import Metadata, record
 from beam_pipeline.cli.main import main
@@ -26,12 +27,7 @@ from beam_pipeline.dataset.job_start import (
     _failing_cleanly,
     case_of,
 )
-from beam_pipeline.errors import (
-    EngineError,
-    OutputError,
-    RecipeError,
-    TooManyRejected,
-)
+from beam_pipeline.errors import EngineError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.storage.claim import UNCLAIMED
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_sound
@@ -234,9 +230,7 @@ def test_a_run_that_is_refused_while_it_plans_leaves_nothing(
     assert [*state_of(tmp_path)] == before
 
 
-def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(
-    places,
-):
+def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(places):
     (places[0] / "cat" / "bad.wav").write_text("no sound")
     shutil.rmtree(places[1])
     with pytest.raises(TooManyRejected):
@@ -309,18 +303,24 @@ def refused(difference, *places, **options):
          "workers": 2},
         {"keep": "energy(above_db=-200)", "copies": 2, "augment": "random_gain()",
          "beam_args": ["--runner=FnApiRunner"]},
+        {"order": "mixed", "keep": "energy(above_db=-10.85)", "tail": "pad", "hop": 300,
+         "sample_rate": 6000},
     ],
 )  # fmt: skip
 def test_the_same_command_is_complete(places, options):
+    """Windows that were left out, and resampled ones, do not look like other inputs."""
     new = places[0], places[1].parent / "new"
     first = record(*new, win_len=500, **options)
     assert again(*new, win_len=500, **options) == first
     assert not (new[1] / "_work").exists()
+    for clip in places[0].rglob("*.wav"):
+        replace_by_older(clip)
+    refused(OTHER_EXAMPLES, *new, win_len=500, **options)
 
 
 def replace_by_older(clip):
     """Puts another sound there, which was written before."""
-    write_sound(clip, 2500, seed=77)
+    write_sound(clip, soundfile.info(clip).frames if clip.exists() else 2500, seed=77)
     os.utime(clip, ns=(0, 1))
 
 
@@ -385,9 +385,7 @@ def test_the_same_audio_is_complete(places, change):
     again(sounds, out, win_len=500)
 
 
-def test_a_file_that_was_rejected_and_is_mended_is_refused(
-    places,
-):
+def test_a_file_that_was_rejected_and_is_mended_is_refused(places):
     bad = places[0] / "cat" / "bad.wav"
     bad.write_text("no sound")
     record(*places, win_len=500, max_rejected=1, overwrite=True)

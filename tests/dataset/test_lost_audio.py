@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from beam_pipeline import plan, verify
+from beam_pipeline import Metadata, plan, verify
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects
 from beam_pipeline.errors import InputError
 from tests.raising import raises

@@ -35,12 +35,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.codecs import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
-from beam_pipeline.examples.spec import (
-    BYTES_LIST,
-    FLOAT_LIST,
-    INT64_LIST,
-    FeatureSpec,
-)
+from beam_pipeline.examples.spec import BYTES_LIST, FLOAT_LIST, INT64_LIST, FeatureSpec
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.planning.clips import Clip, Reject

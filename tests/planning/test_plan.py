@@ -31,9 +31,7 @@ from beam_pipeline.planning.shards import (
     order_key,
     strip_examples,
 )
-from beam_pipeline.planning.summary import (
-    longest_walk,
-)
+from beam_pipeline.planning.summary import longest_walk
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.pages import Batch
 

@@ -40,6 +40,9 @@ class FakeRecords:
     def __len__(self):
         return self.n
 
+    def class_numbers(self):
+        return np.arange(self.n) % 3
+
     def read(self, indices):
         time.sleep(self.seconds)
         indices = np.asarray(indices)
@@ -66,7 +69,8 @@ def assert_continues(make, steps):
 
     def given_by(batches, count):
         for batch in islice(chain.from_iterable(repeat(batches)), count):
-            yield batch["number"].tolist(), json.dumps(batches.state_dict())
+            given = batch["number"].tolist(), batch["pair"].tobytes()
+            yield given, json.dumps(batches.state_dict())
 
     batches = make()
     start = json.dumps(batches.state_dict())
@@ -75,5 +79,5 @@ def assert_continues(make, steps):
         restored = make()
         restored.load_state_dict(json.loads(state))
         assert json.dumps(restored.state_dict()) == state
-        rest = [numbers for numbers, _ in given_by(restored, steps - step)]
+        rest = [given for given, _ in given_by(restored, steps - step)]
         assert rest == [*found[step:]]

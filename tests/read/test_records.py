@@ -31,9 +31,7 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.read import members
 from beam_pipeline.read.records import Example, Records, open_records
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.tfrecord import (
-    compress_member,
-)
+from beam_pipeline.storage.tfrecord import compress_member
 from tests.raising import assert_names, raises
 from tests.read.members import make, seal
 
@@ -381,9 +379,7 @@ def test_a_member_of_several_examples_is_inflated_once(tmp_path, monkeypatch):
     inflated = []
     inflate = members.inflate_member
     monkeypatch.setattr(
-        members,
-        "inflate_member",
-        lambda *args: inflated.append(1) or inflate(*args),
+        members, "inflate_member", lambda *args: inflated.append(1) or inflate(*args)
     )
     for number in range(COUNT):
         records[number]

@@ -363,9 +363,7 @@ def test_another_split_is_not_taken_for_train(tmp_path):
 
 
 # Strategies of tf.distribute use it, and give no other access to it.
-from tensorflow.python.data.experimental.ops.distribute import (  # noqa: E402
-    _AutoShardDataset,
-)
+from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset  # noqa: E402
 
 POLICY = tf.data.experimental.AutoShardPolicy
 

@@ -229,10 +229,7 @@ def test_pictures(folder, tmp_path, monkeypatch, capsys):
 
 def test_titles_name_the_class_the_file_and_the_second(tmp_path):
     where = {"filepath": "a/b.wav", "fs": 8, "win_start_idx": 12}
-    rows = [
-        {"x": [1, 2], "class": "cat", **where},
-        {"x": [1, 2], "class": "", **where},
-    ]
+    rows = [{"x": [1, 2], "class": "cat", **where}, {"x": [1, 2], "class": "", **where}]
     records = open_records(record_examples(rows, tmp_path / "out"))
     assert titles_of(records) == ["cat, b.wav, from 1.500 s", "b.wav, from 1.500 s"]
     assert start_of({"fs": 0, "win_start_idx": 0}) is None

@@ -12,7 +12,7 @@ from beam_pipeline import record
 from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.choices import choose_splits, cut_pieces
+from beam_pipeline.read.choices import choose_splits
 from beam_pipeline.read.mix import mix
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
@@ -93,16 +93,6 @@ def test_two_parts_are_the_whole(size, thousandths, sign):
     assert [e for p in parts for e in examples_in(p.pieces(metadata))] == whole
     count = size * thousandths // 1000
     assert len(examples_in(parts[bool(sign)].pieces(metadata))) == count
-
-
-@given(st.integers(1, 5), st.sampled_from(["train[1:]+c", "!b", "train[:60%]"]))
-def test_trainers_have_every_example_once(count, split):
-    pieces = choose_splits(METADATA, split).pieces(METADATA)
-    cut = [cut_pieces(pieces, k, count) for k in range(count)]
-    assert all(piece.take for share in cut for piece in share)  # no file of another
-    shares = [examples_in(share) for share in cut]
-    assert [e for share in shares for e in share] == examples_in(pieces)
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import contextlib
 import io
 import json
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,18 +18,14 @@ from beam_pipeline import (
 )
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import job
-from beam_pipeline.errors import (
-    OptionError,
-    OutputError,
-    RecipeError,
-    TooManyRejected,
-)
+from beam_pipeline.errors import OptionError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.examples.codecs import decode_image, encode_image
 from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.examples.wire import encode_tensor
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.transforms import per_window
 from tests.claims import start
 from tests.data_sets import contents, problems_in, rejects_in
 from tests.raising import assert_names, raises
@@ -48,6 +42,7 @@ FEATURES = {
     "pcm": "identity(dtype='int16')",
     "text": "tests.sounds.name_of_level",
     "first": "tests.sounds.first_sample",
+    "both": "tests.sounds.level_and_sign",
     **dict.fromkeys(("x", "plain", "half", "brain", "byte"), "identity()"),
 }
 ENCODINGS = {
@@ -60,43 +55,28 @@ ENCODINGS = {
     "pcm": "tensor",
     "text": "tensor",
     "first": "tensor",
+    "both/level": "float16",
     "plain": "raw",
     "half": "float16",
     "brain": "bfloat16",
     "byte": "int8",
 }
 # What is lost, relative to the value, or to the peak of the window.
-BOUNDS = {"half": 2.0**-11, "brain": 2.0**-8, "byte": 1 / 254}
+BOUNDS = {"half": 2.0**-11, "both/level": 2.0**-11, "brain": 2.0**-8, "byte": 1 / 254}
 OPTIONS = {
     "win_len": 500, "splits": "train=.5,test=.5", "features": FEATURES,
     "elements_per_file": 8,
 }  # fmt: skip
 
 
-class Runs(NamedTuple):
-    """The data set with these encodings, and the one with the default encodings."""
-
-    sounds: Path
-    folder: Path
-    metadata: Metadata
-    plain_folder: Path
-    plain: Metadata
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
+    """Two data sets of ``in``: ``out`` with these encodings, ``plain`` without."""
     root = tmp_path_factory.mktemp("encodings")
     write_corpus(root / "in")
-    folder, plain_folder = root / "out", root / "plain"
-    metadata = record(
-        root / "in",
-        folder,
-        workers=1,
-        **OPTIONS,
-        encodings=ENCODINGS,
-    )
-    plain = record(root / "in", plain_folder, workers=1, **OPTIONS)
-    return Runs(root / "in", folder, metadata, plain_folder, plain)
+    record(root / "in", root / "out", workers=1, **OPTIONS, encodings=ENCODINGS)
+    record(root / "in", root / "plain", workers=1, **OPTIONS)
+    return root
 
 
 def examples_of(folder, **options):
@@ -127,20 +107,19 @@ def expect_equal(found, plain):
 
 
 def test_the_specs_differ_in_their_encodings_alone(runs):
-    found = {name: spec.encoding for name, spec in runs.metadata.features.items()}
-    plain = {name: spec.encoding for name, spec in runs.plain.features.items()}
+    made = [Metadata.load(runs / name) for name in ("out", "plain")]
+    found, plain = ({n: s.encoding for n, s in m.features.items()} for m in made)
     assert found == {**plain, **ENCODINGS}
     assert all(plain[name] != encoding for name, encoding in ENCODINGS.items())
-    assert runs.metadata.splits["train"].statistics == (
-        runs.plain.splits["train"].statistics
-    )
+    found, plain = (m.splits["train"].statistics for m in made)
+    assert found == plain
 
 
 def test_replay_restores_every_encoding(runs):
-    dataset = replay(str(runs.folder), split="train")
-    for name, spec in runs.metadata.features.items():
+    dataset = replay(str(runs / "out"), split="train")
+    for name, spec in Metadata.load(runs / "out").features.items():
         assert tuple(dataset.element_spec[name].shape) == spec.shape
-    found, plain = examples_of(runs.folder), examples_of(runs.plain_folder)
+    found, plain = examples_of(runs / "out"), examples_of(runs / "plain")
     assert len(found) == len(plain) == int(dataset.cardinality()) > 20
     for one, other in zip(found, plain, strict=True):
         expect_equal(one, other)
@@ -148,12 +127,12 @@ def test_replay_restores_every_encoding(runs):
 
 
 def test_records_and_batches_restore_the_same(runs):
-    assert problems_in(runs.folder) == []
-    records = open_records(runs.folder, "train")
-    for one, other in zip(records, examples_of(runs.folder), strict=True):
+    assert problems_in(runs / "out") == []
+    records = open_records(runs / "out", "train")
+    for one, other in zip(records, examples_of(runs / "out"), strict=True):
         for name in ENCODINGS.keys() - {"text"}:
             np.testing.assert_array_equal(one[name], other[name])
-    batches = examples_of(runs.folder, batch_size=8)
+    batches = examples_of(runs / "out", batch_size=8)
     for name in BOUNDS:
         found = np.concatenate([batch[name] for batch in batches])
         np.testing.assert_array_equal(found, [example[name] for example in records])
@@ -162,8 +141,8 @@ def test_records_and_batches_restore_the_same(runs):
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_encoded_features_stay_as_they_are_stored(runs, batch_size):
     names = ["image", "photo", "pcm"]
-    found = examples_of(runs.folder, encoded=names, batch_size=batch_size)
-    plain = examples_of(runs.plain_folder, batch_size=batch_size)
+    found = examples_of(runs / "out", encoded=names, batch_size=batch_size)
+    plain = examples_of(runs / "plain", batch_size=batch_size)
     for one, other in zip(found, plain, strict=True):
         encoders = {
             "image": lambda image: encode_image(image, "png"),
@@ -179,11 +158,11 @@ def test_encoded_features_stay_as_they_are_stored(runs, batch_size):
 
 
 def test_the_recipe_of_the_data_set_repeats_it(runs, tmp_path, capsys):
-    recipe = runs.folder / "metadata.json"
-    words = ["--input", runs.sounds, "--recipe", recipe]
+    recipe = runs / "out" / "metadata.json"
+    words = ["--input", runs / "in", "--recipe", recipe]
     out = tmp_path / "out"
     assert main([*map(str, ["record", *words, "--output", out])]) == 0
-    wanted, found = contents(runs.folder), contents(out)
+    wanted, found = contents(runs / "out"), contents(out)
     differing = {name for name in wanted if found[name] != wanted[name]}
     assert found.keys() == wanted.keys()
     assert differing <= {"metadata.json"}  # its recipe lists the classes
@@ -200,22 +179,39 @@ def test_the_recipe_of_the_data_set_repeats_it(runs, tmp_path, capsys):
     assert contents(out) == found
 
 
+def giving(*names):
+    """Features that a function gives under these names."""
+
+    def give(windows):
+        return {name: np.zeros(len(windows), np.float32) for name in names}
+
+    return {"both": give}
+
+
 @pytest.mark.parametrize(
-    ("encodings", "field", "facts"),
+    ("features", "encodings", "field", "facts"),
     [
-        ({"mel": "png"}, "encodings: mel",
+        (FEATURES, {"mel": "png"}, "encodings: mel",
          ["float32", "(6, 12)", "uint8", "|as_image()", "'png'"]),
-        ({"image": "png", "text": "raw"}, "encodings: text", ["string", "()"]),
-        ({"imaeg": "png"}, "encodings", ["did you mean image?", "'imaeg'"]),
-        ({"class": "tensor"}, "encodings", ["'class'"]),
-        ({"image": "gif"}, "encodings: image", ["png", "jpeg", "'gif'"]),
+        (FEATURES, {"image": "png", "text": "raw"}, "encodings: text",
+         ["string", "()"]),
+        (FEATURES, {"imaeg": "png"}, "encodings", ["did you mean image?", "'imaeg'"]),
+        (FEATURES, {"class": "tensor"}, "encodings", ["'class'"]),
+        (FEATURES, {"image": "gif"}, "encodings: image", ["png", "jpeg", "'gif'"]),
+        (giving("level"), {"both/lvel": "raw"}, "encodings", ["both/level"]),
+        (giving("level"), {"both": "raw"}, "encodings", ["both/level"]),
+        *((giving(*names), {}, "feature both: give", ["identifiers", *names])
+          for names in ([], ["a b"], [1])),
+        ({"both": "tests.sounds.level_and_sign|normalize()"}, {}, "feature both",
+         ["must end with this step"]),
     ],
 )  # fmt: skip
-def test_encodings_that_do_not_fit_end_a_run_before_it_writes(
-    runs, tmp_path, encodings, field, facts
+def test_features_and_encodings_that_cannot_be_end_a_run_before_it_writes(
+    runs, tmp_path, features, encodings, field, facts
 ):
+    options = {**OPTIONS, "features": features, "encodings": encodings}
     with raises(RecipeError, field, naming=facts):
-        record(runs.sounds, tmp_path / "out", **OPTIONS, encodings=encodings)
+        record(runs / "in", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -371,3 +367,23 @@ def test_sounds_need_one_sample_rate(tmp_path):
         record_examples(rows, tmp_path / "out", encodings={"x": "flac"})
     with raises(OptionError, naming=["encodings: x", "only `record`"]):
         record_examples(rows, tmp_path / "out", encodings={"x": "original"})
+
+
+def other_keys(windows):
+    """Gives another feature for what is not silent."""
+    return {"loud" if windows.any() else "quiet": windows.max(-1)}
+
+
+def test_a_function_that_gives_other_features_for_sound_is_an_error(runs, tmp_path):
+    with raises(TooManyRejected, naming=["both/loud", "both/quiet"]):
+        record(
+            runs / "in", tmp_path / "out", win_len=500, features={"both": other_keys}
+        )
+
+
+def test_a_function_of_one_window_may_give_several():
+    made = per_window(lambda window: {"top": window.max(), "ends": window[[0, -1]]})(
+        np.arange(6, dtype=np.float32).reshape(2, 3)
+    )
+    assert made["top"].tolist() == [2, 5]
+    assert made["ends"].tolist() == [[0, 2], [3, 5]]

@@ -7,11 +7,9 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, open_records, record, verify, window_table
-from beam_pipeline.errors import OutputError
 from beam_pipeline.read.recorded_windows import summarise_windows
 from tests.data_sets import contents
 from tests.pipelines import exact
-from tests.raising import raises
 from tests.sounds import RATE, write_sound
 
 SHARES = {"train": 0.7, "eval": 0.3}
@@ -56,24 +54,6 @@ def examples(folder, split):
 def test_an_engine_gives_the_same_bytes(sounds, mixed, tmp_path):
     record(sounds, tmp_path / "out", beam_args=["--runner=FnApiRunner"], **OPTIONS)
     assert contents(mixed) == contents(tmp_path / "out")
-
-
-@pytest.mark.parametrize("rate", [None, 6000])
-def test_the_same_command_finds_a_finished_data_set(sounds, tmp_path, rate):
-    """Windows that were left out and resampled ones do not look like other inputs."""
-    out, others = tmp_path / "out", tmp_path / "others"
-    for path in sounds.rglob("*.wav"):
-        samples, _ = soundfile.read(path)
-        other = others / path.relative_to(sounds)
-        other.parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(other, samples * 0.9, RATE)
-    options = {**OPTIONS, "sample_rate": rate}
-    first = record(sounds, out, **options)
-    before = {path: path.stat().st_ino for path in out.rglob("*")}
-    assert record(sounds, out, **options) == first
-    assert {path: path.stat().st_ino for path in out.rglob("*")} == before
-    with raises(OutputError, naming=["do not give its examples"]):
-        record(others, out, **options)
 
 
 def test_the_examples_are_those_of_shuffled_clips(mixed, shuffled):

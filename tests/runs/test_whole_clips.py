@@ -1,18 +1,25 @@
 """Whole runs with one example for each clip: ``win_len="clip"``."""
 
-from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import soundfile
 
-from beam_pipeline import Metadata, open_records, plan, record
+from beam_pipeline import (
+    Metadata,
+    open_audio,
+    open_records,
+    plan,
+    record,
+    replay,
+    verify,
+)
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.transforms.mel import LogMel
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, level_and_sign, write_corpus, write_sound
 
 OPTIONS = {
     "win_len": "clip", "splits": "train=.6,test=.4", "elements_per_file": 4,
@@ -20,21 +27,15 @@ OPTIONS = {
         "signal": "identity()", "mel": "log_mel(n_fft=512,hop=128,n_mels=12)",
         "spectrum": "tests.sounds.spectrum", "pcm": "identity(dtype='int16')",
         "first": "tests.sounds.first_sample", "pairs": "tests.sounds.similarity",
-        "byte": "identity()",
+        "byte": "identity()", "both": "tests.sounds.level_and_sign",
     },
-    "encodings": {"pairs": "tensor", "byte": "int8"},
+    "encodings": {"pairs": "tensor", "byte": "int8", "both/level": "float16"},
 }  # fmt: skip
 SHAPES = {
     "signal": (None,), "mel": (None, 12), "spectrum": (None,), "pcm": (None,),
-    "first": (), "pairs": (None, None), "byte": (None,),
+    "first": (), "pairs": (None, None), "byte": (None,), "both/level": (None,),
+    "both/sign": (),
 }  # fmt: skip
-
-
-class Run(NamedTuple):
-    sounds: dict[str, np.ndarray]
-    source: Path
-    folder: Path
-    metadata: Metadata
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,9 @@ def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("whole")
     sounds = write_corpus(root / "in")
     metadata = record(root / "in", root / "out", workers=1, **OPTIONS)
-    return Run(sounds, root / "in", root / "out", metadata)
+    return SimpleNamespace(
+        sounds=sounds, source=root / "in", folder=root / "out", metadata=metadata
+    )
 
 
 def check_values(example, samples):
@@ -59,6 +62,10 @@ def check_values(example, samples):
     assert example["first"] == samples[0]
     error = np.abs(example["byte"] - samples).max()
     assert 0 < error <= np.abs(samples).max() / 254
+    both = level_and_sign(samples[np.newaxis])
+    level = both["level"][0].astype(np.float16)
+    np.testing.assert_array_equal(example["both/level"], level)
+    assert example["both/sign"] in (both["sign"][0], both["sign"][0].encode())
 
 
 def test_each_example_is_a_clip_with_all_its_frames(run):
@@ -83,7 +90,9 @@ def test_each_example_is_a_clip_with_all_its_frames(run):
         mel = np.concatenate([example["mel"] for example in records])
         bins = entry.statistics["features"]["mel"]["bins"]["mean"]
         np.testing.assert_allclose(bins, mel.mean(axis=0, dtype="f8"), rtol=1e-6)
+        assert entry.statistics["features"]["both/level"].keys() >= {"mean", "std"}
     assert sorted(seen) == sorted(run.sounds)
+    assert verify(run.folder, deep=True, input=run.source) == []
 
 
 def test_the_plan_has_the_seconds_of_the_clips(run):
@@ -111,8 +120,9 @@ def test_replay_gives_tensors_of_any_length(run):
 
 def test_other_readers(run):
     records = open_records(str(run.folder), "train")
-    batch = next(iter(records.batches(3)))
+    batch = next(iter(records.batches(3, normalize=["both/level"])))
     assert isinstance(batch["signal"], list)
+    assert len(batch["both/level"]) == 3
     np.testing.assert_array_equal(batch["mel"][2], records[2]["mel"])
     with raises(InputError, naming=["pairs", "replay"]):
         records.batches(3).to_tf()
@@ -122,6 +132,8 @@ def test_other_readers(run):
     assert len(records.where("valid_frames > 2600")) == sum(
         len(example["signal"]) > 2600 for example in records
     )
+    opened = open_audio(run.source, run.folder, features=["both/level"])
+    assert len({example["both/level"].tobytes() for example in opened}) == 12
 
 
 def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path):
@@ -133,8 +145,6 @@ def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path):
         "features": {"mel": "log_mel(n_fft=512)", "signal": "identity()"},
     }  # fmt: skip
     quiet = np.zeros(3000)
-    import soundfile
-
     soundfile.write(tmp_path / "in/cat/quiet.wav", quiet, RATE)
     metadata = record(tmp_path / "in", tmp_path / "out", **options)
     (entry,) = metadata.splits.values()

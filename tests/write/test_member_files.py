@@ -11,11 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.storage.tfrecord import (
-    Members,
-    frame_record,
-    read_any_records,
-)
+from beam_pipeline.storage.tfrecord import Members, frame_record, read_any_records
 from beam_pipeline.write.member_files import (
     MemberFileWriter,
     ShardSizes,
