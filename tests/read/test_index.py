@@ -205,5 +205,7 @@ def test_arrays_that_are_not_of_the_shard_are_refused(tmp_path, place, values, g
 def test_an_index_that_is_missing_is_made_by_convert(folder, tmp_path):
     (folder / "members.index").unlink()
     assert_names("\n".join(verify(folder)), "members.index", "audio-tfrecords convert")
+    with raises(InputError, naming=f"audio-tfrecords convert {folder}"):
+        open_records(folder, "train")
     convert(folder, tmp_path / "other")
     assert len(open_records(tmp_path / "other", "train")) > 0

@@ -273,10 +273,6 @@ WRONG = {
 
 
 class TestErrors:
-    def test_no_data_set(self, tmp_path):
-        with raises(InputError, naming="metadata.json"):
-            replay(str(tmp_path))
-
     def test_names(self, numbered):
         for options, facts in (
             ({"split": "trian"}, ["trian", "train", "test"]),

@@ -19,6 +19,10 @@ from tests.loopback import refusing_port
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 
+needs_dataflow = pytest.mark.skipif(
+    not find_spec("google.auth"), reason="'.[gcp]' brings Dataflow's client"
+)
+
 
 @pytest.fixture
 def job_endpoint(tmp_path):
@@ -79,6 +83,11 @@ def test_a_job_goes_through_a_job_server(tmp_path, job_endpoint):
         (["--runner=tests.sounds.NoRunner"], []),
         (["--runner=PortableRunner"], ["--job_endpoint", "HOST", "PORT"]),
         (["--runner=DirectRunner", "--environment_type=PROCESS"], ["process_command"]),
+        pytest.param(
+            ["--runner=DataflowRunner"],
+            ["project", "region", "temp_location"],
+            marks=needs_dataflow,
+        ),
     ],
 )
 def test_options_that_cannot_be_are_refused(tmp_path, capsys, beam_args, facts):
@@ -88,20 +97,6 @@ def test_options_that_cannot_be_are_refused(tmp_path, capsys, beam_args, facts):
     assert_names(err, *facts)
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "out").exists()
-
-
-needs_dataflow = pytest.mark.skipif(
-    not find_spec("google.auth"), reason="'.[gcp]' brings Dataflow's client"
-)
-
-
-@needs_dataflow
-def test_dataflow_needs_some_options(tmp_path, capsys):
-    assert record_on(tmp_path, "--runner=DataflowRunner") == 2
-    err = capsys.readouterr().err
-    for name in ("project", "region", "temp_location"):
-        assert name in err
-    assert len(err.splitlines()) == 1
 
 
 @pytest.fixture

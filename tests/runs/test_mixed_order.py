@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, open_records, record, verify, window_table
+from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.read.recorded_windows import summarise_windows
 from tests.data_sets import contents
 from tests.pipelines import exact
@@ -107,25 +107,3 @@ def test_windows_of_every_kind(sounds, tmp_path, changes):
         if not changes.keys() & {"sample_rate"}:  # its last bits depend on segments
             found = sorted(map(repr, examples(tmp_path / "out", split)))
             assert found == sorted(map(repr, examples(tmp_path / "other", split)))
-
-
-def test_compressed_files_and_a_clip_that_breaks(tmp_path):
-    folder = tmp_path / "in"
-    for k in range(6):
-        sound = write_sound(folder / f"{k}.wav", 9000 + 900 * k, seed=k)
-        if k % 2:
-            (folder / f"{k}.wav").unlink()
-            soundfile.write(folder / f"{k}.ogg", sound, RATE)
-    flac = folder / "broken.flac"
-    soundfile.write(flac, np.random.default_rng(1).uniform(-0.5, 0.5, 60_000), RATE)
-    content = bytearray(flac.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 100] = bytes(100)
-    flac.write_bytes(content)
-    options = {**OPTIONS, "label_from": "none", "max_rejected": 1, "splits": None}
-    metadata = record(folder, tmp_path / "out", **options)
-    assert metadata.rejected == 1
-    assert verify(tmp_path / "out", deep=True, input=folder, sample=60) == []
-    table = window_table(tmp_path / "out").to_pandas()
-    lost = table[table.left_out == "rejected"]
-    assert set(lost.path) == {"broken.flac"}

@@ -7,6 +7,7 @@ import pytest
 
 from beam_pipeline import Metadata, record, verify
 from beam_pipeline.errors import InputError, TooManyRejected
+from tests.data_sets import contents
 from tests.raising import raises
 from tests.runs.killed import record_and_kill
 from tests.sounds import write_corpus
@@ -21,11 +22,7 @@ NOTHING = {**NEW, "keep": "energy(above_db=60)"}
 
 def content(folder):
     """The bytes of the files of a data set, without the work folder."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "_work" not in path.parts
-    }
+    return {n: held for n, held in contents(folder).items() if "_work" not in n}
 
 
 @pytest.fixture(scope="module")

@@ -238,41 +238,31 @@ def test_int16_is_kept(out, tmp_path):
         np.testing.assert_array_equal(example["signal"], samples[start : start + 1000])
 
 
-def bad_folder(tmp_path, *bad):
-    """A folder with a good file of 2000 frames, and bad ones by what they hold."""
-    folder = tmp_path / "in" / "a"
-    folder.mkdir(parents=True)
-    write_sound(folder / "good.wav", 2000)
-    nan = np.zeros(2000, np.float32)
-    nan[1234] = np.nan
-    writers = {
-        "dead link": lambda path: path.symlink_to(tmp_path / "nowhere.wav"),
-        "empty": lambda path: path.touch(),
-        "text": lambda path: path.write_text("this is no sound"),
-        "no frames": lambda path: soundfile.write(path, np.zeros(0), RATE),
-        "truncated": lambda path: path.write_bytes(
-            (folder / "good.wav").read_bytes()[:1000]
-        ),
-        "short": lambda path: write_sound(path, 999),
-        "nan": lambda path: soundfile.write(path, nan, RATE, subtype="FLOAT"),
-        "video": lambda path: path.write_bytes(b"\0\0\0\x18ftypmp42" + bytes(100)),
-    }
-    for content in bad:
-        suffix = ".mp4" if content == "video" else ".wav"
-        writers[content](folder / (content + suffix))
-    return str(tmp_path / "in")
-
-
+NAN = np.where(np.arange(2000) == 1234, np.nan, 0)
+UNREADABLE = ("UnreadableAudio", [])
+# How each bad file is made beside a good one of 2000 frames, its error and the facts.
 BAD_FILES = {
-    "dead link": ("UnreadableAudio", []),
-    "empty": ("UnreadableAudio", []),
-    "nan": ("NonFiniteAudio", [1234]),
-    "no frames": ("EmptyAudio", []),
-    "short": ("ShortClip", [999, 1000]),
-    "text": ("UnreadableAudio", []),
-    "truncated": ("TruncatedAudio", [4000]),
-    "video": ("UnreadableAudio", []),
-}
+    "dead link.wav": (lambda path: path.symlink_to("nowhere.wav"), *UNREADABLE),
+    "empty.wav": (lambda path: path.touch(), *UNREADABLE),
+    "nan.wav": (lambda path: soundfile.write(path, NAN, RATE, subtype="FLOAT"),
+                "NonFiniteAudio", [1234]),
+    "no frames.wav": (lambda path: soundfile.write(path, np.zeros(0), RATE),
+                      "EmptyAudio", []),
+    "short.wav": (lambda path: write_sound(path, 999), "ShortClip", [999, 1000]),
+    "text.wav": (lambda path: path.write_text("this is no sound"), *UNREADABLE),
+    "truncated.wav": (
+        lambda path: path.write_bytes(path.with_name("good.wav").read_bytes()[:1000]),
+        "TruncatedAudio", [4000]),
+    "video.mp4": (lambda path: path.write_bytes(b"\0\0\0\x18ftypmp42" + bytes(100)),
+                  *UNREADABLE),
+}  # fmt: skip
+
+
+def bad_folder(tmp_path, *names):
+    write_sound(tmp_path / "in/a/good.wav", 2000)
+    for name in names:
+        BAD_FILES[name][0](tmp_path / "in/a" / name)
+    return tmp_path / "in"
 
 
 def test_bad_files_are_named_with_the_reason(out, tmp_path):
@@ -282,16 +272,17 @@ def test_bad_files_are_named_with_the_reason(out, tmp_path):
         record(folder, out, **options)
     assert not (out / "metadata.json").exists()
     metadata = record(folder, out, max_rejected="90%", **options)
-    lines = rejects_in(out)
-    for line, (content, (error, facts)) in zip(lines, BAD_FILES.items(), strict=True):
-        assert line["path"].startswith(f"a/{content}.")
+    found = {line["path"]: line for line in rejects_in(out)}
+    assert found.keys() == {f"a/{name}" for name in BAD_FILES}
+    for name, (_, error, facts) in BAD_FILES.items():
+        line = found[f"a/{name}"]
         assert (line["error"], line["stage"]) == (error, "probe")
         assert_names(line["reason"], *facts)
     assert metadata.splits["records"].examples == 2
 
 
 def test_truncated_and_not_finite_files_are_taken_if_allowed(out, tmp_path):
-    folder = bad_folder(tmp_path, "truncated")
+    folder = bad_folder(tmp_path, "truncated.wav")
     record(folder, out, win_len=100, allow_truncated=True)
     frames = {e["filepath"] for e in examples_in(out)}
     assert frames == {"a/good.wav", "a/truncated.wav"}
@@ -364,10 +355,6 @@ def change_cats(work, folder):
 ENGINES = [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
 
 
-def shards_of(metadata):
-    return {s.file for split in metadata.splits.values() for s in split.shards}
-
-
 class Cut(Exception):
     """As if the machine had gone."""
 
@@ -395,12 +382,9 @@ class TestShardsOfEarlierPlans:
             record(corpus, out, **options, **engine)
         stale = {*shards_in(out)}
         write_sound(corpus / "cat" / "bad.wav", 9000)
-        metadata = record(corpus, out, **options, **engine)
-        assert stale
-        assert not stale & shards_of(metadata)
-        assert {*shards_in(out)} == shards_of(metadata)
-        assert problems_in(out) == []
+        record(corpus, out, **options, **engine)
         record(corpus, tmp_path / "fresh", **options)
+        assert stale - {*shards_in(tmp_path / "fresh")}
         assert contents(out) == contents(tmp_path / "fresh")
 
     @pytest.mark.parametrize("work", [None, "work"])
