@@ -96,19 +96,24 @@ class TestOrder:
         assert np.array_equal(batch["pair"][:, 0], np.arange(9))
 
 
-class TestShares:
-    @pytest.mark.parametrize("shuffle", SHUFFLES)
-    @pytest.mark.parametrize("count", [1, 2, 3, 50])
-    def test_are_cut_from_one_order(self, shuffle, count):
-        whole = numbers(Batches(FakeRecords(43), 4, shuffle=shuffle))
-        parts = [
-            numbers(Batches(FakeRecords(43), 4, shuffle=shuffle, shard=(i, count)))
-            for i in range(count)
-        ]
-        assert [n for part in parts for n in part] == whole
-        assert [len(part) for part in parts] == [
-            (i + 1) * 43 // count - i * 43 // count for i in range(count)
-        ]
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("count", [1, 2, 3, 50])
+@pytest.mark.parametrize("n", [17, 36, 43, 49])
+def test_shares_are_cut_from_one_order(shuffle, n, count):
+    """Those of whole batches have as many batches for each trainer."""
+    whole = numbers(Batches(FakeRecords(n), 4, shuffle=shuffle))
+    found = []
+    for index in range(count):
+        shard = {"shuffle": shuffle, "shard": (index, count)}
+        part = numbers(Batches(FakeRecords(n), 4, **shard))
+        assert len(part) == (index + 1) * n // count - index * n // count
+        batches = Batches(FakeRecords(n), 9, drop_remainder=True, **shard)
+        made = list(batches)
+        assert len(made) == len(batches) == n // count // 9
+        assert numbers(made) == part[: 9 * len(made)]
+        assert batches.epoch == 1
+        found += part
+    assert found == whole
 
 
 class TestState:
@@ -317,23 +322,6 @@ class TestMemory:
         assert numbers(found) == alone["number"].tolist()
         pairs = np.concatenate([batch["pair"] for batch in found])
         assert np.array_equal(pairs, alone["pair"])
-
-
-@pytest.mark.parametrize("shuffle", SHUFFLES)
-@pytest.mark.parametrize(("n", "count"), [(35, 2), (49, 3), (17, 2), (3, 4), (36, 2)])
-def test_trainers_with_whole_batches_have_as_many(n, count, shuffle):
-    taken = []
-    for index in range(count):
-        batches = Batches(
-            FakeRecords(n), 9, shard=(index, count), shuffle=shuffle,
-            drop_remainder=True,
-        )  # fmt: skip
-        made = list(batches)
-        assert len(made) == len(batches) == n // count // 9
-        assert {len(batch["number"]) for batch in made} <= {9}
-        taken += numbers(made)
-        assert batches.epoch == 1
-    assert len(set(taken)) == len(taken)
 
 
 # Mixup: pairs of a batch, weighted; the same for any threads and after a restart.

@@ -41,9 +41,7 @@ def header_of(folder):
 def test_the_index_of_a_run_is_that_of_its_shards(sounds, tmp_path, options):
     folder = tmp_path / "out"
     record(sounds, folder, win_len=500, elements_per_file=20, **options)
-    written = (folder / "members.index").read_bytes()
-    members = index_data_set(str(folder))
-    assert (folder / "members.index").read_bytes() == written
+    members = check_index(folder)
     jsonschema.Draft202012Validator(SCHEMA).validate(header_of(folder))
     listed = sum(shard["members"] for shard in header_of(folder)["shards"])
     assert members == listed >= 3
@@ -52,22 +50,24 @@ def test_the_index_of_a_run_is_that_of_its_shards(sounds, tmp_path, options):
         assert len(list(open_records(str(folder), split.partition("=")[0]))) > 0
 
 
+def check_index(folder):
+    """The index that was written is that of the shards; returns how many members."""
+    written = (folder / "members.index").read_bytes()
+    members = index_data_set(str(folder))
+    assert (folder / "members.index").read_bytes() == written
+    return members
+
+
 @pytest.mark.parametrize("options", [{}, {"compression": "none"}], ids=str)
 def test_the_index_of_elements_is_that_of_their_shards(tmp_path, options):
-    folder = tmp_path / "out"
+    folder, other = tmp_path / "out", tmp_path / "other"
     rows = [{"x": np.arange(n % 7, dtype=np.float32), "n": n} for n in range(500)]
     record_examples(rows, folder, elements_per_file=130, member_bytes=300, **options)
-    written = (folder / "members.index").read_bytes()
-    index_data_set(str(folder))
-    assert (folder / "members.index").read_bytes() == written
-    assert [int(example["n"]) for example in open_records(folder)] == [*range(500)]
-    other = tmp_path / "other"
     convert(folder, other, num_shards=3, compression="none", workers=1)
     assert sorted(path.suffix for path in other.glob("records*")) == [".tfrecord"] * 3
-    written = (other / "members.index").read_bytes()
-    index_data_set(str(other))
-    assert (other / "members.index").read_bytes() == written
-    assert [int(example["n"]) for example in open_records(other)] == [*range(500)]
+    for each in (folder, other):
+        check_index(each)
+        assert [int(example["n"]) for example in open_records(each)] == [*range(500)]
 
 
 @pytest.mark.parametrize("counts", [[], [1], [3, 3, 3], [3, 3, 1], [3, 1, 3], [1, 2]])

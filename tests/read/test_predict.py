@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError, UnknownOption
+from beam_pipeline.errors import InputError, OptionError, UnknownOption
 from beam_pipeline.read.predict import join_windows, load_model, predict, windows_above
 from tests.memory import forget_peak_memory, peak_memory_mib
 from tests.raising import assert_names, raises
@@ -96,13 +96,6 @@ def loud(signals):
 EVENTS = [("a.wav", 1.0, 2.0), ("a.wav", 4.0, 4.5), ("hill/b.wav", 1.0, 2.0)]
 
 
-def test_detections(folder):
-    with pytest.warns(DataSetWarning, match="bad.wav is left out: "):
-        table = predict(loud, folder / "night", like=folder / "records", threshold=0.4)
-    rows = [tuple(row.values()) for row in table.to_pylist()]
-    assert rows == [(*event, "dog", 0.5) for event in EVENTS]
-
-
 def test_each_window_has_the_scores_of_the_model(folder):
     options = {"each_window": True, "threshold": 0.0, "batch_size": 5}
     night = folder / "night" / "a.wav"
@@ -160,7 +153,7 @@ def test_on_the_command_line(folder, monkeypatch, capsys):
     assert lines[0] == '"path","start_s","end_s","class","score"'
     assert len(lines) == 4
     rows = pyarrow.parquet.read_table("found.parquet").to_pylist()
-    assert [(r["path"], r["start_s"], r["end_s"]) for r in rows] == EVENTS
+    assert [(*row.values(),) for row in rows] == [(*e, "dog", 0.5) for e in EVENTS]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +217,7 @@ def test_scores_that_cannot_be_right(folder, model, words):
         predict(model, folder / "night" / "a.wav", like=folder / "records")
 
 
-def test_wrong_arguments_are_named(folder):
+def test_wrong_arguments_are_named(folder, tmp_path):
     night, like = folder / "night" / "a.wav", folder / "records"
     with pytest.raises(OptionError, match=r"model: must be a file .*got 7"):
         predict(7, night, like=like)
@@ -232,6 +225,8 @@ def test_wrong_arguments_are_named(folder):
         predict(loud, night, like=like, treshold=0.1)
     with raises(InputError, naming=["class", "signal"]):
         predict(loud, night, like=like, feature="class")
+    with raises(InputError, naming=[tmp_path, "no audio file"]):
+        predict(loud, tmp_path, like=like)
 
 
 @pytest.mark.parametrize("model", ["my_model:loud", Path("my_model:loud")])
@@ -245,11 +240,6 @@ def test_windows_may_begin_elsewhere(folder, monkeypatch, model):
     found = ["--output", "found.csv", "--each-window", "--hop-seconds", "0.25"]
     assert main([*COMMAND, "--max-rejected=1", *found]) == 0
     assert len(Path("found.csv").read_text().splitlines()) == 1 + 8 + 5
-
-
-def test_no_recording_is_an_error(folder, tmp_path):
-    with raises(InputError, naming=[tmp_path, "no audio file"]):
-        predict(loud, tmp_path, like=folder / "records")
 
 
 def test_memory_does_not_grow_with_the_length_of_a_recording(folder, tmp_path):

@@ -9,6 +9,7 @@ import sys
 import threading
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -276,30 +277,23 @@ def test_a_shard_that_is_gone_or_has_another_size(plain_folder):
 def test_threads_share_records(folder, monkeypatch):
     """Few files open, and eight threads that ask for all of them."""
     monkeypatch.setattr(members, "MOST_OPEN", 2)
-    records, problems = open_records(folder, "train"), []
+    records = open_records(folder, "train")
 
     def work(seed):
         rng = np.random.default_rng(seed)
-        try:
-            for _ in range(40):
-                wanted = rng.integers(0, COUNT, 6)
-                batch = records.read(wanted)
-                assert np.array_equal(batch["noise"], COLUMNS["noise"][wanted])
-                check(records[int(wanted[0])], wanted[0])
-        except BaseException as error:
-            problems.append(error)
+        for _ in range(40):
+            wanted = rng.integers(0, COUNT, 6)
+            batch = records.read(wanted)
+            assert np.array_equal(batch["noise"], COLUMNS["noise"][wanted])
+            check(records[int(wanted[0])], wanted[0])
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))  # which raises what a thread has raised
     finally:
         sys.setswitchinterval(interval)
-    assert problems == []
 
 
 def test_few_files_stay_open(tmp_path, monkeypatch):
@@ -327,21 +321,17 @@ def test_a_fork_in_the_middle_of_reading(form, tmp_path):
         while not stop.is_set():
             total(records)
 
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+    with ThreadPoolExecutor(2) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pool.submit(read), pool.submit(read)
+        try:
             for _ in range(10):
                 child = os.fork()
                 if child == 0:
                     os._exit(0 if total(records) == sum(range(COUNT)) else 1)
                 assert os.waitpid(child, 0)[1] == 0
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+        finally:
+            stop.set()
 
 
 def test_records_go_to_other_processes(plain_folder):
