@@ -50,6 +50,14 @@ def write_corpus(
     }
 
 
+def damage(path: Path, share: float = 0.5, count: int = 1) -> None:
+    """Turns all bits of some bytes of a file, which begin at a share of its length."""
+    content = bytearray(path.read_bytes())
+    place = slice(int(share * len(content)), int(share * len(content)) + count)
+    content[place] = bytes(255 - byte for byte in content[place])
+    path.write_bytes(content)
+
+
 def _is_silent(windows: np.ndarray) -> bool:
     return not windows.any()
 

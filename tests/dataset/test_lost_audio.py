@@ -9,7 +9,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects
 from beam_pipeline.errors import InputError
 from tests.raising import raises
-from tests.sounds import RATE, write_sound
+from tests.sounds import RATE, damage, write_sound
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,7 @@ def corpus(tmp_path):
     folder = tmp_path / "in"
     for name in ("good", "cut", "cut_in_the_middle"):
         write_sound(folder / f"a/{name}.flac", FRAMES, seed=1)
-    path = folder / "a/cut_in_the_middle.flac"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    path.write_bytes(content)
+    damage(folder / "a/cut_in_the_middle.flac")
     write_sound(folder / "a/short.wav", 100)
     write_sound(folder / "a/truncated.wav", FRAMES)
     path = folder / "a/truncated.wav"

@@ -28,7 +28,7 @@ from beam_pipeline.read.audit import (
 from tests.audio.test_sketch import melody
 from tests.inputs.test_manifests import write_csv
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_sound
+from tests.sounds import RATE, damage, write_sound
 
 
 def counts(found):
@@ -391,9 +391,7 @@ def test_the_start_is_compared_where_windows_leave_it_out(tmp_path):
 def test_damage_before_the_first_window_is_no_reject(tmp_path):
     path = tmp_path / "in" / "bad.flac"
     write_sound(path, 160_000)
-    content = bytearray(path.read_bytes())
-    content[4000:5000] = bytes(1000)
-    path.write_bytes(content)
+    damage(path, 0.013, 1000)
     (tmp_path / "in" / "bad.txt").write_text("15.0\t15.1\ta\n")
     record(tmp_path / "in", tmp_path / "o", win_len=400, events="{stem}.txt",
            windows_at="events")  # fmt: skip

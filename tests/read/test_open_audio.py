@@ -10,6 +10,7 @@ import soundfile
 from beam_pipeline import convert, open_audio, open_records, record
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from tests.raising import assert_names, raises
+from tests.sounds import damage
 from tests.transform_checks import EVERY_CALL
 
 RATE = 16000
@@ -177,10 +178,7 @@ def test_what_cannot_be_read_is_named(like, tmp_path):
     (tmp_path / "in/bad.wav").write_bytes(b"RIFF")
     write_noise(tmp_path / "in/short.wav", 100)
     write_noise(tmp_path / "in/broken.flac", 600_000)
-    flac = (tmp_path / "in/broken.flac").read_bytes()
-    middle = len(flac) * 4 // 5
-    damaged = flac[:middle] + bytes(64) + flac[middle + 64 :]
-    (tmp_path / "in/broken.flac").write_bytes(damaged)
+    damage(tmp_path / "in/broken.flac", 0.8, 64)
     with pytest.warns(DataSetWarning) as found:
         audio = open_audio(tmp_path / "in", like)
     assert [r.filepath for r in audio.rejects] == ["bad.wav", "short.wav"]

@@ -20,7 +20,7 @@ from beam_pipeline.read import parse
 from beam_pipeline.read.replay import replay
 from tests.raising import assert_names, raises
 from tests.read.members import make
-from tests.sounds import write_corpus
+from tests.sounds import damage, write_corpus
 
 tf = pytest.importorskip("tensorflow")
 
@@ -261,9 +261,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_damage_of_the_same_size_is_an_error(self, shard, shuffle):
-        data = bytearray(shard.read_bytes())
-        data[len(data) // 2] ^= 0xFF
-        shard.write_bytes(data)
+        damage(shard)
         with pytest.raises(tf.errors.DataLossError):
             list(replay(str(shard.parents[1]), shuffle=shuffle, batch_size=8))
 

@@ -16,7 +16,7 @@ from beam_pipeline.read.mix import mix
 from beam_pipeline.read.verify import verify
 from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
-from tests.sounds import write_sound
+from tests.sounds import damage, write_sound
 
 OPTIONS = {
     "win_len": 500, "splits": "train=.5,test=.5", "num_shards": 2, "workers": 1,
@@ -177,9 +177,7 @@ def test_a_data_set_that_changed_is_noticed(root, tmp_path, capsys):
         with raises(InputError, naming="metadata.json"):
             read()
     (shard, *_) = b.rglob("*.gz")
-    content = bytearray(shard.read_bytes())
-    content[-9] ^= 1
-    shard.write_bytes(content)
+    damage(shard)
     capsys.readouterr()
     assert main(["verify", str(a), str(b)]) == 4
     assert_names(capsys.readouterr().err, b, shard.name)

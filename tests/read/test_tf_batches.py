@@ -12,6 +12,7 @@ from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
 from tests.raising import raises
 from tests.read.members import make
 from tests.read.test_replay import NUMBER
+from tests.sounds import damage
 
 tf = pytest.importorskip("tensorflow")
 
@@ -115,8 +116,6 @@ def test_mixed_targets_are_weights_of_classes(tmp_path):
 def test_damage_names_the_file(tmp_path):
     folder = make(tmp_path, [NUMBER], {"number": np.arange(9)}, {"train": (9,)})
     (path,) = Path(folder).glob("train/*")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 255
-    path.write_bytes(data)
+    damage(path)
     with pytest.raises(tf.errors.OpError, match=path.name):
         list(open_records(folder).batches(4).to_tf())

@@ -29,7 +29,7 @@ from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises
 from tests.read.conftest import WIN_LEN
 from tests.read.members import index_data_set, seal, write_shard
-from tests.sounds import RATE, write_sound
+from tests.sounds import RATE, damage, write_sound
 
 # The metadata, a shard, and each file beside them.
 KINDS = ["metadata.json", "schema.pbtxt", "manifest.parquet", "windows.parquet",
@@ -195,9 +195,7 @@ def varied(sounds, tmp_path_factory):
     write_sound(folder / "cat" / "cat_8.wav", 90_000)
     path = folder / "cat" / "cat_9.flac"
     write_sound(path, 4000)
-    content = bytearray(path.read_bytes())
-    content[-900:-700] = bytes(200)
-    path.write_bytes(content)
+    damage(path, 0.88, 200)
     samples, rate = soundfile.read(folder / "owl" / "owl_3.wav")
     (folder / "owl" / "owl_3.wav").unlink()
     soundfile.write(folder / "owl" / "owl_3.ogg", samples, rate)  # read from its start

@@ -21,7 +21,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.read.verify import verify
 from tests.data_sets import contents
 from tests.raising import assert_names, raises
-from tests.sounds import write_sound
+from tests.sounds import damage, write_sound
 
 SPLITS = "train=.6,eval=.2,test=.2"
 OPTIONS = {
@@ -166,9 +166,7 @@ def test_a_clip_that_broke_while_it_was_recorded_is_tried_again(tmp_path):
     write_sound(tmp_path / "in/a/good.wav", 160_000, seed=1)
     write_sound(tmp_path / "in/a/bad.flac", 200_000, seed=2)
     whole = (tmp_path / "in/a/bad.flac").read_bytes()
-    broken = bytearray(whole)
-    broken[len(whole) // 2 : len(whole) // 2 + 4000] = bytes(4000)
-    (tmp_path / "in/a/bad.flac").write_bytes(broken)
+    damage(tmp_path / "in/a/bad.flac", 0.5, 4000)
     options = {"win_len": 150_000, "workers": 1}
     record(tmp_path / "in", tmp_path / "1", max_rejected=1, **options)
     (tmp_path / "in/a/bad.flac").write_bytes(whole)

@@ -21,7 +21,7 @@ from beam_pipeline.examples.windows import (
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_sound
+from tests.sounds import RATE, damage, write_sound
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,7 @@ def test_a_placement_of_one_s_own(sounds, tmp_path):
 def test_a_damaged_clip_is_rejected_by_the_plan(sounds, tmp_path):
     clip, _ = soundfile.read(sounds / "a/one.wav")
     soundfile.write(tmp_path / "cut.flac", clip, RATE)
-    content = bytearray((tmp_path / "cut.flac").read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 50] = bytes(50)
-    (tmp_path / "cut.flac").write_bytes(content)
+    damage(tmp_path / "cut.flac", 0.5, 50)
     _, rejects = plan(tmp_path, **PEAKS)
     assert [reject.stage for reject in rejects] == ["probe"]
 

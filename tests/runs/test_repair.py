@@ -1,5 +1,6 @@
 """verify --repair, and the run that makes damaged shards again, byte for byte."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.run import local
 from tests.data_sets import contents
 from tests.raising import assert_names, raises
-from tests.sounds import write_corpus, write_sound
+from tests.sounds import damage, write_corpus, write_sound
 
 OPTIONS = {
     "win_len": 500, "elements_per_file": 12, "max_rejected": 2,
@@ -59,18 +60,13 @@ def shards_of(folder):
     return sorted(folder.rglob("*.tfrecord.gz"))
 
 
-def damage(path, how):
-    content = bytearray(path.read_bytes())
+def spoil(path, how):
     if how == "gone":
         path.unlink()
-        return
-    if how == "byte":
-        content[len(content) // 2] ^= 1
-    elif how == "cut":
-        del content[len(content) // 2 :]
+    elif how == "byte":
+        damage(path)
     else:
-        content.clear()
-    path.write_bytes(content)
+        os.truncate(path, 0 if how == "empty" else path.stat().st_size // 2)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +81,7 @@ def damage(path, how):
 def test_shards_get_their_bytes_back(folder, recorded, sounds, how, options):
     first, second, *others = shards_of(folder)
     for path in (first, second):
-        damage(path, how)
+        spoil(path, how)
     kept = {path: path.stat().st_mtime_ns for path in others}
     if "work_dir" in options:
         options = {"work_dir": folder.parent / "work"}
@@ -100,7 +96,7 @@ def test_shards_get_their_bytes_back(folder, recorded, sounds, how, options):
 
 def test_a_repair_that_is_cut_off_goes_on(folder, recorded, sounds, monkeypatch):
     for path in shards_of(folder):
-        damage(path, "cut")
+        spoil(path, "cut")
     assert len(repair(folder)) == len(shards_of(recorded))
 
     def cut(*args):
@@ -122,7 +118,7 @@ def test_a_repair_that_is_cut_off_goes_on(folder, recorded, sounds, monkeypatch)
 
 def test_other_inputs_do_not_complete_it(folder, recorded, sounds, tmp_path):
     first, *_ = shards_of(folder)
-    damage(first, "gone")
+    spoil(first, "gone")
     repair(folder)
     copy = Path(shutil.copytree(sounds, tmp_path / "in"))
     for path in copy.rglob("*_?.wav"):
@@ -137,7 +133,7 @@ def test_other_inputs_do_not_complete_it(folder, recorded, sounds, tmp_path):
 
 
 def test_other_recipes_are_refused(folder, recorded, sounds):
-    damage(shards_of(folder)[0], "gone")
+    spoil(shards_of(folder)[0], "gone")
     repair(folder)
     before = contents(folder)
     with raises(OutputError, naming=["--win-len", 500, 501, "_work/metadata.json"]):
@@ -148,7 +144,7 @@ def test_other_recipes_are_refused(folder, recorded, sounds):
     saved = Metadata.parse((folder / "_work/metadata.json").read_bytes(), "saved")
     record(sounds, folder, recipe=saved, max_rejected=2)
     assert contents(folder) == contents(recorded)
-    damage(shards_of(folder)[0], "gone")
+    spoil(shards_of(folder)[0], "gone")
     repair(folder)
     other = {**OPTIONS, "win_len": 501}
     assert record(sounds, folder, overwrite=True, **other)
@@ -158,8 +154,8 @@ def test_other_recipes_are_refused(folder, recorded, sounds):
 
 @pytest.mark.parametrize("name", ["windows.parquet", "rejected.jsonl", "schema.pbtxt"])
 def test_other_files_are_not_repaired(folder, name):
-    damage(folder / name, "gone")
-    damage(shards_of(folder)[0], "byte")
+    spoil(folder / name, "gone")
+    spoil(shards_of(folder)[0], "byte")
     before = contents(folder)
     with raises(InputError, naming=[folder, name, "overwrite"]):
         repair(folder)
@@ -181,7 +177,7 @@ def test_what_cannot_be_repaired(folder, tmp_path):
 
 def test_the_command(folder, sounds, capsys):
     first, *_ = shards_of(folder)
-    damage(first, "byte")
+    spoil(first, "byte")
     call = ["verify", str(folder), "--repair"]
     assert main([*call, "--deep"]) == 2
     assert_names(capsys.readouterr().err, "--repair", "--deep")
