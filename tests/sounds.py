@@ -8,11 +8,20 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
 
 RATE = 8000
+
+
+def write_samples(
+    path: Path, samples: np.ndarray, rate: int = RATE, **options: Any
+) -> None:
+    """Writes samples by soundfile, in a folder that need not be there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples, rate, **options)
 
 
 def write_sound(
@@ -25,10 +34,9 @@ def write_sound(
     subtype: str = "PCM_16",
 ) -> np.ndarray:
     """Writes noise of a seed; returns what soundfile reads back, float32."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     shape = (frames, channels) if channels > 1 else frames
     noise = np.random.default_rng(seed).uniform(-0.5, 0.5, shape)
-    soundfile.write(path, noise, rate, subtype=subtype)
+    write_samples(path, noise, rate, subtype=subtype)
     return soundfile.read(path, dtype="float32")[0]
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 
 from beam_pipeline import Metadata, __version__, record
 from beam_pipeline.cli.commands import COMMANDS
@@ -20,7 +19,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.cli.parser import make_parser, parse_command
 from beam_pipeline.errors import InputError
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
 REPOSITORY = Path(__file__).parents[2]
 MODULE = [sys.executable, "-m", "beam_pipeline"]
@@ -186,7 +185,7 @@ def test_windows_sums_up_and_lists_them(tmp_path, capsys, monkeypatch):
     write_corpus(tmp_path / "in", frames=1000)
     write_sound(tmp_path / "in" / "owl" / "last.wav", 800)
     silence = np.zeros(1200, np.float32)
-    soundfile.write(tmp_path / "in" / "owl" / "silent.wav", silence, RATE)
+    write_samples(tmp_path / "in" / "owl" / "silent.wav", silence, RATE)
     monkeypatch.chdir(tmp_path)
     words = "record --input in --output out --win-len 500 --hop 250 --tail pad"
     header, line, *_ = said(capsys, 0, *words.split(), "--keep=energy").splitlines()

@@ -5,20 +5,19 @@ import warnings
 
 import numpy as np
 import pytest
-import soundfile
 
 from beam_pipeline import Metadata, open_records, plan, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning
 from tests.raising import assert_names
+from tests.sounds import write_samples
 
 
 def write_clips(folder, rates=(8000, 8000, 8000)):
     """Writes a clip of 100 frames for each rate, each of its own class."""
     for k, rate in enumerate(rates):
-        (folder / f"class{k}").mkdir(parents=True)
         sound = np.full(100, k / 10, np.float32)
-        soundfile.write(folder / f"class{k}" / f"{k}.wav", sound, rate)
+        write_samples(folder / f"class{k}" / f"{k}.wav", sound, rate)
     return folder
 
 
@@ -106,8 +105,7 @@ def write_loud(folder):
     for k in range(6):
         noise = np.random.default_rng(k).normal(0, 0.4, 1000).astype(np.float32)
         noise[:3] = 1, -1, 1 - 2.0**-16  # clipped, held, rounded to 32768
-        folder.mkdir(exist_ok=True)
-        soundfile.write(folder / f"{k}.wav", noise, 8000, subtype="FLOAT")
+        write_samples(folder / f"{k}.wav", noise, 8000, subtype="FLOAT")
         beyond += int((noise >= 1 - 2.0**-16).sum() + (noise < -1 - 2.0**-16).sum())
     return beyond
 

@@ -28,7 +28,7 @@ from beam_pipeline.read.audit import (
 from tests.audio.test_sketch import melody
 from tests.inputs.test_manifests import write_csv
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, damage, write_sound
+from tests.sounds import RATE, damage, write_samples, write_sound
 
 
 def counts(found):
@@ -49,8 +49,7 @@ def status(folder, *flags):
 
 
 def write_melody(path, seed, rate=16000, **options):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, melody(seed, rate=rate), rate, **options)
+    write_samples(path, melody(seed, rate=rate), rate, **options)
 
 
 # Clean data sets
@@ -186,7 +185,7 @@ def test_planted_findings(tmp_path, planted, rows, wanted):
     for name in (MELODY, COPY):
         write_melody(tmp_path / name, 0)
     for name, frames in ((QUIET, 32000), ("more.wav", 16000)):
-        soundfile.write(tmp_path / name, np.zeros(frames), 16000)
+        write_samples(tmp_path / name, np.zeros(frames), 16000)
     names = ("path", "part", "offset_s", "duration_s")
     found = planted(
         [{**dict(zip(names, row, strict=True)), "kind": "k"} for row in rows]
@@ -267,8 +266,7 @@ def test_the_same_audio_under_another_name(tmp_path, name, subtype, options):
     write_melody(tmp_path / "train" / "a" / "y.wav", 1)
     write_melody(tmp_path / "test" / "a" / "z.wav", 2)
     sound, rate = soundfile.read(tmp_path / "train" / "a" / "x.wav")
-    (tmp_path / "test" / "b").mkdir()
-    soundfile.write(tmp_path / "test" / "b" / name, sound, rate, subtype=subtype)
+    write_samples(tmp_path / "test" / "b" / name, sound, rate, subtype=subtype)
     record({split: tmp_path / split for split in ("train", "test")}, tmp_path / "o",
            win_len=400, **options)  # fmt: skip
     found = audit(tmp_path / "o")
@@ -286,9 +284,9 @@ def test_the_same_audio_is_that_of_the_part_and_of_the_channel(
 ):
     """A part is resampled with what is around it, so that its first samples differ."""
     stereo = np.stack([melody(0), melody(1)], axis=1)
-    soundfile.write(tmp_path / "x.wav", stereo, 16000, subtype="FLOAT")
-    soundfile.write(tmp_path / "y.wav", stereo[8000:24000, 1], 16000, subtype="FLOAT")
-    soundfile.write(tmp_path / "z.wav", stereo[8000:24000], 16000, subtype="FLOAT")
+    write_samples(tmp_path / "x.wav", stereo, 16000, subtype="FLOAT")
+    write_samples(tmp_path / "y.wav", stereo[8000:24000, 1], 16000, subtype="FLOAT")
+    write_samples(tmp_path / "z.wav", stereo[8000:24000], 16000, subtype="FLOAT")
     base = {"part": "train", "kind": "a", "offset_s": 0.5, "duration_s": 1}
     whole = {**base, "offset_s": 0, "duration_s": "", "part": "test"}
     rows = [
@@ -310,7 +308,7 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
     for seed, name in enumerate("xyz"):
         write_melody(tmp_path / f"{name}.wav", seed)
     write_melody(tmp_path / "x.mp3", 0, format="MP3")
-    soundfile.write(tmp_path / "y.ogg", 0.3 * melody(1), 16000)
+    write_samples(tmp_path / "y.ogg", 0.3 * melody(1), 16000)
     names = {"x.wav": ("train", "a"), "x.mp3": ("train", "b"), "y.wav": ("train", "a"),
              "y.ogg": ("test", "a"), "z.wav": ("test", "b")}  # fmt: skip
     rows = [{"path": name, "part": part, "kind": kind}
@@ -330,8 +328,7 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
 
 def test_what_was_not_compared_is_said(tmp_path, capsys):
     """Silence and short clips have no sketch; other data sets have no clips at all."""
-    (tmp_path / "in").mkdir()
-    soundfile.write(tmp_path / "in" / "a.wav", np.zeros(16000), 16000)
+    write_samples(tmp_path / "in" / "a.wav", np.zeros(16000), 16000)
     write_melody(tmp_path / "in" / "b.wav", 0)
     write_sound(tmp_path / "in" / "c.wav", 100)
     for name, words in (
@@ -377,9 +374,8 @@ def test_shards_workers_and_engines_do_not_change_what_is_compared(tmp_path):
 def test_the_start_is_compared_where_windows_leave_it_out(tmp_path):
     """The windows of the copy, which is cut by 0.25 s, are at other places."""
     sound = melody(5, 6)
-    (tmp_path / "in").mkdir()
-    soundfile.write(tmp_path / "in" / "x.flac", sound, 16000)
-    soundfile.write(tmp_path / "in" / "y.ogg", sound[4000:], 16000)
+    write_samples(tmp_path / "in" / "x.flac", sound, 16000)
+    write_samples(tmp_path / "in" / "y.ogg", sound[4000:], 16000)
     write_melody(tmp_path / "in" / "z.wav", 1)
     record(tmp_path / "in", tmp_path / "o", win_len=400, max_windows=2,
            random_starts=True, label_from="none")  # fmt: skip
@@ -401,7 +397,7 @@ def test_damage_before_the_first_window_is_no_reject(tmp_path):
 
 def test_the_text_shows_the_first_of_many(tmp_path, planted):
     sound = write_sound(tmp_path / "0.wav", 52_000)
-    soundfile.write(tmp_path / "1.wav", sound, RATE)
+    write_samples(tmp_path / "1.wav", sound, RATE)
     rows = [
         {"path": f"{at % 2}.wav", "part": "ab"[at % 2], "kind": "k",
          "offset_s": at // 2 * 0.25, "duration_s": 0.25}

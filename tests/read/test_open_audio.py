@@ -10,7 +10,7 @@ import soundfile
 from beam_pipeline import convert, open_audio, open_records, record
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from tests.raising import assert_names, raises
-from tests.sounds import damage
+from tests.sounds import damage, write_samples
 from tests.transform_checks import EVERY_CALL
 
 RATE = 16000
@@ -18,9 +18,8 @@ OF_TRAINING = {"class", "target", "index"}
 
 
 def write_noise(path, frames, channels=1, rate=RATE):
-    path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(frames)
-    soundfile.write(path, 0.1 * rng.standard_normal((frames, channels)), rate)
+    write_samples(path, 0.1 * rng.standard_normal((frames, channels)), rate)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +16,7 @@ from beam_pipeline.errors import InputError, OptionError, UnknownOption
 from beam_pipeline.read.predict import join_windows, load_model, predict, windows_above
 from tests.memory import forget_peak_memory, peak_memory_mib
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
 # Detections
 
@@ -80,11 +79,10 @@ def folder(tmp_path_factory):
 
 
 def write_night(path, seconds):
-    path.parent.mkdir(parents=True, exist_ok=True)
     night = np.zeros(round(seconds * RATE))
     for first, last in ((1, 2), (4, 4.5)):
         night[round(first * RATE) : round(last * RATE)] = 0.5
-    soundfile.write(path, night, RATE)
+    write_samples(path, night, RATE)
 
 
 def loud(signals):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli import main
@@ -20,7 +19,7 @@ from beam_pipeline.read import parse
 from beam_pipeline.read.replay import replay
 from tests.raising import assert_names, raises
 from tests.read.members import make
-from tests.sounds import damage, write_corpus
+from tests.sounds import damage, write_corpus, write_samples
 
 tf = pytest.importorskip("tensorflow")
 
@@ -274,14 +273,12 @@ class TestErrors:
 
 
 def write_tone(path):
-    path.parent.mkdir(parents=True)
-    soundfile.write(path, 0.5 * np.sin(np.arange(2000) / 5), RATE)
+    write_samples(path, 0.5 * np.sin(np.arange(2000) / 5), RATE)
 
 
 def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
     write_tone(tmp_path / "test" / "a" / "x.wav")
-    (tmp_path / "train" / "a").mkdir(parents=True)
-    soundfile.write(tmp_path / "train" / "a" / "x.wav", np.zeros(2000), RATE)
+    write_samples(tmp_path / "train" / "a" / "x.wav", np.zeros(2000), RATE)
     out = tmp_path / "out"
     arguments = [
         "record", f"--input=train={tmp_path}/train", f"--input=test={tmp_path}/test",

@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from beam_pipeline.read.mix import mix
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
 from tests.raising import assert_names, raises
+from tests.sounds import write_samples
 
 SIZES = {"train": (4, 3), "fold1": (5,), "b": (), "c": (1, 1, 1)}
 
@@ -127,9 +127,8 @@ def folds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("folds")
     rng = np.random.default_rng(0)
     for k in range(12):
-        (folder / "in" / "ab"[k % 2]).mkdir(parents=True, exist_ok=True)
         sound = rng.normal(k / 40, 0.1, 400 + 60 * k).clip(-1, 1)
-        soundfile.write(folder / "in" / "ab"[k % 2] / f"{k}.wav", sound, 8000)
+        write_samples(folder / "in" / "ab"[k % 2] / f"{k}.wav", sound, 8000)
     out = str(folder / "out")
     record(str(folder / "in"), out, win_len=50, folds=3, stratify=True,
            elements_per_file=7, features={"x": "identity()"})  # fmt: skip

@@ -29,7 +29,7 @@ from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises
 from tests.read.conftest import WIN_LEN
 from tests.read.members import index_data_set, seal, write_shard
-from tests.sounds import RATE, damage, write_sound
+from tests.sounds import RATE, damage, write_samples, write_sound
 
 # The metadata, a shard, and each file beside them.
 KINDS = ["metadata.json", "schema.pbtxt", "manifest.parquet", "windows.parquet",
@@ -198,7 +198,7 @@ def varied(sounds, tmp_path_factory):
     damage(path, 0.88, 200)
     samples, rate = soundfile.read(folder / "owl" / "owl_3.wav")
     (folder / "owl" / "owl_3.wav").unlink()
-    soundfile.write(folder / "owl" / "owl_3.ogg", samples, rate)  # read from its start
+    write_samples(folder / "owl" / "owl_3.ogg", samples, rate)  # read from its start
     for sound in folder.rglob("*.*"):
         sound.with_suffix(".txt").write_text("0.01\t0.05\tcat\n")
     return folder
@@ -411,7 +411,7 @@ def test_a_step_that_fails_now_is_named(tmp_path):
     write_sound(tmp_path / "in" / "x.wav", 3000)
     options = {"features": {"own": "tests.sounds.fail_on_loud"}, "win_len": WIN_LEN}
     record(tmp_path / "in", tmp_path / "out", label_from="none", **options)
-    soundfile.write(tmp_path / "in" / "x.wav", np.full(3000, 0.95), RATE)
+    write_samples(tmp_path / "in" / "x.wav", np.full(3000, 0.95), RATE)
     assert verify(tmp_path / "out", deep=True) == []
     found = found_in(tmp_path / "out", input=tmp_path / "in", sample=1)
     assert_names(found, "x.wav", "too loud")

@@ -26,7 +26,7 @@ from beam_pipeline.dataset import tables as written_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.read.recorded_windows import QUANTILES, summarise_windows
 from tests.raising import raises
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
 WIN_LEN = 500
 
@@ -392,8 +392,7 @@ def compare(folder):
 
 
 def write_quiet(path, frames):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.zeros(frames, np.float32), RATE)
+    write_samples(path, np.zeros(frames, np.float32), RATE)
 
 
 OPTIONS = {

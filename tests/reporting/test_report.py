@@ -20,7 +20,7 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.reporting.problems import find_silence
 from tests.raising import raises
-from tests.sounds import write_corpus, write_sound
+from tests.sounds import write_corpus, write_samples, write_sound
 
 RATE = 8000
 LATER = "what clips share only after 2 s: not compared"
@@ -53,8 +53,7 @@ def mess(tmp_path_factory):
         clips[f"owl/again-{k}"] = clips[f"owl/{k}"]
     for name, samples in clips.items():
         path = folder / "in" / f"{name}.wav"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        soundfile.write(path, samples, RATE)
+        write_samples(path, samples, RATE)
     (folder / "in" / "owl" / "broken.wav").write_bytes(b"RIFF")
     record(
         folder / "in", folder / "out", win_seconds=2, splits="train=.6,test=.4",
@@ -241,8 +240,7 @@ def test_several_data_sets_are_one_page(tmp_path, monkeypatch, capsys):
 
 
 def test_events_are_drawn_where_they_are(tmp_path):
-    (tmp_path / "in").mkdir()
-    soundfile.write(tmp_path / "in" / "a.wav", tone(500, 0.3, 0), RATE)
+    write_samples(tmp_path / "in" / "a.wav", tone(500, 0.3, 0), RATE)
     (tmp_path / "e.csv").write_text(
         "path,start_s,end_s,class\na.wav,0.5,1.0,owl\na.wav,0.75,2.0,tit\n"
     )
@@ -390,10 +388,9 @@ SPECTRUM_COLUMNS = """canvas => [5, canvas.width / 2, canvas.width - 1].map(x =>
 
 @needs_browser
 def test_the_ends_of_a_spectrogram_are_no_clicks(chromium, tmp_path):
-    (tmp_path / "in").mkdir()
     # The level of a steady tone is the same in all whole frames, whatever its phase.
     steady = 0.5 * np.cos(np.pi / 8 * np.arange(2 * RATE))
-    soundfile.write(tmp_path / "in" / "a.wav", steady, RATE, subtype="FLOAT")
+    write_samples(tmp_path / "in" / "a.wav", steady, RATE, subtype="FLOAT")
     record(tmp_path / "in", tmp_path / "out", win_seconds=2, label_from="none")
     tab = chromium.new_page(viewport={"width": 1280, "height": 900})
     tab.goto(Path(report(tmp_path / "out", tmp_path / "report.html")).as_uri())

@@ -5,7 +5,6 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-import soundfile
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -18,7 +17,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.forecast import Plan, choose_blocks
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.raising import assert_names, raises
-from tests.sounds import RATE
+from tests.sounds import RATE, write_samples
 
 LENGTHS = (1, 2, 3, 5, 8, 13, 21, 70)  # windows of a second
 
@@ -27,11 +26,10 @@ LENGTHS = (1, 2, 3, 5, 8, 13, 21, 70)  # windows of a second
 def sounds(tmp_path_factory):
     """Clips of several lengths and levels: the quieter, the smaller compressed."""
     folder = tmp_path_factory.mktemp("forecast") / "sounds"
-    folder.mkdir()
     draw = np.random.default_rng(0)
     for k in range(24):
         noise = draw.normal(0, 0.1 / (1 + k % 3), RATE * LENGTHS[k % len(LENGTHS)])
-        soundfile.write(folder / f"{k}.wav", noise, RATE)
+        write_samples(folder / f"{k}.wav", noise, RATE)
     return folder
 
 
@@ -77,10 +75,9 @@ def test_a_sample_of_all_examples_is_exact(sounds, tmp_path):
 
 
 def test_examples_that_cannot_be_made(sounds, tmp_path):
-    (tmp_path / "loud").mkdir()
     for name in ("a", "b", "c"):
         loud = np.full(RATE, 0.95 if name == "b" else 0.1)
-        soundfile.write(tmp_path / f"loud/{name}.wav", loud, RATE)
+        write_samples(tmp_path / f"loud/{name}.wav", loud, RATE)
     features = {"x": "tests.sounds.fail_on_loud"}
     made = plan(tmp_path / "loud", sample=9, win_len=RATE // 2, features=features)
     assert made.forecast.lost == 2
@@ -97,7 +94,7 @@ def test_examples_that_cannot_be_made(sounds, tmp_path):
 
 def test_a_clip_that_ends_the_process(tmp_path):
     for name, level in (("a", 0.1), ("b", 0.95)):
-        soundfile.write(tmp_path / f"{name}.wav", np.full(RATE, level), RATE)
+        write_samples(tmp_path / f"{name}.wav", np.full(RATE, level), RATE)
     features = {"x": "tests.sounds.crash_on_loud"}
     found = plan(tmp_path, sample=9, win_len=RATE, features=features).forecast
     assert (found.sampled, found.lost) == (1, 1)

@@ -29,7 +29,7 @@ from beam_pipeline.transforms import per_window
 from tests.claims import start
 from tests.data_sets import contents, problems_in, rejects_in
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
 MEL = "log_mel(n_fft=128,hop=64,n_mels=12)"
 FEATURES = {
@@ -286,7 +286,7 @@ def test_clips_that_an_encoding_cannot_hold_are_rejected(
 ):
     write_corpus(tmp_path / "in", classes=("cat",), clips=2)
     odd = np.full(2600, level, np.float32)
-    soundfile.write(tmp_path / "in/cat/odd.wav", odd, RATE, subtype="FLOAT")
+    write_samples(tmp_path / "in/cat/odd.wav", odd, RATE, subtype="FLOAT")
     options = {"win_len": 500, "encodings": {"signal": encoding}}
     with raises(TooManyRejected, naming="cat/odd.wav"):
         record(tmp_path / "in", tmp_path / "out", workers=1, **options)
@@ -304,8 +304,7 @@ def test_an_example_holds_the_file_of_its_clip(tmp_path, channels, dtype):
     for number, suffix in enumerate(("wav", "flac", "ogg", "mp3")):
         frames = np.random.default_rng(number).uniform(-1, 1, (4000 + number, 2))
         rates[f"{suffix}.{suffix}"] = rate = 8000 * (1 + number)
-        (tmp_path / "in").mkdir(exist_ok=True)
-        soundfile.write(tmp_path / f"in/{suffix}.{suffix}", frames, rate)
+        write_samples(tmp_path / f"in/{suffix}.{suffix}", frames, rate)
     options = {
         "win_len": "clip", "channels": channels, "dtype": dtype, "workers": 1,
     }  # fmt: skip

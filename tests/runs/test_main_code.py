@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 
 import beam_pipeline
 from beam_pipeline import Metadata, open_records, record
@@ -22,7 +21,7 @@ from beam_pipeline.transforms import own_code
 from beam_pipeline.transforms.steps import parse_transform
 from tests.data_sets import shards_in
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
 REPOSITORY = Path(beam_pipeline.__file__).parents[1]
 
@@ -141,7 +140,7 @@ def ran(tmp_path_factory):
     write_corpus(folder / "in", clips=2)
     loud = folder / "in" / "zoo" / "1.wav"  # the last one
     write_sound(loud, 2000)
-    soundfile.write(loud, np.full(2000, 0.95), RATE)
+    write_samples(loud, np.full(2000, 0.95), RATE)
     (folder / "steps_module.py").write_text(STEPS)
     first = run_script(folder, STEPS + FIRST, DIE="1")
     # The worker that lived may have been killed between a shard and its receipt.

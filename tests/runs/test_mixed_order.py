@@ -4,13 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-import soundfile
 
 from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.read.recorded_windows import summarise_windows
 from tests.data_sets import contents
 from tests.pipelines import exact
-from tests.sounds import RATE, write_sound
+from tests.sounds import RATE, write_samples, write_sound
 
 SHARES = {"train": 0.7, "eval": 0.3}
 OPTIONS = {
@@ -29,7 +28,7 @@ def sounds(tmp_path_factory):
         path = folder / "ab"[k % 2] / f"{k}.wav"
         sound = write_sound(path, RATE + 800 * k, seed=k)
         sound[3000:4500] = 0
-        soundfile.write(path, sound, RATE)
+        write_samples(path, sound, RATE)
     return folder
 
 

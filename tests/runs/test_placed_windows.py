@@ -21,7 +21,7 @@ from beam_pipeline.examples.windows import (
 from beam_pipeline.inputs.event_files import Event
 from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, damage, write_sound
+from tests.sounds import RATE, damage, write_samples, write_sound
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,8 @@ def sounds(tmp_path_factory):
         clip = np.random.default_rng(number).normal(0, 1e-4, 80000)
         for start in starts:
             clip[start : start + 400] += call
-        (folder / name).parent.mkdir(parents=True)
-        soundfile.write(folder / name, clip, RATE)
-    soundfile.write(folder / "b/silent.wav", np.zeros(9000), RATE)
+        write_samples(folder / name, clip, RATE)
+    write_samples(folder / "b/silent.wav", np.zeros(9000), RATE)
     return folder
 
 
@@ -173,7 +172,7 @@ def test_a_placement_of_one_s_own(sounds, tmp_path):
 
 def test_a_damaged_clip_is_rejected_by_the_plan(sounds, tmp_path):
     clip, _ = soundfile.read(sounds / "a/one.wav")
-    soundfile.write(tmp_path / "cut.flac", clip, RATE)
+    write_samples(tmp_path / "cut.flac", clip, RATE)
     damage(tmp_path / "cut.flac", 0.5, 50)
     _, rejects = plan(tmp_path, **PEAKS)
     assert [reject.stage for reject in rejects] == ["probe"]

@@ -35,7 +35,7 @@ from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline
 from tests.data_sets import contents, examples_in, problems_in, rejects_in, shards_in
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_corpus, write_sound
+from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -186,7 +186,7 @@ def test_a_dead_worker_ends_the_run_without_metadata(corpus, out):
 
 def test_finished_shards_are_not_written_again(corpus, out):
     loud = corpus / "cat" / "cat_9.wav"
-    soundfile.write(loud, np.full(1000, 0.95), RATE, subtype="PCM_16")
+    write_samples(loud, np.full(1000, 0.95), RATE, subtype="PCM_16")
     options = {
         "win_len": 500,
         "elements_per_file": 7,
@@ -244,9 +244,9 @@ UNREADABLE = ("UnreadableAudio", [])
 BAD_FILES = {
     "dead link.wav": (lambda path: path.symlink_to("nowhere.wav"), *UNREADABLE),
     "empty.wav": (lambda path: path.touch(), *UNREADABLE),
-    "nan.wav": (lambda path: soundfile.write(path, NAN, RATE, subtype="FLOAT"),
+    "nan.wav": (lambda path: write_samples(path, NAN, RATE, subtype="FLOAT"),
                 "NonFiniteAudio", [1234]),
-    "no frames.wav": (lambda path: soundfile.write(path, np.zeros(0), RATE),
+    "no frames.wav": (lambda path: write_samples(path, np.zeros(0), RATE),
                       "EmptyAudio", []),
     "short.wav": (lambda path: write_sound(path, 999), "ShortClip", [999, 1000]),
     "text.wav": (lambda path: path.write_text("this is no sound"), *UNREADABLE),

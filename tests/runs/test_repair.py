@@ -19,7 +19,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.run import local
 from tests.data_sets import contents
 from tests.raising import assert_names, raises
-from tests.sounds import damage, write_corpus, write_sound
+from tests.sounds import damage, write_corpus, write_samples, write_sound
 
 OPTIONS = {
     "win_len": 500, "elements_per_file": 12, "max_rejected": 2,
@@ -38,7 +38,7 @@ def sounds(tmp_path_factory):
     write_sound(folder / "owl" / "loud.wav", 4000, seed=5)
     samples, rate = soundfile.read(folder / "owl" / "loud.wav")
     samples[1600] = 0.95
-    soundfile.write(folder / "owl" / "loud.wav", samples, rate)
+    write_samples(folder / "owl" / "loud.wav", samples, rate)
     return folder
 
 

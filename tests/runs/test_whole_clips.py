@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import soundfile
 
 from beam_pipeline import (
     Metadata,
@@ -19,7 +18,7 @@ from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.transforms.mel import LogMel
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, level_and_sign, write_corpus, write_sound
+from tests.sounds import RATE, level_and_sign, write_corpus, write_samples, write_sound
 
 OPTIONS = {
     "win_len": "clip", "splits": "train=.6,test=.4", "elements_per_file": 4,
@@ -145,7 +144,7 @@ def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path):
         "features": {"mel": "log_mel(n_fft=512)", "signal": "identity()"},
     }  # fmt: skip
     quiet = np.zeros(3000)
-    soundfile.write(tmp_path / "in/cat/quiet.wav", quiet, RATE)
+    write_samples(tmp_path / "in/cat/quiet.wav", quiet, RATE)
     metadata = record(tmp_path / "in", tmp_path / "out", **options)
     (entry,) = metadata.splits.values()
     assert (entry.examples, entry.left_out, entry.clips) == (6, 2, 4)
