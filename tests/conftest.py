@@ -6,8 +6,9 @@ import getpass
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -38,6 +39,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leaves out the tests of whole systems, unless their path is given."""
     is_given = any("systems" in argument for argument in config.args)
     return True if collection_path == _SYSTEMS and not is_given else None
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs the command line, which must end with a status; returns what it printed."""
+    from beam_pipeline.cli.main import main
+
+    def run(*words: object, status: int = 0) -> Any:
+        capsys.readouterr()
+        try:
+            found = main([str(word) for word in words])
+        except SystemExit as ended:
+            found = ended.code
+        said = capsys.readouterr()
+        assert found == status, said.err
+        return said
+
+    return run
 
 
 @pytest.fixture(scope="session")

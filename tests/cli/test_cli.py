@@ -34,18 +34,6 @@ def run(*arguments, cwd=REPOSITORY, program=MODULE):
     )  # fmt: skip
 
 
-def said(capsys, status, *words):
-    """Runs a command, which must end with a status; returns what it said."""
-    capsys.readouterr()
-    try:
-        found = main([str(word) for word in words])
-    except SystemExit as ended:
-        found = ended.code
-    assert found == status
-    captured = capsys.readouterr()
-    return captured.err if status else captured.out
-
-
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli") / "in"
@@ -71,11 +59,11 @@ def folder(whole, tmp_path):
 # record and plan
 
 
-def test_plan_counts_as_record_does_and_writes_nothing(sounds, tmp_path, capsys):
+def test_plan_counts_as_record_does_and_writes_nothing(sounds, tmp_path, cli):
     options = ["--input", sounds, "--win-len", 500, "--elements-per-file", 10]
-    planned = said(capsys, 0, "plan", *options)
+    planned = cli("plan", *options).out
     assert os.listdir(tmp_path) == []
-    out = said(capsys, 0, "record", *options, "--output", tmp_path / "out")
+    out = cli("record", *options, "--output", tmp_path / "out").out
     assert_names(out, "12 clips", "0 rejected", "complete")
     split = Metadata.load(tmp_path / "out").splits["records"]
     seconds = f"{split.seconds:.2f}"  # of audio: windows neither overlap nor pad
@@ -86,36 +74,36 @@ def test_plan_counts_as_record_does_and_writes_nothing(sounds, tmp_path, capsys)
         ]  # fmt: skip
 
 
-def test_errors_are_one_paragraph_with_their_status(tmp_path, capsys):
+def test_errors_are_one_paragraph_with_their_status(tmp_path, cli):
     """Advice is spelled as flags, and each file is named."""
     places = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
     places += ["--win-len", 500, "--short-clips", "reject"]
-    assert_names(said(capsys, 2, "record", *places), tmp_path / "in")
+    assert_names(cli("record", *places, status=2).err, tmp_path / "in")
     write_corpus(tmp_path / "in")
     write_sound(tmp_path / "in" / "cat" / "short.wav", 499)
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     (tmp_path / "in" / "loop.wav").symlink_to("loop.wav")
-    error = said(capsys, 3, "record", *places)
+    error = cli("record", *places, status=3).err
     assert_names(error, "cat/bad.wav", "loop.wav", "499", "--tail", "pad")
     assert_names(error, "--max-rejected", "3")
     assert "Traceback" not in error
-    assert main(["plan", *map(str, [*places[:2], *places[4:]])]) == 3
-    assert_names(capsys.readouterr().out, "cat/bad.wav", "499", "--tail", "pad")
-    said(capsys, 0, "record", *places, "--max-rejected", 3)
+    told = cli("plan", *places[:2], *places[4:], status=3).out
+    assert_names(told, "cat/bad.wav", "499", "--tail", "pad")
+    cli("record", *places, "--max-rejected", 3)
     with raises(InputError, naming=tmp_path / "no"):
         main(["plan", "--input", str(tmp_path / "no"), "--win-len", "5", "--debug"])
 
 
-def test_names_break_no_line_of_a_plan(tmp_path, capsys):
+def test_names_break_no_line_of_a_plan(tmp_path, cli):
     write_sound(tmp_path / "in" / "two\nlines" / "a.wav", 600)
     (tmp_path / "in" / "bad\nname.wav").write_text("no sound")
     places = ["--input", tmp_path / "in", "--win-len", 500, "--max-rejected", 1]
-    lines = said(capsys, 0, "plan", *places).splitlines()
+    lines = cli("plan", *places).out.splitlines()
     assert [line for line in lines if line.startswith("two\\nlines ")]
     assert [line for line in lines if line.startswith("  bad\\nname.wav: ")]
 
 
-def test_a_folder_that_cannot_be_listed_is_named(tmp_path, capsys, monkeypatch):
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, cli, monkeypatch):
     write_corpus(tmp_path / "in", clips=1)
     monkeypatch.chdir(tmp_path / "in")
     for _ in range(21):  # a path that is too long, for the owner of all files, too
@@ -124,48 +112,50 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for dashes in ([], ["--", "--runner=FnApiRunner"]):
         words = "record --input in --output out --win-len 500"
-        (line,) = said(capsys, 2, *words.split(), *dashes).splitlines()
+        (line,) = cli(*words.split(), *dashes, status=2).err.splitlines()
         assert "/zzz" in line
         assert_names(line, os.strerror(errno.ENAMETOOLONG))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recipe_from_a_file(sounds, whole, tmp_path, capsys):
+def test_a_recipe_from_a_file(sounds, whole, tmp_path, cli):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("win-len: 500\nelements_per_file: 10\n")
     words = ["record", "--input", sounds, "--output", tmp_path / "again"]
-    said(capsys, 0, *words, "--recipe", recipe)
+    cli(*words, "--recipe", recipe)
     assert Metadata.load(tmp_path / "again") == Metadata.load(whole)
     for text, fact in (("shard_bytes: many", "shard_bytes"), ("win_lne: 5", "win_lne")):
         recipe.write_text(f"win_len: 500\n{text}\n")
-        error = said(capsys, 2, "plan", "--input", sounds, "--recipe", recipe)
+        error = cli("plan", "--input", sounds, "--recipe", recipe, status=2).err
         assert_names(error, fact)
 
 
 # show and windows
 
 
-def test_show_prints_and_draws(whole, sounds, tmp_path, capsys):
+def test_show_prints_and_draws(whole, sounds, tmp_path, cli):
     picture = tmp_path / "examples.png"
     name = picture.with_suffix("")
-    printed = said(capsys, 0, "show", whole, "-n", 2, "--plot", name)
+    printed = cli("show", whole, "-n", 2, "--plot", name).out
     assert f"drawn: {picture}" in printed
     assert printed.count("filepath") == 2
     assert "float32 (500,)" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert_names(said(capsys, 2, "show", whole, "--split", "train"), "train", "records")
-    assert_names(said(capsys, 2, "show", tmp_path), "metadata.json")
+    assert_names(
+        cli("show", whole, "--split", "train", status=2).err, "train", "records"
+    )
+    assert_names(cli("show", tmp_path, status=2).err, "metadata.json")
     # The split for training comes first, or else the largest.
     for splits, wanted in (("dev=1,train=1", "train"), ("a=.3,b=.7", "b")):
         out = tmp_path / wanted
         record(sounds, out, win_len=500, splits=splits, workers=1)
-        text = said(capsys, 0, "show", out, "-n", 1)
+        text = cli("show", out, "-n", 1).out
         assert text.startswith(f"example 0 of {wanted}\n")
 
 
-def test_show_chooses_by_clip_and_condition(whole, capsys):
+def test_show_chooses_by_clip_and_condition(whole, cli):
     def shown(*flags):
-        lines = said(capsys, 0, "show", whole, "-n", 2, *flags).splitlines()
+        lines = cli("show", whole, "-n", 2, *flags).out.splitlines()
         return [line for line in lines if "filepath" in line or "win_start" in line]
 
     path = "  filepath       'dog/dog_3.wav'"
@@ -178,21 +168,21 @@ def test_show_chooses_by_clip_and_condition(whole, capsys):
         (["--where", "start_s > 10"], ["records", "no such example"]),
         (["--where", "starts > 10"], ["starts", "start_s"]),
     ):
-        assert_names(said(capsys, 2, "show", whole, *flags), *names)
+        assert_names(cli("show", whole, *flags, status=2).err, *names)
 
 
-def test_windows_sums_up_and_lists_them(tmp_path, capsys, monkeypatch):
+def test_windows_sums_up_and_lists_them(tmp_path, cli, monkeypatch):
     write_corpus(tmp_path / "in", frames=1000)
     write_sound(tmp_path / "in" / "owl" / "last.wav", 800)
     silence = np.zeros(1200, np.float32)
     write_samples(tmp_path / "in" / "owl" / "silent.wav", silence, RATE)
     monkeypatch.chdir(tmp_path)
     words = "record --input in --output out --win-len 500 --hop 250 --tail pad"
-    header, line, *_ = said(capsys, 0, *words.split(), "--keep=energy").splitlines()
+    header, line, *_ = cli(*words.split(), "--keep=energy").out.splitlines()
     assert_names(header, "clips without one", "seconds of audio")
     assert line.split()[1:4] == ["51", "14", "1"]
     windows = ["windows", tmp_path / "out"]
-    header, line, _, ranks, levels = said(capsys, 0, *windows).splitlines()
+    header, line, _, ranks, levels = cli(*windows).out.splitlines()
     assert "left out: keep" in header
     assert line.split()[:5] == ["records", "55", "4", "51", "1"]
     assert ranks.split()[-2:] == ["99", "%"]
@@ -200,7 +190,7 @@ def test_windows_sums_up_and_lists_them(tmp_path, capsys, monkeypatch):
     assert -20 < float(levels.split()[-1]) < 0
 
     def listed(*flags):
-        text = said(capsys, 0, *windows, "--csv", *flags)
+        text = cli(*windows, "--csv", *flags).out
         return list(csv.DictReader(text.splitlines()))
 
     out = listed("--where", "left_out == 'keep'")
@@ -211,42 +201,42 @@ def test_windows_sums_up_and_lists_them(tmp_path, capsys, monkeypatch):
     assert len(rows) == 55
     kept = [row["record"] for row in rows if not row["left_out"]]
     assert kept == [str(k) for k in range(51)]
-    error = said(capsys, 2, *windows, "--split", "records")
+    error = cli(*windows, "--split", "records", status=2).err
     assert_names(error, "--split", "--csv")
 
 
 # verify and convert
 
 
-def test_verify_names_what_differs(folder, capsys):
-    out = said(capsys, 0, "verify", folder)
+def test_verify_names_what_differs(folder, cli):
+    out = cli("verify", folder).out
     assert_names(out, f"{folder}: ", "60 examples in 6 shards match the metadata")
     shards = sorted(folder.glob("*.gz"))
     shards[1].unlink()
-    assert_names(said(capsys, 4, "verify", folder), shards[1].name)
+    assert_names(cli("verify", folder, status=4).err, shards[1].name)
     (folder / "metadata.json").write_text("[")
-    (line,) = said(capsys, 4, "verify", folder).splitlines()
+    (line,) = cli("verify", folder, status=4).err.splitlines()
     assert_names(line, "metadata.json", "JSONDecodeError")
     (folder / "metadata.json").unlink()
-    said(capsys, 2, "verify", folder)
+    cli("verify", folder, status=2)
 
 
-def test_convert_prints_what_it_did(folder, tmp_path, capsys):
+def test_convert_prints_what_it_did(folder, tmp_path, cli):
     new = tmp_path / "new"
     flags = (
         "--features signal,target --num-shards 3 --splits a=.5,b=.5 --group-by path "
         "--seed 1 --workers 1"
     )
     command = ["convert", folder, new, *flags.split()]
-    out = said(capsys, 0, *command)
+    out = cli(*command).out
     counts = [entry.examples for entry in Metadata.load(new).splits.values()]
     assert sum(counts) == Metadata.load(folder).splits["records"].examples
     assert_names(out, "a", "b", *counts, "signal", "target", new, "complete")
-    assert_names(said(capsys, 2, "convert", folder, new), "--overwrite", new)
+    assert_names(cli("convert", folder, new, status=2).err, "--overwrite", new)
     (folder / "metadata.json").unlink()
     (folder / "notes.txt").write_text("")
     words = "--overwrite --shard-bytes 9kB --dtypes fs=int32,target=int16"
-    out = said(capsys, 0, "convert", folder, new, *words.split())
+    out = cli("convert", folder, new, *words.split()).out
     assert_names(out, f"{folder}: 5", "int16")
 
 
@@ -303,11 +293,11 @@ def test_values_may_look_like_anything():
     ("convert WHOLE new -- --x=1", ["--runner"]),
 ])  # fmt: skip
 def test_errors_name_the_flags_of_their_command(
-    whole, tmp_path, monkeypatch, capsys, arguments, facts
+    whole, tmp_path, monkeypatch, cli, arguments, facts
 ):
     monkeypatch.chdir(tmp_path)
     words = [whole if word == "WHOLE" else word for word in arguments.split()]
-    error = said(capsys, 2, *words)
+    error = cli(*words, status=2).err
     assert error.startswith("audio-tfrecords")
     assert "`--" not in error or "Beam" in error
     assert_names(error, *facts)
@@ -322,18 +312,18 @@ def test_errors_name_the_flags_of_their_command(
     "plan --input az://host/x --win-len 500",
     *(f"{command} az://host/x" for command in ("show", "status", "verify")),
 ])  # fmt: skip
-def test_an_unknown_scheme_is_wrong_usage(tmp_path, monkeypatch, capsys, words):
+def test_an_unknown_scheme_is_wrong_usage(tmp_path, monkeypatch, cli, words):
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "in", clips=1)
-    (line,) = said(capsys, 2, *words.split()).splitlines()
+    (line,) = cli(*words.split(), status=2).err.splitlines()
     (remote,) = (word.removesuffix("/*.wav") for word in words.split() if ":" in word)
     assert_names(line, remote, remote.partition(":")[0], "gs://", "s3://")
     assert os.listdir() == ["in"]
-    (line,) = said(capsys, 2, "status", "hdfs://host/x").splitlines()
+    (line,) = cli("status", "hdfs://host/x", status=2).err.splitlines()
     assert_names(line, "hdfs://")  # it is not installed
 
 
-def test_an_output_without_the_characters_of_a_name(tmp_path, monkeypatch, capsys):
+def test_an_output_without_the_characters_of_a_name(tmp_path, monkeypatch, cli):
     write_sound(tmp_path / "caf\N{LATIN SMALL LETTER E WITH ACUTE}" / "a.wav", 600)
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
     monkeypatch.setattr(sys, "stdout", out)
@@ -342,18 +332,18 @@ def test_an_output_without_the_characters_of_a_name(tmp_path, monkeypatch, capsy
     assert_names(out.read(), r"caf\xe9")
 
 
-def test_a_current_folder_that_was_deleted(tmp_path, monkeypatch, capsys):
+def test_a_current_folder_that_was_deleted(tmp_path, monkeypatch, cli):
     write_sound(tmp_path / "in" / "a.wav", 600)
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     words = ["--input", tmp_path / "in", "--win-len", 500, "--workers", 1]
-    said(capsys, 0, "record", "--output", tmp_path / "out", *words)
-    line = said(capsys, 2, "verify", "out")
+    cli("record", "--output", tmp_path / "out", *words)
+    line = cli("verify", "out", status=2).err
     assert_names(line, "out: the current folder", "deleted")
 
 
-def test_help_and_version_need_no_heavy_library(capsys):
+def test_help_and_version_need_no_heavy_library(cli):
     code = (
         "import sys; from beam_pipeline.cli.main import main\n"
         "try: main(['record', '--help'])\nexcept SystemExit: pass\n"
@@ -364,24 +354,24 @@ def test_help_and_version_need_no_heavy_library(capsys):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.rstrip().endswith("[]")
-    assert said(capsys, 0, "--version").strip() == __version__
+    assert cli("--version").out.strip() == __version__
     for name, parser in make_parser(COMMANDS, everything=False)[1].items():
         examples = parser.format_help().rpartition("\nexample")[2].splitlines()[1:]
         assert examples[0].startswith(f"  audio-tfrecords {name}")
 
 
-def test_help_of_a_first_day_has_no_empty_sections(capsys):
-    text = said(capsys, 0, "record", "--help")
+def test_help_of_a_first_day_has_no_empty_sections(cli):
+    text = cli("record", "--help").out
     titles = re.findall(r"^([a-z][a-z ]*):$", text, re.MULTILINE)
     assert "labels" in titles
     assert "columns" not in titles
-    assert "\ncolumns:\n" in said(capsys, 0, "record", "--help-all")
+    assert "\ncolumns:\n" in cli("record", "--help-all").out
 
 
-def test_a_package_that_is_not_installed_is_named(whole, capsys, monkeypatch):
+def test_a_package_that_is_not_installed_is_named(whole, cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "lacking", None)
     monkeypatch.setattr(Metadata, "load", lambda _: __import__("lacking.part"))
-    told = said(capsys, 1, "windows", whole)
+    told = cli("windows", whole, status=1).err
     assert_names(told, "This needs lacking.", "pip install lacking")
 
 

@@ -11,7 +11,6 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, record
-from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.folders import clear_work
 from beam_pipeline.dataset.job import (
     DAMAGED_FILE,
@@ -246,31 +245,26 @@ def test_a_refused_run_does_not_take_what_an_earlier_one_has_finished(places):
     record(*places, win_len=400, max_rejected=1, overwrite=True)
 
 
-def test_the_command_line_says_what_it_found(places, capsys):
+def test_the_command_line_says_what_it_found(places, cli):
     """An unfinished run with other options; a data set that is complete."""
     cut = places[0] / "owl" / "owl_1.wav"
     cut.write_bytes(cut.read_bytes()[:1500])
     new = places[1].parent / "new"
     command = ["record", f"--input={places[0]}", f"--output={new}", "--win-len=500"]
-    assert main(command) == 3
-    assert_names(capsys.readouterr().err, "--allow-truncated")
+    assert_names(cli(*command, status=3).err, "--allow-truncated")
     truncated = [*command, "--allow-truncated"]
-    assert main([*truncated, "--seed=7"]) == 2
-    said = capsys.readouterr().err
+    said = cli(*truncated, "--seed=7", status=2).err
     assert_names(said, "--allow-truncated was False, here it is True")
     assert_names(said, "--seed was 0, here it is 7", "--overwrite")
     (new / "_work" / "job.json").write_text("")
-    assert main(truncated) == 2
-    assert_names(capsys.readouterr().err, "--overwrite")
-    assert main([*truncated, "--overwrite"]) == 0
-    assert "complete before" not in capsys.readouterr().out
+    assert_names(cli(*truncated, status=2).err, "--overwrite")
+    assert "complete before" not in cli(*truncated, "--overwrite").out
     before = state_of(new)
-    assert main(truncated) == 0
-    assert "new: complete before" in capsys.readouterr().out
-    assert main([*truncated, "--win-len=501"]) == 2
-    assert_names(capsys.readouterr().err, "--win-len", "500", "501")
+    assert "new: complete before" in cli(*truncated).out
+    said = cli(*truncated, "--win-len=501", status=2).err
+    assert_names(said, "--win-len", "500", "501")
     assert state_of(new) == before
-    assert main([*truncated, "--overwrite"]) == 0
+    cli(*truncated, "--overwrite")
     assert state_of(new) != before
 
 

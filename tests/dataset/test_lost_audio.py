@@ -5,7 +5,6 @@ import json
 import pytest
 
 from beam_pipeline import Metadata, plan, verify
-from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects
 from beam_pipeline.errors import InputError
 from tests.raising import raises
@@ -50,12 +49,11 @@ def lines_of(folder):
     return {line["path"]: line for line in map(json.loads, lines)}
 
 
-def test_rejects_tell_their_seconds(corpus, tmp_path, capsys):
+def test_rejects_tell_their_seconds(corpus, tmp_path, cli):
     out = tmp_path / "out"
     flags = ["--win-len", "500", "--hop", "250", "--max-rejected", "9"]
     flags += ["--short-clips", "reject"]
-    assert main(["record", "--input", str(corpus), "--output", str(out), *flags]) == 0
-    said = capsys.readouterr().out
+    said = cli("record", "--input", corpus, "--output", out, *flags).out
     lines = lines_of(out)
     assert lines["a/short.wav"]["seconds"] == 100 / RATE
     assert lines["a/truncated.wav"]["seconds"] == 4000 / RATE
@@ -68,10 +66,9 @@ def test_rejects_tell_their_seconds(corpus, tmp_path, capsys):
     words = f"4 rejected ({sum(known):.2f} seconds, 1 of unknown length)"
     assert words in said
     assert str(lost_audio(str(out), Metadata.load(out))) in words
-    assert main(["show", str(out), "-n", "1"]) == 0
-    assert words in capsys.readouterr().out
-    assert main(["plan", "--input", str(corpus), *flags]) == 0
-    assert "3 rejected (0.51 seconds, 1 of unknown length)" in capsys.readouterr().out
+    assert words in cli("show", out, "-n", "1").out
+    said = cli("plan", "--input", corpus, *flags).out
+    assert "3 rejected (0.51 seconds, 1 of unknown length)" in said
     assert verify(out, deep=True, input=corpus) == []
 
 

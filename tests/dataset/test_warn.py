@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from beam_pipeline import Metadata, open_records, plan, record, verify
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning
 from tests.raising import assert_names
 from tests.sounds import write_samples
@@ -85,13 +84,11 @@ def test_classes(tmp_path, call):
     assert said_by(call, tmp_path, table, label_from="level") == []
 
 
-def test_on_the_command_line(tmp_path, capsys):
+def test_on_the_command_line(tmp_path, cli):
     write_clips(tmp_path / "in", (8000, 16000))
-    io = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    assert main(["record", *io, "--win-len", "10", "--num-elems", "31"]) == 0
-    assert [
-        line for line in capsys.readouterr().err.splitlines() if "warning" in line
-    ] == [
+    places = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+    said = cli("record", *places, "--win-len", 10, "--num-elems", 31).err
+    assert [line for line in said.splitlines() if "warning" in line] == [
         "audio-tfrecords: warning: split records has 20 examples. --num-elems asks for "
         "31",
         "audio-tfrecords: warning: clips have 2 sample rates (8,000, 16,000 Hz), so "

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.dataset.job import Job
-from beam_pipeline.errors import IncompleteRun, RecipeError
+from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.inputs import listing
 from beam_pipeline.inputs.listing import resolved
 from beam_pipeline.pipeline import graph, planner
@@ -259,24 +259,6 @@ def test_one_of_many_planners_publishes(tmp_path):
 def _create(path, barrier, number):
     barrier.wait()
     return number if files.create(path, bytes([number]) * 1000) else None
-
-
-def test_a_plan_that_was_deleted_is_named(job):
-    plan_phase(job, job.plan_folder())
-    shutil.rmtree(job.work_folder)
-    with raises(IncompleteRun, naming=[job.plan_folder(), "deleted"]):
-        read_plan(job.plan_folder())
-
-
-def test_a_plan_that_fails_is_not_published(tmp_path):
-    options = {"augment": "random_gain()", "copies": 1}  # for one sample rate only
-    recipe = Recipe(win_len=100, label_from="none", columns="none", **options)
-    with resolved(write_table(tmp_path, rows_of(LENGTHS)), recipe) as inputs:
-        job = a_job(tmp_path, inputs, recipe)
-        with raises(RecipeError, naming="0.wav"):
-            plan_phase(job, job.plan_folder())
-    assert (tmp_path / "work" / "verdict.json").exists()
-    assert not (Path(job.plan_folder()) / "plan").exists()
 
 
 @pytest.mark.parametrize("how", ["deleted", "another run"])

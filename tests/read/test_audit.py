@@ -128,7 +128,7 @@ def planted(tmp_path):
     return record_rows
 
 
-def test_a_file_in_two_splits(tmp_path, planted, capsys):
+def test_a_file_in_two_splits(tmp_path, planted, cli):
     write_melody(tmp_path / "x.wav", 0)
     rows = [
         {"path": "x.wav", "part": part, "kind": "a", "offset_s": at, "duration_s": 0.5}
@@ -143,9 +143,7 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
             for split, at in (("test", 1.0), ("train", 0.0), ("train", 0.5))
         ],
     }  # fmt: skip
-    capsys.readouterr()
-    assert status(tmp_path / "o") == 4
-    said = capsys.readouterr().out
+    said = cli("audit", tmp_path / "o", status=4).out
     assert_names(said, "3 clips in test, train", "same path: 1 across splits")
     assert_names(said, "same group: not recorded", "--group-by")
     assert_names(said, "same audio: none", "overlapping parts: none")
@@ -154,8 +152,7 @@ def test_a_file_in_two_splits(tmp_path, planted, capsys):
         "  train  x.wav  0 to 0.5 s  a",
         "  train  x.wav  0.5 to 1 s  a",
     ]
-    assert status(tmp_path / "o", "--json") == 4
-    said = capsys.readouterr()
+    said = cli("audit", tmp_path / "o", "--json", status=4)
     assert_names(said.err, "3 clips", "1 across splits")
     assert json.loads(said.out) == finding
 
@@ -200,13 +197,13 @@ def test_planted_findings(tmp_path, planted, rows, wanted):
     assert describe_overlaps(tmp_path / "o") == (line if "parts" in wanted else "")
 
 
-def test_record_prints_overlapping_parts(tmp_path, capsys):
+def test_record_prints_overlapping_parts(tmp_path, cli):
     write_melody(tmp_path / "x.wav", 0)
     rows = [{"path": "x.wav", "offset_s": s, "duration_s": 0.5} for s in (0, 0.4)]
     table = write_csv(tmp_path / "m.csv", rows)
-    places = "record", "--input", str(table), "--output", str(tmp_path / "o")
-    assert main([*places, "--win-len", "400", "--label-from", "none"]) == 0
-    assert "overlapping parts: 1 within one split" in capsys.readouterr().out
+    places = "record", "--input", table, "--output", tmp_path / "o"
+    said = cli(*places, "--win-len", 400, "--label-from", "none").out
+    assert "overlapping parts: 1 within one split" in said
 
 
 def test_a_group_in_two_splits(tmp_path, planted):
@@ -326,7 +323,7 @@ def test_near_identical_audio_under_two_classes(tmp_path, planted):
 # What is recorded
 
 
-def test_what_was_not_compared_is_said(tmp_path, capsys):
+def test_what_was_not_compared_is_said(tmp_path, cli):
     """Silence and short clips have no sketch; other data sets have no clips at all."""
     write_samples(tmp_path / "in" / "a.wav", np.zeros(16000), 16000)
     write_melody(tmp_path / "in" / "b.wav", 0)
@@ -337,14 +334,12 @@ def test_what_was_not_compared_is_said(tmp_path, capsys):
     ):
         record(tmp_path / "in", tmp_path / name, win_len=100, label_from="none")
         (tmp_path / "in" / "b.wav").unlink(missing_ok=True)
-        capsys.readouterr()
-        assert status(tmp_path / name) == 0
-        said = capsys.readouterr().out
+        said = cli("audit", tmp_path / name).out
         assert f"near-identical audio in the first 2 s: {words}\n" in said
         assert_names(said, "same path: none", "same audio: none", "--group-by")
     record_examples([{"x": 1}], tmp_path / "dicts")
-    assert status(tmp_path / "dicts") == 2
-    assert_names(capsys.readouterr().err, "dicts has no manifest.parquet")
+    said = cli("audit", tmp_path / "dicts", status=2).err
+    assert_names(said, "dicts has no manifest.parquet")
 
 
 def sounds_of(folder):
@@ -624,22 +619,19 @@ def test_a_clean_manifest_has_no_leaks(leaky, tmp_path):
         assert audit(out).leaks == 0
 
 
-def test_doubles_are_dropped_if_their_class_is_clear(leaky, capsys):
+def test_doubles_are_dropped_if_their_class_is_clear(leaky, cli):
     manifest = leaky / "in" / "clean.parquet"
-    command = ["audit", str(leaky / "out"), "--input", str(leaky / "in")]
-    command += ["--write-manifest", str(manifest), "--drop-doubles"]
-    assert main(command) == 4  # the data set still leaks
-    assert_names(capsys.readouterr().err, "6 clips", "5 groups", "2 doubles", "2 clips")
+    command = ["audit", leaky / "out", "--input", leaky / "in"]
+    command += ["--write-manifest", manifest, "--drop-doubles"]
+    said = cli(*command, status=4).err  # the data set still leaks
+    assert_names(said, "6 clips", "5 groups", "2 doubles", "2 clips")
     # Beside its files, names are those of before.
     assert {*columns_of(manifest)} == {*(f"owl/{k}.wav" for k in range(5)), "tit/c.wav"}
-    assert main(command) == 2  # it exists
-    assert_names(capsys.readouterr().err, "--write-manifest", "clean.parquet")
+    said = cli(*command, status=2).err  # it exists
+    assert_names(said, "--write-manifest", "clean.parquet")
     manifest.unlink()
-    assert main([*command[:2], "--drop-doubles"]) == 2
-    assert main([*command[:4]]) == 2
-    assert_names(
-        capsys.readouterr().err, "--drop-doubles", "--write-manifest", "--input"
-    )
+    for few in ([*command[:2], "--drop-doubles"], command[:4]):
+        assert_names(cli(*few, status=2).err, "--write-manifest", few[2])
 
 
 def test_of_several_data_sets(leaky, tmp_path):

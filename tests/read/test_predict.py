@@ -130,23 +130,22 @@ COMMAND = (
 )  # fmt: skip
 
 
-def test_on_the_command_line(folder, monkeypatch, capsys):
+def test_on_the_command_line(folder, monkeypatch, cli):
     monkeypatch.chdir(folder)
     command = [*COMMAND, "--raven", "tables", "--output"]
-    assert main([*command, "found.csv"]) == 3
-    said = capsys.readouterr()
+    said = cli(*command, "found.csv", status=3)
     assert said.out == "found.csv: 3 detections in 2 recordings\n  dog: 3\n"
     assert "1 of 3 recordings could not be scored" in said.err
     assert "--max-rejected is 0" in said.err
     assert "bad.wav is left out: " in said.err
     corrected = Path("tables/a.selections.txt")
     corrected.write_text("corrected")
-    assert main([*command, "found.parquet"]) == 2
-    assert_names(capsys.readouterr().err, "--raven", "tables", "a.selections.txt")
+    said = cli(*command, "found.parquet", status=2).err
+    assert_names(said, "--raven", "tables", "a.selections.txt")
     assert corrected.read_text() == "corrected"
     assert not Path("found.parquet").exists()
     shutil.rmtree("tables")
-    assert main([*command, "found.parquet", "--max-rejected", "1"]) == 0
+    cli(*command, "found.parquet", "--max-rejected", 1)
     lines = Path("found.csv").read_text().splitlines()
     assert lines[0] == '"path","start_s","end_s","class","score"'
     assert len(lines) == 4

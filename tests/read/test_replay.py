@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from beam_pipeline import open_records, record
-from beam_pipeline.cli import main
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import (
     FLOAT_LIST,
@@ -276,7 +275,7 @@ def write_tone(path):
     write_samples(path, 0.5 * np.sin(np.arange(2000) / 5), RATE)
 
 
-def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
+def test_a_split_without_windows_gives_a_warning(tmp_path, cli):
     write_tone(tmp_path / "test" / "a" / "x.wav")
     write_samples(tmp_path / "train" / "a" / "x.wav", np.zeros(2000), RATE)
     out = tmp_path / "out"
@@ -284,8 +283,7 @@ def test_a_split_without_windows_gives_a_warning(tmp_path, capsys):
         "record", f"--input=train={tmp_path}/train", f"--input=test={tmp_path}/test",
         f"--output={out}", "--win-len=400", "--keep=energy(above_db=-60)",
     ]  # fmt: skip
-    assert main.main(arguments) == 0
-    first, _ = capsys.readouterr().err.splitlines()
+    first, _ = cli(*arguments).err.splitlines()
     assert_names(first, "warning", "split train", "--keep", 5)
     assert len(list(replay(str(out), split="test"))) == 5
     for normalize in (True, "signal"):

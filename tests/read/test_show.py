@@ -16,7 +16,6 @@ from google.protobuf import text_format
 from PIL import Image
 
 from beam_pipeline import open_records, record, record_dataset, record_examples, show
-from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.example_view import (
@@ -138,19 +137,13 @@ def folder(tmp_path_factory):
     return record_examples(ROWS, out, encodings={"image": "png", "alone": "png"})
 
 
-def said_by_show(capsys, *arguments):
-    capsys.readouterr()
-    assert main(["show", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-def test_lines(folder, capsys):
+def test_lines(folder, cli):
     def pixels(array):
         four = np.array2string(array.ravel()[:4], separator=", ")[1:-1]
         text = f"[{four}, ...] from {array.min()} to {array.max()}"
         return " ".join(text.split())
 
-    lines = said_by_show(capsys, folder, "-n", "2").splitlines()
+    lines = cli("show", folder, "-n", "2").out.splitlines()
     assert lines.count("example 0") == lines.count("example 1") == 1
     at = lines.index("example 1")
     assert [" ".join(line.split()) for line in lines[at:] if "shape" not in line] == [
@@ -172,8 +165,8 @@ def test_lines(folder, capsys):
     assert any(line.split() == ["movies", "string", "(0,)", "[]"] for line in lines)
 
 
-def test_text_is_the_record(folder, tmp_path, capsys):
-    text = said_by_show(capsys, folder, "--text", "-n", "2")
+def test_text_is_the_record(folder, tmp_path, cli):
+    text = cli("show", folder, "--text", "-n", "2").out
     stored = open_records(folder).serialised([0, 1])
     parts = text.split("# example ")[1:]
     for number, (part, record_) in enumerate(zip(parts, stored, strict=True)):
@@ -185,16 +178,16 @@ def test_text_is_the_record(folder, tmp_path, capsys):
         assert keys == sorted(keys)
     rows = [{"clip": 3, "frames": [[0.5, 1.5], [2.5, 3.5]]}]
     steps = record_examples(rows, tmp_path / "out", sequences=["frames"])
-    text = said_by_show(capsys, steps, "--text").split("\n", 1)[1]
+    text = cli("show", steps, "--text").out.split("\n", 1)[1]
     parsed = text_format.Parse(text, tf.train.SequenceExample())
     assert parsed.context.feature["clip"].int64_list.value == [3]
     frames = parsed.feature_lists.feature_list["frames"].feature
     assert [list(frame.float_list.value) for frame in frames] == rows[0]["frames"]
-    lines = said_by_show(capsys, steps).splitlines()
+    lines = cli("show", steps).out.splitlines()
     assert lines[2].split()[:4] == ["frames", "float32", "(2,", "2)"]
 
 
-def test_pictures(folder, tmp_path, monkeypatch, capsys):
+def test_pictures(folder, tmp_path, monkeypatch, cli):
     figure_module = pytest.importorskip("matplotlib.figure")
     figures, real = [], figure_module.Figure.savefig
 
@@ -203,7 +196,7 @@ def test_pictures(folder, tmp_path, monkeypatch, capsys):
         real(figure, *arguments, **more)
 
     monkeypatch.setattr(figure_module.Figure, "savefig", catch)
-    said = said_by_show(capsys, folder, "-n", "2", "--plot", str(tmp_path / "x.png"))
+    said = cli("show", folder, "-n", 2, "--plot", tmp_path / "x.png").out
     assert said.splitlines()[-2:] == [
         f"drawn: {tmp_path}/x.png",
         "not drawn: age (a single value), movies (a list of string), "
@@ -274,12 +267,12 @@ def test_examples_of_two_inputs_show_their_input_and_classes(tmp_path):
 
 
 @pytest.mark.parametrize("flags", [[], ["--text"]])
-def test_tuples_and_examples_without_features(tmp_path, capsys, flags):
+def test_tuples_and_examples_without_features(tmp_path, cli, flags):
     ds = tf.data.Dataset.from_tensors((tf.ragged.constant([[1], []]), 7))
     folder = record_dataset(ds, tmp_path / "out")
-    assert "0/row_splits_0" in said_by_show(capsys, folder, *flags)
+    assert "0/row_splits_0" in cli("show", folder, *flags).out
     folder = record_examples([{}], tmp_path / "none", dtypes={"a": "int64"})
-    assert said_by_show(capsys, folder, *flags)
+    assert cli("show", folder, *flags).out
 
 
 # HTML.
@@ -448,8 +441,8 @@ def sounds(tmp_path_factory):
     return folder
 
 
-def saved(out, folder, *flags):
-    assert main(["show", str(out), "-n", "99", "--save-wav", str(folder), *flags]) == 0
+def saved(cli, out, folder, *flags):
+    cli("show", out, "-n", 99, "--save-wav", folder, *flags)
     return sorted(folder.iterdir())
 
 
@@ -465,9 +458,11 @@ def saved(out, folder, *flags):
         ({"features": {"half": "downsample(ratio=2)"}}, "FLOAT"),
     ],
 )  # fmt: skip
-def test_a_file_holds_the_samples_of_its_example(options, subtype, sounds, tmp_path):
+def test_a_file_holds_the_samples_of_its_example(
+    options, subtype, sounds, tmp_path, cli
+):
     record(sounds, tmp_path / "out", win_len=WIN_LEN, **options)
-    paths = saved(tmp_path / "out", tmp_path / "wav")
+    paths = saved(cli, tmp_path / "out", tmp_path / "wav")
     records = open_records(tmp_path / "out")
     assert len(paths) == len(records) == 8
     (name,) = {"signal", "x", "half"} & set(records.features)
@@ -480,10 +475,10 @@ def test_a_file_holds_the_samples_of_its_example(options, subtype, sounds, tmp_p
         assert rate == (RATE // 2 if name == "half" else RATE)
 
 
-def test_names_say_split_number_clip_and_second(sounds, tmp_path):
+def test_names_say_split_number_clip_and_second(sounds, tmp_path, cli):
     options = {"win_len": WIN_LEN, "copies": 1, "augment": "random_gain()"}
     record(f"train={sounds}", tmp_path / "out", **options)
-    names = [path.name for path in saved(tmp_path / "out", tmp_path / "wav")]
+    names = [path.name for path in saved(cli, tmp_path / "out", tmp_path / "wav")]
     examples = open_records(tmp_path / "out", "train")
     assert len(names) == len(examples) == 16
     for number, (name, example) in enumerate(zip(names, examples, strict=True)):
@@ -491,11 +486,11 @@ def test_names_say_split_number_clip_and_second(sounds, tmp_path):
         second = f"{example['win_start_idx'] / RATE:g}"
         copy = "-copy1" if example["copy"] else ""
         assert name == f"train-{number:06}-{clip}-{second}s{copy}.wav"
-    part = saved(tmp_path / "out", tmp_path / "part", "--split", "train[:25%]")
+    part = saved(cli, tmp_path / "out", tmp_path / "part", "--split", "train[:25%]")
     assert [path.name for path in part] == names[:4]
 
 
-def test_spectra_are_decoded_again(sounds, tmp_path):
+def test_spectra_are_decoded_again(sounds, tmp_path, cli):
     options = {
         "win_len": WIN_LEN, "copies": 1, "augment": "random_gain()",
         "keep": "energy(above_db=-16)", "sample_rate": 5000, "hop": 700,
@@ -504,7 +499,7 @@ def test_spectra_are_decoded_again(sounds, tmp_path):
     record(sounds, tmp_path / "mel", features=MEL, **options)
     with_signal = {**MEL, "signal": "identity()"}
     record(sounds, tmp_path / "both", features=with_signal, **options)
-    paths = saved(tmp_path / "mel", tmp_path / "wav", "--input", str(sounds))
+    paths = saved(cli, tmp_path / "mel", tmp_path / "wav", "--input", str(sounds))
     records = open_records(tmp_path / "both")
     assert len(paths) == len(records) > 3
     for path, example in zip(paths, records, strict=True):
@@ -513,20 +508,19 @@ def test_spectra_are_decoded_again(sounds, tmp_path):
         assert rate == 5000
 
 
-def test_what_is_missing_is_said(sounds, tmp_path, capsys):
+def test_what_is_missing_is_said(sounds, tmp_path, cli):
     record(sounds, tmp_path / "mel", win_len=WIN_LEN, features=MEL)
     save = ["--save-wav", str(tmp_path / "wav")]
-    assert main(["show", str(tmp_path / "mel"), *save]) == 2
-    assert_names(capsys.readouterr().err, "--input")
-    assert main(["show", str(tmp_path / "mel"), "--input", str(sounds)]) == 2
-    assert_names(capsys.readouterr().err, "--input", "--save-wav")
+    assert_names(cli("show", tmp_path / "mel", *save, status=2).err, "--input")
+    said = cli("show", tmp_path / "mel", "--input", sounds, status=2).err
+    assert_names(said, "--input", "--save-wav")
     write_sound(tmp_path / "other/y.wav", 9000)
     other = ["--input", str(tmp_path / "other")]
-    assert main(["show", str(tmp_path / "mel"), *save, *other]) == 2
-    assert_names(capsys.readouterr().err, "the inputs do not have it")
+    said = cli("show", tmp_path / "mel", *save, *other, status=2).err
+    assert_names(said, "the inputs do not have it")
     record_examples([{"x": [1.0, 2.0]}], tmp_path / "elements")
-    assert main(["show", str(tmp_path / "elements"), *save]) == 2
-    assert_names(capsys.readouterr().err, str(tmp_path / "elements"))
+    said = cli("show", tmp_path / "elements", *save, status=2).err
+    assert_names(said, tmp_path / "elements")
     assert not (tmp_path / "wav").exists()
 
 
@@ -545,15 +539,14 @@ def test_samples_become_16_bits(samples, pcm):
     np.testing.assert_array_equal(read, pcm)
 
 
-def test_elements_with_a_sample_rate_are_heard(tmp_path, monkeypatch, capsys):
+def test_elements_with_a_sample_rate_are_heard(tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     sound = np.linspace(-1, 1, 100, dtype=np.float32)
     record_examples([{"sound": sound, "sample_rate": 8000}], "out")
     for folder in ("gs://bucket/x", "out/metadata.json", "out/metadata.json/x"):
-        assert main(["show", "out", "--save-wav", folder]) == 2
-        assert_names(capsys.readouterr().err, folder)
+        assert_names(cli("show", "out", "--save-wav", folder, status=2).err, folder)
     assert os.listdir() == ["out"]
-    (path,) = saved("out", tmp_path / "wav")
+    (path,) = saved(cli, "out", tmp_path / "wav")
     samples, rate = soundfile.read(path, dtype="float32")
     np.testing.assert_array_equal(samples, sound)
     assert (path.name, rate) == ("records-000000.wav", 8000)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import record
-from beam_pipeline.cli import main
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.choices import choose_splits
@@ -139,7 +138,7 @@ CHOICES = ("!fold1", "fold2[10%:]", "fold1[:9]+fold0[-3:]")
 
 
 @pytest.mark.parametrize("split", CHOICES)
-def test_every_reader_gives_the_same_examples(folds, split, capsys):
+def test_every_reader_gives_the_same_examples(folds, split, cli):
     records = open_records(folds, split)
     wanted = [(e["filepath"], int(e["win_start_idx"])) for e in records]
     assert len(set(wanted)) == len(wanted) > 0
@@ -167,9 +166,7 @@ def test_every_reader_gives_the_same_examples(folds, split, capsys):
     assert sorted(shuffled) == sorted(wanted) != shuffled
     mixed = mix({folds: 1.0}, split=split, ends="stop").batches(8)
     assert sum(len(batch["x"]) for batch in mixed) == len(wanted)
-    capsys.readouterr()
-    assert main.main(["show", folds, "--split", split, "-n", "2"]) == 0
-    said = capsys.readouterr().out
+    said = cli("show", folds, "--split", split, "-n", "2").out
     for k in (0, len(records) // 2):
         assert_names(said, f"example {records.numbers[k]} of ", wanted[k][0])
     table = records.table()

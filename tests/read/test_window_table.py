@@ -20,7 +20,6 @@ from beam_pipeline import (
     verify,
     window_table,
 )
-from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import tables as written
 from beam_pipeline.dataset import tables as written_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
@@ -319,19 +318,19 @@ def test_verify_names_a_file_whose_bytes_have_changed(sounds, tmp_path):
         open_records(tmp_path / "out").source(0, input=tmp_path)
 
 
-def test_a_table_with_sources(sounds, tmp_path, capsys):
+def test_a_table_with_sources(sounds, tmp_path, cli):
     record(sounds, tmp_path / "out", win_len=400, label_from="none", hash_files=True)
     plain = window_table(tmp_path / "out")
     table = window_table(tmp_path / "out", sources=True)
     more = ["native_start", "native_frames", "native_sample_rate_hz", "channels",
             "file_sha256"]  # fmt: skip
     assert table.column_names == [*plain.column_names, *more]
-    assert main(["windows", str(tmp_path / "out"), "--csv", "--sources"]) == 0
-    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    said = cli("windows", tmp_path / "out", "--csv", "--sources").out
+    lines = list(csv.DictReader(said.splitlines()))
     assert [int(line["native_start"]) for line in lines] == (
         table["native_start"].to_pylist()
     )
-    assert main(["windows", str(tmp_path / "out"), "--sources"]) == 2
+    cli("windows", tmp_path / "out", "--sources", status=2)
 
 
 @pytest.mark.parametrize(("options", "advice"), [

@@ -16,7 +16,6 @@ import soundfile
 
 from beam_pipeline import open_records, record, record_examples, report
 from beam_pipeline.cli.commands import parse_examples
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.reporting.problems import find_silence
 from tests.raising import raises
@@ -188,7 +187,7 @@ def test_sounds_are_those_of_the_examples(page, mess):
         assert example["class"] == sample["label"]
 
 
-def test_how_many_are_shown_and_which_come_first(mess, capsys):
+def test_how_many_are_shown_and_which_come_first(mess, cli):
     assert 0 < len(reported(mess / "out", bytes=100_000)["samples"]) < 20
     none = reported(mess / "out", clips=0)
     assert none["samples"] == []
@@ -196,7 +195,7 @@ def test_how_many_are_shown_and_which_come_first(mess, capsys):
     path = mess / "given.html"
     words = ["report", str(mess / "out"), "--output", str(path), "--clips", "5"]
     given = ["--examples", "test:12,0", "--examples", "train:3", "--examples", "test:0"]
-    assert main([*words, *given]) == 0
+    cli(*words, *given)
     shown = contents(path)["samples"]
     found = [(sample["split"], sample["number"]) for sample in shown]
     assert len(found) == 5
@@ -207,7 +206,7 @@ def test_how_many_are_shown_and_which_come_first(mess, capsys):
     assert [sample["number"] for sample in shown] == [0, 1, 2, 3]
 
 
-def test_several_data_sets_are_one_page(tmp_path, monkeypatch, capsys):
+def test_several_data_sets_are_one_page(tmp_path, monkeypatch, cli):
     """Also those that are decoded again: each from its own tables."""
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "in")
@@ -217,8 +216,8 @@ def test_several_data_sets_are_one_page(tmp_path, monkeypatch, capsys):
         write_sound(tmp_path / "in" / "owl" / f"new{k}.wav", 2000, seed=70 + k)
     (tmp_path / "in" / "owl" / "broken.wav").write_bytes(b"RIFF")
     more = record("in", "b", recipe="a", skip_recorded="a", max_rejected=1)
-    assert main(["report", "a", "b", "--input", "in", "--clips", "999"]) == 0
-    assert "a-b-report.html" in capsys.readouterr().out
+    said = cli("report", "a", "b", "--input", "in", "--clips", 999).out
+    assert "a-b-report.html" in said
     shown = contents(tmp_path / "a-b-report.html")
     metadata = shown["metadata"]
     count = sum(each.splits["records"].examples for each in (first, more))
@@ -257,7 +256,7 @@ def test_events_are_drawn_where_they_are(tmp_path):
     assert found == pytest.approx([0.25, 0.5, 0.375, 1.0], abs=0.01)
 
 
-def test_what_record_warns_of(tmp_path, capsys):
+def test_what_record_warns_of(tmp_path, cli):
     """Rates that differ, a class with one recording; and NaN, which JSON has not."""
     rows = []
     for k, (label, split, rate) in enumerate(
@@ -273,8 +272,7 @@ def test_what_record_warns_of(tmp_path, capsys):
     words = ["record", "--input", tmp_path / "m.parquet", "--output", tmp_path / "out"]
     words += ["--win-len", 500, "--label-from", "kind", "--split-column", "part"]
     words += ["--feature", "level=rms(frame=100,hop=100)", "--report", page]
-    assert main([str(word) for word in words]) == 0
-    assert f"{page}: shows the data set" in capsys.readouterr().out
+    assert f"{page}: shows the data set" in cli(word for word in words).out
     shown = contents(page)
     titles = [problem["title"] for problem in shown["problems"]]
     assert "split test has a single recording of a" in titles
@@ -294,7 +292,7 @@ def test_data_sets_of_elements(tmp_path, monkeypatch):
     assert shown["audio"] == {}
 
 
-def test_wrong_calls(mess, tmp_path, capsys):
+def test_wrong_calls(mess, tmp_path, cli):
     page, count = tmp_path / "a.html", len(open_records(mess / "out", "test"))
     for given in ({"eval": [0]}, {"test": [count]}, {"test": [-1]}):
         ((split, numbers),) = given.items()
@@ -315,8 +313,8 @@ def test_wrong_calls(mess, tmp_path, capsys):
     with raises(InputError, naming="manifest.parquet"):
         report(broken, page)
     words = ["report", str(mess / "out"), "--output", str(page)]
-    assert main([*words, "--examples", "test:999"]) == 2
-    assert capsys.readouterr().err.startswith("audio-tfrecords: --examples: must ")
+    said = cli(*words, "--examples", "test:999", status=2).err
+    assert said.startswith("audio-tfrecords: --examples: must ")
     assert not page.exists()
 
 

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_pipeline import plan, record
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.planning.clips import Clip
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork
@@ -143,14 +142,10 @@ def test_a_sample_is_a_whole_number(sample, sounds):
         plan(sounds, sample=sample, **OPTIONS)
 
 
-def test_the_command(sounds, capsys):
+def test_the_command(sounds, cli):
     flags = ["plan", "--input", str(sounds), "--win-len", "8000"]
-    assert main([*flags, "--sample", "1"]) == 0
-    said = capsys.readouterr().out
+    said = cli(*flags, "--sample", "1").out
     assert_names(said, "forecast", "369 examples")
     assert "±" not in said  # of one block nobody knows the error
-    assert main([*flags, "--sample", "8"]) == 0
-    assert_names(capsys.readouterr().out, "one worker", "±")
-    with pytest.raises(SystemExit):
-        main([*flags, "--sample", "0"])
-    assert_names(capsys.readouterr().err, "--sample")
+    assert_names(cli(*flags, "--sample", "8").out, "one worker", "±")
+    assert_names(cli(*flags, "--sample", 0, status=2).err, "--sample")

@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+from functools import partial
 from importlib.util import find_spec
 
 import pytest
@@ -10,7 +11,6 @@ from apache_beam.options.pipeline_options_validator import PipelineOptionsValida
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 from beam_pipeline import Metadata
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import EngineError, OptionError
 from beam_pipeline.run import engine
 from beam_pipeline.run.engine import check_addresses, check_engine
@@ -33,23 +33,20 @@ def job_endpoint(tmp_path):
     server.stop()
 
 
-def record_on(tmp_path, *beam_args):
-    """Records with a runner; the inputs must be there."""
-    places = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    return main(["record", *places, "--win-len", "500", "--", *beam_args])
-
-
-def test_a_job_server_that_is_not_there_is_told_at_once(tmp_path, capsys):
+@pytest.fixture
+def record_on(tmp_path, cli):
+    """Records a few sounds with a runner."""
     write_corpus(tmp_path / "in", clips=1)
+    words = ["record", "--input", tmp_path / "in", "--output", tmp_path / "out"]
+    return partial(cli, *words, "--win-len", 500, "--")
+
+
+def test_a_job_server_that_is_not_there_is_told_at_once(tmp_path, record_on):
     with refusing_port() as port:
         endpoint = f"localhost:{port}"
         flags = ("--runner=PortableRunner", f"--job_endpoint={endpoint}")
-        assert record_on(tmp_path, *flags) == 1
-
-    err = capsys.readouterr().err
-    assert f"--job_endpoint={endpoint}" in err
-    assert "start.sh" in err
-    assert len(err.splitlines()) == 1
+        (line,) = record_on(*flags, status=1).err.splitlines()
+    assert_names(line, f"--job_endpoint={endpoint}", "start.sh")
     assert not (tmp_path / "out").exists()
 
 
@@ -62,10 +59,9 @@ def test_a_runner_that_cannot_run_the_job(module):
         check_engine([f"--runner={module}{name}"])
 
 
-def test_a_job_goes_through_a_job_server(tmp_path, job_endpoint):
-    write_corpus(tmp_path / "in", clips=1)
+def test_a_job_goes_through_a_job_server(tmp_path, job_endpoint, record_on):
     args = ["--runner=PortableRunner", f"--job_endpoint={job_endpoint}"]
-    assert record_on(tmp_path, *args, "--environment_type=LOOPBACK") == 0
+    record_on(*args, "--environment_type=LOOPBACK")
     assert Metadata.load(str(tmp_path / "out")).clips == 3
 
 
@@ -90,12 +86,9 @@ def test_a_job_goes_through_a_job_server(tmp_path, job_endpoint):
         ),
     ],
 )
-def test_options_that_cannot_be_are_refused(tmp_path, capsys, beam_args, facts):
-    write_corpus(tmp_path / "in", clips=1)
-    assert record_on(tmp_path, *beam_args) == 2
-    err = capsys.readouterr().err
-    assert_names(err, *facts)
-    assert len(err.splitlines()) == 1
+def test_options_that_cannot_be_are_refused(tmp_path, record_on, beam_args, facts):
+    (line,) = record_on(*beam_args, status=2).err.splitlines()
+    assert_names(line, *facts)
     assert not (tmp_path / "out").exists()
 
 

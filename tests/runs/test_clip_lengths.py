@@ -12,7 +12,6 @@ import soundfile
 
 import beam_pipeline
 from beam_pipeline import Metadata, open_records, plan, record, verify
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, TooManyRejected
 from beam_pipeline.read.window_table import window_table
 from tests.raising import raises
@@ -48,7 +47,7 @@ def recorded(output):
     return {path: paths.count(path) for path in sorted({*paths})}
 
 
-def test_clips_outside_of_the_limits_are_left_out_and_counted(sounds, tmp_path, capsys):
+def test_clips_outside_of_the_limits_are_left_out_and_counted(sounds, tmp_path, cli):
     limits = {"win_len": 4000, "min_seconds": 0.5, "max_seconds": 2}
     metadata = record(sounds, tmp_path / "out", **limits)
     assert recorded(tmp_path / "out") == {
@@ -78,17 +77,15 @@ def test_clips_outside_of_the_limits_are_left_out_and_counted(sounds, tmp_path, 
     assert verify(tmp_path / "out", deep=True, input=sounds) == []
     page = open_records(tmp_path / "out")._repr_html_()
     assert "<td>cat</td><td>3</td>" in page
-    assert main(["windows", str(tmp_path / "out")]) == 0
-    assert "clips left out: 2 too short, 2 too long" in capsys.readouterr().out
+    said = cli("windows", tmp_path / "out").out
+    assert "clips left out: 2 too short, 2 too long" in said
 
 
 @pytest.mark.parametrize("command", ["plan", "record"])
-def test_the_command_counts_them_and_ends_well(command, sounds, tmp_path, capsys):
-    output = ["--output", str(tmp_path / "out")] if command == "record" else []
-    flags = ["--win-seconds", "1", "--max-seconds", "2"]
-    status = main([command, "--input", str(sounds), *output, *flags])
-    said = capsys.readouterr()
-    assert status == 0, said.err
+def test_the_command_counts_them_and_ends_well(command, sounds, tmp_path, cli):
+    output = ["--output", tmp_path / "out"] if command == "record" else []
+    flags = ["--win-seconds", 1, "--max-seconds", 2]
+    said = cli(command, "--input", sounds, *output, *flags)
     assert "7 clips, 0 rejected, 3 too short, 2 too long;" in said.out
     (line,) = [line for line in said.out.splitlines() if "left out:" in line]
     assert set(line.partition(": ")[2].split(", ")) == set(SOUNDS) - {

@@ -16,7 +16,6 @@ from beam_pipeline import (
     record,
     record_examples,
 )
-from beam_pipeline.cli.main import main
 from beam_pipeline.dataset import job
 from beam_pipeline.errors import OptionError, OutputError, RecipeError, TooManyRejected
 from beam_pipeline.examples.codecs import decode_image, encode_image
@@ -157,11 +156,11 @@ def test_encoded_features_stay_as_they_are_stored(runs, batch_size):
         np.testing.assert_array_equal(one["mel"], other["mel"])
 
 
-def test_the_recipe_of_the_data_set_repeats_it(runs, tmp_path, capsys):
+def test_the_recipe_of_the_data_set_repeats_it(runs, tmp_path, cli):
     recipe = runs / "out" / "metadata.json"
     words = ["--input", runs / "in", "--recipe", recipe]
     out = tmp_path / "out"
-    assert main([*map(str, ["record", *words, "--output", out])]) == 0
+    cli("record", *words, "--output", out)
     wanted, found = contents(runs / "out"), contents(out)
     differing = {name for name in wanted if found[name] != wanted[name]}
     assert found.keys() == wanted.keys()
@@ -169,13 +168,11 @@ def test_the_recipe_of_the_data_set_repeats_it(runs, tmp_path, capsys):
     assert json.loads(recipe.read_text())["recipe"]["encodings"] == (
         dict(sorted(ENCODINGS.items()))
     )
-    capsys.readouterr()
     # The same again is complete; another encoding is another data set.
-    assert main([*map(str, ["record", *words, "--output", out])]) == 0
-    assert_names(capsys.readouterr().out, "complete")
+    assert_names(cli("record", *words, "--output", out).out, "complete")
     other = [*words, "--output", out, "--encoding", "image=tensor"]
-    assert main([*map(str, ["record", *other])]) == 2
-    assert_names(capsys.readouterr().err, "--encoding", "image", "'tensor'", "'png'")
+    said = cli("record", *other, status=2).err
+    assert_names(said, "--encoding", "image", "'tensor'", "'png'")
     assert contents(out) == found
 
 

@@ -132,22 +132,19 @@ def test_another_way_to_split_is_refused(root):
     assert not (root / "second").exists()
 
 
-def test_nothing_new_leaves_no_folder(root, capsys):
-    assert main(flags_of(root)) == 0
-    assert "nothing new" in capsys.readouterr().out
+def test_nothing_new_leaves_no_folder(root, cli):
+    assert "nothing new" in cli(*flags_of(root)).out
     assert not (root / "second").exists()
     made = record_more(root, work_dir=root / "work")
     assert (made.splits, made.clips, made.rejected) == ({}, 0, 0)
     assert not any((root / name).exists() for name in ("second", "work"))
 
 
-def test_bad_files_alone_follow_max_rejected(root, capsys):
+def test_bad_files_alone_follow_max_rejected(root, cli):
     (root / "sounds" / "owl" / "gus_0.wav").write_bytes(b"no sound")
     command = flags_of(root)
-    assert main(command) == 3
-    assert "gus_0.wav" in capsys.readouterr().err
-    assert main([*command, "--max-rejected", "1"]) == 0
-    assert_names(capsys.readouterr().err, "gus_0.wav", "rejected")
+    assert "gus_0.wav" in cli(*command, status=3).err
+    assert_names(cli(*command, "--max-rejected", "1").err, "gus_0.wav", "rejected")
     assert not (root / "second").exists()
     # Some of each.
     write_speaker(root / "sounds", "hal")
@@ -314,7 +311,7 @@ def test_classes_keep_their_numbers(birds, tmp_path):
     assert summary.example_format.classes == ("owl", "tit")
 
 
-def test_the_data_set_itself_is_complete(birds, tmp_path, capsys):
+def test_the_data_set_itself_is_complete(birds, tmp_path):
     found = []
     metadata = Metadata.load(birds / "out")
     record(birds / "a", birds / "out", recipe=metadata, found=found.append)

@@ -13,7 +13,6 @@ import pytest
 
 import beam_pipeline
 from beam_pipeline import Metadata, open_records, record
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.verify import verify
 from beam_pipeline.storage.tfrecord import SUFFIX
@@ -198,7 +197,7 @@ def test_a_run_continues_with_the_same_code_alone(ran):
     assert_names(verified, "RecipeError", "first", "changed")
 
 
-def test_another_process_has_no_code(ran, monkeypatch, capsys):
+def test_another_process_has_no_code(ran, monkeypatch, cli):
     folder, *_ = ran
     monkeypatch.setattr(own_code, "_given", {})
     own, sounds = str(folder / "own"), str(folder / "in")
@@ -208,8 +207,8 @@ def test_another_process_has_no_code(ran, monkeypatch, capsys):
     with raises(RecipeError, naming=["Loud", "record", "module"]):
         record(sounds, own, recipe=Metadata.load(own))
     again = ["record", "--input", sounds, "--output", own]
-    assert main([*again, "--recipe", f"{own}/metadata.json"]) == 2
-    assert_names(capsys.readouterr().err, "Loud", "--keep")
+    said = cli(*again, "--recipe", f"{own}/metadata.json", status=2).err
+    assert_names(said, "Loud", "--keep")
     (text,) = {
         value
         for name, value in Metadata.load(own).recipe.features.items()

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, open_records, plan, record, verify
-from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import (
     PlacedWindows,
@@ -178,12 +177,10 @@ def test_a_damaged_clip_is_rejected_by_the_plan(sounds, tmp_path):
     assert [reject.stage for reject in rejects] == ["probe"]
 
 
-def test_the_command_says_what_is_wrong(sounds, capsys):
+def test_the_command_says_what_is_wrong(sounds, cli):
     flags = ["plan", "--input", str(sounds), "--win-len", "1000", "--windows-at"]
-    assert main([*flags, "peak"]) == 2
-    assert_names(capsys.readouterr().err, "--windows-at", "peaks", "sounds")
-    assert main([*flags, "peaks(above_db=-30)"]) == 0
-    assert_names(capsys.readouterr().out, "1 without sound")
+    assert_names(cli(*flags, "peak", status=2).err, "--windows-at", "peaks", "sounds")
+    assert_names(cli(*flags, "peaks(above_db=-30)").out, "1 without sound")
 
 
 # At events: around the middle of each, or from its onset

@@ -8,7 +8,6 @@ import pytest
 import soundfile
 
 from beam_pipeline import record, record_examples, repair, verify
-from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import (
     IncompleteRun,
@@ -175,19 +174,15 @@ def test_what_cannot_be_repaired(folder, tmp_path):
         repair(folder)
 
 
-def test_the_command(folder, sounds, capsys):
+def test_the_command(folder, sounds, cli):
     first, *_ = shards_of(folder)
     spoil(first, "byte")
     call = ["verify", str(folder), "--repair"]
-    assert main([*call, "--deep"]) == 2
-    assert_names(capsys.readouterr().err, "--repair", "--deep")
-    assert main(call) == 0
-    said = capsys.readouterr().out
+    assert_names(cli(*call, "--deep", status=2).err, "--repair", "--deep")
+    said = cli(*call).out
     assert_names(said, f"deleted: {first.parent.name}/{first.name}", "record")
     flags = ["--recipe", str(folder / "_work/metadata.json"), "--max-rejected", "2"]
     places = ["--input", str(sounds), "--output", str(folder)]
-    assert main(["record", *places, *flags]) == 0
-    capsys.readouterr()
-    assert main(call) == 0
-    assert_names(capsys.readouterr().out, "nothing to repair")
-    assert main(call[:2]) == 0
+    cli("record", *places, *flags)
+    assert_names(cli(*call).out, "nothing to repair")
+    cli(*call[:2])
