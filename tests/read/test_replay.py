@@ -17,25 +17,15 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.read import parse
 from beam_pipeline.read.replay import replay
 from tests.raising import assert_names, raises
+from tests.read.conftest import WIN_LEN
 from tests.read.members import make
-from tests.sounds import damage, write_corpus, write_samples
+from tests.sounds import damage, write_samples
 
 tf = pytest.importorskip("tensorflow")
 
 RATE = 8000
-WIN_LEN = 400
-CLASSES = ("hum", "noise", "tone")
+CLASSES = ("cat", "dog", "owl")
 NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    """Windows of three classes in several shards."""
-    folder = tmp_path_factory.mktemp("recorded")
-    write_corpus(folder / "in", CLASSES, clips=2, frames=900)
-    options = {"win_len": WIN_LEN, "elements_per_file": 7, "workers": 1}
-    record(folder / "in", folder / "out", **options)
-    return str(folder / "out")
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +42,27 @@ def numbers(ds):
 
 
 class TestRecorded:
-    def test_static_types_and_shapes(self, recorded):
-        spec = replay(recorded).element_spec
+    def test_static_types_and_shapes(self, whole):
+        spec = replay(whole, split="train").element_spec
+        numbers = ("copy", "fs", "index", "num_classes", "target", "win_start_idx")
         assert spec == {
-            "class": tf.TensorSpec((), tf.string),
-            "filepath": tf.TensorSpec((), tf.string),
-            "fs": tf.TensorSpec((), tf.int64),
-            "index": tf.TensorSpec((), tf.int64),
-            "num_classes": tf.TensorSpec((), tf.int64),
+            **dict.fromkeys(("class", "filepath"), tf.TensorSpec((), tf.string)),
+            **dict.fromkeys(numbers, tf.TensorSpec((), tf.int64)),
+            "mel": tf.TensorSpec((1, 8), tf.float32),
             "signal": tf.TensorSpec((WIN_LEN,), tf.float32),
-            "target": tf.TensorSpec((), tf.int64),
-            "win_start_idx": tf.TensorSpec((), tf.int64),
         }
         for drop, size in ((False, None), (True, 4)):
-            ds = replay(recorded, batch_size=4, drop_remainder=drop)
+            ds = replay(whole, "train", batch_size=4, drop_remainder=drop)
             assert ds.element_spec == {
                 name: tf.TensorSpec((size, *s.shape), s.dtype)
                 for name, s in spec.items()
             }
 
-    def test_supervised_pairs_train_a_keras_model(self, recorded):
-        pair = ("signal", "target")
-        ds = replay(recorded, batch_size=4, as_supervised=pair, shuffle=3, repeat=True)
-        assert ds.class_names == list(CLASSES) == open_records(recorded).class_names
+    def test_supervised_pairs_train_a_keras_model(self, whole):
+        options = {"as_supervised": ("signal", "target"), "shuffle": 3, "repeat": True}
+        ds = replay(whole, "train", batch_size=4, **options)
+        assert ds.class_names == open_records(whole, "train").class_names
+        assert ds.class_names == [*CLASSES]
         assert ds.element_spec == (
             tf.TensorSpec((None, WIN_LEN), tf.float32),
             tf.TensorSpec((None,), tf.int64),
