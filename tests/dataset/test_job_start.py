@@ -297,7 +297,7 @@ def refused(difference, *places, **options):
          "workers": 2},
         {"keep": "energy(above_db=-200)", "copies": 2, "augment": "random_gain()",
          "beam_args": ["--runner=FnApiRunner"]},
-        {"order": "mixed", "keep": "energy(above_db=-10.85)", "tail": "pad", "hop": 300,
+        {"order": "mixed", "keep": "energy(above_db=-12.05)", "tail": "pad", "hop": 300,
          "sample_rate": 6000},
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from beam_pipeline import Metadata, plan, verify
 from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects
 from beam_pipeline.errors import InputError
+from tests.data_sets import rejects_in
 from tests.raising import raises
 from tests.sounds import RATE, damage, write_sound
 
@@ -44,17 +45,12 @@ def corpus(tmp_path):
     return folder
 
 
-def lines_of(folder):
-    lines = (folder / "rejected.jsonl").read_text().splitlines()
-    return {line["path"]: line for line in map(json.loads, lines)}
-
-
 def test_rejects_tell_their_seconds(corpus, tmp_path, cli):
     out = tmp_path / "out"
     flags = ["--win-len", "500", "--hop", "250", "--max-rejected", "9"]
     flags += ["--short-clips", "reject"]
     said = cli("record", "--input", corpus, "--output", out, *flags).out
-    lines = lines_of(out)
+    lines = {line["path"]: line for line in rejects_in(out)}
     assert lines["a/short.wav"]["seconds"] == 100 / RATE
     assert lines["a/truncated.wav"]["seconds"] == 4000 / RATE
     assert lines["a/none.wav"]["seconds"] is None

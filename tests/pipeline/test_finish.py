@@ -70,20 +70,13 @@ def test_what_is_no_number_of_rejects_is_refused(text, clips):
 # A plan and what was written of it
 
 
-def layouts_of(**sizes):
-    return {
-        split: ShardLayout.of(split, total, 1000, RECIPE)
-        for split, total in sizes.items()
-    }
-
-
 def summary_of(tally=None, labels=("a", "b"), clips=20, **sizes):
     example_format = ExampleFormat.of(Corpus(labels, {RATE: 1}, {1: 1}), RECIPE)
     counts = {key: n for key, (n, _) in (tally or {}).items()}
     return PlanSummary(
         ListingSummary(clips, 3),
         example_format,
-        layouts_of(**sizes),
+        {name: ShardLayout.of(name, n, 1000, RECIPE) for name, n in sizes.items()},
         clips=Counter(counts),
         examples=Counter({key: n for key, (_, n) in (tally or {}).items()}),
     )

@@ -223,15 +223,11 @@ def splits_by_hash(groups, **options):
     """The split of each group, and which groups were moved."""
     recipe = Recipe(win_len=1, **options)
     splitter = Splitter(recipe.hashed_shares())
-    tally = tally_groups([map(clip_of, groups)], recipe)
+    tally = tally_groups([[clip(group, None) for group in groups]], recipe)
     moves = choose_moves(tally, recipe) or {}
     keys = {group: group_key(0, group) for group in groups}
     found = {g: moves.get(moved_key(k), splitter.split_of(k)) for g, k in keys.items()}
     return found, {g for g, k in keys.items() if moved_key(k) in moves}
-
-
-def clip_of(group):
-    return clip(group, None)
 
 
 GROUPS = st.lists(st.integers(0, 10**9).map(str), min_size=4, max_size=15, unique=True)

@@ -41,9 +41,3 @@ def whole(sounds, tmp_path_factory):
 def folder(whole, tmp_path):
     """A copy of the data set, to be damaged."""
     return Path(shutil.copytree(whole, tmp_path / "out"))
-
-
-@pytest.fixture
-def shards(folder):
-    """The shards of the copy, those of test first."""
-    return sorted(folder.rglob("*.tfrecord.gz"))

@@ -49,20 +49,15 @@ def four_dimensions(windows):
 # Lines and pictures.
 
 
-def drawn(examples, records):
-    """The figure of some examples, and what is not drawn."""
-    return draw_examples(examples, records.metadata)
-
-
 def panels_of(example, records):
     """The panels of an example by title, and what is not drawn."""
-    figure, others = drawn([example], records)
+    figure, others = draw_examples([example], records.metadata)
     return {a.get_title(): a for a in figure.axes if a.axison}, others
 
 
 def titles_of(records):
     """What is above each example."""
-    figure, _ = drawn([*records], records)
+    figure, _ = draw_examples([*records], records.metadata)
     return [part.get_suptitle() for part in figure.subfigs]
 
 
@@ -187,15 +182,7 @@ def test_text_is_the_record(folder, tmp_path, cli):
     assert lines[2].split()[:4] == ["frames", "float32", "(2,", "2)"]
 
 
-def test_pictures(folder, tmp_path, monkeypatch, cli):
-    figure_module = pytest.importorskip("matplotlib.figure")
-    figures, real = [], figure_module.Figure.savefig
-
-    def catch(figure, *arguments, **more):
-        figures.append(figure)
-        real(figure, *arguments, **more)
-
-    monkeypatch.setattr(figure_module.Figure, "savefig", catch)
+def test_pictures(folder, tmp_path, cli):
     said = cli("show", folder, "-n", 2, "--plot", tmp_path / "x.png").out
     assert said.splitlines()[-2:] == [
         f"drawn: {tmp_path}/x.png",
@@ -203,7 +190,9 @@ def test_pictures(folder, tmp_path, monkeypatch, cli):
         "ratings (no values), member (a single value), cube (3 dimensions), "
         "some (string)",
     ]
-    panels = [axes for axes in figures[0].axes if axes.axison]
+    records = open_records(folder)
+    figure, _ = draw_examples([*records], records.metadata)
+    panels = [axes for axes in figure.axes if axes.axison]
     names = ["flags", "image", "grey", "alone", "matrix", "varied"]
     assert [axes.get_title() for axes in panels] == [*names, "ratings", *names]
     for n, axes in ((0, panels[1]), (1, panels[8])):
@@ -434,8 +423,8 @@ MEL = {"mel": "log_mel(n_fft=256,hop=100,n_mels=5)"}
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("heard") / "sounds"
+def stereo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heard") / "stereo"
     for k, name in enumerate(["a b/night, 1.wav", "ö/x.wav"]):
         write_sound(folder / name, 4 * WIN_LEN, channels=2, seed=k)
     return folder
@@ -459,9 +448,9 @@ def saved(cli, out, folder, *flags):
     ],
 )  # fmt: skip
 def test_a_file_holds_the_samples_of_its_example(
-    options, subtype, sounds, tmp_path, cli
+    options, subtype, stereo, tmp_path, cli
 ):
-    record(sounds, tmp_path / "out", win_len=WIN_LEN, **options)
+    record(stereo, tmp_path / "out", win_len=WIN_LEN, **options)
     paths = saved(cli, tmp_path / "out", tmp_path / "wav")
     records = open_records(tmp_path / "out")
     assert len(paths) == len(records) == 8
@@ -475,9 +464,9 @@ def test_a_file_holds_the_samples_of_its_example(
         assert rate == (RATE // 2 if name == "half" else RATE)
 
 
-def test_names_say_split_number_clip_and_second(sounds, tmp_path, cli):
+def test_names_say_split_number_clip_and_second(stereo, tmp_path, cli):
     options = {"win_len": WIN_LEN, "copies": 1, "augment": "random_gain()"}
-    record(f"train={sounds}", tmp_path / "out", **options)
+    record(f"train={stereo}", tmp_path / "out", **options)
     names = [path.name for path in saved(cli, tmp_path / "out", tmp_path / "wav")]
     examples = open_records(tmp_path / "out", "train")
     assert len(names) == len(examples) == 16
@@ -490,16 +479,16 @@ def test_names_say_split_number_clip_and_second(sounds, tmp_path, cli):
     assert [path.name for path in part] == names[:4]
 
 
-def test_spectra_are_decoded_again(sounds, tmp_path, cli):
+def test_spectra_are_decoded_again(stereo, tmp_path, cli):
     options = {
         "win_len": WIN_LEN, "copies": 1, "augment": "random_gain()",
         "keep": "energy(above_db=-16)", "sample_rate": 5000, "hop": 700,
         "elements_per_file": 5,
     }  # fmt: skip
-    record(sounds, tmp_path / "mel", features=MEL, **options)
+    record(stereo, tmp_path / "mel", features=MEL, **options)
     with_signal = {**MEL, "signal": "identity()"}
-    record(sounds, tmp_path / "both", features=with_signal, **options)
-    paths = saved(cli, tmp_path / "mel", tmp_path / "wav", "--input", str(sounds))
+    record(stereo, tmp_path / "both", features=with_signal, **options)
+    paths = saved(cli, tmp_path / "mel", tmp_path / "wav", "--input", str(stereo))
     records = open_records(tmp_path / "both")
     assert len(paths) == len(records) > 3
     for path, example in zip(paths, records, strict=True):
@@ -508,11 +497,11 @@ def test_spectra_are_decoded_again(sounds, tmp_path, cli):
         assert rate == 5000
 
 
-def test_what_is_missing_is_said(sounds, tmp_path, cli):
-    record(sounds, tmp_path / "mel", win_len=WIN_LEN, features=MEL)
+def test_what_is_missing_is_said(stereo, tmp_path, cli):
+    record(stereo, tmp_path / "mel", win_len=WIN_LEN, features=MEL)
     save = ["--save-wav", str(tmp_path / "wav")]
     assert_names(cli("show", tmp_path / "mel", *save, status=2).err, "--input")
-    said = cli("show", tmp_path / "mel", "--input", sounds, status=2).err
+    said = cli("show", tmp_path / "mel", "--input", stereo, status=2).err
     assert_names(said, "--input", "--save-wav")
     write_sound(tmp_path / "other/y.wav", 9000)
     other = ["--input", str(tmp_path / "other")]

@@ -167,19 +167,19 @@ def test_a_data_set_that_was_recorded_again_is_not_mixed(
 ):
     """Without the comparison, the new table chose among the old examples."""
     out, opened = shutil.copytree(folder, tmp_path / "out"), written.read_parquet
-    records = open_records(out, "train")
+    records, path = open_records(out, "train"), out / "metadata.json"
 
-    def record_again(*args, **options):
-        shutil.rmtree(out)
-        shutil.copytree(folder, out, copy_function=shutil.copyfile)
-        if moment == "unfinished":
-            (out / "metadata.json").unlink()
+    def record_again():
+        path.unlink() if moment == "unfinished" else path.write_text("another one")
+
+    def read_late(*args, **options):
+        record_again()
         return opened(*args, **options)
 
     if moment == "before":
-        (out / "metadata.json").touch()
+        record_again()
     else:
-        monkeypatch.setattr(written, "read_parquet", record_again)
+        monkeypatch.setattr(written, "read_parquet", read_late)
     uses = [lambda: records.where("start_s == 0"), records.table]
     for use in (*uses, lambda: records.of_clip("cat/cat_0.wav")):
         with raises(InputError, naming=["metadata.json", "open it again"]) as caught:
@@ -390,10 +390,6 @@ def compare(folder):
     return found
 
 
-def write_quiet(path, frames):
-    write_samples(path, np.zeros(frames, np.float32), RATE)
-
-
 OPTIONS = {
     "win_len": 500, "hop": 200, "tail": "pad", "keep": "energy(above_db=-10.85)",
     "splits": "train=.6,test=.4", "elements_per_file": 7,
@@ -406,7 +402,7 @@ def test_a_summary_is_that_of_the_table(tmp_path, monkeypatch, rows, copies):
     monkeypatch.setattr(written_table, "_WINDOWS_IN_GROUP", rows)
     write_corpus(tmp_path / "in", frames=1100)
     for k in range(6):
-        write_quiet(tmp_path / "in" / "owl" / f"quiet{k}.wav", 900)
+        write_samples(tmp_path / "in" / "owl" / f"quiet{k}.wav", np.zeros(900))
     augment = {"copies": copies, "augment": "random_gain()"} if copies else {}
     record(tmp_path / "in", tmp_path / "out", **OPTIONS, **augment)
     found = compare(str(tmp_path / "out"))

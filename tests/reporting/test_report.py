@@ -272,7 +272,7 @@ def test_what_record_warns_of(tmp_path, cli):
     words = ["record", "--input", tmp_path / "m.parquet", "--output", tmp_path / "out"]
     words += ["--win-len", 500, "--label-from", "kind", "--split-column", "part"]
     words += ["--feature", "level=rms(frame=100,hop=100)", "--report", page]
-    assert f"{page}: shows the data set" in cli(word for word in words).out
+    assert f"{page}: shows the data set" in cli(*words).out
     shown = contents(page)
     titles = [problem["title"] for problem in shown["problems"]]
     assert "split test has a single recording of a" in titles
