@@ -1,14 +1,10 @@
 """What several test files share."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -35,18 +31,18 @@ settings.load_profile("tests")
 _SYSTEMS = Path(__file__).parent / "systems"
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_ignore_collect(collection_path, config):
     """Leaves out the tests of whole systems, unless their path is given."""
     is_given = any("systems" in argument for argument in config.args)
     return True if collection_path == _SYSTEMS and not is_given else None
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def cli(capsys):
     """Runs the command line, which must end with a status; returns what it printed."""
     from beam_pipeline.cli.main import main
 
-    def run(*words: object, status: int = 0) -> Any:
+    def run(*words, status=0):
         capsys.readouterr()
         try:
             found = main([str(word) for word in words])
@@ -60,7 +56,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def corpora() -> Path:
+def corpora():
     """The folder of real recordings."""
     folder = os.environ.get("AUDIO_CORPORA")
     if not folder:
@@ -69,7 +65,7 @@ def corpora() -> Path:
 
 
 @pytest.fixture(scope="session")
-def store_port() -> Iterator[int]:
+def store_port():
     """The port of an object store on loopback."""
     pytest.importorskip("moto", reason="pip install -e '.[dev]' brings moto")
     with loopback.store_server() as port:
@@ -77,7 +73,7 @@ def store_port() -> Iterator[int]:
 
 
 @pytest.fixture
-def proxy(store_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[loopback.Proxy]:
+def proxy(store_port, monkeypatch):
     """What is between s3:// and gs:// and the store on loopback."""
     with loopback.proxy_to(store_port) as state:
         loopback.point_at(state.port, monkeypatch)
@@ -86,7 +82,7 @@ def proxy(store_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[loopback
 
 
 @pytest.fixture
-def bucket(store_port: int, proxy: loopback.Proxy) -> str:
+def bucket(store_port, proxy):
     """The name of an empty bucket."""
     # The client for Google escapes all but letters and digits, which moto takes as is.
     name = f"bucket{uuid.uuid4().hex[:12]}"

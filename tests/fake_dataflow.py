@@ -1,14 +1,4 @@
-"""The Dataflow service on loopback: takes jobs, and ends them as it is told.
-
-::
-
-    python -m tests.fake_dataflow 9100     runs every job it is given on this machine
-    audio-tfrecords record ... -- --runner=DataflowRunner --no_auth --project=any \
-        --region=any --dataflow_endpoint=http://localhost:9100 \
-        --temp_location=/tmp/any --staging_location=/tmp/any
-
-The host must be written ``localhost``: Beam speaks HTTP to that name alone.
-"""
+"""The Dataflow service on loopback: takes jobs, and ends them as it is told."""
 
 from __future__ import annotations
 
@@ -23,7 +13,7 @@ import tarfile
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +24,6 @@ DONE = "JOB_STATE_DONE"
 RUNNING = "JOB_STATE_RUNNING"
 FAILED = "JOB_STATE_FAILED"
 CANCELLED = "JOB_STATE_CANCELLED"
-_CANCELLED_NUMBER = 5  # as clients that send numbers for names spell it
 _CREDENTIALS_PATH = "/token"
 _WORKER_SECONDS = 120
 
@@ -71,18 +60,18 @@ class Job:
     ending: Ending = field(default_factory=Ending)
 
     @property
-    def pool(self) -> dict[str, Any]:
+    def pool(self):
         """Its only worker pool."""
         (pool,) = self.posted["environment"]["workerPools"]
         return dict(pool)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self):
         """The options of Beam that its workers are given."""
         return dict(self.posted["environment"]["sdkPipelineOptions"]["options"])
 
     @property
-    def staged(self) -> str:
+    def staged(self):
         """The folder of its pipeline and its packages."""
         return str(self.options["pipelineUrl"]).rpartition("/")[0]
 
@@ -93,13 +82,12 @@ class FakeDataflow:
     Parameters
     ----------
     run : callable
-        Called with each :class:`Job`, in a thread; returns its ending. A job that was
-        cancelled meanwhile stays so.
+        Called with each :class:`Job`, in a thread; returns its ending.
     refuse : int, optional
         The HTTP status that creating a job is answered with.
     """
 
-    def __init__(self, run: Callable[[Job], Ending], refuse: int | None = None):
+    def __init__(self, run, refuse=None):
         self.jobs: list[Job] = []
         self.requests: list[str] = []
         self.endpoint = ""
@@ -107,7 +95,7 @@ class FakeDataflow:
         self._refuse = refuse
         self._threads: list[threading.Thread] = []
 
-    def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
+    def answer(self, method, path, body):
         """A request -> HTTP status and JSON."""
         self.requests.append(f"{method} {path}")
         if path == _CREDENTIALS_PATH:
@@ -131,18 +119,14 @@ class FakeDataflow:
             return 200, _messages(job)
         if part == "/metrics":
             return 200, _metrics(job)
-        if method == "PUT":
-            wanted = json.loads(body).get("requestedState")
-            if wanted in (_CANCELLED_NUMBER, CANCELLED) and job.state == RUNNING:
-                job.state = CANCELLED
         return 200, _to_json(job)
 
-    def join(self) -> None:
+    def join(self):
         """Waits for what runs."""
         for thread in self._threads:
             thread.join(_WORKER_SECONDS)
 
-    def _create(self, project: str, region: str, posted: dict[str, Any]) -> Job:
+    def _create(self, project, region, posted):
         job = Job(f"fake-{len(self.jobs)}", project, region, posted)
         self.jobs.append(job)
         thread = threading.Thread(target=self._end, args=(job,), daemon=True)
@@ -150,21 +134,19 @@ class FakeDataflow:
         thread.start()
         return job
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job):
         try:
             ending = self._run(job)
         except Exception:
             ending = Ending(FAILED, (traceback.format_exc(),))
-        job.ending = ending
-        if job.state == RUNNING:
-            job.state = ending.state
+        job.ending, job.state = ending, ending.state
 
 
-def _refusal(status: int, message: str) -> tuple[int, Any]:
+def _refusal(status, message):
     return status, {"error": {"code": status, "message": message}}
 
 
-def _to_json(job: Job) -> dict[str, Any]:
+def _to_json(job):
     # A summary, as the service answers unless it is asked for everything.
     return {
         "id": job.id,
@@ -176,7 +158,7 @@ def _to_json(job: Job) -> dict[str, Any]:
     }
 
 
-def _messages(job: Job) -> dict[str, Any]:
+def _messages(job):
     errors = job.ending.errors if job.state == FAILED else ()
     told = {"messageImportance": "JOB_MESSAGE_ERROR",
             "time": datetime.now(UTC).isoformat()}  # fmt: skip
@@ -187,7 +169,7 @@ def _messages(job: Job) -> dict[str, Any]:
     return {"jobMessages": messages}
 
 
-def _metrics(job: Job) -> dict[str, Any]:
+def _metrics(job):
     # Beam looks up every counter twice: as it is, and as it was committed.
     metrics = []
     for counter in job.ending.counters:
@@ -199,19 +181,17 @@ def _metrics(job: Job) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def fake_dataflow(
-    run: Callable[[Job], Ending] = lambda job: Ending(),
-    refuse: int | None = None,
-    port: int = 0,
-) -> Iterator[FakeDataflow]:
+def fake_dataflow(run=lambda job: Ending(), refuse=None):
     """Serves until the block is left; ``endpoint`` is what Beam is to be given."""
+    from tests import loopback  # which a worker, who runs this file, does not have
+
     service = FakeDataflow(run, refuse)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 60
 
-        def handle_any(self) -> None:
+        def handle_any(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             path = self.path.partition("?")[0]
             status, content = service.answer(self.command, path, body)
@@ -222,25 +202,21 @@ def fake_dataflow(
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = do_PUT = handle_any  # noqa: N815
+        do_GET = do_POST = handle_any  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    service.endpoint = f"http://localhost:{server.server_port}"
-    try:
-        yield service
-    finally:
-        service.join()
-        server.shutdown()
-        server.server_close()
+    with loopback.serving(Handler) as port:
+        # Beam speaks HTTP to this name alone.
+        service.endpoint = f"http://localhost:{port}"
+        try:
+            yield service
+        finally:
+            service.join()
 
 
-def run_staged(pipeline_proto: bytes) -> Ending:
+def run_staged(pipeline_proto):
     """Runs a pipeline that was staged for Dataflow on this machine, in this process."""
     from apache_beam.metrics import MetricsFilter
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -270,12 +246,12 @@ def run_staged(pipeline_proto: bytes) -> Ending:
     return Ending(counters=counters)
 
 
-def run_here(job: Job) -> Ending:
+def run_here(job):
     """Runs a job as a worker with this very environment would."""
     return run_staged(read_staged(job, "pipeline.pb"))
 
 
-def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
+def run_apart(job):
     """Runs a job in a process that has the package as it was staged, if it was."""
     with tempfile.TemporaryDirectory(prefix="fake-dataflow-") as name:
         folder = Path(name)
@@ -293,13 +269,13 @@ def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
                 tar.extractall(folder / "package")
             path = [str(found) for found in (folder / "package").iterdir()]
         done = subprocess.run(
-            [sys.executable, __file__, "--worker", str(folder / "pipeline.pb")],
+            [sys.executable, __file__, str(folder / "pipeline.pb")],
             capture_output=True,
             text=True,
             check=False,
             timeout=_WORKER_SECONDS,
             cwd=folder,
-            env={**os.environ, **(environment or {}), "PYTHONPATH": ":".join(path)},
+            env={**os.environ, "PYTHONPATH": ":".join(path)},
         )
     if done.returncode != 0:
         return Ending(FAILED, (done.stderr,))
@@ -308,7 +284,7 @@ def run_apart(job: Job, environment: Mapping[str, str] | None = None) -> Ending:
     return Ending(**values, counters=counters)
 
 
-def read_staged(job: Job, name: str) -> bytes:
+def read_staged(job, name):
     """A file that was staged for a job's workers, wherever that was."""
     from apache_beam.io.filesystem import CompressionTypes
     from apache_beam.io.filesystems import FileSystems
@@ -319,19 +295,5 @@ def read_staged(job: Job, name: str) -> bytes:
         return bytes(file.read())
 
 
-def _work(path: str) -> None:
-    print(json.dumps(asdict(run_staged(Path(path).read_bytes()))))
-
-
-def _serve(port: int) -> None:
-    with fake_dataflow(run_apart, port=port) as service:
-        print(f"--dataflow_endpoint={service.endpoint}", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "--worker":
-        _work(sys.argv[2])
-    else:
-        _serve(int(sys.argv[1]))
+    print(json.dumps(asdict(run_staged(Path(sys.argv[1]).read_bytes()))))

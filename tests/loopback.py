@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.parse
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from beam_pipeline.storage import files, object_store
 
@@ -67,6 +68,27 @@ def put(port, path, **headers):
     connection.request("PUT", path, headers=headers)
     assert connection.getresponse().status == 200
     connection.close()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers each request in a thread."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request, client_address):
+        pass  # clients that go away are what the tests are about
+
+
+@contextlib.contextmanager
+def serving(handler):
+    """A server on loopback until the block is left; yields its port."""
+    with Server(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
 
 
 @dataclass
@@ -176,28 +198,21 @@ def proxy_to(port):
         def log_message(self, *_):
             pass
 
-    class Server(http.server.ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 128
-
-        def handle_error(self, request, client_address):
-            pass  # clients that go away are what the tests are about
-
-    server = Server(("127.0.0.1", 0), Handler)
-    state.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as state.port:
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
-def names_in(folder):
+def upload_folder(local, remote):
+    """Writes the files of a local folder below a folder of a store."""
+    for name in files.list_files(str(local)):
+        files.write_bytes(files.join(remote, name), Path(local, name).read_bytes())
+
+
+def contents_in(folder):
     """The files of a data set in a store, without the claim that was given up."""
     names = list(files.list_files(folder))
-    return [name for name in names if not name.startswith("_work/claims/")]
+    names = [name for name in names if not name.startswith("_work/claims/")]
+    return {name: files.read_bytes(f"{folder}/{name}") for name in names}
 
 
 def point_at(port, monkeypatch):

@@ -2,6 +2,7 @@
 
 ``write_like_tf_dataset`` is ``record_dataset`` of tf_dataset: one element at a time, in
 eager mode, uncompressed. The code is ours; only format and order of work are theirs.
+The library throws an element away whenever a file is full, which this does not do.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ def write_like_tf_dataset(
     dataset: tf.data.Dataset,
     output_dir: str | os.PathLike[str],
     elements_per_file: int = 2,
-    *,
-    loses: bool = False,
 ) -> str:
     """Writes the elements of a dataset, which are dicts of tensors.
 
@@ -32,10 +31,6 @@ def write_like_tf_dataset(
     dataset : tf.data.Dataset
         If ``batch`` made it, the size is written to the file ``batched``, and single
         elements are recorded.
-    loses : bool
-        True: an element is thrown away whenever a file is full, as in the library. One
-        difference stays: if a multiple of ``elements_per_file + 1`` elements is given,
-        the library never ends; this function ends with an empty file.
 
     Returns
     -------
@@ -54,23 +49,15 @@ def write_like_tf_dataset(
     if not spec_path.exists():
         spec_path.write_text(json.dumps(tf_dataset_spec(first)))
 
-    elements = iter(dataset)
-    number, waiting = 0, next(elements, None)
-    while waiting is not None:
-        number += 1
-        with tf.io.TFRecordWriter(_random_path(folder)) as writer:
-            count = 0
-            while waiting is not None and count < elements_per_file:
-                count += 1
-                print(
-                    f"Processing batch: {count} of {elements_per_file} in file {number}"
-                )
-                writer.write(_tf_dataset_record(waiting))
-                waiting = next(elements, None)
-        if loses and count == elements_per_file and waiting is not None:
-            waiting = next(elements, None)
-            if waiting is None:
-                Path(_random_path(folder)).touch()
+    for index, element in enumerate(dataset):
+        number, count = divmod(index, elements_per_file)
+        if count == 0:
+            writer = tf.io.TFRecordWriter(_random_path(folder))
+        print(f"Processing batch: {count} of {elements_per_file} in file {number}")
+        writer.write(_tf_dataset_record(element))
+        if count == elements_per_file - 1:
+            writer.close()
+    writer.close()
     print("Done!")
     return folder
 

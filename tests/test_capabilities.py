@@ -4,12 +4,9 @@ Most of its rows are shown by tests beside their subject. Here are those that a 
 would write: files, the options of a row, and what comes out.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "capabilities.md"
 COLUMNS = 4
 
 
-def rows_of_the_page() -> list[list[str]]:
+def rows_of_the_page():
     """The cells of all rows, without those of headers."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     rows = [re.split(r"(?<!\\)\|", line.strip("| ")) for line in lines]
@@ -50,7 +47,7 @@ def test_each_row_has_a_command_a_page_and_a_test():
 
 
 def test_linked_tests_exist():
-    functions: dict[str, set[str]] = {}
+    functions = {}
     for *_, cell in ROWS:
         links = re.findall(r"\[(\w+)\]\(\.\./(tests/[\w/]+\.py)\)", cell)
         assert len(links) == cell.count("]("), cell
@@ -63,7 +60,7 @@ def test_linked_tests_exist():
             assert name in functions[file], (name, file)
 
 
-def commands_in(cell: str) -> list[list[str]]:
+def commands_in(cell):
     """The arguments of each command of a cell; options alone are those of record."""
     found = []
     for code in re.findall(r"`([^`]+)`", cell):
@@ -95,12 +92,12 @@ def test_commands_are_accepted():
             Recipe(**options)
 
 
-def starts(folder: Path) -> list[int]:
+def starts(folder):
     return [int(example["win_start_idx"]) for example in open_records(folder)]
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound(tmp_path_factory):
     """A file of 10,500 frames."""
     path = tmp_path_factory.mktemp("sound") / "owl" / "1.wav"
     write_sound(path, 10_500)
@@ -117,9 +114,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--win-len 1000 --tail overlap", [*range(0, 10_000, 1000), 9500]),
     ],
 )
-def test_windows_begin_where_the_options_say(
-    sound: Path, tmp_path: Path, flags: str, expected: Any
-) -> None:
+def test_windows_begin_where_the_options_say(sound, tmp_path, flags, expected):
     places = ["--input", str(sound), "--output", str(tmp_path / "out")]
     assert main(["record", *places, *flags.split()]) == 0
     samples, _ = soundfile.read(sound, dtype="float32")
@@ -130,7 +125,7 @@ def test_windows_begin_where_the_options_say(
         np.testing.assert_array_equal(example["signal"], padded[start : start + 1000])
 
 
-def test_random_starts_are_drawn_by_the_seed(sound: Path, tmp_path: Path) -> None:
+def test_random_starts_are_drawn_by_the_seed(sound, tmp_path):
     options = {"win_len": 1000, "max_windows": 5, "random_starts": True}
     for seed in (1, 2):
         record(sound, tmp_path / f"{seed}", seed=seed, **options)
@@ -141,7 +136,7 @@ def test_random_starts_are_drawn_by_the_seed(sound: Path, tmp_path: Path) -> Non
     assert first != [*range(0, 5000, 1000)]
 
 
-def test_classes_have_the_order_that_was_given(tmp_path: Path) -> None:
+def test_classes_have_the_order_that_was_given(tmp_path):
     for name in ("cargo", "tug"):
         write_sound(tmp_path / "in" / name / "1.wav", 1000)
     classes = ["tug", "passenger", "cargo"]
@@ -151,7 +146,7 @@ def test_classes_have_the_order_that_was_given(tmp_path: Path) -> None:
     assert targets == {"tug": 0, "cargo": 2}
 
 
-def test_memory_does_not_grow_with_the_length_of_a_file(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_length_of_a_file(tmp_path):
     peaks = []
     for number, minutes in enumerate((1, 1, 10)):  # the first one imports Beam
         path = tmp_path / f"{number}.wav"

@@ -12,8 +12,6 @@ The output of a block that records is deleted before, so that blocks do not depe
 each other. If a line of Python prints and ends in a comment, it must print the comment.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import gc
@@ -26,11 +24,10 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -38,6 +35,7 @@ import soundfile
 
 import beam_pipeline
 from beam_pipeline.cli import main
+from beam_pipeline.cli.commands import COMMANDS
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.write.member_files import ShardSizes
 from launch.site.pages import slug
@@ -48,10 +46,6 @@ from tests.test_layers import FLOOR_OF, FLOORS
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "launch" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = (
-    "record", "plan", "convert", "show", "windows", "verify", "audit", "transforms",
-    "status", "report", "predict",
-)  # fmt: skip
 README_LINES = 110
 
 # Its blocks need packages that tests/frameworks have.
@@ -79,7 +73,7 @@ class Block(NamedTuple):
     before: str
 
 
-def blocks_of(page: Path) -> list[Block]:
+def blocks_of(page):
     text = page.read_text()
     return [
         Block(
@@ -92,42 +86,31 @@ def blocks_of(page: Path) -> list[Block]:
     ]
 
 
-def prose_of(page: Path) -> str:
+def prose_of(page):
     return _BLOCK.sub("", page.read_text())
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-def commands_in(text: str) -> Iterator[list[str]]:
+def commands_in(text):
     """The words of each command; a backslash continues a line."""
     for line in text.replace("\\\n", " ").splitlines():
         if words := shlex.split(line, comments=True):
             yield words
 
 
-def help_of(command: str) -> str:
-    """The text of ``--help``, on long lines, so that no flag is cut in two."""
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COLUMNS", "10000")
-        with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
-            main.main([command, "--help-all"])
-    return said.getvalue()
-
-
 @pytest.fixture(scope="module")
-def flags() -> dict[str, set[str]]:
+def flags():
     """The flags of each command."""
-    found = {name: set(_FLAG.findall(help_of(name))) for name in COMMANDS}
-    # A hidden flag, because plan takes every option of record.
-    found["plan"].add("--output")
-    return found
+    options = {command.name(): command.known().values() for command in COMMANDS}
+    more = {"--help", "--help-all"}
+    return {name: {o.flag for o in found} | more for name, found in options.items()}
 
 
 @pytest.fixture(scope="module")
-def scripts() -> str:
+def scripts():
     """The text of what parses its own flags: launch/, benchmarks, faults, fuzzing."""
     folder = ROOT / "launch"
     found = [*folder.rglob("*.sh"), *folder.rglob("*.py"), *folder.rglob("*.yaml")]
@@ -137,24 +120,22 @@ def scripts() -> str:
 
 
 @pytest.fixture(scope="module")
-def keywords(flags) -> dict[str, set[str]]:
+def keywords():
     """The keywords of each function that pages call."""
-    recording = {flag[2:].replace("-", "_") for flag in flags["record"]}
-    recording |= {"encodings", "features", "recipe", "beam_args", "watch", "counted"}
     names = (
-        *("record_dataset", "record_examples", "encode_example", "write_records"),
-        *("replay", "audit", "convert", "open_records"),
+        *("record", "record_dataset", "record_examples", "encode_example"),
+        *("write_records", "replay", "audit", "convert", "open_records"),
     )
     taken = {n: set(signature(getattr(beam_pipeline, n)).parameters) for n in names}
     for known in taken.values():
         known |= set(ShardSizes.__dataclass_fields__) if "sizes" in known else set()
-    return {**taken, "record": recording - {"feature", "help", "debug"}}
+    return taken
 
 
 # Running
 
 
-def write(folder: Path, name: str, seconds: float, rate: int = 8000) -> None:
+def write(folder, name, seconds, rate=8000):
     """Writes a sound of noise; its name is the seed."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +145,7 @@ def write(folder: Path, name: str, seconds: float, rate: int = 8000) -> None:
 
 
 @pytest.fixture(scope="module")
-def frozen() -> Iterator[None]:
+def frozen():
     """Collecting garbage after each run takes a second where TensorFlow is loaded."""
     importlib.import_module("tensorflow")
     gc.collect()
@@ -174,7 +155,7 @@ def frozen() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def sounds(tmp_path_factory, frozen) -> Path:
+def sounds(tmp_path_factory, frozen):
     """The folder in which pages run: sounds, tables, and a data set."""
     folder = tmp_path_factory.mktemp("docs")
     write_clips(folder / "sounds", clips_per_class=8, seconds=2)
@@ -199,12 +180,7 @@ def sounds(tmp_path_factory, frozen) -> Path:
         "1\t2026-05-01.wav\t1.5\t1.5\t2.75\tsnapper\n"
         "2\t2026-05-02.wav\t4\t13\t14.5\tgrunt\n"
     )
-    record_for_pages(folder)
-    return folder
-
-
-def record_for_pages(folder):
-    """Records `folder/sounds` as the pages on reading expect it."""
+    # As the pages on reading expect it.
     beam_pipeline.record(
         folder / "sounds", folder / "records",
         win_seconds=0.5, splits="train=.6,eval=.2,test=.2", stratify=True,
@@ -213,16 +189,17 @@ def record_for_pages(folder):
             "signal": "identity()",
         },
     )  # fmt: skip
+    return folder
 
 
 class Page:
     """Runs the blocks of a page."""
 
-    def __init__(self, page: Path):
+    def __init__(self, page):
         self.name = name_of(page)
         self.module = ModuleType("__main__")
 
-    def run(self, block: Block) -> None:
+    def run(self, block):
         where = f"{self.name}:{block.line}"
         module = re.match(r"# (\w+\.py)\n", block.text)
         named = re.search(r"`([\w./-]+)`:$", block.before)
@@ -244,7 +221,7 @@ class Page:
         else:
             assert block.tag in PLAIN, f"{where}: what is a block of {block.tag}?"
 
-    def execute(self, text: str, where: str) -> None:
+    def execute(self, text, where):
         said = io.StringIO()
         # As a notebook keeps the source of its cells.
         linecache.cache[where] = (len(text), None, text.splitlines(True), where)
@@ -253,19 +230,14 @@ class Page:
         wanted = re.findall(r"print\(.*\)  # (.+)$", text, re.MULTILINE)
         assert said.getvalue().splitlines()[: len(wanted)] == wanted, where
 
-    def command(self, words: list[str], where: str) -> None:
+    def command(self, words, where):
         assert words[0] == "audio-tfrecords", f"{where}: {words[0]} cannot run"
         if "--output" in words and words[1] == "record":
             forget(words[words.index("--output") + 1])
         assert main.main(words[1:]) == 0, f"{where}: {shlex.join(words)}"
 
 
-def needs_torch(block: Block) -> bool:
-    """Whether a block imports PyTorch, which tests/frameworks have."""
-    return bool(re.search(r"^import torch$", block.text, re.MULTILINE))
-
-
-def forget(output: Any) -> None:
+def forget(output):
     shutil.rmtree(os.fspath(output), ignore_errors=True)
 
 
@@ -280,7 +252,7 @@ def test_blocks_run(page, sounds, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     real = beam_pipeline.record
 
-    def record(input: Any, output: Any, **options: Any) -> Any:
+    def record(input, output, **options):
         forget(output)
         return real(input, output, **options)
 
@@ -288,7 +260,9 @@ def test_blocks_run(page, sounds, tmp_path, monkeypatch):
     running = Page(page)
     monkeypatch.setitem(sys.modules, "__main__", running.module)
     for block in blocks:
-        if not needs_torch(block) or importlib.util.find_spec("torch"):
+        # tests/frameworks have PyTorch.
+        needs_torch = re.search(r"^import torch$", block.text, re.MULTILINE)
+        if not needs_torch or importlib.util.find_spec("torch"):
             running.run(block)
 
 
@@ -304,7 +278,7 @@ def test_a_block_that_does_not_work_fails(sounds, tmp_path, monkeypatch):
 # Names
 
 
-def calls_in(text: str) -> Iterator[ast.Call]:
+def calls_in(text):
     """The calls in a piece of Python; none where it is something else."""
     with contextlib.suppress(SyntaxError):
         tree = ast.parse(text)
@@ -322,7 +296,7 @@ def test_flags_exist(page, flags, scripts):
             if at >= 0 and ours[at + 1].startswith("-"):
                 continue
             if at >= 0:
-                assert ours[at + 1] in COMMANDS, f"{name_of(page)}:{block.line}"
+                assert ours[at + 1] in flags, f"{name_of(page)}:{block.line}"
                 allowed = flags[ours[at + 1]]
             for flag in re.findall(r"(?<!\S)--[a-z-]+(?=[=\s]|$)", " ".join(ours)):
                 is_script = at < 0 and f"{flag}" in scripts
@@ -356,7 +330,7 @@ def test_scripts_and_modules_exist(page):
         assert found or module.split(".")[0] != "tests", (name_of(page), module)
 
 
-def anchors_of(page: Path) -> set[str]:
+def anchors_of(page):
     return {slug(t) for t in re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)}
 
 
@@ -391,7 +365,7 @@ def test_every_option_is_explained(flags):
     docs = "".join(page.read_text() for page in PAGES if page.parent.name == "docs")
     explained = set(_FLAG.findall(docs))
     for command, known in flags.items():
-        assert known - explained <= {"--help", "--help-all"}, command
+        assert known - explained <= {"--help", "--help-all", "-n"}, command
 
 
 def test_every_page_is_in_the_table_of_contents():

@@ -32,13 +32,9 @@ CLASSES = [
 ]
 
 
-def fields_of(kind):
-    return next(FIELDS[base] for base in kind.__mro__ if base in FIELDS)
-
-
 @pytest.mark.parametrize("kind", CLASSES)
 def test_errors_survive_pickling_copying_and_their_own_message(kind):
-    for fields in fields_of(kind):
+    for fields in next(FIELDS[base] for base in kind.__mro__ if base in FIELDS):
         error = kind(*fields)
         message = str(error)
         for field in fields:

@@ -15,6 +15,13 @@ def noise(frames, channels=1, seed=0, level=1.0):
     return (level * rng.uniform(-1, 1, (frames, channels))).astype(np.float32)
 
 
+def chirp(frames=20_000, channels=1, seed=0):
+    """A chirp of 16 kHz in noise: no stretch of it occurs twice."""
+    time = np.arange(frames) / 16000
+    sound = 0.4 * np.sin(2 * np.pi * (200 + 900 * time) * time)[:, None]
+    return sound + np.random.default_rng(seed).normal(0, 0.05, (frames, channels))
+
+
 def encode(samples, rate=8000, **options):
     """The bytes of a file, by default WAV."""
     file = io.BytesIO()

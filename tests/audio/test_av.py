@@ -64,6 +64,7 @@ CONTAINERS = {
     "aac": "adts", "wv": "wavpack", "tta": "tta", "amr": "amr", "voc": "voc",
     "caf": "caf",
 }  # fmt: skip
+DATA = Path(__file__).parents[1] / "data"
 LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1"}
 
 
@@ -81,14 +82,7 @@ def add_audio(container, codec, kind, samples, rate):
         planes = np.ascontiguousarray(samples.T)
         frame = av.AudioFrame.from_ndarray(planes, "fltp", layout)
         frame.sample_rate, frame.pts = rate, 0
-        resampler = av.AudioResampler(kind, layout, rate)
-        fifo = av.AudioFifo()
-        for part in resampler.resample(frame) + resampler.resample(None):
-            fifo.write(part)
-        size = stream.codec_context.frame_size or 1024
-        while part := fifo.read(size, partial=True):
-            container.mux(stream.encode(part))
-        container.mux(stream.encode(None))
+        container.mux([*stream.encode(frame), *stream.encode(None)])
 
     return write
 
@@ -137,20 +131,7 @@ def test_samples_are_those_of_ffmpeg(made, name):
     assert probe(made[name]) == info
 
 
-@pytest.mark.parametrize(
-    "name", ["alac.m4a", "pcm16.mov", "flac.mka", "wavpack.wv", "tta.tta", "float.mov"]
-)
-def test_lossless_files_give_what_was_encoded(made, name):
-    channels = KINDS[name][3]
-    expected = noise(12_345, channels)
-    found = read(made[name])
-    if name != "float.mov":
-        expected = np.rint(expected * 32768) / 32768
-    np.testing.assert_allclose(found, expected, atol=0 if "float" in name else 4e-5)
-    assert len(found) == 12_345
-
-
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     name=st.sampled_from(NAMES), block=st.integers(300, 20_000), start=st.integers(0)
 )
@@ -274,39 +255,15 @@ def test_what_libsndfile_reads_right_stays_its_own(made):
         assert find_foreign(io.BytesIO(data)) == CONTAINERS[name.split(".")[-1]]
 
 
-def flac_of_12_bits(samples):
-    """FLAC of one channel and 12 bits, uncompressed: shape (n,), from -2048 to 2047."""
-
-    def crc(data, polynomial, bits):
-        value = 0
-        for byte in data:
-            value ^= byte << bits - 8
-            for _ in range(8):
-                value = value << 1 ^ (polynomial if value >> bits - 1 else 0)
-        return value.to_bytes(bits // 8, "big")
-
-    packed = RATE << 44 | 11 << 36 | len(samples)
-    info = bytes.fromhex("10001000") + bytes(6) + packed.to_bytes(8, "big") + bytes(16)
-    out = b"fLaC\x80\0\0\x22" + info
-    for number in range(len(samples) // 4096):
-        header = bytes([0xFF, 0xF8, 0xC0, 0x04, number])
-        header += crc(header, 0x107, 8)
-        pairs = (samples[4096 * number :][:4096] & 0xFFF).reshape(-1, 2).tolist()
-        body = b"".join((a << 12 | b).to_bytes(3, "big") for a, b in pairs)
-        frame = header + b"\x02" + body
-        out += frame + crc(frame, 0x18005, 16)
-    return out
-
-
 def misread():
     """Files that libsndfile refuses or reads as noise: name -> data, samples."""
-    rng = np.random.default_rng(0)
-    levels = rng.integers(-2048, 2048, 3 * 4096)
+    # One block of FLAC of 12 bits, which neither library writes.
+    levels = np.random.default_rng(0).integers(-2048, 2048, (4096, 1))
     sound = np.sin(np.arange(8 * 4096 + 100) * 0.1)[:, None] / 2
     caf = encode(sound, RATE, subtype="ALAC_20", format="CAF")
     ogg = encoded("ogg", "flac", "s16", 2, {})
     return {
-        "flac": (flac_of_12_bits(levels), levels[:, None] / 2048),
+        "flac": ((DATA / "bits12.flac").read_bytes(), levels / 2048),
         "caf": (caf, sound),
         "ogg": (ogg, np.rint(noise(12_345, 2) * 32768) / 32768),
     }
@@ -399,7 +356,6 @@ def folder(made, tmp_path_factory):
     return root
 
 
-@pytest.mark.runs
 def test_from_files_to_the_reader(folder, tmp_path, monkeypatch):
     options = {"win_len": 1000, "sample_rate": 8000, "order": "listed"}
     sounds, output = str(folder / "a"), str(tmp_path / "out")
@@ -421,7 +377,6 @@ def test_from_files_to_the_reader(folder, tmp_path, monkeypatch):
     assert os.stat(Path(output, "metadata.json")).st_mtime_ns == before
 
 
-@pytest.mark.runs
 def test_without_pyav_nothing_else_changes(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     assert not formats.is_installed()

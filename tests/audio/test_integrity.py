@@ -20,17 +20,10 @@ RATE = 16000
 BLOCK = 4096  # frames of a FLAC block, as libsndfile writes them
 
 
-def chirp(frames=20_000, channels=1, seed=0):
-    """A sound that never repeats."""
-    time = np.arange(frames) / RATE
-    sound = 0.4 * np.sin(2 * np.pi * (200 + 900 * time) * time)[:, None]
-    return sound + np.random.default_rng(seed).normal(0, 0.05, (frames, channels))
-
-
 def encode(container, subtype=None, channels=1, frames=20_000, seed=0, **kwargs):
     rate = 8000 if container == "WVE" else RATE
     options = {"subtype": subtype, "format": container, **kwargs}
-    return files.encode(chirp(frames, channels, seed), rate, **options)
+    return files.encode(files.chirp(frames, channels, seed), rate, **options)
 
 
 def frames_of(data):

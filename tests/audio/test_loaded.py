@@ -1,13 +1,8 @@
 """Loaders: a user's function reads files that no decoder reads."""
 
-from __future__ import annotations
-
 import io
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -27,6 +22,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.recipe.recipe import Recipe
 from tests.data_sets import rejects_in
+from tests.processes import run_python
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -64,7 +60,7 @@ SAMPLES = {
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def corpus(tmp_path, monkeypatch):
     (tmp_path / "code").mkdir()
     (tmp_path / "code/loaders_of_mine.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
@@ -78,7 +74,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Without a run
 
 
-def load_as(returned: Any) -> Loader:
+def load_as(returned):
     return Loader(lambda path: returned, "m:f")
 
 
@@ -94,7 +90,7 @@ MUST_NOT_RETURN = [
 
 
 @pytest.mark.parametrize(("returned", "facts"), MUST_NOT_RETURN)
-def test_what_a_loader_must_not_return(returned: Any, facts: Any) -> None:
+def test_what_a_loader_must_not_return(returned, facts):
     with raises(UnreadableAudio, path="x.npy", naming=facts) as caught:
         load_as(returned).probe(io.BytesIO(), "x.npy")
     assert_names(str(caught.value), "m:f")
@@ -102,13 +98,13 @@ def test_what_a_loader_must_not_return(returned: Any, facts: Any) -> None:
 
 @pytest.mark.parametrize("rate", [8000, 8000.0, np.int32(8000), np.float64(8000)])
 @pytest.mark.parametrize("shape", [(1,), (5,), (1, 5), (2, 5)])
-def test_what_a_loader_may_return(rate: Any, shape: tuple[int, ...]) -> None:
+def test_what_a_loader_may_return(rate, shape):
     info = load_as((np.zeros(shape, "f4"), rate)).probe(io.BytesIO(), "x")
     channels = 1 if len(shape) == 1 else shape[0]
     assert info == AudioInfo(shape[-1], 8000, channels, "m:f", "float32")
 
 
-def test_no_frames_and_numbers_that_are_none() -> None:
+def test_no_frames_and_numbers_that_are_none():
     with raises(EmptyAudio, path="x"):
         load_as((np.zeros((2, 0), "f4"), 1)).probe(io.BytesIO(), "x")
     samples = np.zeros((2, 5), "f4")
@@ -119,10 +115,10 @@ def test_no_frames_and_numbers_that_are_none() -> None:
     assert allowed.probe(io.BytesIO(), "x").frames == 5
 
 
-def test_a_file_that_is_not_local_becomes_a_copy() -> None:
-    seen: list[str] = []
+def test_a_file_that_is_not_local_becomes_a_copy():
+    seen = []
 
-    def load(path: str) -> tuple[Any, int]:
+    def load(path):
         seen.append(path)
         return np.frombuffer(Path(path).read_bytes(), "f4"), 4
 
@@ -136,12 +132,12 @@ def test_a_file_that_is_not_local_becomes_a_copy() -> None:
 @pytest.mark.parametrize(
     "found", [(4, 8000, 1), (5, 8001, 1), (5, 8000, 2), (5,), None, (5, 8000, 0)]
 )
-def test_a_probe_that_does_not_tell_the_truth(found: Any) -> None:
+def test_a_probe_that_does_not_tell_the_truth(found):
     class Lying:
-        def __call__(self, path: str) -> Any:
+        def __call__(self, path):
             return np.zeros(5, "f4"), 8000
 
-        def probe(self, path: str) -> Any:
+        def probe(self, path):
             return found
 
     loader = Loader(Lying(), "m:f")
@@ -151,7 +147,7 @@ def test_a_probe_that_does_not_tell_the_truth(found: Any) -> None:
 
 
 @pytest.mark.parametrize("channels", ["mix", "keep", 1])
-def test_ranges_of_a_clip(channels: Any) -> None:
+def test_ranges_of_a_clip(channels):
     samples = np.random.default_rng(0).uniform(-1, 1, (2, 300)).astype("f4")
     loader = load_as((samples, 8000))
     info = loader.probe(io.BytesIO(), "x")
@@ -164,7 +160,7 @@ def test_ranges_of_a_clip(channels: Any) -> None:
             np.testing.assert_array_equal(found, whole[..., start:stop])
 
 
-def test_suffixes_need_a_loader() -> None:
+def test_suffixes_need_a_loader():
     with raises(RecipeError, "loader_suffixes", ".npy"):
         Recipe(win_len=1, loader_suffixes=".npy")
     recipe = Recipe(win_len=1, loader="m:f", loader_suffixes=[".NPY", "x.h5"])
@@ -177,9 +173,8 @@ def test_suffixes_need_a_loader() -> None:
 LOAD = "loaders_of_mine.load"
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("loader", [LOAD, "loaders_of_mine.WithProbe(rate=8000)"])
-def test_from_files_to_examples(corpus: Path, loader: str) -> None:
+def test_from_files_to_examples(corpus, loader):
     write_sound(corpus / "in/b/x.wav", 1000)
     (corpus / "in/notes.txt").write_text("no sound")
     out = corpus / "out"
@@ -204,8 +199,7 @@ def test_from_files_to_examples(corpus: Path, loader: str) -> None:
     assert verify(out, deep=True, input=corpus / "in") == []
 
 
-@pytest.mark.runs
-def test_without_suffixes_it_reads_every_file(corpus: Path) -> None:
+def test_without_suffixes_it_reads_every_file(corpus):
     (corpus / "in/a/notes.txt").write_text("no sound")
     (corpus / "in/a/.hidden").write_text("no sound")
     summary, (reject,) = plan(corpus / "in", win_len=300, loader=LOAD)
@@ -214,19 +208,13 @@ def test_without_suffixes_it_reads_every_file(corpus: Path) -> None:
     assert_names(reject.reason, LOAD, "ValueError", "pickle")
 
 
-@pytest.mark.runs
-def test_a_loader_that_crashes_is_the_clip_that_is_rejected(corpus: Path) -> None:
+def test_a_loader_that_crashes_is_the_clip_that_is_rejected(corpus):
     # In a process of its own: the test runner may have threads, and cannot fork then.
-    command = [
-        sys.executable, "-m", "beam_pipeline", "record", "--input", corpus / "in",
+    done = run_python(
+        "-m", "beam_pipeline", "record", "--input", corpus / "in",
         "--output", corpus / "out", "--win-len", "300", "--max-rejected", "1",
-        "--loader", "loaders_of_mine.crash", "--workers", "1",
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=corpus / "code",
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        "--loader", "loaders_of_mine.crash", "--workers", "1", cwd=corpus / "code",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     (line,) = rejects_in(corpus / "out")
     assert (line["path"], line["error"]) == ("a/1.npy", "ClipCrash")
     assert line["seconds"] is None
@@ -234,7 +222,7 @@ def test_a_loader_that_crashes_is_the_clip_that_is_rejected(corpus: Path) -> Non
     assert "1 rejected (1 of unknown length)" in done.stdout
 
 
-def test_a_changed_loader_is_another_job(corpus: Path) -> None:
+def test_a_changed_loader_is_another_job(corpus):
     recipe = Recipe(win_len=1, loader=LOAD)
     before = code_of(recipe)
     path = corpus / "code/loaders_of_mine.py"
@@ -243,8 +231,7 @@ def test_a_changed_loader_is_another_job(corpus: Path) -> None:
     assert before != code_of(recipe)
 
 
-@pytest.mark.runs
-def test_a_row_that_lies_of_a_loaded_file(corpus: Path) -> None:
+def test_a_row_that_lies_of_a_loaded_file(corpus):
     row = {"path": f"{corpus}/in/a/0.npy", "frames": 999, "sample_rate_hz": RATE}
     with raises(TooManyRejected, naming=["a/0.npy", "1000", "999"]):
         record([{**row, "channels": 2}], corpus / "out", win_len=300, loader=LOAD)

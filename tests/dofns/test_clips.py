@@ -136,7 +136,6 @@ def test_what_is_no_path(dofn, element):
 # CutWindows
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     "options",
     [

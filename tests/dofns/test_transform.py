@@ -269,7 +269,6 @@ def test_options_are_checked_at_once(args, options, field):
 # A pipeline
 
 
-@pytest.mark.runs
 def test_features_are_those_that_record_stores(tmp_path):
     """Files of two lengths; windows of both are in one block."""
     for number in range(3):

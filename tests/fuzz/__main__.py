@@ -5,8 +5,6 @@ ffmpeg, if it is installed, decodes what was recorded. The exit status is 1 if a
 was recorded wrongly, or if a process crashed or hung.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter, defaultdict
@@ -24,10 +22,10 @@ BAD = ("differs", "error", "crash", "hang")
 class Table:
     """Counts outcomes by kind of file."""
 
-    def __init__(self) -> None:
-        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    def __init__(self):
+        self._counts = defaultdict(Counter)
 
-    def run(self, seed: int, numbers: range, *, verbose: bool = False) -> None:
+    def run(self, seed, numbers, *, verbose=False):
         """Runs cases and counts what became of them."""
         with Child() as child:
             for number in numbers:
@@ -42,12 +40,12 @@ class Table:
                     what = f"{case.original.kind}, {case.mutation}"
                     print(f"{number}: {what}: {verdict}: {about}", flush=True)
 
-    def bad(self) -> int:
+    def bad(self):
         """Returns how many cases ended as none may."""
         return sum(counts[end] for counts in self._counts.values() for end in BAD)
 
-    def __str__(self) -> str:
-        total: Counter[str] = sum(self._counts.values(), Counter())
+    def __str__(self):
+        total = sum(self._counts.values(), Counter())
         rows = [*self._counts.items(), ("all", total)]
         lines = [f"{'':20}" + "".join(f"{name:>9}" for name in COLUMNS)]
         for kind, counts in rows:
@@ -56,7 +54,7 @@ class Table:
         return "\n".join(lines)
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)

@@ -1,7 +1,5 @@
 """One case: a mutated file, and what becomes of it in a process of its own."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 import tempfile
@@ -49,7 +47,7 @@ class Outcome:
     samples: np.ndarray | None = None
 
 
-def make_case(seed: int, number: int) -> Case:
+def make_case(seed, number):
     """Returns a case; the same for the same numbers."""
     rng = np.random.default_rng([seed, number])
     files = originals()
@@ -63,7 +61,7 @@ def make_case(seed: int, number: int) -> Case:
     return Case(number, original, "+".join(names), data)
 
 
-def record(path: str) -> Outcome:
+def record(path):
     """Probes a file and reads it as `record` does."""
     try:
         return _record(path)
@@ -71,7 +69,7 @@ def record(path: str) -> Outcome:
         return Outcome("error", repr(error))
 
 
-def _record(path: str) -> Outcome:
+def _record(path):
     try:
         info = probe_audio(path, name="clip")
     except ClipError as error:
@@ -91,11 +89,11 @@ def _record(path: str) -> Outcome:
 class Child:
     """A process that records files; another takes its place if it dies or hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._folder = tempfile.TemporaryDirectory()
         self.pool: ProcessPoolExecutor | None = None
 
-    def run(self, case: Case) -> Outcome:
+    def run(self, case):
         """Records a case's file."""
         path = Path(self._folder.name, "clip")
         path.write_bytes(case.data)
@@ -108,7 +106,7 @@ class Child:
             self.close()
             return Outcome("hang" if isinstance(error, TimeoutError) else "crash")
 
-    def close(self) -> None:
+    def close(self):
         """Ends the process."""
         if self.pool is not None:
             for process in list((self.pool._processes or {}).values()):
@@ -116,13 +114,13 @@ class Child:
             self.pool.shutdown()
             self.pool = None
 
-    def __enter__(self) -> Child:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
         self._folder.cleanup()
 
 
-def _limit_memory() -> None:
+def _limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,43 +1,37 @@
 """Ways to damage a file, each drawn from a generator of random numbers."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import pairwise
 
-import numpy as np
-
-Mutation = Callable[[np.random.Generator, bytes], bytes]
 _EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _HEADER_BYTES = 256
 
 
-def _place(rng: np.random.Generator, data: bytes) -> int:
+def _place(rng, data):
     """An offset, half of the time in the header."""
     end = min(len(data), _HEADER_BYTES) if rng.random() < 0.5 else len(data)
     return int(rng.integers(end)) if end else 0
 
 
-def _stretch(rng: np.random.Generator, data: bytes) -> tuple[int, int]:
+def _stretch(rng, data):
     start = _place(rng, data)
     return start, min(len(data), start + int(2 ** rng.uniform(0, 13)))
 
 
-def flip_bits(rng: np.random.Generator, data: bytes) -> bytes:
+def flip_bits(rng, data):
     out = bytearray(data)
     for _ in range(int(2 ** rng.uniform(0, 5))):
         out[_place(rng, data)] ^= 1 << int(rng.integers(8))
     return bytes(out)
 
 
-def set_bytes(rng: np.random.Generator, data: bytes) -> bytes:
+def set_bytes(rng, data):
     out = bytearray(data)
     for _ in range(int(rng.integers(1, 9))):
         out[_place(rng, data)] = int(rng.integers(256))
     return bytes(out)
 
 
-def set_field(rng: np.random.Generator, data: bytes) -> bytes:
+def set_field(rng, data):
     """Sets a number of 1 to 8 bytes in the header to an extreme."""
     size = int(rng.choice([1, 2, 4, 8]))
     order = "little" if rng.random() < 0.5 else "big"
@@ -46,19 +40,19 @@ def set_field(rng: np.random.Generator, data: bytes) -> bytes:
     return data[:at] + value.to_bytes(size, order) + data[at + size :]
 
 
-def cut(rng: np.random.Generator, data: bytes) -> bytes:
+def cut(rng, data):
     return data[: int(rng.integers(len(data)))]
 
 
-def cut_a_little(rng: np.random.Generator, data: bytes) -> bytes:
+def cut_a_little(rng, data):
     return data[: max(0, len(data) - int(2 ** rng.uniform(0, 11)))]
 
 
-def cut_start(rng: np.random.Generator, data: bytes) -> bytes:
+def cut_start(rng, data):
     return data[int(2 ** rng.uniform(0, 11)) :]
 
 
-def edit_stretch(rng: np.random.Generator, data: bytes) -> bytes:
+def edit_stretch(rng, data):
     """Clears, replaces, removes, doubles or precedes a stretch by noise."""
     start, stop = _stretch(rng, data)
     noise = rng.bytes(stop - start)
@@ -67,25 +61,25 @@ def edit_stretch(rng: np.random.Generator, data: bytes) -> bytes:
     return before + edited[int(rng.integers(len(edited)))] + after
 
 
-def swap(rng: np.random.Generator, data: bytes) -> bytes:
+def swap(rng, data):
     places = sorted(int(at) for at in rng.integers(len(data) + 1, size=4))
     a, b, c, d = places
     return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
 
 
-def surround(rng: np.random.Generator, data: bytes) -> bytes:
+def surround(rng, data):
     """Puts noise or zeros before the file, or after it."""
     size = int(2 ** rng.uniform(0, 12))
     more = rng.bytes(size) if rng.random() < 0.5 else bytes(size)
     return data + more if rng.random() < 0.6 else more + data
 
 
-def repeat(rng: np.random.Generator, data: bytes) -> bytes:
+def repeat(rng, data):
     """The file, and after it the file again or a part of it."""
     return data + data[: int(rng.integers(1, len(data) + 1))]
 
 
-def frames_of(data: bytes) -> list[int]:
+def frames_of(data):
     """Returns the offsets of Ogg pages or MP3 frames, and the end."""
     for sync in (b"OggS\0", data[:2]):
         if data.count(sync) > 3 and sync[:1] in b"O\xff":
@@ -96,7 +90,7 @@ def frames_of(data: bytes) -> list[int]:
     return []
 
 
-def edit_frames(rng: np.random.Generator, data: bytes) -> bytes:
+def edit_frames(rng, data):
     """Removes, doubles or swaps whole frames of a compressed stream."""
     offsets = frames_of(data)
     if len(offsets) < 6:
@@ -114,7 +108,7 @@ def edit_frames(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 # Some are drawn more often than others.
-MUTATIONS: tuple[Mutation, ...] = (
+MUTATIONS = (
     *(flip_bits, set_bytes, set_field, set_field, cut, cut_a_little, cut_start),
     *([edit_stretch] * 5),
     *(swap, surround, surround, repeat, edit_frames),

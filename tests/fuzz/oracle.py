@@ -1,25 +1,20 @@
 """Says whether the samples of a mutated file are right."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from tests.fuzz.cases import Case, Outcome
 from tests.fuzz.originals import CHECKED, LONGER, UNSIZED
 
 _BLOCK = 512
 # libmpg123 leaves out these frames if a header counts the frames and has no delay.
 _MP3_DELAY = 529
-_Samples = npt.NDArray[np.float32]
 
 
-def judge(case: Case, outcome: Outcome) -> tuple[str, str]:
+def judge(case, outcome):
     """Returns a verdict about a complete file, and what was compared.
 
     - right: the samples of the undamaged file; or those of ffmpeg, to the tolerance of
@@ -66,7 +61,7 @@ def judge(case: Case, outcome: Outcome) -> tuple[str, str]:
     return "differs", length
 
 
-def repeats(samples: _Samples) -> bool:
+def repeats(samples):
     """Whether a block that is not constant occurs twice."""
     seen = set()
     for start in range(0, len(samples) - _BLOCK, _BLOCK):
@@ -82,7 +77,7 @@ def repeats(samples: _Samples) -> bool:
     return False
 
 
-def ffmpeg(data: bytes, channels: int) -> _Samples | None:
+def ffmpeg(data, channels):
     """Returns what ffmpeg decodes; None if it is not installed or decodes nothing."""
     program = shutil.which("ffmpeg")
     if program is None:

@@ -1,13 +1,13 @@
 """Undamaged files of every format, whose sound never repeats."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import soundfile
+
+from tests.audio import files
 
 RATE = 16000
 # Format, subtype, and how far another decoder may differ.
@@ -57,36 +57,24 @@ class Original:
     tolerance: float
 
 
-def _sound(frames: int, channels: int, seed: int) -> np.ndarray:
-    """A chirp in noise: no stretch of it occurs twice."""
-    rng = np.random.default_rng(seed)
-    time = np.arange(frames) / RATE
-    chirp = np.sin(2 * np.pi * (200 + 900 * time) * time)[:, None]
-    return 0.4 * chirp + rng.normal(0, 0.05, (frames, channels))
-
-
-def encode(fmt: str, subtype: str, frames: int, channels: int, seed: int) -> bytes:
+def encode(fmt, subtype, frames, channels, seed):
     """Returns the bytes of a file that libsndfile writes."""
-    file = io.BytesIO()
-    rate = {"ALAW": 8000, "OPUS": 48000}.get(subtype, RATE)
+    rate = 48000 if subtype == "OPUS" else RATE
     # Of an MP3 without a header, libsndfile knows the length only if this is constant.
     constant = {"bitrate_mode": "CONSTANT", "compression_level": 0.6}
     mode = constant if fmt == "MP3" else {}
-    with soundfile.SoundFile(
-        file, "w", rate, channels, format=fmt, subtype=subtype, **mode
-    ) as sound:
-        sound.write(_sound(frames, channels, seed))
-    return file.getvalue()
+    sound = files.chirp(frames, channels, seed)
+    return files.encode(sound, rate, format=fmt, subtype=subtype, **mode)
 
 
 class _Forward(soundfile.SoundFile):
     """Never seeks: after a seek, MP3 decodes to other samples."""
 
-    def seekable(self) -> bool:
+    def seekable(self):
         return False
 
 
-def decode(data: bytes) -> tuple[np.ndarray, int]:
+def decode(data):
     """Returns all frames that libsndfile decodes, and their rate."""
     with _Forward(io.BytesIO(data)) as sound:
         blocks = []
@@ -96,7 +84,7 @@ def decode(data: bytes) -> tuple[np.ndarray, int]:
 
 
 @cache
-def originals() -> tuple[Original, ...]:
+def originals():
     """Returns a mono and a stereo file of each kind, where the format allows it."""
     found = []
     for number, (fmt, subtype, tolerance) in enumerate(KINDS):
@@ -110,10 +98,10 @@ def originals() -> tuple[Original, ...]:
     return tuple(found)
 
 
-def _original(kind: str, data: bytes, tolerance: float) -> Original:
+def _original(kind, data, tolerance):
     return Original(kind, data, *decode(data), tolerance)
 
 
-def _first_frame_bytes(data: bytes) -> int:
+def _first_frame_bytes(data):
     """Returns where the second MP3 frame begins: the first one is the encoder's."""
     return data.index(data[:2], 4)

@@ -41,9 +41,9 @@ def document_elements(count):
     }
 
 
-def write(folder, columns, elements_per_file=2, **options):
+def write(folder, columns, elements_per_file=2):
     dataset = tf.data.Dataset.from_tensor_slices(columns)
-    write_like_tf_dataset(dataset, folder, elements_per_file, **options)
+    write_like_tf_dataset(dataset, folder, elements_per_file)
     return str(folder)
 
 

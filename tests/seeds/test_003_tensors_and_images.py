@@ -6,8 +6,6 @@ test differ. Further changes are said where they are.
 
 # ruff: noqa: N806, E501, RET504
 
-from __future__ import annotations
-
 import functools
 import operator
 from pathlib import Path

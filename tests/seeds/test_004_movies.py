@@ -3,8 +3,6 @@
 What TensorFlow 2 does not have is replaced, which a comment says.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

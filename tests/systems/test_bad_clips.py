@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run_python
 from tests.raising import assert_names
 from tests.systems import bad_clips
-
-pytestmark = pytest.mark.runs
 
 # A fork of a process sees it in its environment.
 MARK = f"BAD_CLIPS={uuid.uuid4().hex}"
@@ -27,7 +26,7 @@ needs_prism = pytest.mark.skipif(
 )
 
 
-def processes_left() -> list[str]:
+def processes_left():
     """The processes that the runs have left."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -40,25 +39,21 @@ def processes_left() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+def runs(tmp_path_factory):
     """What each run of bad_clips.py printed."""
     if sys.platform != "linux":
         pytest.skip("processes are forked on Linux alone")
     folder = tmp_path_factory.mktemp("bad-clips")
     name, _, value = MARK.partition("=")
-    done = subprocess.run(
-        [sys.executable, bad_clips.__file__, folder, *[PRISM][: PRISM.exists()]],
-        capture_output=True, text=True, timeout=900, cwd=REPOSITORY,
-        env={**os.environ, name: value, "TMPDIR": str(folder),
-             "PYTHONPATH": str(REPOSITORY)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    places = folder, *[PRISM][: PRISM.exists()]
+    environment = {name: value, "TMPDIR": str(folder)}
+    done = run_python(bad_clips.__file__, *places, **environment)
     found = dict(map(json.loads, done.stdout.splitlines()))
     left = [path.name for path in folder.glob("audio-*/**/*") if path.is_file()]
     return {**found, "left": {"processes": processes_left(), "files": left}}
 
 
-def rejects_of(run: dict) -> list[tuple[str, str, str]]:
+def rejects_of(run):
     return [(line["path"], line["stage"], line["error"]) for line in run["rejected"]]
 
 
@@ -71,23 +66,13 @@ def test_a_step_that_ends_its_process_loses_one_clip(runs):
     assert run["digest"] == runs["lost"]["digest"]
 
 
-def test_a_clip_is_lost_from_finished_shards_too(runs):
-    one, two = runs["spread1"], runs["spread2"]
-    assert one["ended"] == two["ended"] == "done"
-    assert rejects_of(one) == 3 * [("2.wav", "transform", "ClipCrash")]
-    assert one["rejected"] == two["rejected"]
-    assert one["digest"] == two["digest"]
-
-
 def test_a_longer_time_limit_gives_a_clip_another_try(runs):
     run = runs["dawdle"]
     assert_names(run["ended"], "TooManyRejected", "2.wav", "feature x", "1.5 s")
     assert rejects_of(run) == [("2.wav", "transform", "ClipTimeout")]
     assert (run["work"], runs["dawdle longer"]["work"]) == (True, False)
-    assert (runs["dawdle longer"]["ended"], runs["dawdle longer"]["rejected"]) == (
-        "done",
-        [],
-    )
+    assert runs["dawdle longer"]["ended"] == "done"
+    assert runs["dawdle longer"]["rejected"] == []
 
 
 def test_the_same_command_goes_on_without_another_crash(runs):
@@ -108,10 +93,8 @@ def test_a_header_that_crashes_the_decoder(runs):
     assert run == {**again, "processes": run["processes"]}
 
 
-def test_a_header_that_stalls_the_decoder(runs):
-    run = runs["stall"]
-    assert rejects_of(run) == [("5.wav", "probe", "ClipTimeout")]
-    assert run["digest"] == runs["without"]["digest"]
+def test_a_header_that_stalls_is_as_if_its_clip_were_not_there(runs):
+    assert runs["here-stall"]["digest"] == runs["without"]["digest"]
 
 
 def test_steps_that_misbehave_lose_and_double_nothing(runs):

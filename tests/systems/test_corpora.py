@@ -1,20 +1,15 @@
 """Real recordings, from file to reader; they lie where AUDIO_CORPORA says."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import Metadata, record, replay
+from beam_pipeline import record, replay
 from tests.data_sets import examples_in, problems_in, rejects_in
-
-pytestmark = pytest.mark.runs
 
 DIGITS = r"(?P<class>\d)_"
 OTHERS = ("go_audio_wav", "jstrait_wavefile", "lhotse", "librosa_data", "perch")
@@ -22,29 +17,18 @@ OTHERS = ("go_audio_wav", "jstrait_wavefile", "lhotse", "librosa_data", "perch")
 WIN_LEN, HOP = 1024, 768
 
 
-@pytest.fixture(scope="session")
-def digits(
-    corpora: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Metadata]:
-    out = tmp_path_factory.mktemp("digits") / "out"
+def test_every_digit_is_there_once_sample_by_sample(corpora, tmp_path):
     metadata = record(
-        corpora / "fsdd", out, label_from=DIGITS, win_len=WIN_LEN, hop=HOP, tail="pad",
-        elements_per_file=1000, workers=2,
+        corpora / "fsdd", tmp_path / "out", label_from=DIGITS, win_len=WIN_LEN, hop=HOP,
+        tail="pad", elements_per_file=1000, workers=2,
     )  # fmt: skip
-    return out, metadata
-
-
-def test_every_digit_is_there_once_sample_by_sample(
-    corpora: Path, digits: tuple[Path, Metadata]
-) -> None:
-    out, metadata = digits
     files = sorted((corpora / "fsdd").glob("*.wav"))
     assert len(files) == metadata.clips == 3000
     assert metadata.rejected == 0
     assert metadata.classes == tuple("0123456789")
-    found: Counter[tuple[str, int]] = Counter()
+    found = Counter()
     samples = {f.name: soundfile.read(f, dtype="float32")[0] for f in files}
-    for batch in replay(str(out), batch_size=500).as_numpy_iterator():
+    for batch in replay(tmp_path / "out", batch_size=500).as_numpy_iterator():
         assert set(batch["fs"]) == {8000}
         assert set(batch["num_classes"]) == {10}
         columns = ("filepath", "win_start_idx", "signal", "class", "target", "index")
@@ -68,9 +52,7 @@ def test_every_digit_is_there_once_sample_by_sample(
 
 
 @pytest.mark.parametrize("folder", OTHERS)
-def test_each_file_is_complete_or_rejected_with_a_reason(
-    corpora: Path, tmp_path: Path, folder: str
-) -> None:
+def test_each_file_is_complete_or_rejected_with_a_reason(corpora, tmp_path, folder):
     record(
         corpora / folder, tmp_path / "out", win_len=4096, tail="pad",
         max_rejected="100%",

@@ -4,8 +4,6 @@ The service runs the very pipeline that was staged for it, so that a job ends as
 would there: with a data set, with a verdict, or with neither.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -15,7 +13,6 @@ import tarfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,33 +23,30 @@ from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.recipe.recipe import Recipe
-from tests.data_sets import contents
+from tests.data_sets import contents, rejects_in
 from tests.fake_dataflow import (
     CANCELLED,
     FAILED,
     Ending,
-    FakeDataflow,
     Job,
     fake_dataflow,
     run_apart,
     run_here,
 )
+from tests.launch.test_launch import PLACES, run_script, shown
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
 from tests.systems.bad_clips import LOUD, write_clips
-
-pytestmark = pytest.mark.runs
 
 pytest.importorskip(
     "google.cloud.dataflow", reason="pip install -e '.[gcp]' brings Dataflow's client"
 )
 
 REPOSITORY = Path(__file__).parents[2]
-COMMAND_SECONDS = 150
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _impatient(monkeypatch):
     """Beam looks every five seconds whether a job has ended; these end at once."""
     from apache_beam.runners.dataflow import dataflow_runner
 
@@ -62,7 +56,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataflow_runner, "time", short)
 
 
-def beam_args(service: FakeDataflow, folder: Path, *more: str) -> list[str]:
+def beam_args(service, folder, *more):
     """Options that send a job to the service, staged in a local folder."""
     for name in ("tmp", "staging"):
         (folder / name).mkdir(exist_ok=True)
@@ -79,9 +73,7 @@ def beam_args(service: FakeDataflow, folder: Path, *more: str) -> list[str]:
     ]
 
 
-def send(
-    tmp_path: Path, service: FakeDataflow, *more: str, output: str = "out", **kinds: Any
-) -> Metadata:
+def send(tmp_path, service, *more, output="out", **kinds):
     """Records the folder ``in`` by a job that the service runs."""
     args = beam_args(service, tmp_path, *more)
     places = str(tmp_path / "in"), str(tmp_path / output)
@@ -89,17 +81,17 @@ def send(
 
 
 @pytest.fixture
-def sounds(tmp_path: Path) -> Path:
+def sounds(tmp_path):
     """A folder with one clip, in ``in``."""
     write_corpus(tmp_path / "in", classes=("cat",), clips=1)
     return tmp_path / "in"
 
 
-def test_a_job_ends_as_it_would_on_this_machine(tmp_path: Path) -> None:
+def test_a_job_ends_as_it_would_on_this_machine(tmp_path):
     write_corpus(tmp_path / "in")
-    options: dict[str, Any] = {"win_len": 500, "elements_per_file": 7}
+    options = {"win_len": 500, "elements_per_file": 7}
     here = record(str(tmp_path / "in"), str(tmp_path / "here"), **options)
-    counted: dict[str, int] = {}
+    counted = {}
     with fake_dataflow(run_here) as service:
         there = send(
             tmp_path, service, output="there", counted=counted.update, **options
@@ -120,9 +112,7 @@ def test_a_job_ends_as_it_would_on_this_machine(tmp_path: Path) -> None:
     assert service.requests[-1].endswith(f"/jobs/{job.id}/metrics")
 
 
-def run_main(
-    tmp_path: Path, service: FakeDataflow, *more: str, flags: str = "--win-len 500"
-) -> int:
+def run_main(tmp_path, service, *more, flags="--win-len 500"):
     """The command line, on the corpus in ``in``."""
     return main(
         [
@@ -146,12 +136,7 @@ def run_main(
         (None, "this project may create no jobs"),
     ],
 )
-def test_a_job_that_ends_badly_is_an_error_of_ours(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    ending: Ending | None,
-    facts: str,
-) -> None:
+def test_a_job_that_ends_badly_is_an_error_of_ours(tmp_path, capsys, ending, facts):
     refuse = {"refuse": 403} if ending is None else {}
     with fake_dataflow(lambda job: ending, **refuse) as service:
         with raises(IncompleteRun, naming=facts) as raised:
@@ -167,9 +152,7 @@ def test_a_job_that_ends_badly_is_an_error_of_ours(
     assert "\n" not in str(raised.value)
 
 
-def test_an_error_of_a_worker_arrives_as_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_a_worker_arrives_as_itself(tmp_path, capsys):
     write_corpus(tmp_path / "in", classes=("cat",), clips=2)
     (tmp_path / "in" / "cat" / "bad.wav").write_text("no sound")
     with fake_dataflow(run_here) as service:
@@ -190,14 +173,9 @@ def test_an_error_of_a_worker_arrives_as_itself(
     ],
 )
 def test_clips_that_harm_a_worker_elsewhere_are_rejected_from_all_shards(
-    tmp_path: Path,
-    step: str,
-    options: dict[str, Any],
-    tries: int,
-    error: str,
-    facts: list[str],
-) -> None:
-    def run_several_times(job: Job) -> Ending:
+    tmp_path, step, options, tries, error, facts
+):
+    def run_several_times(job):
         for _ in range(tries):
             ending = run_apart(job)
             if ending.state != FAILED:
@@ -212,8 +190,8 @@ def test_clips_that_harm_a_worker_elsewhere_are_rejected_from_all_shards(
     # The last job finds shards with the clip that were finished before.
     states = [job.state for job in service.jobs]
     assert states == [FAILED] * (2 if tries == 1 else 1) + ["JOB_STATE_DONE"]
-    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
-    for line in map(json.loads, lines):
+    lines = rejects_in(tmp_path / "out")
+    for line in lines:
         assert (line["path"], line["stage"]) == (LOUD, "transform")
         assert line["error"] == error
         assert_names(line["reason"], "feature x", "twice", *facts)
@@ -221,9 +199,7 @@ def test_clips_that_harm_a_worker_elsewhere_are_rejected_from_all_shards(
 
 
 @pytest.mark.usefixtures("sounds")
-def test_a_template_describes_the_job_and_starts_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_template_describes_the_job_and_starts_nothing(tmp_path, capsys):
     template = tmp_path / "template.json"
     with fake_dataflow() as service:
         status = run_main(
@@ -252,9 +228,7 @@ def test_a_template_describes_the_job_and_starts_nothing(
 
 
 @pytest.mark.usefixtures("sounds")
-def test_credentials_do_not_go_into_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_do_not_go_into_the_job(tmp_path, monkeypatch):
     secrets = ["of-the-environment", "of-the-file"]
     key_file = tmp_path / "key.json"
     key_file.write_text(json.dumps({"private_key": secrets[1]}))
@@ -275,65 +249,44 @@ def test_credentials_do_not_go_into_the_job(
         assert not [part for part in found if secret.encode() in part]
 
 
-class Submitted(NamedTuple):
-    """What ``submit.sh`` did: the command's outcome, the job, and where all lies."""
-
-    done: subprocess.CompletedProcess[str]
-    job: Job
-    folder: Path
-
-
-@pytest.fixture(scope="module")
-def submitted(tmp_path_factory: pytest.TempPathFactory) -> Submitted:
-    """A job by ``submit.sh``, from a copy of the repository, run as it was staged."""
-    folder = tmp_path_factory.mktemp("submit")
-    source = folder / "source"
+def test_the_script_records_on_dataflow_and_takes_the_package_along(tmp_path):
+    """From a copy of the repository; the job runs as it was staged."""
+    source = tmp_path / "source"
     source.mkdir()
     # The package is built where its setup.py is, which leaves traces.
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
     for name in ("beam_pipeline", "launch"):
         shutil.copytree(REPOSITORY / name, source / name)
-    write_corpus(folder / "in")
-    environment = {"PYTHON": sys.executable, "PYTHONPATH": str(source)}
-    environment = {**os.environ, **environment}
+    write_corpus(tmp_path / "in")
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(source)}
     environment.pop("IMAGE", None)
     with fake_dataflow(run_apart) as service:
-        places = beam_args(service, folder)
+        places = beam_args(service, tmp_path)
         done = subprocess.run(
             [
                 *("bash", str(source / "launch" / "dataflow" / "submit.sh")),
                 *("--project", "my-project", "--region=europe-west4"),
                 *("--bucket", "gs://my-bucket", "--max-workers=9"),
-                *("--input", str(folder / "in"), "--output", str(folder / "out")),
+                *("--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")),
                 *("--win-len", "500", "--"),
                 *(text for text in places if "=my-" not in text),
             ],
-            capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
-            cwd=folder, env=environment,
+            capture_output=True, text=True, timeout=150, cwd=tmp_path, env=environment,
         )  # fmt: skip
-    assert len(service.jobs) == 1, done.stderr
-    return Submitted(done, service.jobs[0], folder)
-
-
-def test_the_script_records_on_dataflow(submitted: Submitted) -> None:
-    done, job, folder = submitted
     assert done.returncode == 0, done.stderr
     assert "complete" in done.stdout
     assert_names(done.stderr, "60")
-    assert Metadata.load(str(folder / "out")).splits["records"].examples == 60
-    assert not (folder / "out" / "_work").exists()
+    assert Metadata.load(str(tmp_path / "out")).splits["records"].examples == 60
+    assert not (tmp_path / "out" / "_work").exists()
+    (job,) = service.jobs
     assert job.pool["machineType"] == "n2-standard-4"
     assert job.pool["autoscalingSettings"]["maxNumWorkers"] == 9
     assert job.options["save_main_session"] is False
-
-
-def test_the_package_goes_along_with_its_schema(submitted: Submitted) -> None:
-    _, job, folder = submitted
     names = {package["name"] for package in job.pool["packages"]}
     # No list of what is installed here, and no main session.
     assert names == {"workflow.tar.gz"}
-    with tarfile.open(folder / "staging" / "workflow.tar.gz") as tar:
+    with tarfile.open(tmp_path / "staging" / "workflow.tar.gz") as tar:
         held = {name.partition("/")[2] for name in tar.getnames()}
     modules = {
         str(path.relative_to(REPOSITORY))
@@ -344,36 +297,23 @@ def test_the_package_goes_along_with_its_schema(submitted: Submitted) -> None:
     assert not {name for name in held if name.startswith(("launch", "tests"))}
 
 
-def test_the_real_service_would_take_the_script_s_options(tmp_path: Path) -> None:
+def test_the_real_service_would_take_the_script_s_options():
     """Beam checks more where the endpoint is the real one; a dry run ends before it."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    def describe(*options: str) -> Any:
-        pipeline = beam.Pipeline(
-            options=PipelineOptions(
-                ["--runner=DataflowRunner", "--dry_run=True", "--no_auth", *options]
-            )
-        )
+    def describe(*options):
+        dry = "--runner=DataflowRunner", "--dry_run=True", "--no_auth"
+        pipeline = beam.Pipeline(options=PipelineOptions([*dry, *options]))
         place = Input(FOLDER, "gs://my-bucket/in", "gs://my-bucket/in")
         output = "gs://my-bucket/out/"
         recording = Recording((place,), output, f"{output}_work", Recipe(win_len=500))
         build_pipeline(pipeline, recording)
         return pipeline.run().job
 
-    done = subprocess.run(
-        [
-            *("bash", str(REPOSITORY / "launch" / "dataflow" / "submit.sh")),
-            *("--dry-run", "--project=my-project", "--region=europe-west4"),
-            *("--bucket=gs://my-bucket", "--image=registry/image:7", "--win-len=500"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-    )
-    shown = done.stdout.split()
-    options = shown[shown.index("--") + 1 :]
+    image = "--image=registry/image:7"
+    (command,) = shown(run_script("dataflow/submit.sh", "--dry-run", image, **PLACES))
+    options = command[command.index("--") + 1 :]
     job = describe(*options)
     (environment,) = job.proto_pipeline.components.environments.values()
     assert b"registry/image:7" in environment.payload

@@ -1,6 +1,5 @@
 """What is run in a notebook, in a kernel of its own."""
 
-from html.parser import HTMLParser
 from pathlib import Path
 
 import apache_beam as beam
@@ -15,6 +14,7 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.text import MOST_ROWS, html_table
 from tests.raising import assert_names, raises
+from tests.read.test_show import Page
 from tests.sounds import RATE, write_sound
 
 REPOSITORY = Path(beam_pipeline.__file__).parents[1]
@@ -45,11 +45,6 @@ def text_of(cell, name):
     return "".join(o.text for o in cell.outputs if o.get("name") == name)
 
 
-def html_of(cell):
-    (output,) = cell.outputs
-    return output.data["text/html"]
-
-
 def test_record_in_a_notebook(tmp_path, monkeypatch):
     for name in ("cat", "dog"):
         write_sound(tmp_path / "in" / name / "1.wav", 2 * RATE)
@@ -78,7 +73,8 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     assert "WARNING" not in text_of(recorded, "stderr")
     assert silent.outputs == []
     for cell, fact in zip(shown, ("records", "4.00", "signal"), strict=True):
-        assert_names(html_of(cell), fact)
+        (output,) = cell.outputs
+        assert_names(output.data["text/html"], fact)
     for cell in (own, of_lambda):
         assert [o for o in cell.outputs if o.output_type == "error"] == []
     example = open_records(tmp_path / "out4")[0]
@@ -91,35 +87,14 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     assert error.traceback == [f"RecipeError: {error.evalue}"]
 
 
-class Tags(HTMLParser):
-    """Checks that tags are closed in order; collects texts."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.texts = [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-
 @pytest.mark.parametrize("rows", [0, 1, MOST_ROWS, MOST_ROWS + 1])
 def test_tables_are_escaped_and_short(rows):
-    texts = Tags(html_table(("<a>", "n"), [("<b>&", 1234)] * rows)).texts
+    texts = Page(html_table(("<a>", "n"), [("<b>&", 1234)] * rows)).texts
     body = min(rows, MOST_ROWS)
     tail = ["... and 1 more"] if rows > MOST_ROWS else []
     assert texts == ["<a>", "n", *["<b>&", "1,234"] * body, *tail]
 
 
-@pytest.mark.runs
 def test_what_a_notebook_shows(tmp_path):
     for number, label in enumerate(("<cat>", "dog", "dog")):
         path = tmp_path / "in" / label / f"{number}.wav"
@@ -128,21 +103,20 @@ def test_what_a_notebook_shows(tmp_path):
     options["short_clips"] = "reject"
     record(tmp_path / "in", tmp_path / "out", **options)
     metadata = Metadata.load(tmp_path / "out")
-    texts = Tags(metadata._repr_html_()).texts
+    texts = Page(metadata._repr_html_()).texts
     assert {"records", "8", "2 classes: <cat>, dog", "signal", "500"} <= {*texts}
     planned = plan(tmp_path / "in", **options)
     assert tuple(planned) == (planned.summary, planned.rejects)
     assert len(repr(planned)) < 200 > len(repr(planned.summary))
-    texts = Tags(planned._repr_html_()).texts
+    texts = Page(planned._repr_html_()).texts
     assert {"records", "8", "dog/2.wav"} <= {*texts}
     found = audit(tmp_path / "out")
-    (text,) = Tags(found._repr_html_()).texts
+    (text,) = Page(found._repr_html_()).texts
     assert "same audio: 1 across splits" in text or "1 within one split" in text
     assert "<cat>/0.wav" in text
     assert len(text) < 2000
 
 
-@pytest.mark.runs
 def test_a_bar_where_it_is_asked_for(tmp_path, capsys):
     write_sound(tmp_path / "in" / "cat" / "1.wav", 2000)
     record(tmp_path / "in", tmp_path / "out", win_len=500)

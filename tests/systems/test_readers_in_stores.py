@@ -4,7 +4,6 @@ import os
 import pickle
 import signal
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from beam_pipeline.examples.spec import INT64_LIST, RAW, FeatureSpec
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
 from beam_pipeline.storage import files, object_store
+from tests.loopback import upload_folder
 from tests.read.members import make
 
 COUNT = 150
@@ -36,13 +36,8 @@ def local(tmp_path_factory):
 def folder(request, bucket, local):
     """The data set in a store."""
     folder = f"{request.param}://{bucket}/set"
-    upload(local, folder)
+    upload_folder(local, folder)
     return folder
-
-
-def upload(local, folder):
-    for name in files.list_files(local):
-        files.write_bytes(files.join(folder, name), Path(local, name).read_bytes())
 
 
 def check(records, wanted):

@@ -60,7 +60,6 @@ def test_channels(call):
     np.testing.assert_array_equal(batch[0]["signal"], wanted)
 
 
-@pytest.mark.runs
 def test_a_data_set_has_what_record_stores(tmp_path):
     """Files of two rates and three depths of bits, from disk to features."""
     for number, subtype in enumerate(("PCM_16", "PCM_24", "FLOAT")):

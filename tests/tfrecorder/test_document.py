@@ -5,8 +5,6 @@ is not set, and makes ``ToyExample`` without its label. Here it reads ``self.dat
 paths are below the folder of the test.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 
@@ -16,9 +14,6 @@ from toy_example import ToyExample
 
 from beam_pipeline.tfrecorder import factory as tf_factory
 from tests.test_layers import loaded_after
-
-pytestmark = pytest.mark.runs
-
 
 SIZES = [0, 1, 4, 5, 6, 23, 10, 11, 12, 13]
 

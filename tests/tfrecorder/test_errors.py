@@ -111,6 +111,7 @@ def test_incomplete_and_mixed_folders(names, problem, tmp_path):
 
 SPLIT = factory.generate_and_save_train_eval_test_tfrecords_files
 BYTES, SHARES = "examples_tfrecord_file_max_size_in_bytes", "train_eval_test_ratio"
+BEAM = ["--runner=FnApiRunner"]
 WRONG = [
     (b"1\n2", {BYTES: 0}, OptionError, "a positive number of bytes; got 0"),
     (b"1\n2", {f"examples_{SHARES}": [0.5, 0.1]}, OptionError, "must have the sum 1"),
@@ -120,6 +121,10 @@ WRONG = [
     (b"", {}, InputError, r"list.csv holds no rows"),
     (b"a,1\n\xff,2\n", {}, InputError, "list.csv is not CSV in UTF-8 after row"),
     (None, {}, InputError, "list.csv does not exist"),
+    (b"1", {"progress": 1}, OptionError, "True, False or callable; got 1"),
+    (b"1", {"workers": 0}, OptionError, "workers: .*; got 0"),
+    (b"1", {"beam_args": [*BEAM, "--no_such"]}, OptionError, "--no_such"),
+    (b"1", {"beam_args": [*BEAM, "--template_location=x"]}, OptionError, "a template"),
 ]
 
 

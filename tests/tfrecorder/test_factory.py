@@ -23,8 +23,6 @@ from beam_pipeline.tfrecorder import (
 from tests.data_sets import shards_in
 from tests.raising import raises
 
-pytestmark = pytest.mark.runs
-
 Field = Example.Field
 
 

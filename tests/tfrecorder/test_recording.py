@@ -91,12 +91,6 @@ def test_rows_become_chunks_and_lines():
     ]
 
 
-def test_instances_stay_as_they_are():
-    word = Word("ab", "kept")
-    assert run([word, word]) == [("ab,2\n", ["a", "b"], None)] * 2
-    assert (word.letter, word.data) == ("kept", None)
-
-
 @pytest.mark.parametrize("method", ["from_csv_row", "load", "split"])
 def test_ignored_examples_leave_no_row(method):
     assert run([["a"], ["ignored"], ["b"]], fail_in=method) == [

@@ -69,7 +69,7 @@ def test_burg_keeps_its_digits_whatever_the_noise_under_tones(level, order):
 
 
 @given(st.integers(1, 20), st.integers(1, 60), st.floats(-30, 30), st.integers(0, 999))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_burg_is_stable_and_has_no_unit(order, more, exponent, seed):
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 4)

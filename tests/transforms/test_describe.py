@@ -16,14 +16,6 @@ TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "transforms.md"
 
 
-def test_each_is_tested_and_measured():
-    peers = "".join(p.read_text() for p in TESTS.rglob("*.py") if "peers" in p.parts)
-    here = "".join(p.read_text() for p in TESTS.glob("transforms/*.py"))
-    for name, cls in TRANSFORM.table.items():
-        assert re.search(rf"\b({cls.__name__}|{name})\b", here), name
-        assert re.search(rf"[\"'|]{name}\(", peers), name
-
-
 def test_each_is_listed_as_the_documentation_has_it():
     page = PAGE.read_text()
     entries = list(list_steps([], 16000, 8000))

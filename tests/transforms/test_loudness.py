@@ -123,7 +123,7 @@ def in_blocks(kind, clip, cuts, rate=RATE):
     kind=st.sampled_from(["peak", "rms", "lufs"]), channels=st.integers(1, 3),
     frames=st.integers(6400, 40000), cuts=st.lists(st.integers(0, 30000), max_size=9),
 )  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_clip_is_the_same_in_any_blocks(kind, channels, frames, cuts):
     clip = np.stack([bursts(RATE, c)[:frames] for c in range(channels)])
     x = clip.astype(np.float64)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_pipeline.transforms.placement import Peaks, Sounds
@@ -20,14 +20,14 @@ RATE = 1000
 LEVELS = st.sampled_from([0.0, 0.001, 0.02, 0.3, 0.5])
 
 
-def powers_of(clip: np.ndarray, frame: int) -> list[float]:
+def powers_of(clip, frame):
     """The mean square of each frame, with a loop."""
     channels = np.atleast_2d(clip).astype(np.float64)
     cuts = range(0, channels.shape[1], frame)
     return [float(np.mean(np.square(channels[:, k : k + frame]))) for k in cuts]
 
 
-def peaks_by_hand(powers: list[float], least: float, gap: float, frame: int) -> list:
+def peaks_by_hand(powers, least, gap, frame):
     maxima = []
     for k, power in enumerate(powers):
         left = next((p for p in powers[k::-1] if p != power), -1)
@@ -91,7 +91,6 @@ def test_sounds_by_hand(levels, tail, gap, least):
 
 
 @pytest.mark.parametrize("shape", [(1003,), (2, 1003)])
-@settings(deadline=None)
 @given(cuts=st.lists(st.integers(0, 1003), max_size=8))
 def test_blocks_do_not_matter(shape, cuts):
     clip = noise(*shape)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
@@ -26,7 +26,6 @@ RATE = 16000
     level_db=st.floats(-150, 150),
     shape=st.sampled_from([(512,), (8, 512), (1, 1000)]),
 )
-@settings(deadline=None)
 def test_energy_compares_the_rms(level_db, shape):
     windows = np.full((1, *shape), 10 ** (level_db / 20), np.float32)
     windows[..., ::2] *= -1
@@ -60,7 +59,6 @@ def active_by_hand(window, above_db, share, frame):
     frames=st.integers(1, 300),
     share=st.floats(0.01, 1),
 )
-@settings(deadline=None)
 def test_active_counts_frames(data, channels, frames, share):
     frame = data.draw(st.integers(1, frames))
     levels = data.draw(

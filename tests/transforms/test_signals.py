@@ -137,7 +137,7 @@ def test_filters_that_are_not_possible_on_streams(monkeypatch):
     up=st.integers(1, 30), down=st.integers(1, 30), frames=st.integers(1, 700),
     block=st.sampled_from([1, 2**12, 2**18]),
 )  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_resample_is_scipys_in_any_block(up, down, frames, block):
     windows = noise(2, frames, seed=frames)
     with pytest.MonkeyPatch.context() as patch:

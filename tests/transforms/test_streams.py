@@ -62,7 +62,7 @@ def stepped(samples, *steps):
 
 @given(st.lists(st.integers(0, 3 * CHUNK_FRAMES), min_size=2, max_size=12),
        st.sampled_from([(), (2,)]))  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_ranges_are_pieces_of_the_whole(places, channels):
     samples = noise(*channels, 3 * CHUNK_FRAMES + 17)
     whole = np.atleast_2d(samples)
@@ -150,7 +150,6 @@ def test_nan_has_no_level():
 # Whole runs
 
 
-@pytest.mark.runs
 def test_kept_channels_go_through_one_by_one(tmp_path):
     samples = noise(2, 5000)
     (tmp_path / "in").mkdir()

@@ -77,7 +77,6 @@ def recorded(places, corpus, rooms):
     ]  # fmt: skip
 
 
-@pytest.mark.runs
 def test_shards_blocks_and_workers_do_not_change_an_example(recorded):
     every, some = recorded
     shared = every.keys() & some.keys()
@@ -88,7 +87,6 @@ def test_shards_blocks_and_workers_do_not_change_an_example(recorded):
             np.testing.assert_array_equal(some[key][name], every[key][name])
 
 
-@pytest.mark.runs
 def test_overlapping_windows_have_the_same_samples(recorded):
     frames: dict[str, dict[int, float]] = {}
     for (path, first, copy), example in recorded[0].items():
@@ -100,7 +98,6 @@ def test_overlapping_windows_have_the_same_samples(recorded):
     assert levels == pytest.approx([10 ** (-3 / 20)] * 3, rel=1e-2)
 
 
-@pytest.mark.runs
 def test_each_clip_has_mean_0_and_deviation_1(recorded):
     clips: dict[str, list[dict]] = {}
     for (path, _, copy), example in recorded[0].items():
@@ -117,7 +114,6 @@ def test_each_clip_has_mean_0_and_deviation_1(recorded):
             np.testing.assert_allclose(example["slopes"], slopes[0], atol=2e-5)
 
 
-@pytest.mark.runs
 def test_only_copies_are_masked(recorded):
     masks, differ = set(), 0
     for (_, _, copy), example in recorded[0].items():
@@ -130,7 +126,6 @@ def test_only_copies_are_masked(recorded):
     assert differ > 40  # each feature has masks of its own
 
 
-@pytest.mark.runs
 @pytest.mark.usefixtures("recorded")
 def test_a_recipe_repeats_a_data_set_while_the_folder_is_the_same(places, rooms):
     source, folder = str(places / "in"), str(places / "a")
