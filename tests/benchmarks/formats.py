@@ -1,6 +1,6 @@
 """Compares our reader with ffmpeg and sox, format by format.
 
-``python -m tests.fuzz.formats`` makes eight undamaged files of each format with
+``python -m tests.benchmarks.formats`` makes eight undamaged files of each format with
 ffmpeg, sox, flac and lame, and prints a row for each format. It ends with status 1 if
 a file is wrong. A row counts files that are::
 
@@ -14,25 +14,19 @@ our samples must be a stretch of theirs, and hold the whole sound that was encod
 table counts them as *other ends*.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import soundfile
 
-from tests.fuzz.cases import Outcome, record
-
-_Samples = npt.NDArray[np.float32]
+from tests.fuzz.cases import record
 
 
 class Format(NamedTuple):
@@ -109,7 +103,7 @@ FORMATS = (
 SECONDS = (2.0, 0.4, 3.217, 1.0, 0.13, 2.5, 0.77, 1.9)
 
 
-def source(rate: int, channels: int, seconds: float, seed: int) -> _Samples:
+def source(rate, channels, seconds, seed):
     """Returns tones that slide, with some noise, in whole samples of 16 bits."""
     rng = np.random.default_rng(seed)
     times = np.arange(round(rate * seconds)) / rate
@@ -123,7 +117,7 @@ def source(rate: int, channels: int, seconds: float, seed: int) -> _Samples:
     return (np.rint(sound * 32768) / 32768).astype(np.float32)
 
 
-def make(made: Format, number: int, folder: Path) -> tuple[Path, _Samples]:
+def make(made, number, folder):
     """Returns a new file of a format, and the sound that it was made of."""
     rate = made.rates[number % len(made.rates)]
     channels = made.channels[number % len(made.channels)]
@@ -136,7 +130,7 @@ def make(made: Format, number: int, folder: Path) -> tuple[Path, _Samples]:
     return path, sound
 
 
-def by_ffmpeg(path: Path, rate: int) -> _Samples | None:
+def by_ffmpeg(path, rate):
     """Returns what ffmpeg decodes, (frames, channels); None if it does not."""
     about = _run(
         *("ffprobe", "-v", "error", "-of", "json", "-select_streams", "a:0"),
@@ -153,7 +147,7 @@ def by_ffmpeg(path: Path, rate: int) -> _Samples | None:
     return _frames(data, streams[0]["channels"])
 
 
-def by_sox(path: Path) -> _Samples | None:
+def by_sox(path):
     """Returns what sox decodes, (frames, channels); None if it does not."""
     channels = _run("sox", "--i", "-c", str(path))
     if channels is None:
@@ -162,20 +156,18 @@ def by_sox(path: Path) -> _Samples | None:
     return _frames(data, int(channels))
 
 
-def _run(*command: str) -> bytes | None:
+def _run(*command):
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     return done.stdout if done.returncode == 0 else None
 
 
-def _frames(data: bytes | None, channels: int) -> _Samples | None:
+def _frames(data, channels):
     if not data:
         return None
     return np.frombuffer(data, "<f4").reshape(-1, channels)
 
 
-def judge(
-    made: Format, ours: Outcome, sound: _Samples, others: dict[str, _Samples | None]
-) -> tuple[str, str]:
+def judge(made, ours, sound, others):
     """Returns a verdict about a file, and what it rests on."""
     if ours.end == "rejected":
         return "rejected", ours.reason.replace("clip: ", "")
@@ -203,7 +195,7 @@ def judge(
     return "wrong", about
 
 
-def _align(ours: _Samples, theirs: _Samples) -> tuple[int, float]:
+def _align(ours, theirs):
     """Returns by how many frames theirs is late, and how far samples differ then."""
     best = (0, np.inf)
     length = len(ours) + len(theirs)
@@ -222,7 +214,7 @@ def _align(ours: _Samples, theirs: _Samples) -> tuple[int, float]:
     return best
 
 
-def rows(files: int, only: str) -> Iterator[tuple[str, Counter[str], list[str]]]:
+def rows(files, only):
     """Yields the name of each format, the verdicts about its files, and the reasons."""
     for made in FORMATS:
         if only.lower() not in made.name.lower():
@@ -240,8 +232,8 @@ def rows(files: int, only: str) -> Iterator[tuple[str, Counter[str], list[str]]]
         yield made.name, verdicts, reasons
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.formats")
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.formats")
     parser.add_argument("--files", type=int, default=8, help="of each format")
     parser.add_argument("--only", default="", help="formats with this in their name")
     parser.add_argument("--verbose", action="store_true")
