@@ -1,7 +1,5 @@
 """Tries every fault several times, and prints a table; see the package."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys
@@ -11,12 +9,12 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.faults import machine, pairs, replacements  # noqa: F401 - they add cases
+from tests.faults import machine, pairs  # noqa: F401 - they add cases
 from tests.faults.cases import CASES
 from tests.faults.world import CannotTry, World
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     parser.add_argument("--times", type=int, default=10, help="tries of each fault")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first try")
@@ -28,7 +26,7 @@ def main() -> int:
     for title, fault in CASES.items():
         if args.only not in title and args.only not in fault.__name__:
             continue
-        happened: Counter[str] = Counter()
+        happened = Counter()
         failed = 0
         started = time.monotonic()
         for seed in range(args.seed, args.seed + args.times):

@@ -4,16 +4,12 @@ It fails with an AssertionError if an example is lost, doubled or altered, if a 
 hangs, or if an error does not name what the user needs.
 """
 
-from __future__ import annotations
-
-import io
 import os
 import shutil
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,25 +17,21 @@ import numpy as np
 import soundfile
 
 from beam_pipeline.storage import files, object_store
-from beam_pipeline.storage.tfrecord import read_any_records
 from tests import loopback
+from tests.data_sets import contents
 from tests.faults.world import (
     RATE,
-    Run,
-    World,
     check_same,
-    digest,
-    digests,
     small_disk,
 )
 
-CASES: dict[str, Callable[[World], str]] = {}
+CASES = {}
 
 
-def case(title: str) -> Callable[[Callable[[World], str]], Callable[[World], str]]:
+def case(title):
     """Adds a function to the faults under a title."""
 
-    def add(function: Callable[[World], str]) -> Callable[[World], str]:
+    def add(function):
         function.__doc__ = function.__doc__ or title
         CASES[title] = function
         return function
@@ -50,60 +42,33 @@ def case(title: str) -> Callable[[Callable[[World], str]], Callable[[World], str
 # Processes
 
 
-def strike_and_continue(
-    world: World,
-    strike: Callable[[Run], None],
-    wanted: dict[str, str] | None = None,
-    flags: Sequence[str] = (),
-    look: Callable[[], object] = lambda: None,
-) -> str:
-    """Strikes a run up to three times, then gives its command until it is done.
-
-    Parameters
-    ----------
-    wanted : dict, optional
-        The digests of the output in the end. Default: those of an undisturbed run.
-    flags : sequence of str
-        More flags of the command.
-    look : callable
-        Looks at the output after each strike.
-    """
-    wanted = wanted or world.reference()
+def strike_and_continue(world, strike):
+    """Strikes a run up to three times, then gives its command until it is done."""
+    wanted = world.reference()
     ended = "ended before"
     for _ in range(world.random.randint(1, 3)):
-        run = world.start(*flags)
+        run = world.start()
         world.some_moment()
         if run.is_alive():
             strike(run)
             ended = "continued"
-        status, said = run.end()
-        look()
+        status, _ = run.end()
         if status == 0:
             break
-    status, said = world.run(*flags)
-    assert status == 0, said
-    world.check(wanted)
+    world.continue_to(wanted)
     return ended
 
 
-def kill(run: Run) -> None:
-    os.kill(run.pid, signal.SIGKILL)
-
-
-def kill_all(run: Run) -> None:
-    run.signal_all(signal.SIGKILL)
-
-
 @case("SIGKILL of the run")
-def killed_run(world: World) -> str:
-    return strike_and_continue(world, kill)
+def killed_run(world):
+    return strike_and_continue(world, lambda run: os.kill(run.pid, signal.SIGKILL))
 
 
 @case("SIGKILL of a worker")
-def killed_worker(world: World) -> str:
+def killed_worker(world):
     world.workers = 2
 
-    def strike(run: Run) -> None:
+    def strike(run):
         if children := run.children():
             with suppress(ProcessLookupError):
                 os.kill(world.random.choice(children), signal.SIGKILL)
@@ -112,12 +77,12 @@ def killed_worker(world: World) -> str:
 
 
 @case("SIGKILL of all processes at once")
-def killed_group(world: World) -> str:
-    return strike_and_continue(world, kill_all)
+def killed_group(world):
+    return strike_and_continue(world, lambda run: run.signal_all(signal.SIGKILL))
 
 
 @case("SIGTERM, or Ctrl-C")
-def interrupted(world: World) -> str:
+def interrupted(world):
     number = world.random.choice((signal.SIGTERM, signal.SIGINT))
     return strike_and_continue(world, lambda run: run.signal_all(number))
 
@@ -125,7 +90,7 @@ def interrupted(world: World) -> str:
 # Disks
 
 
-def _on_a_disk(world: World, folder: Path, at_most: float, names: str) -> str:
+def _on_a_disk(world, folder, at_most, names):
     """Fills a disk at ``folder``, makes room, and continues."""
     wanted = world.reference()
     size = max(1 << 14, int(world.random.uniform(0, at_most) * 2**20))
@@ -136,24 +101,22 @@ def _on_a_disk(world: World, folder: Path, at_most: float, names: str) -> str:
             assert names in said, said
             assert "disk is full" in said, said
         remount("size=200m")
-        again, said = world.run()
-        assert again == 0, said
-        world.check(wanted)
+        world.continue_to(wanted)
     return "named and continued" if status else "had room"
 
 
 @case("a full disk under the output")
-def full_output(world: World) -> str:
+def full_output(world):
     return _on_a_disk(world, world.output, 4.0, str(world.output))
 
 
 @case("a full disk under the temporary folder")
-def full_temporary(world: World) -> str:
+def full_temporary(world):
     return _on_a_disk(world, world.temporary, 0.5, str(world.temporary))
 
 
 @case("an output that becomes read-only")
-def read_only(world: World) -> str:
+def read_only(world):
     wanted = world.reference()
     with small_disk(world.output, 1 << 28) as remount:
         run = world.start()
@@ -171,14 +134,12 @@ def read_only(world: World) -> str:
         remount("rw")
         if status:
             assert str(world.output) in said, said
-        again, said = world.run()
-        assert again == 0, said
-        world.check(wanted)
+        world.continue_to(wanted)
     return early if status or early == "was busy" else "ended before"
 
 
 @case("a work folder that is deleted")
-def deleted_work(world: World) -> str:
+def deleted_work(world):
     wanted = world.reference()
     run = world.start()
     world.some_moment()
@@ -198,7 +159,7 @@ def deleted_work(world: World) -> str:
 # Inputs
 
 
-def _with_changed_input(world: World, change: Callable[[Path], None]) -> str:
+def _with_changed_input(world, change):
     """Changes a sound during a run, restores it, and gives the command again."""
     wanted = world.reference()
     path = world.random.choice(sorted(world.sounds.rglob("*.*")))
@@ -208,7 +169,7 @@ def _with_changed_input(world: World, change: Callable[[Path], None]) -> str:
     world.some_moment()
     change(path)
     status, said = run.end()
-    found = digests(world.output)
+    found = contents(world.output)
     happened = "read before"
     if status:
         assert status == 3, said
@@ -217,34 +178,31 @@ def _with_changed_input(world: World, change: Callable[[Path], None]) -> str:
     elif found != wanted:
         happened = "read after"
         other = world.root / "after"
-        status, said = world.run(output=other)
-        assert status == 0, said
-        assert found == digests(other), "a sound was recorded in part"
+        world.succeed(output=other)
+        assert found == contents(other), "a sound was recorded in part"
     if path.is_dir():
         path.rmdir()
     os.replace(kept, path)
     # A finished data set of other sounds is not replaced without a word.
-    again, said = world.run(*["--overwrite"] * (happened != "named"))
-    assert again == 0, said
-    world.check(wanted)
+    world.continue_to(wanted, *["--overwrite"] * (happened != "named"))
     return happened
 
 
 @case("a sound that disappears, is replaced, rewritten in place, grows, or is a folder")
-def changed_sound(world: World) -> str:
-    def replace(path: Path) -> None:
+def changed_sound(world):
+    def replace(path):
         draft = path.with_name(f".draft{path.suffix}")
         soundfile.write(draft, np.zeros(soundfile.info(path).frames, np.float32), RATE)
         os.replace(draft, path)
 
-    def rewrite(path: Path) -> None:
+    def rewrite(path):
         soundfile.write(path, np.zeros(soundfile.info(path).frames, np.float32), RATE)
 
-    def grow(path: Path) -> None:
+    def grow(path):
         with open(path, "ab") as file:
             file.write(bytes(10_000))
 
-    def become_folder(path: Path) -> None:
+    def become_folder(path):
         path.unlink()
         path.mkdir()
 
@@ -253,8 +211,7 @@ def changed_sound(world: World) -> str:
 
 
 @case("pipes, devices, sockets, folders, link loops and dead links as sounds")
-def odd_files(world: World) -> str:
-    wanted = world.reference()
+def odd_files(world):
     folder = world.sounds / "a"
     os.mkfifo(folder / "pipe.wav")
     os.symlink("loop.wav", folder / "loop.wav")
@@ -267,75 +224,21 @@ def odd_files(world: World) -> str:
         server.bind(os.path.relpath(folder / "socket.wav"))
         status, said = world.run()
         assert status == 3, said
-        again, said = world.run("--max-rejected=50%")
-    assert again == 0, said
+        world.succeed("--max-rejected=50%")
     rejected = (world.output / "rejected.jsonl").read_text()
     for name in ("pipe", "loop", "dead", "empty", "device", "socket"):
         assert f"{name}.wav" in rejected, rejected
-    _check_same_examples(world, wanted, "--max-rejected=50%")
-    return "named, and the rest recorded"
-
-
-def _check_same_examples(world: World, wanted: dict[str, str], *more: str) -> None:
-    """Fails unless a run with the same rejects gives the same bytes."""
-    found = digests(world.output)
     other = world.root / "other"
-    status, said = world.run(*more, output=other)
-    assert status == 0, said
-    assert digests(other) == found
-    world.check_nothing_left()
-    assert set(found) >= {name for name in wanted if name.endswith(".json")}
-
-
-# Clips that harm their process
-
-
-def _with_a_bad_clip(world: World, step: str, *more: str) -> str:
-    """Runs a step that harms its process at one window of a random clip."""
-    path = world.random.choice(sorted(world.sounds.rglob("*.*")))
-    samples, _ = soundfile.read(path)
-    samples[world.random.randrange(len(samples))] = 0.95
-    soundfile.write(path, samples, RATE)
-    allowed = "--max-rejected=1"
-    lost = world.root / "lost"
-    status, said = world.run(
-        allowed, "--feature=odd=tests.sounds.fail_on_loud", output=lost
-    )
-    assert status == 0, said
-    status, said = world.run(allowed, f"--feature=odd=tests.sounds.{step}", *more)
-    assert status == 0, said
-    # A step that only fails loses some windows; one that harms its process, the clip.
-    wanted, found = (
-        [
-            record for file in sorted(folder.rglob("*.tfrecord.gz"))
-            for record in read_any_records(io.BytesIO(file.read_bytes()))
-            if f"/{path.name}".encode() not in record
-        ]
-        for folder in (lost, world.output)
-    )  # fmt: skip
-    assert found == wanted
-    reasons = (world.output / "rejected.jsonl").read_text()
-    assert path.name in reasons, reasons
-    assert "feature odd" in reasons, reasons
-    world.check_nothing_left()
+    world.succeed("--max-rejected=50%", output=other)
+    world.check(contents(other))
     return "named, and the rest recorded"
-
-
-@case("a step that crashes its process at a clip")
-def crashing_step(world: World) -> str:
-    return _with_a_bad_clip(world, "crash_on_loud")
-
-
-@case("a step that hangs at a clip")
-def hanging_step(world: World) -> str:
-    return _with_a_bad_clip(world, "dawdle_on_loud", "--time-limit=1.5")
 
 
 # Object stores
 
 
 @contextmanager
-def store() -> Iterator[tuple[loopback.Proxy, dict[str, str]]]:
+def store():
     """A proxy before a store with a bucket, and the environment that leads there."""
     with loopback.store_server() as port, loopback.proxy_to(port) as proxy:
         loopback.put(port, "/bucket")
@@ -345,7 +248,7 @@ def store() -> Iterator[tuple[loopback.Proxy, dict[str, str]]]:
 
 
 @contextmanager
-def environment_of(variables: dict[str, str]) -> Iterator[None]:
+def environment_of(variables):
     """Sets variables of this process, for its own client of the store."""
     os.environ.update(variables)
     object_store._client.cache_clear()
@@ -357,7 +260,7 @@ def environment_of(variables: dict[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def _in_store(world: World, disturb: Callable[[loopback.Proxy, Run], None]) -> str:
+def _in_store(world, disturb):
     """Records from a store into it, while something happens to it; continues."""
     wanted = world.reference()
     world.workers = 1  # others would start as new interpreters
@@ -380,18 +283,14 @@ def _in_store(world: World, disturb: Callable[[loopback.Proxy, Run], None]) -> s
             assert bucket.partition("://")[2] in said, said
         again, said = world.start_command(command, **environment).end()
         assert again == 0, said
-        found = {
-            name: digest(files.read_bytes(f"{bucket}/records/{name}"))
-            for name in loopback.names_in(f"{bucket}/records")
-        }
-    check_same(found, wanted)
+        check_same(loopback.contents_in(f"{bucket}/records"), wanted)
     world.check_nothing_left()
     return "continued" if status else "went on"
 
 
 @case("a store that answers 503, cuts answers, and is slow")
-def failing_store(world: World) -> str:
-    def disturb(proxy: loopback.Proxy, run: Run) -> None:
+def failing_store(world):
+    def disturb(proxy, run):
         for _ in range(10):
             proxy.refuse = world.random.randint(0, 2)
             proxy.cut = world.random.randint(0, 2)
@@ -403,8 +302,8 @@ def failing_store(world: World) -> str:
 
 
 @case("a store that refuses access in the middle")
-def refusing_store(world: World) -> str:
-    def disturb(proxy: loopback.Proxy, run: Run) -> None:
+def refusing_store(world):
+    def disturb(proxy, run):
         time.sleep(world.random.uniform(0, 3) * world.seconds)
         proxy.deny = "/bucket"
 
@@ -412,8 +311,8 @@ def refusing_store(world: World) -> str:
 
 
 @case("SIGKILL of a run that writes into a store")
-def killed_at_store(world: World) -> str:
-    def disturb(proxy: loopback.Proxy, run: Run) -> None:
+def killed_at_store(world):
+    def disturb(proxy, run):
         time.sleep(world.random.uniform(0, 3) * world.seconds)
         with suppress(ProcessLookupError):
             run.signal_all(signal.SIGKILL)

@@ -6,8 +6,6 @@ Each try takes two of the commands of :data:`COMMANDS` at random. In the end, th
 has the bytes of a command that succeeded, and no others.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil
@@ -18,17 +16,13 @@ import time
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from beam_pipeline import verify
-from beam_pipeline.storage import claim, files
+from beam_pipeline.storage import claim
 from tests import loopback
+from tests.data_sets import contents
 from tests.faults.cases import case, environment_of, store
 from tests.faults.world import (
-    Run,
-    World,
-    digest,
-    digests,
     main_command,
     start_run,
     write_sounds,
@@ -40,7 +34,7 @@ COMMANDS = ["record", "record other", "overwrite", "convert", "elements"]
 BEAT_S, WATCH_S = 0.1, 1.5
 
 
-def arguments_of(command: str, sounds: Path, output: str) -> list[str]:
+def arguments_of(command, sounds, output):
     """Returns the arguments of a command; ``elements`` is none of the command line."""
     if command == "elements":
         return ["elements", output]
@@ -52,7 +46,7 @@ def arguments_of(command: str, sounds: Path, output: str) -> list[str]:
             "--num-shards=4", "--workers=1", *more]  # fmt: skip
 
 
-def run_command(arguments: list[str]) -> int:
+def run_command(arguments):
     """What the process of a run does; ``MACHINE`` is the name of a pretended one."""
     claim.BEAT_S, claim.WATCH_S, claim.PATIENCE_S = BEAT_S, WATCH_S, 0.2
     machine = os.environ.get("MACHINE")
@@ -74,17 +68,16 @@ def run_command(arguments: list[str]) -> int:
     return 0
 
 
-def start(
-    world: World, command: str, output: str, *more: str, **environment: str
-) -> Run:
+def start(root, command, output, *more, **environment):
     """Starts a command into an output."""
-    environment = {"TMPDIR": str(world.temporary), **environment}
+    (root / "tmp").mkdir(exist_ok=True)
+    environment = {"TMPDIR": str(root / "tmp"), **environment}
     arguments = [*arguments_of(command, sounds(), output), *more]
-    return start_run(world.root, run_command, arguments, environment)
+    return start_run(root, run_command, arguments, environment)
 
 
 @cache
-def sounds() -> Path:
+def sounds():
     """Sounds for all tries, and beside them a data set to convert."""
     folder = Path(tempfile.mkdtemp(prefix="faults-pairs-"))
     atexit.register(partial(shutil.rmtree, folder, ignore_errors=True))
@@ -93,35 +86,25 @@ def sounds() -> Path:
 
 
 @cache
-def reference(command: str) -> dict[str, str]:
-    """The digests of a command that runs alone."""
+def reference(command):
+    """The files of a command that runs alone."""
     recorded = Path(f"{sounds()}-recorded")
-    output = sounds().parent / command.replace(" ", "-")
-    world: Any = type(
-        "Alone", (), {"root": sounds().parent, "temporary": sounds().parent}
-    )
+    root = sounds().parent
+    output = root / command.replace(" ", "-")
     if command == "convert" and not recorded.exists():
-        assert start(world, "record", str(recorded)).end()[0] == 0
-    status, said = start(world, command, str(output)).end()
+        assert start(root, "record", str(recorded)).end()[0] == 0
+    status, said = start(root, command, str(output)).end()
     assert status == 0, said
-    return digests(output)
+    return contents(output)
 
 
-def digests_in(output: str) -> dict[str, str]:
-    """The digest of every file of a data set, by name."""
-    if files.is_local(output):
-        return digests(Path(output))
-    names = loopback.names_in(output)
-    return {name: digest(files.read_bytes(f"{output}/{name}")) for name in names}
-
-
-def check(output: str, ends: list[tuple[str, int, str]]) -> str:
+def check(output, ends):
     """Fails unless the output is that of one command; returns what happened."""
     done = [command for command, status, _ in ends if status == 0]
     for _, status, said in ends:
         assert status == 0 or output in said, said
     assert done, ends
-    found = digests_in(output)
+    found = loopback.contents_in(output)
     assert found in [reference(command) for command in done], (ends, sorted(found))
     assert verify(output) == []
     if len(done) == 2:  # one after the other
@@ -130,7 +113,7 @@ def check(output: str, ends: list[tuple[str, int, str]]) -> str:
     return "one refused"
 
 
-def pair(world: World, places: list[tuple[str, list[str], dict[str, str]]]) -> str:
+def pair(world, places):
     """Starts two commands at nearly the same time."""
     commands = [world.random.choice(COMMANDS) for _ in places]
     for command in commands:
@@ -138,7 +121,7 @@ def pair(world: World, places: list[tuple[str, list[str], dict[str, str]]]) -> s
     runs = []
     for command, (output, more, environment) in zip(commands, places, strict=True):
         flags = more if command.startswith(("record", "overwrite")) else []
-        runs.append(start(world, command, output, *flags, **environment))
+        runs.append(start(world.root, command, output, *flags, **environment))
         time.sleep(world.random.choice((0.0, world.random.uniform(0, 0.3))))
     ends = [(c, *run.end()) for c, run in zip(commands, runs, strict=True)]
     real = places[0][0]
@@ -147,10 +130,10 @@ def pair(world: World, places: list[tuple[str, list[str], dict[str, str]]]) -> s
 
 
 @case("pairs of runs on one output")
-def pairs(world: World) -> str:
+def pairs(world):
     """Of two work folders, two temporary folders, a link, or two machines."""
     output, other = str(world.output), world.root / "other"
-    ways: list[list[tuple[str, list[str], dict[str, str]]]] = [
+    ways = [
         [(output, [], {}), (output, [f"--work-dir={other}"], {})],
         [(output, [], {}), (output, [], {"TMPDIR": str(world.root)})],
         [(output, [], {}), (str(other), [], {})],
@@ -163,7 +146,7 @@ def pairs(world: World) -> str:
 
 
 @cache
-def one_store() -> dict[str, str]:
+def one_store():
     """Starts a store for all tries; returns the environment that leads there."""
     stack = ExitStack()
     atexit.register(stack.close)
@@ -172,7 +155,7 @@ def one_store() -> dict[str, str]:
 
 
 @case("pairs of runs on two machines into a store")
-def pairs_store(world: World) -> str:
+def pairs_store(world):
     scheme = world.random.choice(("s3", "gs"))
     output = f"{scheme}://bucket/{world.root.name}"
     places = [(output, [], {"MACHINE": name, **one_store()}) for name in "ab"]
@@ -181,30 +164,28 @@ def pairs_store(world: World) -> str:
 
 
 @case("pairs: SIGSTOP of a run, another one takes over, SIGCONT")
-def pairs_asleep(world: World) -> str:
+def pairs_asleep(world):
     output = str(world.output)
     first = world.random.choice(COMMANDS)
     second = world.random.choice(COMMANDS)
     for command in (first, second):
         reference(command)
-    asleep = start(world, first, output, MACHINE="a")
+    asleep = start(world.root, first, output, MACHINE="a")
     time.sleep(world.random.uniform(0, 0.8))
     asleep.signal_all(signal.SIGSTOP)
-    awake = start(world, second, output, MACHINE="b")
+    awake = start(world.root, second, output, MACHINE="b")
     end = awake.end()
-    between = digests_in(output)
+    between = loopback.contents_in(output)
     asleep.signal_all(signal.SIGCONT)
     ends = [(second, *end), (first, *asleep.end())]
     if end[0] == 0 and ends[1][1] != 0:
-        assert digests_in(output) == between == reference(second), ends
+        assert loopback.contents_in(output) == between == reference(second), ends
         assert verify(output) == []
         return "taken over"
-    if (
-        end[0] != 0 and ends[1][1] != 0
-    ):  # the second one refused what the first had begun
+    if all(status for _, status, _ in ends):  # the second refused what had begun
         assert not (world.output / "metadata.json").exists(), ends
-        assert start(world, first, output).end()[0] == 0, ends
-        assert digests_in(output) == reference(first)
+        assert start(world.root, first, output).end()[0] == 0, ends
+        assert loopback.contents_in(output) == reference(first)
         return "taken over and refused, then continued"
     check(output, ends)
     return "the first was done, or had not begun"

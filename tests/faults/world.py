@@ -1,10 +1,7 @@
 """One try: a job, its processes, and the bytes that it has to give."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
-import hashlib
 import multiprocessing
 import os
 import random
@@ -15,12 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import soundfile
+
+from tests.data_sets import contents
 
 RATE = 8000
 CLIPS = 12
@@ -29,16 +26,16 @@ PATIENCE_S = 120.0  # a run that takes longer hangs
 _MARK = "AUDIO_TFRECORDS_FAULT"
 
 # Runs are forks of a server that has imported everything: they start at once.
-_FORKS: Any = multiprocessing.get_context("forkserver")
+_FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     ["beam_pipeline.cli.main", "beam_pipeline.api", "beam_pipeline.run.local",
      "beam_pipeline.read.decode_again", "beam_pipeline.audio.decoder",
-     "beam_pipeline.read.audit"]
+     "beam_pipeline.read.audit", "tests.data_sets"]
 )  # fmt: skip
 
 
 @functools.cache
-def start_server() -> bool:
+def start_server():
     """Starts the server; returns whether it could load ``failing_reads.c``."""
     source = Path(__file__).with_name("failing_reads.c")
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -71,19 +68,19 @@ class World:
         The time that a run takes that nothing disturbs.
     """
 
-    def __init__(self, root: Path, seed: int, workers: int | None = None):
+    def __init__(self, root, seed):
         self.root = root
         self.random = random.Random(seed)
         self.sounds = root / "sounds"
         self.output = root / "records"
         self.temporary = root / "tmp"
-        self.workers = workers or self.random.choice((1, 2))
+        self.workers = self.random.choice((1, 2))
         self._mark = f"{os.getpid()}-{seed}-{root.name}"
         self.temporary.mkdir(parents=True)
         write_sounds(self.sounds)
         self.output.mkdir()
 
-    def arguments(self, *more: str, output: Path | str | None = None) -> list[str]:
+    def arguments(self, *more, output=None):
         """Returns the command of the job."""
         return [
             "record", f"--input={self.sounds}", f"--output={output or self.output}",
@@ -93,41 +90,45 @@ class World:
             f"--workers={self.workers}", *more,
         ]  # fmt: skip
 
-    def start(self, *more: str, **options: Any) -> Run:
+    def start(self, *more, **options):
         """Starts the job."""
         return self.start_command(self.arguments(*more, **options))
 
-    def start_command(self, arguments: Sequence[str], **environment: str) -> Run:
+    def start_command(self, arguments, **environment):
         """Starts a command in a session of its own."""
         start_server()
         marked = {"TMPDIR": str(self.temporary), _MARK: self._mark, **environment}
         return start_run(self.root, main_command, list(arguments), marked)
 
-    def run(self, *more: str, **options: Any) -> tuple[int, str]:
+    def run(self, *more, **options):
         """Runs the job; returns its exit status and what it said."""
         return self.start(*more, **options).end()
 
-    def reference(self) -> dict[str, str]:
-        """The digests of a run that nothing disturbs; also measures its time."""
-        output, self.output = self.output, self.root / "undisturbed"
-        found = self.reference_of()
-        shutil.rmtree(self.output)
-        self.output = output
+    def succeed(self, *more, **options):
+        """Runs the job; fails unless it ends well."""
+        status, said = self.run(*more, **options)
+        assert status == 0, said
+
+    def continue_to(self, wanted, *more):
+        """Gives the command again; fails unless the output has these files then."""
+        self.succeed(*more)
+        self.check(wanted)
+
+    def reference(self):
+        """The files of a run that nothing disturbs; also measures its time."""
+        output = self.root / "undisturbed"
+        started = time.monotonic()
+        self.succeed(output=output)
+        self.seconds = time.monotonic() - started
+        found = contents(output)
+        shutil.rmtree(output)
         return found
 
-    def reference_of(self, *more: str) -> dict[str, str]:
-        """The digests of the output after a run with these flags, and its time."""
-        started = time.monotonic()
-        status, said = self.run(*more)
-        self.seconds = time.monotonic() - started
-        assert status == 0, said
-        return digests(self.output)
-
-    def some_moment(self) -> None:
+    def some_moment(self):
         """Waits for a random part of the time of a run."""
         time.sleep(self.random.uniform(0.0, 1.1) * self.seconds)
 
-    def processes(self) -> list[int]:
+    def processes(self):
         """The processes of this try that are alive."""
         mark = f"{_MARK}={self._mark}".encode()
         found = []
@@ -139,13 +140,13 @@ class World:
                         found.append(int(entry.name))
         return found
 
-    def check(self, wanted: dict[str, str], output: Path | None = None) -> None:
+    def check(self, wanted):
         """Fails unless the output has these files, and nothing else is left."""
-        check_same(digests(output or self.output), wanted)
+        check_same(contents(self.output), wanted)
         self.check_nothing_left()
 
-    def check_nothing_left(self) -> None:
-        """Fails if processes, or files in the temporary folder, are left."""
+    def check_nothing_left(self):
+        """Fails if processes are left."""
         deadline = time.monotonic() + 5
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -155,15 +156,15 @@ class World:
 class Run:
     """A run of a command."""
 
-    def __init__(self, process: Any, said: Path):
+    def __init__(self, process, said):
         self._process = process
         self._said = said
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         return int(self._process.pid)
 
-    def children(self) -> list[int]:
+    def children(self):
         """The processes that the run has started."""
         path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         try:
@@ -171,7 +172,7 @@ class Run:
         except OSError:
             return []
 
-    def signal_all(self, number: int) -> None:
+    def signal_all(self, number):
         """Sends a signal to the run and to its processes."""
         try:
             os.killpg(self.pid, number)
@@ -179,10 +180,10 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def is_alive(self) -> bool:
+    def is_alive(self):
         return bool(self._process.is_alive())
 
-    def end(self) -> tuple[int, str]:
+    def end(self):
         """Waits; returns the exit status (negative: a signal) and what was said."""
         self._process.join(PATIENCE_S)
         if self._process.exitcode is None:
@@ -192,12 +193,7 @@ class Run:
         return int(self._process.exitcode), self._said.read_text()
 
 
-Command = Callable[[list[str]], int]
-
-
-def start_run(
-    root: Path, command: Command, arguments: list[str], environment: dict[str, str]
-) -> Run:
+def start_run(root, command, arguments, environment):
     """Starts a command in a session of its own; what it says goes to a file."""
     said = root / f"said-{len(list(root.glob('said-*')))}.txt"
     said.touch()
@@ -208,9 +204,7 @@ def start_run(
     return Run(process, said)
 
 
-def _in_session(
-    command: Command, arguments: list[str], said: str, environment: dict[str, str]
-) -> None:
+def _in_session(command, arguments, said, environment):
     os.setsid()
     out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
@@ -225,7 +219,7 @@ def _in_session(
     sys.exit(status)
 
 
-def main_command(arguments: list[str]) -> int:
+def main_command(arguments):
     """The command line, with as many open files as the environment says."""
     from beam_pipeline.cli.main import main
 
@@ -235,13 +229,13 @@ def main_command(arguments: list[str]) -> int:
     return main(arguments)
 
 
-def check_same(found: dict[str, str], wanted: dict[str, str]) -> None:
-    """Fails unless these are the digests of the same files."""
+def check_same(found, wanted):
+    """Fails unless these are the same files."""
     differing = {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)}
     assert not differing, f"differ from an undisturbed run: {sorted(differing)}"
 
 
-def write_sounds(folder: Path) -> None:
+def write_sounds(folder):
     """Writes clips of noise of different lengths in two formats, in three classes."""
     noise = np.random.default_rng(0).normal(0, 0.1, CLIPS * RATE).astype(np.float32)
     for k in range(CLIPS):
@@ -250,21 +244,8 @@ def write_sounds(folder: Path) -> None:
         soundfile.write(path, noise[k * 4000 : k * 4000 + (3 + k) * 4000], RATE)
 
 
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """The digest of every file below a folder, by name."""
-    return {
-        str(path.relative_to(folder)): digest(path.read_bytes())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 @contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Callable[[str], None]]:
+def small_disk(folder, size):
     """A file system of a size in bytes at a folder; yields a function to remount it.
 
     Raises
@@ -273,7 +254,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[str], None]]:
         If this user cannot mount file systems.
     """
 
-    def remount(options: str) -> None:
+    def remount(options):
         words = ["mount", "-o", f"remount,{options}", str(folder)]
         subprocess.run(words, check=True)
 
