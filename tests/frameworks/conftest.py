@@ -1,24 +1,21 @@
 """A data set of numbered examples, and packages that may be missing."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 from beam_pipeline import Metadata, record, record_examples
-from beam_pipeline.read.records import Records, open_records
+from beam_pipeline.read.records import open_records
 from beam_pipeline.transforms import LogMel
 from tests.sounds import write_corpus
 
 COUNT = 50
 
 
-def need(name: str) -> ModuleType:
+def need(name):
     """A package of a framework: where there is none, tests are skipped.
 
     launch/frameworks/test.sh has them all, so there it is an error.
@@ -28,14 +25,14 @@ def need(name: str) -> ModuleType:
     return pytest.importorskip(name, reason=f"launch/frameworks/test.sh has {name}")
 
 
-def need_installed(*names: str) -> None:
+def need_installed(*names):
     """Like :func:`need`, for a process of its own: imports nothing, which is fast."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             need(name)
 
 
-def example(i: int) -> dict[str, object]:
+def example(i):
     """The values of an example; their types are those that need care."""
     rng = np.random.default_rng(i)
     made = {
@@ -61,26 +58,26 @@ FIXED = (
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory) -> str:
+def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("frameworks") / "records"
     record_examples([example(i) for i in range(COUNT)], str(out), num_shards=3)
     return str(out)
 
 
 @pytest.fixture(scope="session")
-def everything(folder) -> Records:
+def everything(folder):
     """All features, also those whose shape differs."""
     return open_records(folder)
 
 
 @pytest.fixture(scope="session")
-def records(folder) -> Records:
+def records(folder):
     """The features that every example has in the same shape."""
     return open_records(folder, features=FIXED)
 
 
 @pytest.fixture(scope="session")
-def sounds(tmp_path_factory) -> Records:
+def sounds(tmp_path_factory):
     """Windows of sounds with spectra and classes."""
     folder = tmp_path_factory.mktemp("sounds")
     write_corpus(folder / "in", frames=8000)
@@ -91,5 +88,5 @@ def sounds(tmp_path_factory) -> Records:
     return open_records(out)
 
 
-def numbers_on_disk(records: Records) -> list[int]:
+def numbers_on_disk(records):
     return [int(e["number"]) for e in records]

@@ -6,16 +6,11 @@ folder. A loop that finds a state continues from it. At the step LAST, the proce
 itself: after some steps that it has logged but whose state it did not save.
 """
 
-from __future__ import annotations
-
-import itertools
 import json
 import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -28,10 +23,8 @@ UNSAVED = 2
 
 LOG, STATE = "log.jsonl", "state.pickle"
 
-Step = tuple[list[int], Callable[[], Any]]
 
-
-def torch(records: Any, state: Any) -> Iterator[Step]:
+def torch(records, state):
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     dataset = records.to_torch(BATCH, shuffle="global", seed=1, threads=1)
@@ -49,7 +42,7 @@ def torch(records: Any, state: Any) -> Iterator[Step]:
             )
 
 
-def torch_records(records: Any, state: Any) -> Iterator[Step]:
+def torch_records(records, state):
     import torch
     from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -63,7 +56,7 @@ def torch_records(records: Any, state: Any) -> Iterator[Step]:
         yield batch["number"].tolist(), loader.state_dict
 
 
-def grain(records: Any, state: Any) -> Iterator[Step]:
+def grain(records, state):
     import grain
 
     data = grain.MapDataset.source(records).seed(1).shuffle().repeat(EPOCHS)
@@ -74,33 +67,7 @@ def grain(records: Any, state: Any) -> Iterator[Step]:
         yield batch["number"].tolist(), iterator.get_state
 
 
-def jax(records: Any, state: Any) -> Iterator[Step]:
-    import jax as library
-
-    batches = records.batches(BATCH, shuffle="global", seed=1)
-    if state is not None:
-        batches.load_state_dict(state)
-    while batches.epoch < EPOCHS:
-        for batch in batches:
-            numbers = library.device_put(batch["number"])
-            yield numbers.tolist(), batches.state_dict
-
-
-def keras(records: Any, state: Any) -> Iterator[Step]:
-    import keras as library
-
-    model = library.Sequential([library.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    batches = records.batches(BATCH, shuffle="global")
-    if state is not None:
-        batches.load_state_dict(state)
-    while batches.epoch < EPOCHS:
-        for batch in batches:
-            model.train_on_batch(batch["pcm"].astype("float32"), batch["level"])
-            yield batch["number"].tolist(), batches.state_dict
-
-
-def tensorflow(records: Any, state: Any) -> Iterator[Step]:
+def tensorflow(records, state):
     batches = records.batches(BATCH, shuffle="global")
     if state is not None:
         batches.load_state_dict(state)
@@ -110,7 +77,7 @@ def tensorflow(records: Any, state: Any) -> Iterator[Step]:
             yield batch["number"].numpy().tolist(), batches.state_dict
 
 
-def hugging_face(records: Any, state: Any) -> Iterator[Step]:
+def hugging_face(records, state):
     """A stream in pieces, read by the two workers of a loader."""
     import datasets
     from torchdata.stateful_dataloader import StatefulDataLoader
@@ -126,7 +93,7 @@ def hugging_face(records: Any, state: Any) -> Iterator[Step]:
         yield batch["number"].tolist(), loader.state_dict
 
 
-def read_pieces(records: Any, pieces: Any) -> Iterator[dict[str, Any]]:
+def read_pieces(records, pieces):
     for start, stop in pieces:
         for example in records[start:stop]:
             yield {"number": example["number"], "text": example["text"]}
@@ -134,11 +101,11 @@ def read_pieces(records: Any, pieces: Any) -> Iterator[dict[str, Any]]:
 
 LOOPS = {
     loop.__name__: loop
-    for loop in (torch, torch_records, grain, jax, keras, tensorflow, hugging_face)
+    for loop in (torch, torch_records, grain, tensorflow, hugging_face)
 }
 
 
-def take(numbers: list[int], state: Callable[[], Any]) -> None:
+def take(numbers, state):
     """Takes a step."""
     global steps
     with open(LOG, "a") as file:
@@ -152,7 +119,7 @@ def take(numbers: list[int], state: Callable[[], Any]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def saved() -> tuple[int, Any]:
+def saved():
     """Returns the steps before the state that was saved, and the state."""
     if not os.path.exists(STATE):
         return 0, None
@@ -163,13 +130,13 @@ def saved() -> tuple[int, Any]:
 steps, last = 0, sys.maxsize
 
 
-def main(name: str, folder: str, features: str, last_step: str) -> None:
+def main(name, folder, features, last_step):
     """Runs a loop to its end, or to the step at which it is killed."""
     global last, steps
     last = int(last_step)
     steps, state = saved()
     records = open_records(folder, features=features.split(","))
-    for numbers, state_dict in itertools.chain(LOOPS[name](records, state)):
+    for numbers, state_dict in LOOPS[name](records, state):
         take(numbers, state_dict)
 
 

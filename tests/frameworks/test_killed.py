@@ -1,10 +1,8 @@
 """Training that is killed in the middle of an epoch continues at the next example."""
 
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,31 +10,21 @@ import pytest
 
 from tests.frameworks.conftest import COUNT, FIXED, need_installed
 from tests.frameworks.loops import BATCH, EPOCHS, LOG, LOOPS, STATE, UNSAVED, saved
+from tests.processes import run_python
 
-ROOT = Path(__file__).parents[2]
 NEEDS = {
     "torch": "torchdata", "torch_records": "torchdata", "hugging_face": "datasets",
-    "keras": "torch",  # its backend
 }  # fmt: skip
 ONE_EPOCH = ("torch_records", "hugging_face")
 PER_EPOCH = -(-COUNT // BATCH)
 
 
-def run(name, folder, last):
-    """Runs a loop in a process of its own; returns how it ended."""
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3",
-        "HF_HUB_OFFLINE": "1",
-        "KERAS_BACKEND": "tensorflow" if name == "tensorflow" else "torch",
-        # datasets imports what it finds.
-        "USE_TF": "0", "USE_JAX": "0",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.frameworks.loops", name, folder,
-         ",".join(FIXED), str(last)],
-        capture_output=True, text=True, env=environment,
+def run(name, folder, last, status):
+    """Runs a loop in a process of its own; datasets imports what it finds."""
+    run_python(
+        "-m", "tests.frameworks.loops", name, folder, ",".join(FIXED), last,
+        status=status, cwd=None, HF_HUB_OFFLINE="1", USE_TF="0", USE_JAX="0",
     )  # fmt: skip
-    return done.returncode, done.stderr
 
 
 def logged():
@@ -50,15 +38,13 @@ def test_killed_and_restored(name, folder, tmp_path, monkeypatch):
     epochs = 1 if name in ONE_EPOCH else EPOCHS
     # Another step in each run of the tests, in any epoch.
     last = random.SystemRandom().randint(UNSAVED + 1, epochs * PER_EPOCH - 1)
-    status, said = run(name, folder, last)
-    assert status == -signal.SIGKILL, said
+    run(name, folder, last, -signal.SIGKILL)
     assert len(logged()) == last
     steps, _ = saved()
     assert steps == last - UNSAVED
     before = logged()
 
-    status, said = run(name, folder, sys.maxsize)
-    assert status == 0, said
+    run(name, folder, sys.maxsize, 0)
     after = logged()[last:]
     # What was done after the state, is done again.
     assert after[:UNSAVED] == before[steps:]

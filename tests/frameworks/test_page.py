@@ -1,16 +1,10 @@
 """The blocks of pages on frameworks run, in order, in a process of their own."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from launch.synthesise import write_clips
 from tests.frameworks.conftest import need_installed
-
-ROOT = Path(__file__).parents[2]
+from tests.processes import run_python
 
 RUN = """
 import sys
@@ -21,7 +15,6 @@ path = ROOT / "docs" / sys.argv[1]
 page = Page(path)
 for block in blocks_of(path):
     page.run(block)
-print("done")
 """
 
 
@@ -32,12 +25,7 @@ print("done")
 def test_the_blocks_run(tmp_path, page, backend, packages):
     need_installed("keras", *packages)
     write_clips(tmp_path / "sounds", clips_per_class=8, seconds=2)
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "USE_TF": "0",
-        "USE_JAX": "0", "KERAS_BACKEND": backend,
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, page],
-        capture_output=True, text=True, cwd=tmp_path, env=environment,
+    run_python(
+        "-c", RUN, page, cwd=tmp_path, HF_HUB_OFFLINE="1", USE_TF="0", USE_JAX="0",
+        KERAS_BACKEND=backend,
     )  # fmt: skip
-    assert done.stdout.endswith("done\n"), done.stderr  # after what record says

@@ -1,7 +1,5 @@
 """Models of PyTorch and Keras in files, also those that cannot be used."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -108,19 +108,6 @@ def test_what_a_data_loader_does_not_take_is_named(tmp_path):
         assert len(batch[name]) == 4
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("shuffle", ["global", False])
-def test_an_epoch_has_every_example_once(records, workers, shuffle):
-    dataset = records.to_torch(4, shuffle=shuffle, seed=3)
-    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
-    first = list(loader)
-    assert sorted(flat(numbers_of(first))) == list(range(COUNT))
-    assert_equals(first[1], records)
-    second = flat(numbers_of(loader))  # another order
-    assert sorted(second) == list(range(COUNT))
-    assert (second != flat(numbers_of(first))) == bool(shuffle)
-
-
 def test_each_pass_is_the_next_epoch_of_batches(records):
     dataset = records.to_torch(4, shuffle="global", seed=3)
     same = records.batches(4, shuffle="global", seed=3)
@@ -133,18 +120,26 @@ def test_each_pass_is_the_next_epoch_of_batches(records):
 
 
 @pytest.mark.parametrize(
-    ("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
-)
-def test_workers_stay_in_the_same_epoch(records, persistent, method):
-    dataset = records.to_torch(3, shuffle="global")
-    count = 1 if method == "spawn" else 2
+    ("shuffle", "workers", "method", "persistent"),
+    [
+        ("global", 0, None, False), (False, 0, None, False), (False, 2, "fork", False),
+        ("global", 1, "fork", False), ("global", 2, "fork", True),
+        ("global", 1, "spawn", True),
+    ],
+)  # fmt: skip
+def test_each_pass_is_an_epoch_of_every_example(
+    records, shuffle, workers, method, persistent
+):
+    dataset = records.to_torch(3, shuffle=shuffle, seed=3)
     loader = DataLoader(
-        dataset, batch_size=None, num_workers=count, persistent_workers=persistent,
+        dataset, batch_size=None, num_workers=workers, persistent_workers=persistent,
         multiprocessing_context=method,
     )  # fmt: skip
-    passes = [flat(numbers_of(loader)) for _ in range(2)]
+    first, second = list(loader), list(loader)
+    assert_equals(first[1], records)
+    passes = [flat(numbers_of(batches)) for batches in (first, second)]
     assert all(sorted(numbers) == list(range(COUNT)) for numbers in passes)
-    assert passes[0] != passes[1]
+    assert (passes[0] != passes[1]) == bool(shuffle)
     assert dataset.epoch == 2
     dataset.set_epoch(0)
     assert flat(numbers_of(loader)) == passes[0]

@@ -1,11 +1,8 @@
 """The scripts of launch/train, in a small form: synthesised sounds, an epoch or two."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 import soundfile
 
 from tests.frameworks.conftest import need, need_installed
+from tests.processes import run_python
 
 SCRIPTS = Path(__file__).parents[2] / "launch" / "train"
 RATE = 8000
@@ -26,7 +24,7 @@ trains = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(tmp_path_factory):
     """Tones as a folder of FSDD: a pitch for each digit, a factor for each speaker."""
     folder = tmp_path_factory.mktemp("digits")
     for speaker, factor in (("ann", 1.0), ("ben", 1.04), ("eve", 1.02)):
@@ -42,15 +40,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(script: str, *words: object) -> str:
+def run(script, *words):
     """Runs a script in a process of its own, as readers do; returns what it prints.
 
     One process cannot load both TensorFlow and Triton, which PyTorch's optimizers load.
     """
-    command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return run_python(SCRIPTS / script, *words).stdout
 
 
 @trains
@@ -59,7 +54,7 @@ def run(script: str, *words: object) -> str:
     ("torch_digits.py", "torch"),
     ("jax_digits.py", "jax"),
 ])  # fmt: skip
-def test_digits(digits, tmp_path_factory, script, package) -> None:
+def test_digits(digits, tmp_path_factory, script, package):
     need_installed(package, *(["grain"] if package == "jax" else []))
     out = tmp_path_factory.getbasetemp() / "train"  # the scripts share the records
     said = run(script, digits, "--out", out, "--test", "eve", "--epochs", 2)
@@ -74,7 +69,7 @@ def test_digits(digits, tmp_path_factory, script, package) -> None:
     assert share > 100 / len(DIGITS)  # more than by chance
 
 
-def test_errors_lead_to_the_report(digits, tmp_path, monkeypatch, capsys) -> None:
+def test_errors_lead_to_the_report(digits, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(SCRIPTS)
     from digits import record_digits, show_results
 
@@ -108,7 +103,7 @@ def test_errors_lead_to_the_report(digits, tmp_path, monkeypatch, capsys) -> Non
 
 
 @trains
-def test_events(tmp_path) -> None:
+def test_events(tmp_path):
     need_installed("keras")
     said = run("keras_events.py", tmp_path, "--epochs", 3, "--scenes", 20)
     found = re.findall(r"^  \w+: ([\d.]+), by chance ([\d.]+)$", said, re.MULTILINE)
@@ -119,7 +114,7 @@ def test_events(tmp_path) -> None:
     assert mean > scores[:, 1].mean()
 
 
-def test_average_precision(monkeypatch) -> None:
+def test_average_precision(monkeypatch):
     need("keras")
     monkeypatch.syspath_prepend(SCRIPTS)
     from keras_events import average_precision
