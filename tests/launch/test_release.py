@@ -1,29 +1,22 @@
 """What a release holds, as far as it can be read: ``launch/release.sh`` builds one."""
 
-from __future__ import annotations
-
-import ast
 import io
-import os
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 import yaml
 
 from beam_pipeline import record
+from launch.licences import requirements_of
 from launch.release import contents
+from tests.processes import ROOT, run_python
 from tests.sounds import write_corpus
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> dict[str, Path]:
+def release(tmp_path):
     """A source of two files, and the wheel and sdist that are made of it."""
     package = tmp_path / "source" / "beam_pipeline"
     (package / "dataset").mkdir(parents=True)
@@ -40,28 +33,19 @@ def release(tmp_path: Path) -> dict[str, Path]:
     return {"source": tmp_path / "source", "wheel": wheel, "sdist": sdist}
 
 
-def test_a_whole_release_passes(release, capsys) -> None:
+def test_a_whole_release_passes_and_a_file_too_many_is_named(release, capsys):
     assert contents.main(*map(str, release.values())) == 0
     assert "hold the 2 files" in capsys.readouterr().out
-
-
-def test_a_file_too_many_is_named(release, capsys) -> None:
     with zipfile.ZipFile(release["wheel"], "a") as file:
         file.writestr("tests/test_a.py", "")
     assert contents.main(*map(str, release.values())) == 1
     assert capsys.readouterr().out == "the wheel has tests/test_a.py\n"
 
 
-def test_setup_names_every_file_that_is_no_module() -> None:
-    tree = ast.parse((ROOT / "setup.py").read_text())
-    (data,) = (
-        ast.literal_eval(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.keyword) and node.arg == "package_data"
-    )
+def test_setup_names_every_file_that_is_no_module():
     named = {
         f"{package.replace('.', '/')}/{name}"
-        for package, names in data.items()
+        for package, names in requirements_of("package_data").items()
         for name in names
     }
     files = contents.package_files(ROOT)
@@ -113,7 +97,7 @@ print(len(predict(lambda mel: 0 * mel[:, 0, :3], sys.argv[1] + "/../in",
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory):
     """A data set, with its sounds in ``in`` beside it."""
     folder = tmp_path_factory.mktemp("recorded")
     write_corpus(folder / "in")
@@ -128,9 +112,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("scores", [False, True])
-def test_reading_alone_needs_the_packages_of_its_page(
-    recorded: Path, scores: bool
-) -> None:
+def test_reading_alone_needs_the_packages_of_its_page(recorded, scores):
     page = (ROOT / "docs" / "concepts.md").read_text()
     reading = r"^pip install --no-deps \.\npip install (.+)$"
     (line,) = re.findall(reading, page, re.MULTILINE)
@@ -138,29 +120,25 @@ def test_reading_alone_needs_the_packages_of_its_page(
     if scores:
         packages += re.findall(r"`open_audio`: `(.+?)`", page)[0].split()
     script = READING_ALONE + SCORING * scores
-    done = subprocess.run(
-        [sys.executable, "-c", script, recorded, *packages],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", script, recorded, *packages)
     assert done.stdout == "6 (6, 4, 8) (6, 500)\n(2700,)\n" + "180\n" * scores
 
 
-def test_the_version_is_in_one_place() -> None:
+def test_the_version_is_in_one_place():
     found = re.compile(r"^\s*(?:__)?version(?:__)? ?[=:] ?['\"]?\d", re.MULTILINE)
     names = ("setup.py", "pyproject.toml", "CITATION.cff", "beam_pipeline/__init__.py")
     places = [name for name in names if found.search((ROOT / name).read_text())]
     assert places == ["beam_pipeline/__init__.py"]
 
 
-def test_the_citation_has_what_the_format_requires() -> None:
+def test_the_citation_has_what_the_format_requires():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     assert citation["authors"] == [{"name": "The audio-tfrecords developers"}]
     assert f'license="{citation["license"]}"' in (ROOT / "setup.py").read_text()
 
 
-def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
+def test_the_changelog_has_the_form_of_keep_a_changelog():
     text = (ROOT / "CHANGELOG.md").read_text()
     versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert versions[0] == "Unreleased"

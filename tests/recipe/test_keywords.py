@@ -6,16 +6,14 @@ again.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from beam_pipeline import parameters
 from beam_pipeline.recipe import options
 from beam_pipeline.recipe.canonical import record_options
 from beam_pipeline.recipe.options import Option
+from tests.processes import ROOT, run_python
 
-ROOT = Path(__file__).parents[2]
 STUB = ROOT / "beam_pipeline" / "recipe" / "keywords.pyi"
 
 HEAD = '''"""Keywords of ``record``, for type checkers and editors.
@@ -106,15 +104,8 @@ def test_the_stub_follows_from_the_options():
 def test_a_type_checker_knows_the_keywords(tmp_path: Path):
     script = tmp_path / "calls.py"
     script.write_text(CALLS)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file"]
-    done = subprocess.run(
-        [*command, ROOT / "pyproject.toml", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    settings = "--strict", "--config-file", ROOT / "pyproject.toml"
+    assert "Success" in run_python("-m", "mypy", *settings, script).stdout
 
 
 if __name__ == "__main__":

@@ -59,6 +59,17 @@ RICH = {
     "copies": 2,
     "augment": "noise()",
     "features": {"signal": "identity()", "mel": "log_mel(n_mels=64)"},
+    "encodings": {"mel": "tensor"},
+    "mark_padding": True,
+    "min_seconds": 1,
+    "max_seconds": 2,
+    "short_clips": "pad",
+    "whole_clips": True,
+    "decoder": ["pyav"],
+    "loader": "my_files.load",
+    "loader_suffixes": ".npy",
+    "compression": "none",
+    "split_moves": "train=9k3XnQ2b",
     "shard_bytes": 1 << 26,
     "num_elems": 10**12,
     "order": "listed",
@@ -92,8 +103,6 @@ def expect_error(field, value, facts=(), **options):
     with raises(RecipeError, field, value, naming=naming) as raised:
         Recipe(**options)
     assert raised.value.exit_status == 2
-    again = pickle.loads(pickle.dumps(raised.value))
-    assert (type(again), str(again)) == (RecipeError, str(raised.value))
 
 
 # Values
@@ -117,8 +126,7 @@ REFUSED = [
     *(("event_overlap", value) for value in (-0.1, 1.1, "1")),
     *((n, v) for n in (*WHOLE, *SECONDS_OF) for v in (math.nan, np.bool_(True))),
     ("folds", 1),
-    ("decoder", "soundfile,soundfile"),
-    ("decoder", "sox"),
+    *(("decoder", value) for value in ("", "sox", "soundfile,soundfile")),
     ("loader_suffixes", ".npy"),
     ("delimiter", ",,"),
     ("splits", "rubbish"),

@@ -1,24 +1,22 @@
 """recipe_file.py: what a file may hold, and the errors for the rest."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
 from beam_pipeline.recipe.recipe_file import read_recipe
-from tests.raising import assert_names, raises
+from tests.raising import raises
+from tests.recipe.test_recipe import RICH
 
 
-def read(folder: Path, text: str) -> dict:
+def read(folder, text):
     (folder / "r.yaml").write_text(text)
     return read_recipe(str(folder / "r.yaml"))
 
 
-def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path: Path) -> None:
+def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path):
     wanted = {
         "win_seconds": 1.0,
         "shard_bytes": 1 << 20,
@@ -36,27 +34,8 @@ def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path: Path) -> None:
     assert read(tmp_path, "features: &f {x: rms()}\n") == {"features": {"x": "rms()"}}
 
 
-def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
-    recipe = Recipe(
-        win_len=5,
-        splits="a=1",
-        split_moves="a=9k3XnQ2b",
-        features={"x": "rms()"},
-        encodings={"x": "tensor"},
-        member_bytes=1,
-        mark_padding=True,
-        min_seconds=1,
-        max_seconds=2,
-        short_clips="pad",
-        events="e.csv",
-        windows_at="onsets",
-        whole_clips=True,
-        decoder=["pyav"],
-        loader="my_files.load",
-        loader_suffixes=".npy",
-        hash_files=True,
-        compression="none",
-    )
+def test_every_field_that_a_data_set_stores_is_read(tmp_path):
+    recipe = Recipe(**RICH)
     values = {"format_version": 1, "recipe": recipe.to_json()}
     read_back = read(tmp_path, json.dumps(values, indent=1))
     assert list(read_back) == list(recipe_options())
@@ -75,12 +54,15 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path: Path) -> None:
     ("split_moves: ''\n", ["split_moves"]),
     ("windows: {}\n", ["windows", "windows_at"]), ("zzz: 1\n", ["zzz"]),
     ("1: 1\n", ["1"]),
+    # Files that hold no recipe.
+    ("", ["None"]), ("- 1", ["['1']"]), ("{", ["YAML", "JSON"]),
+    ("? [a]\n: 1\n? {b: 1}\n: 2\n", ["YAML", "JSON"]), ("a: &a [*a]\n", ["a"]),
+    ("format_version: 1\n", ["None"]),
+    ("win_len: 1\n---\nwin_len: 2\n", ["YAML", "JSON"]),
 ])  # fmt: skip
-def test_names_that_are_refused(tmp_path: Path, text: str, facts: list) -> None:
-    with pytest.raises(InputError) as raised:
+def test_files_that_are_refused(tmp_path, text, facts):
+    with raises(InputError, naming=[f"{tmp_path}/r.yaml", *facts]):
         read(tmp_path, text)
-    assert str(raised.value).startswith(f"{tmp_path}/r.yaml: ")
-    assert_names(str(raised.value), *facts)
 
 
 @pytest.mark.parametrize(
@@ -98,31 +80,19 @@ def test_names_that_are_refused(tmp_path: Path, text: str, facts: list) -> None:
         ("shard-bytes: many", "shard_bytes", ["'many'"]),
     ],
 )  # fmt: skip
-def test_values_that_are_refused(
-    tmp_path: Path, text: str, name: str, facts: list
-) -> None:
-    with pytest.raises(RecipeError) as raised:
+def test_values_that_are_refused(tmp_path, text, name, facts):
+    with raises(RecipeError, f"{tmp_path}/r.yaml: {name}", naming=facts):
         read(tmp_path, text)
-    assert str(raised.value).startswith(f"{tmp_path}/r.yaml: {name}: ")
-    assert_names(str(raised.value), *facts)
 
 
-@pytest.mark.parametrize(("text", "facts"), [
-    ("", ["None"]), ("- 1", ["['1']"]), ("{", ["YAML", "JSON"]),
-    ("? [a]\n: 1\n? {b: 1}\n: 2\n", ["YAML", "JSON"]), ("a: &a [*a]\n", ["a"]),
-    ("format_version: 1\n", ["None"]),
-    ("win_len: 1\n---\nwin_len: 2\n", ["YAML", "JSON"]),
-])  # fmt: skip
-def test_files_that_hold_no_recipe(tmp_path: Path, text: str, facts: list) -> None:
-    with raises(InputError, naming=[f"{tmp_path}/r.yaml", *facts]):
-        read(tmp_path, text)
+def test_places_without_a_file(tmp_path):
     with raises(InputError, naming=tmp_path / "gone"):
         read_recipe(str(tmp_path / "gone"))
     with raises(InputError, naming=[tmp_path, "folder", "metadata.json"]):
         read_recipe(str(tmp_path))
 
 
-def test_names_in_a_list_are_text(tmp_path: Path) -> None:
+def test_names_in_a_list_are_text(tmp_path):
     text = (
         "classes: [yes, no, 007, 010, 2.50, 1:30, ~]\ngroup-by: [1, on]\nhop: 010\n"
         "features: {on: rms()}\n"
