@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.folders import keeping_verdict, read_verdict
+from beam_pipeline.dataset.folders import read_run_error, storing_error
 from beam_pipeline.dataset.rejects import reject_line
 from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
 from beam_pipeline.planning.clips import Reject
@@ -69,7 +69,7 @@ def test_files_of_a_run_hold_none(tmp_path):
     text = ADDRESSES[0]
     reject = Reject(0, "x.wav", "probe", "UnreadableAudio", f"cannot open {text}")
     assert b"SECRET" not in reject_line(reject)
-    with pytest.raises(StoreError), keeping_verdict(str(tmp_path), UNCLAIMED):
+    with pytest.raises(StoreError), storing_error(str(tmp_path), UNCLAIMED):
         raise StoreError(text, "refuses access")
-    assert b"SECRET" not in (tmp_path / "verdict.json").read_bytes()
-    assert "***" in str(read_verdict(str(tmp_path)))
+    assert b"SECRET" not in (tmp_path / "error.json").read_bytes()
+    assert "***" in str(read_run_error(str(tmp_path)))

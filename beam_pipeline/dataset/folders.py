@@ -24,7 +24,7 @@ The work folder, which may also be elsewhere::
     drafts/          unfinished shards *
     phases/          elements that one phase on this machine stores for the next one *
     poison_clips/    one file for each clip that ended or stalled its process, twice
-    verdict.json     the error that ended the job
+    error.json       the error that ended the job
     new/             finished shards, while a data set in the output stays as it is
     rejected.jsonl   the rejects of a run that leaves a data set as it is
     nothing-new.jsonl    the rejects of a run that had nothing to record
@@ -148,7 +148,7 @@ def _is_draft(name: str) -> bool:
 
 JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
-VERDICT_FILE = "verdict.json"
+ERROR_FILE = "error.json"
 RECEIPTS = "receipts"
 PLANS = "plans"
 DRAFTS = "drafts"
@@ -156,7 +156,7 @@ PHASES = "phases"
 ROWS = "rows"
 NOTHING_NEW = "nothing-new.jsonl"
 OURS = (
-    JOB_FILE, PLAN_FILE, VERDICT_FILE, RECEIPTS, PLANS, DRAFTS, PHASES,
+    JOB_FILE, PLAN_FILE, ERROR_FILE, RECEIPTS, PLANS, DRAFTS, PHASES,
     ROWS, POISON_CLIPS, NEW, REJECTED, NOTHING_NEW,
 )  # fmt: skip
 
@@ -227,33 +227,33 @@ def clear_work(work_folder: str, claim: Claim = UNCLAIMED) -> None:
 
 
 @contextmanager
-def keeping_verdict(work_folder: str, claim: Claim) -> Iterator[None]:
+def storing_error(work_folder: str, claim: Claim) -> Iterator[None]:
     """Writes an error that the block raises into the work folder, and raises it again.
 
-    Runners pass on the text of an error at best. The submitter reads the verdict and
+    Runners pass on the text of an error at best. The submitter reads the file and
     raises the error itself.
     """
     try:
         yield
     except AudioTFRecordsError as error:
-        verdict = {"error": type(error).__name__, "args": error.args}
-        content = hidden(json.dumps(verdict, default=str)).encode()
-        claim.write(files.join(work_folder, VERDICT_FILE), content)
+        stored = {"error": type(error).__name__, "args": error.args}
+        content = hidden(json.dumps(stored, default=str)).encode()
+        claim.write(files.join(work_folder, ERROR_FILE), content)
         raise
 
 
-def read_verdict(work_folder: str) -> AudioTFRecordsError | None:
-    """Returns the error that ended the last run; None if there is no verdict."""
-    verdict = read_json(files.join(work_folder, VERDICT_FILE))
-    if verdict is None:
+def read_run_error(work_folder: str) -> AudioTFRecordsError | None:
+    """Returns the error that ended the last run; None if there is none."""
+    stored = read_json(files.join(work_folder, ERROR_FILE))
+    if stored is None:
         return None
-    kind = getattr(errors, str(verdict.get("error")), None)
-    arguments = verdict.get("args")
+    kind = getattr(errors, str(stored.get("error")), None)
+    arguments = stored.get("args")
     is_error = isinstance(kind, type) and issubclass(kind, AudioTFRecordsError)
     if is_error and kind is not None and isinstance(arguments, list):
         error: AudioTFRecordsError = kind(*arguments)
         return error
-    raise damaged(files.join(work_folder, VERDICT_FILE), "it is no error of ours")
+    raise damaged(files.join(work_folder, ERROR_FILE), "it is no error of ours")
 
 
 def read_json(path: str) -> Mapping[str, Any] | None:

@@ -90,7 +90,7 @@ class Case(Enum):
     REPLACE = "a data set is there, which stays until the new one is whole"
 
 
-class Found(NamedTuple):
+class OutputState(NamedTuple):
     """What an output and a work folder hold.
 
     Attributes
@@ -199,7 +199,7 @@ def started(
             return ""
         return compare(job)
 
-    def look() -> Found:
+    def look() -> OutputState:
         found = look_at(output, work)
         return found._replace(difference=compared(found.data_set))
 
@@ -300,7 +300,7 @@ def _made_room(output: str, work: str) -> bool:
 # The case of a run
 
 
-def look_at(output: str, work: str) -> Found:
+def look_at(output: str, work: str) -> OutputState:
     """Returns what an output and a work folder hold."""
     held = list(islice(_held_files(output, work), 100_000))
     metadata = files.join(output, folders.METADATA)
@@ -309,13 +309,13 @@ def look_at(output: str, work: str) -> Found:
         data_set = bytes_sha256(files.read_bytes(metadata))
     is_damaged = files.exists(folders.recorded_metadata(output))
     if not folders.has_run(work):
-        return Found(held, data_set, is_damaged=is_damaged)
+        return OutputState(held, data_set, is_damaged=is_damaged)
     stamp = _read_stamp(files.join(work, folders.JOB_FILE))
     replaces = stamp.pop(_REPLACES, None)
-    has_failed = files.exists(files.join(work, folders.VERDICT_FILE))
+    has_failed = files.exists(files.join(work, folders.ERROR_FILE))
     is_useless = has_failed and not files.is_folder(files.join(work, folders.RECEIPTS))
     is_useless = is_useless or not stamp.get(_CONTINUES, True)
-    return Found(held, data_set, "", stamp, replaces, is_useless, is_damaged)
+    return OutputState(held, data_set, "", stamp, replaces, is_useless, is_damaged)
 
 
 def _held_files(output: str, work: str) -> Iterator[str]:
@@ -342,7 +342,7 @@ def _read_stamp(job_file: str) -> dict[str, Any]:
     return stamp if isinstance(stamp, dict) else {}
 
 
-def case_of(found: Found, asked: Asked) -> Case:
+def case_of(found: OutputState, asked: Asked) -> Case:
     """Returns the case of a run, from what it has found.
 
     Raises
@@ -391,7 +391,9 @@ def _other_run(old: Mapping[str, Any], asked: Asked) -> OutputError:
     )
 
 
-def _other_files(foreign: Sequence[str], found: Found, asked: Asked) -> OutputError:
+def _other_files(
+    foreign: Sequence[str], found: OutputState, asked: Asked
+) -> OutputError:
     what = f"a data set, and {found.difference}" if found.difference else "a data set"
     if foreign:
         what = f"files that do not belong to a data set, for example {foreign[0]}"
@@ -400,7 +402,7 @@ def _other_files(foreign: Sequence[str], found: Found, asked: Asked) -> OutputEr
     return OutputError(f"{asked.output} holds {what}. Give another {folder}{hint}.")
 
 
-def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
+def start(case: Case, found: OutputState, asked: Asked, claim: Claim) -> None:
     """Prepares output and work folder for a run, and writes its stamp."""
     output, work, stamp = asked.output, asked.work, dict(asked.stamp)
     if case is Case.DONE:
@@ -409,8 +411,8 @@ def start(case: Case, found: Found, asked: Asked, claim: Claim) -> None:
             folders.clear_work(work, claim)
         return
     if case in (Case.CONTINUE, Case.REPAIR):
-        # This run makes its own plan, and its own verdict.
-        for name in (folders.PLAN_FILE, folders.VERDICT_FILE):
+        # This run makes its own plan, and its own error.
+        for name in (folders.PLAN_FILE, folders.ERROR_FILE):
             claim.discard(files.join(work, name))
         if case is Case.CONTINUE:
             return
@@ -536,6 +538,6 @@ def _is_unused(work: str) -> bool:
     """Whether the run in a work folder has left nothing that a later one continues."""
     names = {name.partition("/")[0] for name in files.list_files(work)}
     return folders.has_run(work) and names <= {
-        folders.METADATA, CLAIMS, folders.JOB_FILE, folders.VERDICT_FILE,
+        folders.METADATA, CLAIMS, folders.JOB_FILE, folders.ERROR_FILE,
         folders.PLANS, folders.PHASES, folders.ROWS, POISON_CLIPS,
     }  # fmt: skip

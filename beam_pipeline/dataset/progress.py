@@ -109,7 +109,7 @@ def read_progress(work_folder: str) -> RunProgress:
 
 def _progress(work_folder: str) -> RunProgress:
     plan = folders.read_json(files.join(work_folder, folders.PLAN_FILE))
-    error = folders.read_verdict(work_folder)
+    error = folders.read_run_error(work_folder)
     if plan is None:
         return RunProgress("failed" if error else "planning", error=error)
     receipts = files.join(work_folder, folders.RECEIPTS)

@@ -70,7 +70,7 @@ class WriteBlocks(sink.OneThreadStep):
     encoder: SourceEncoder
 
     def process(self, block: StoredBlock) -> Iterator[BlockResult]:
-        with folders.keeping_verdict(self.job.target.work, self.job.target.claim):
+        with folders.storing_error(self.job.target.work, self.job.target.claim):
             yield element_set.write_block(
                 block, self.encoder, self.job.sizes, self.job.target
             )
@@ -79,12 +79,12 @@ class WriteBlocks(sink.OneThreadStep):
 def _lay_out(
     _: None, results: Iterable[BlockResult], job: ElementSet
 ) -> Iterator[JoinedShard]:
-    with folders.keeping_verdict(job.target.work, job.target.claim):
+    with folders.storing_error(job.target.work, job.target.claim):
         yield from element_set.lay_out(job, results)
 
 
 def _join(shard: JoinedShard, job: ElementSet) -> ShardInfo:
-    with folders.keeping_verdict(job.target.work, job.target.claim):
+    with folders.storing_error(job.target.work, job.target.claim):
         return join_shard(shard, job.sizes, job.target.output, job.target.drafts)
 
 
@@ -94,5 +94,5 @@ def _finish(
     results: Iterable[BlockResult],
     job: ElementSet,
 ) -> str:
-    with folders.keeping_verdict(job.target.work, job.target.claim):
+    with folders.storing_error(job.target.work, job.target.claim):
         return element_set.finish_elements(job, infos, results)

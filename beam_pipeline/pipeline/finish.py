@@ -89,7 +89,7 @@ def finish_job(
     is_new = any(info.examples for info in shards) or not job.skip_recorded
     # Whether the output has another data set until the end, or always.
     stays = folder != output or not is_new
-    with folders.keeping_verdict(work, claim):
+    with folders.storing_error(work, claim):
         if not job.allow_unreadable:
             kept = "All other clips are written."
             check_readable(summary.listing, rejects, kept)

@@ -92,7 +92,7 @@ def plan_shards(once: beam.PCollection, job: Job) -> beam.PCollection:
     )
 
 
-def write_shards(work: beam.PCollection, job: Job) -> Written:
+def write_shards(work: beam.PCollection, job: Job) -> WrittenShards:
     """Decodes, cuts, transforms, encodes and writes: one worker writes one shard."""
     skip = beam.ParDo(SkipFinished(job))
     encode = beam.ParDo(EncodeExamples())
@@ -113,11 +113,11 @@ def write_shards(work: beam.PCollection, job: Job) -> Written:
         compression=job.recipe.compression, work_folder=job.work_folder,
         claim=job.claim,
     )                                               # ShardInfo
-    return Written(checked[FINISHED], written, encoded[REJECTS])
+    return WrittenShards(checked[FINISHED], written, encoded[REJECTS])
 
 
 def finish(
-    once: beam.PCollection, written: Written, job: Job
+    once: beam.PCollection, written: WrittenShards, job: Job
 ) -> beam.PCollection:
     """Compares the shards with the plan, and writes ``metadata.json`` last."""
     shards = (
@@ -154,7 +154,7 @@ class ListSources(beam.DoFn):  # type: ignore[misc]
 
     def process(self, _: Any) -> Iterator[Any]:
         listing = self.job.listing()
-        with folders.keeping_verdict(self.job.work_folder, self.job.claim):
+        with folders.storing_error(self.job.work_folder, self.job.claim):
             for number, block in enumerate(listing.blocks()):
                 yield number, Batch(block)
         summary = listing.summary()
@@ -241,14 +241,14 @@ def check_poison_clips(job: Job) -> None:
     Shards that were written before hold its examples, so the run must begin again.
     """
     if len(read_poison_clips(job.work_folder)) > job.known_poison:
-        with folders.keeping_verdict(job.work_folder, job.claim):
+        with folders.storing_error(job.work_folder, job.claim):
             raise IncompleteRun(
                 "Clips ended their workers twice while the job ran, and must be left "
                 f"out of all shards. {folders.CONTINUE}"
             )
 
 
-class Written(NamedTuple):
+class WrittenShards(NamedTuple):
     """What :func:`write_shards` gives."""
 
     finished: beam.PCollection  # ShardInfo, of shards that an earlier run wrote

@@ -24,7 +24,7 @@ from contextlib import closing
 from itertools import islice
 from typing import NamedTuple
 
-from beam_pipeline.dataset.folders import keeping_verdict
+from beam_pipeline.dataset.folders import storing_error
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import write_totals
 from beam_pipeline.dataset.rejects import check_readable
@@ -97,7 +97,7 @@ class ClipPages:
 
     def add(self, rows: Iterable[SourceRow]) -> Probed:
         """Adds a block of rows; returns its clips and its rejects."""
-        with keeping_verdict(self._job.work_folder, self._job.claim):
+        with storing_error(self._job.work_folder, self._job.claim):
             found = self._probe(list(rows))
         clips = [each for each in found if isinstance(each, Clip)]
         rejects = [each for each in found if isinstance(each, Reject)]
@@ -140,7 +140,7 @@ def make_plan(
 
     The order of the pages does not matter. If the folder has a plan, nothing is made.
     """
-    with keeping_verdict(job.work_folder, job.claim):
+    with storing_error(job.work_folder, job.claim):
         if not files.exists(files.join(folder, PLAN)):
             publish(_plan(sorted(pages), listing, job, folder), folder)
         summary = read_plan(folder).summary

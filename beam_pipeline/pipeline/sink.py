@@ -173,7 +173,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
             self._draft = ShardDraft(
                 shard, example_format, path, self.compression, self.runner
             )
-        with folders.keeping_verdict(self.work_folder, self.claim):
+        with folders.storing_error(self.work_folder, self.claim):
             self._draft.write(block)
         if self._draft.is_complete:
             info = self._draft.close(shard.name + self.suffix)
@@ -186,7 +186,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def finish_bundle(self) -> None:
         if self._draft is not None:
-            with folders.keeping_verdict(self.work_folder, self.claim):
+            with folders.storing_error(self.work_folder, self.claim):
                 self._draft.check_complete()
 
     def teardown(self) -> None:

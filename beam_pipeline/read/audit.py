@@ -540,7 +540,7 @@ def joined_texts(table: Any, names: Sequence[str]) -> Any:
 _PART = ("start", "frames", "sample_rate_hz", "native_frames", "native_sample_rate_hz")
 
 
-class Written(NamedTuple):
+class CleanManifest(NamedTuple):
     """What :func:`write_clean_manifest` has written; ``str`` says it in words.
 
     Attributes
@@ -578,7 +578,7 @@ def write_clean_manifest(
     *,
     group_by: str | None = None,
     drop_doubles: bool = False,
-) -> Written:
+) -> CleanManifest:
     """Writes a manifest of a data set's clips, with a group for all that is alike.
 
     Recorded with ``group_by="group"``, no two splits have a file, a group or audio in
@@ -636,7 +636,9 @@ def write_clean_manifest(
     for_convert = made.append_column("drop", [~keep])
     _write(for_convert if roots is None else made.filter(keep), target)
     kept = int(keep.sum())
-    return Written(kept, len(np.unique(components[keep])), len(keep) - kept, mixed)
+    return CleanManifest(
+        kept, len(np.unique(components[keep])), len(keep) - kept, mixed
+    )
 
 
 def _clean_table(

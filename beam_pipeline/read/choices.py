@@ -108,7 +108,7 @@ _PART = re.compile(r"([^\[\]]+)\[([^\[\]:]*):([^\[\]:]*)\]")
 _BOUND = re.compile(r"(-?)(?:(\d+)|(\d+(?:\.\d+)?)%)")
 
 
-class Stretch(NamedTuple):
+class SplitRange(NamedTuple):
     """The examples ``start .. stop - 1`` of a split."""
 
     split: str
@@ -131,18 +131,18 @@ class SplitChoice(NamedTuple):
     ----------
     splits : tuple of str
         The splits that they are of, each once.
-    stretches : tuple of Stretch
+    ranges : tuple of SplitRange
         The examples, in order; no example is in two of them.
     """
 
     splits: tuple[str, ...]
-    stretches: tuple[Stretch, ...]
+    ranges: tuple[SplitRange, ...]
 
     def is_whole(self, metadata: Metadata) -> bool:
         """Whether these are all examples of the splits."""
         return all(
             (start, stop) == (0, _count(name, metadata))
-            for name, start, stop in self.stretches
+            for name, start, stop in self.ranges
         )
 
     @property
@@ -162,7 +162,7 @@ class SplitChoice(NamedTuple):
             total += _count(name, metadata)
         spans = [
             range(firsts[name] + start, firsts[name] + stop)
-            for name, start, stop in self.stretches
+            for name, start, stop in self.ranges
         ]
         if all(a.stop == b.start for a, b in pairwise(spans)):
             return range(spans[0].start, spans[-1].stop)
@@ -171,7 +171,7 @@ class SplitChoice(NamedTuple):
     def pieces(self, metadata: Metadata) -> list[ShardRange]:
         """Returns the pieces of shards that hold the examples, in order."""
         found = []
-        for name, start, stop in self.stretches:
+        for name, start, stop in self.ranges:
             shards = metadata.splits[name].shards
             whole = [ShardRange(shard, 0, shard.examples) for shard in shards]
             found += _pieces_between(whole, start, stop)
@@ -238,12 +238,12 @@ def choose_splits(
         names = [name for name in known if name not in left_out]
         if not names:
             raise OptionError(option, "leaves no split to read", split)
-    stretches = tuple(_stretch(name, metadata, option) for name in names)
-    for one, other in combinations(stretches, 2):
+    ranges = tuple(_split_range(name, metadata, option) for name in names)
+    for one, other in combinations(ranges, 2):
         first, last = max(one.start, other.start), min(one.stop, other.stop)
         if one.split == other.split and (one == other or first < last):
             raise OptionError(option, f"names examples of {one.split} twice", split)
-    return SplitChoice(tuple(dict.fromkeys(s.split for s in stretches)), stretches)
+    return SplitChoice(tuple(dict.fromkeys(s.split for s in ranges)), ranges)
 
 
 def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
@@ -258,17 +258,17 @@ def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
     return entries
 
 
-def _stretch(text: str, metadata: Metadata, option: str) -> Stretch:
+def _split_range(text: str, metadata: Metadata, option: str) -> SplitRange:
     """Returns the examples that a split, or a part of one, has."""
     match = _PART.fullmatch(text)
     name = text if text in metadata.splits or match is None else match[1]
     check_name(option, name, metadata.splits)
     total = _count(name, metadata)
     if match is None or name == text:
-        return Stretch(name, 0, total)
+        return SplitRange(name, 0, total)
     start = _bound(match[2], total, 0, text, option)
     stop = _bound(match[3], total, total, text, option)
-    return Stretch(name, start, max(start, stop))
+    return SplitRange(name, start, max(start, stop))
 
 
 def _count(split: str, metadata: Metadata) -> int:

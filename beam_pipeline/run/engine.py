@@ -354,7 +354,7 @@ def _run(job: Job, beam_args: Sequence[str], _: int) -> dict[str, int]:
     """Runs the job in this process."""
     from beam_pipeline.pipeline.graph import build_pipeline
 
-    job.claim.discard(files.join(job.work_folder, folders.VERDICT_FILE))
+    job.claim.discard(files.join(job.work_folder, folders.ERROR_FILE))
     known_poison = len(poison_clips.read_poison_clips(job.work_folder))
     with pipeline_for(beam_args) as pipeline:
         build_pipeline(pipeline, replace(job, known_poison=known_poison))
@@ -409,7 +409,7 @@ def run_pipeline(pipeline: Any, output: str, work: str, advice: str = KEPT) -> A
     Parameters
     ----------
     output, work : str
-        The output folder, and the work folder with the verdict.
+        The output folder, and the work folder with the error.
     advice : str
         The end of the message if the job did not succeed.
 
@@ -425,7 +425,7 @@ def run_pipeline(pipeline: Any, output: str, work: str, advice: str = KEPT) -> A
         result = pipeline.run()
         state = result.wait_until_finish() or result.state
     except Exception as error:
-        ours = folders.read_verdict(work) or original(error)
+        ours = folders.read_run_error(work) or original(error)
         if isinstance(ours, AudioTFRecordsError):
             raise ours from error
         state = "never started"
@@ -436,7 +436,9 @@ def run_pipeline(pipeline: Any, output: str, work: str, advice: str = KEPT) -> A
         state = f"{state} ({_reason(error)})"
         raise IncompleteRun(_ENDED.format(state, advice)) from error
     if state != PipelineState.DONE:
-        raise folders.read_verdict(work) or IncompleteRun(_ENDED.format(state, advice))
+        raise folders.read_run_error(work) or IncompleteRun(
+            _ENDED.format(state, advice)
+        )
     results = (
         files.join(output, folders.METADATA),
         files.join(work, folders.NOTHING_NEW),

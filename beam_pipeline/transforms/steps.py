@@ -375,14 +375,14 @@ def _format_step(step: Any, kind: Kind) -> str:
     return f"{name}({','.join(arguments)})"
 
 
-class Named(NamedTuple):
+class NamedStep(NamedTuple):
     """A step of an expression: its name, and its arguments; None: no parentheses."""
 
     name: str
     arguments: list[ast.keyword] | None
 
 
-def split_steps(expression: str, kind: Kind) -> list[Named]:
+def split_steps(expression: str, kind: Kind) -> list[NamedStep]:
     """The names and the arguments of the steps of an expression, in their order."""
     if len(expression) > LONGEST_EXPRESSION:
         raise RecipeError(
@@ -412,7 +412,7 @@ def names_own_code(expression: str) -> bool:
     return any("." in step.name for step in split_steps(expression, TRANSFORM))
 
 
-def _named(node: ast.expr) -> Named:
+def _named(node: ast.expr) -> NamedStep:
     """A step: ``name``, ``package.module.name``, either of them called or hashed."""
     arguments = None
     if isinstance(node, ast.Call):
@@ -428,10 +428,10 @@ def _named(node: ast.expr) -> Named:
         node = node.value
     if not isinstance(node, ast.Name):
         raise ValueError(f"{text} is no name of a step")
-    return Named(text, arguments)
+    return NamedStep(text, arguments)
 
 
-def _make_step(named: Named, expression: str, kind: Kind) -> Any:
+def _make_step(named: NamedStep, expression: str, kind: Kind) -> Any:
     name, arguments = named
     try:
         target = _find(name, kind)

@@ -14,10 +14,10 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.folders import (
     delete_drafts_of,
     foreign_file,
-    keeping_verdict,
     new_draft,
-    read_verdict,
+    read_run_error,
     receipt_path,
+    storing_error,
 )
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import (
@@ -92,10 +92,10 @@ def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
 )
 def test_an_error_comes_back_as_it_was(tmp_path, error):
     work = claimed(tmp_path)
-    assert read_verdict(work) is None
-    with pytest.raises(type(error)), keeping_verdict(work, UNCLAIMED):
+    assert read_run_error(work) is None
+    with pytest.raises(type(error)), storing_error(work, UNCLAIMED):
         raise error
-    found = read_verdict(work)
+    found = read_run_error(work)
     assert type(found) is type(error)
     assert str(found) == str(error)
     seen = read_progress(work)
@@ -156,7 +156,7 @@ def test_a_cancelled_job_is_not_taken_for_a_finished_one_nor_for_the_one_before(
 ):
     with pytest.raises(TooManyRejected):
         record(*with_bad, win_len=500)
-    assert read_verdict(str(with_bad[1] / "_work")) is not None
+    assert read_run_error(str(with_bad[1] / "_work")) is not None
     cancelling = ["--runner=tests.dataset.test_folders.CancellingRunner"]
     with raises(IncompleteRun, naming="CANCELLED"):
         record(*with_bad, win_len=500, beam_args=cancelling)

@@ -22,7 +22,7 @@ from beam_pipeline.dataset.job import (
 from beam_pipeline.dataset.job_start import (
     Asked,
     Case,
-    Found,
+    OutputState,
     _failing_cleanly,
     case_of,
 )
@@ -38,23 +38,23 @@ def stamp(**options):
     return {"recipe": options, "inputs": [], "writer": {}, "code": {}}
 
 
-NOTHING = Found([])
-RUN = Found(["records-00000-of-00002.tfrecord.gz"], stamp={})
-DAMAGED = Found(RUN.held, is_damaged=True)
-OLD = Found(["metadata.json", "schema.pbtxt"], "old")
+NOTHING = OutputState([])
+RUN = OutputState(["records-00000-of-00002.tfrecord.gz"], stamp={})
+DAMAGED = OutputState(RUN.held, is_damaged=True)
+OLD = OutputState(["metadata.json", "schema.pbtxt"], "old")
 SAME = OLD._replace(difference=None)
 MINE, OTHER = stamp(win_len=1), stamp(win_len=2)
 ELEMENTS = {"recorded_by": "x", "continues": False}
 MY_RUN, OTHER_RUN = RUN._replace(stamp=MINE), RUN._replace(stamp=OTHER)
 REPLACING = OLD._replace(stamp=MINE, replaces="old")
-THESIS = Found(["thesis.txt"])
+THESIS = OutputState(["thesis.txt"])
 
 
 @pytest.mark.parametrize(
     ("found", "overwrite", "case"),
     [
         (NOTHING, False, Case.BEGIN),
-        (Found(["rejected.jsonl"]), False, Case.BEGIN),
+        (OutputState(["rejected.jsonl"]), False, Case.BEGIN),
         (MY_RUN, False, Case.CONTINUE),
         (MY_RUN, True, Case.CONTINUE),
         (MY_RUN._replace(is_useless=True), False, Case.CONTINUE),

@@ -362,7 +362,7 @@ def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path, wrong, e
         )
     found = {name for name in files_in(tmp_path) if not name.startswith("work/")}
     assert found == {"rejected.jsonl", STALE}
-    assert (tmp_path / "work" / "verdict.json").exists()
+    assert (tmp_path / "work" / "error.json").exists()
     (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
     assert json.loads(line)["path"] == "a/7.wav"
 

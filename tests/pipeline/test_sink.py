@@ -10,7 +10,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_pipeline.dataset.folders import read_verdict
+from beam_pipeline.dataset.folders import read_run_error
 from beam_pipeline.errors import EngineError, IncompleteRun
 from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
 from beam_pipeline.planning.shards import Shard
@@ -211,10 +211,10 @@ def test_a_runner_that_mixes_the_blocks_of_shards_is_refused(tmp_path):
     blocks = [blocks_of(shard, every(3, shard)) for shard in shards]
     with raises(Exception, naming="All blocks of a shard must come") as raised:
         write_placed(tmp_path, blocks, before=OneAfterTheOther())
-    verdict = read_verdict(str(tmp_path / "work"))  # which the submitter raises
-    assert isinstance(verdict, IncompleteRun)
-    assert str(verdict) in str(raised.value)
-    assert str(verdict).startswith("FnApiRunner gave position")
+    error = read_run_error(str(tmp_path / "work"))  # which the submitter raises
+    assert isinstance(error, IncompleteRun)
+    assert str(error) in str(raised.value)
+    assert str(error).startswith("FnApiRunner gave position")
     whole = {shard.name + SUFFIX: records_of(shard) for shard in shards}
     assert contents(tmp_path / "out").items() <= whole.items()
     assert not list((tmp_path / "work").rglob("*.tfrecord*"))

@@ -15,7 +15,7 @@ import pytest
 from beam_pipeline import open_records, record, verify
 from beam_pipeline.cli.main import main
 from beam_pipeline.cli.parser import printable
-from beam_pipeline.dataset.folders import read_verdict
+from beam_pipeline.dataset.folders import read_run_error
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import read_progress
 from beam_pipeline.dataset.rejects import lost_audio
@@ -184,10 +184,10 @@ def test_what_is_printed_of_a_text():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("verdict.json", '{"error": "did_you_mean", "args": ["a", ["b"]]}'),
-        ("verdict.json", '{"error": "Iterable", "args": []}'),
-        ("verdict.json", "[" * 10**5),
-        ("verdict.json", "[]"),
+        ("error.json", '{"error": "did_you_mean", "args": ["a", ["b"]]}'),
+        ("error.json", '{"error": "Iterable", "args": []}'),
+        ("error.json", "[" * 10**5),
+        ("error.json", "[]"),
         ("plan.json", '{"splits": 3}'),
         ("plan.json", '{"splits": {"a": {"shards": 1000000000000, "total": 1}}}'),
         ("plan.json", "{"),
@@ -197,7 +197,7 @@ def test_the_state_of_a_run(tmp_path, name, text):
     (tmp_path / "job.json").write_text("{}")
     path = tmp_path / name
     path.write_text(text)
-    read = read_verdict if name == "verdict.json" else read_progress
+    read = read_run_error if name == "error.json" else read_progress
     with raises(InputError, naming=[path, "Delete it"]):
         read(str(tmp_path))
 

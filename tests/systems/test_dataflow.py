@@ -1,7 +1,7 @@
 """Dataflow without an account: Beam's own runner, against a service on loopback.
 
 The service runs the very pipeline that was staged for it, so that a job ends as it
-would there: with a data set, with a verdict, or with neither.
+would there: with a data set, with an error, or with neither.
 """
 
 import json
