@@ -26,6 +26,7 @@ from beam_pipeline.dataset.folders import INDEX, MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.member_index import ShardIndex, load_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
 from beam_pipeline.errors import (
+    ClipError,
     DataSetWarning,
     InputError,
     OptionError,
@@ -33,6 +34,8 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.columns import SKETCH
+from beam_pipeline.inputs.sources import locate
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
@@ -388,12 +391,11 @@ def check_skipped(
 ) -> None:
     """Checks data sets whose clips a run leaves out, before the run begins.
 
-    Warns if no file of a data set is among the inputs.
-
     Raises
     ------
     InputError
-        If a folder holds no data set of audio files.
+        If a folder holds no data set of audio files, or one of some files of a data set
+        has another sound now.
     RecipeError
         If a group could get another split than it has in a data set.
     """
@@ -409,27 +411,77 @@ def check_skipped(
                         f"in two splits; give `recipe` {folder}",
                         new[name],
                     )
-        _warn_of_other_roots(folder, inputs)
+        _compare_with_inputs(folder, before, inputs)
 
 
-def _warn_of_other_roots(folder: str, inputs: Sequence[Input]) -> None:
-    """Warns if none of some files of a data set is where the inputs would have it."""
-    clips = tables.read_table(folder, MANIFEST, ("path", "input"))
+def _compare_with_inputs(folder: str, recipe: Recipe, inputs: Sequence[Input]) -> None:
+    """Looks for some files of a data set where the inputs would have them.
+
+    Warns if there is none. Raises InputError if one has another sound: a recorder that
+    gives the same names in each of its folders must not lose what is new.
+    """
+    columns = ("path", "input", "index", *_NUMBERS, "format", "subtype", SKETCH)
+    clips = tables.read_table(folder, MANIFEST, columns)
     rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
     some = clips.take(rows[rows >= 0]).to_pylist()
-    looked_for = [
-        files.join(inputs[clip["input"]].root, clip["path"])
+    found = [
+        clip
         for clip in some
         if clip["input"] < len(inputs)
+        and files.exists(locate(inputs, clip["input"], clip["path"]))
     ]
-    if some and not any(map(files.exists, looked_for)):
+    if some and not found:
         warnings.warn(
-            f"No file of {folder} is among the inputs, for example {some[0]['path']}. "
-            "Is the root of the `input` the same as when it was recorded? Clips are "
-            "known by their paths below it.",
+            f"None of {len(some)} files of {folder} that were looked for is among the "
+            f"inputs, for example {some[0]['path']}. Is the root of the `input` the "
+            "same as when it was recorded? Clips are known by their paths below it.",
             DataSetWarning,
             stacklevel=4,  # of `record`
         )
+    for clip in found:
+        if (
+            clip[SKETCH]
+            and not recipe.stream
+            and _sounds_different(clip, recipe, inputs)
+        ):
+            raise InputError(
+                f"{clip['path']} has another sound than {folder} recorded under this "
+                "name, so it would be left out as known. Clips are known by their "
+                "paths below an input: give a new folder as a further `input`, or give "
+                "the file another name."
+            )
+
+
+def _sounds_different(
+    clip: Mapping[str, Any], recipe: Recipe, inputs: Sequence[Input]
+) -> bool:
+    """Whether the start of a file is not what the sketch in the manifest is of.
+
+    A file that cannot be read is not needed. Raises InputError for another header.
+    """
+    from beam_pipeline.audio.sketch import SKETCH_SECONDS, is_alike, sketch_audio
+    from beam_pipeline.inputs.columns import Header, SourceRow
+    from beam_pipeline.planning.clips import Clip, opened_clip
+    from beam_pipeline.planning.prober import Prober
+
+    native, rate = clip["native_sample_rate_hz"], clip["sample_rate_hz"]
+    given = {name: clip[name] for name in _NUMBERS if name != "native_sample_rate_hz"}
+    at = clip["index"], clip["input"], clip["path"], None
+    made = Clip(
+        *at, split="", native_rate_hz=native, format=clip["format"],
+        subtype=clip["subtype"], examples=0, **given,
+    )  # fmt: skip
+    try:
+        with opened_clip(made, inputs, recipe) as reader:
+            stop = made.start + min(int(SKETCH_SECONDS * rate), made.frames)
+            sketch = sketch_audio(reader.read(made.start, stop), rate)
+    except (ClipError, OSError):
+        return False
+    if is_alike(sketch, clip[SKETCH]):
+        return False
+    then = Header(clip["native_frames"], native, clip["channels"])
+    Prober(inputs, recipe).check_unchanged(SourceRow(*at, recorded=then))
+    return True
 
 
 def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:

@@ -303,8 +303,3 @@ def read_stretches(
     for block in window_blocks(starts, length, most_frames):
         stop = min(int(block[-1]) + length, clip.frames)
         yield block, reader.read(int(block[0]), stop)
-
-
-# Poison clips
-
-# In their folder, says that threads of a process must work on one clip after the other.

@@ -180,6 +180,21 @@ def test_another_length_is_named(root):
     assert not (root / "second").exists()
 
 
+@pytest.mark.parametrize("channels", ["mix", "keep", 0])
+def test_another_sound_of_the_same_name_and_length_is_named(tmp_path, channels):
+    write_sound(tmp_path / "in/a.wav", 9000, rate=8000, seed=1)
+    options = {"win_len": 500, "label_from": "none", "workers": 1, "channels": channels}
+    record(tmp_path / "in", tmp_path / "1", **options)
+    write_sound(tmp_path / "in/b.wav", 9000, rate=8000, seed=2)
+    options["skip_recorded"] = tmp_path / "1"
+    record(tmp_path / "in", tmp_path / "2", **options)
+    assert {*held(tmp_path / "2")} == {"b.wav"}
+    write_sound(tmp_path / "in/a.wav", 9000, rate=8000, seed=3)
+    with raises(InputError, naming=["a.wav", "another sound", "further `input`"]):
+        record(tmp_path / "in", tmp_path / "3", **options)
+    assert not (tmp_path / "3").exists()
+
+
 def test_another_root_is_asked_for(tmp_path):
     for name in "ab":
         write_sound(tmp_path / f"in/x/{name}.wav", 1000)
