@@ -407,32 +407,6 @@ def manifest(tmp_path, *buckets, total=100, recipe=PLAIN, columns=(), sketches=(
     return pq.read_table(path)
 
 
-def test_a_row_of_the_manifest(tmp_path):
-    (row,) = manifest(tmp_path, (3, [clip(5)])).to_pylist()
-    assert row == {
-        "path": "dög/5.wav",
-        "input": 0,
-        "file": 5,
-        "index": 5,
-        "class": "dög",
-        "split": "records",
-        "group": None,
-        "start": 0,
-        "frames": 160,
-        "sample_rate_hz": 16000,
-        "channels": 2,
-        "channel": None,
-        "native_frames": 441,
-        "native_sample_rate_hz": 44100,
-        "format": "WAV",
-        "subtype": "PCM_16",
-        "first_index": 3,
-        "windows": 2,
-        "window_hash": None,
-        "start_sketch": None,
-    }
-
-
 def test_a_row_of_the_manifest_of_a_part(tmp_path):
     recipe = Recipe(win_len=80, group_by="x,y", splits="a=1", channels=1)
     parts = [clip(5, file=3, start=7), clip(6, channel=0)]

@@ -367,28 +367,6 @@ def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path, wrong, e
     assert json.loads(line)["path"] == "a/7.wav"
 
 
-@pytest.mark.parametrize("replaces", [False, True])
-def test_a_run_that_adds_nothing_leaves_its_rejects_in_the_work_folder(
-    tmp_path, replaces
-):
-    (tmp_path / STALE).touch()
-    empty = summary_of(train=0)
-    path, _ = finish(
-        tmp_path,
-        [],
-        [early(0)],
-        empty,
-        skip_recorded=("/other",),
-        replaces=replaces,
-        max_rejected="1",
-    )
-    assert path == ""
-    assert "a/0.wav" in (tmp_path / "work" / "nothing-new.jsonl").read_text()
-    assert not (tmp_path / "rejected.jsonl").exists()
-    assert not (tmp_path / "metadata.json").exists()
-    assert (tmp_path / STALE).exists() == replaces
-
-
 @pytest.mark.parametrize("claimed", [False, True])
 def test_only_a_claimed_output_is_swept(tmp_path, claimed):
     (tmp_path / "work").mkdir()

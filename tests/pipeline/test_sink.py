@@ -160,22 +160,6 @@ def expect_infos(tmp_path, infos, shards, lost=0):
         assert info.examples == info.shard.examples - lost
 
 
-@pytest.mark.parametrize(
-    ("block", "runner"), [(1, "FnApiRunner"), (7, "FnApiRunner"), (6, "DirectRunner")]
-)
-def test_shards_are_written(tmp_path, block, runner):
-    shards = shards_of([7, 1, 7, 3])
-    blocks = [blocks_of(shard, every(block, shard)) for shard in shards]
-    infos = write_placed(tmp_path, blocks, runner=runner)
-    expect_infos(tmp_path, infos, shards)
-    assert contents(tmp_path / "out") == {
-        shard.name + SUFFIX: records_of(shard) for shard in shards
-    }
-    assert names_below(tmp_path / "work") == [
-        f"receipts/{shard.name}.json" for shard in shards
-    ]
-
-
 def test_lost_windows_leave_the_other_records_in_order(tmp_path):
     lost = [(0,), (2,), (4,), (0, 2, 4)]
     shards = shards_of([6] * len(lost))

@@ -1,20 +1,13 @@
 """Forecasts of bytes and time, against the data sets that runs write."""
 
 import pickle
-from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from beam_pipeline import plan, record
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.planning.clips import Clip
-from beam_pipeline.planning.shards import Segment, Shard, ShardWork
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.forecast import Plan, choose_blocks
-from beam_pipeline.write.blocks import BLOCK_BYTES
+from beam_pipeline.run.forecast import Plan
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_samples
 
@@ -58,6 +51,7 @@ def test_the_size_is_that_of_the_data_set(changes, tolerance, sounds, tmp_path):
     assert abs(found.bytes - bytes_of(metadata)) < 2 * found.bytes_error + 100_000
     assert found.examples == pytest.approx(examples, rel=tolerance)
     assert found.lost == 0
+    assert "keep" in changes or found.sampled >= min(60, examples)
     assert found.bytes_per_example == found.bytes / found.examples
 
 
@@ -97,43 +91,6 @@ def test_a_clip_that_ends_the_process(tmp_path):
     features = {"x": "tests.sounds.crash_on_loud"}
     found = plan(tmp_path, sample=9, win_len=RATE, features=features).forecast
     assert (found.sampled, found.lost) == (1, 1)
-
-
-@given(
-    shards=st.lists(
-        st.lists(st.integers(1, 200), min_size=1, max_size=3), min_size=1, max_size=3
-    ),
-    sample=st.integers(1, 700),
-)
-@example(shards=[[1]], sample=1)
-def test_each_chosen_example_has_a_block(shards, sample):
-    works, row = [], 0
-    for k, counts in enumerate(shards):
-        segments = []
-        for count, position in zip(counts, accumulate([0, *counts]), strict=False):
-            clip = Clip(
-                row, 0, f"{row}.wav", None, "a", RATE, RATE, 1, "WAV", "PCM_16", RATE,
-                300 * RATE, 300,
-            )  # fmt: skip
-            segments.append(Segment(clip, 3 * row, count, position))
-            row += 1
-        shard = Shard(f"a-{k}", "a", k, sum(counts))
-        works.append(ShardWork(shard, tuple(segments), None))
-    total = sum(map(sum, shards))
-    chosen = list(choose_blocks(works, total, sample, Recipe(win_len=RATE)))
-    assert sum(times for _, times, _ in chosen) == min(sample, total)
-    found = set()
-    for block, times, work in chosen:
-        (segment,) = (s for s in work.segments if s.clip.row == block.clip.row)
-        places = range(block.position, block.position + block.examples)
-        assert 0 < times <= len(places) <= BLOCK_BYTES // (4 * RATE)
-        assert block.first - segment.first == block.position - segment.position >= 0
-        assert places.stop <= segment.position + segment.examples
-        places = {(work.shard.number, place) for place in places}
-        assert not found & places
-        found |= places
-    if sample >= total:
-        assert len(found) == total
 
 
 @pytest.mark.parametrize("sample", [-1, 1.5, "20"])

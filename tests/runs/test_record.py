@@ -57,6 +57,8 @@ def expect_complete(examples, sounds, win_len, hop):
 
 def test_a_folder_becomes_a_complete_data_set(out, tmp_path):
     sounds = write_corpus(tmp_path / "in")
+    # Of several blocks.
+    sounds["owl/long.wav"] = write_sound(tmp_path / "in/owl/long.wav", 600_000)
     (tmp_path / "in" / "notes.md").write_text("not a sound")
     metadata = record(tmp_path / "in", out, win_len=500, hop=250, num_shards=3)
     examples = examples_in(out)
@@ -68,9 +70,9 @@ def test_a_folder_becomes_a_complete_data_set(out, tmp_path):
         assert names[int(example["index"])] == example["filepath"]
         assert example["fs"] == RATE
     assert metadata.classes == ("cat", "dog", "owl")
-    assert (metadata.clips, metadata.rejected, metadata.ignored) == (12, 0, 1)
+    assert (metadata.clips, metadata.rejected, metadata.ignored) == (13, 0, 1)
     split = metadata.splits["records"]
-    assert split.clips == 12
+    assert split.clips == 13
     assert split.examples == len(examples) == sum(split.examples_per_class.values())
     assert split.seconds == pytest.approx(len(examples) * 500 / RATE)
     sizes = [shard.examples for shard in split.shards]
