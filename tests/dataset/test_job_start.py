@@ -389,22 +389,6 @@ def test_a_file_that_was_rejected_and_is_mended_is_refused(places):
     refused(NEWER_FILE.format(bad), *places, win_len=500, max_rejected=1)
 
 
-def test_a_run_that_was_continued_is_complete(tmp_path):
-    write_corpus(tmp_path / "in", ("zoo", "dog", "owl"))
-    bad, places = tmp_path / "in" / "zoo" / "zzz.wav", (tmp_path / "in", tmp_path / "o")
-    bad.write_text("no sound")
-    options = {"win_len": 500, "elements_per_file": 40, "order": "listed"}
-    options["label_from"] = "none"
-    with pytest.raises(TooManyRejected):
-        record(*places, **options)
-    first = state_of(places[1])
-    write_sound(bad, 2500)
-    record(*places, **options)
-    kept = first.items() & state_of(places[1]).items()
-    assert any(name.endswith(".gz") for name, _ in kept)
-    again(*places, **options)
-
-
 def other_code(folder):
     code = folder / "peaks_of_mine.py"
     code.write_text("def f(windows):\n    return abs(windows).max(axis=-1)\n")

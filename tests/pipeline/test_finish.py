@@ -340,26 +340,10 @@ def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
     assert Path(path).read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [
-        ("shard", IncompleteRun),
-        ("reject", TooManyRejected),
-        ("nothing", TooManyRejected),
-    ],
-)
-def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path, wrong, error):
-    infos = [] if wrong == "shard" else infos_of(ONE_SHARD)
-    nothing = PlanSummary(ListingSummary(1, 0), None, {})
+def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path):
     (tmp_path / STALE).touch()
-    with pytest.raises(error):
-        finish(
-            tmp_path,
-            infos,
-            [early(7)],
-            nothing if wrong == "nothing" else ONE_SHARD,
-            max_rejected="1" if wrong == "shard" else "0",
-        )
+    with raises(IncompleteRun):
+        finish(tmp_path, [], [early(7)], max_rejected="1")
     found = {name for name in files_in(tmp_path) if not name.startswith("work/")}
     assert found == {"rejected.jsonl", STALE}
     assert (tmp_path / "work" / "error.json").exists()

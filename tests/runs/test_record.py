@@ -384,7 +384,8 @@ class TestShardsOfEarlierPlans:
             record(corpus, out, **options, **engine)
         stale = {*shards_in(out)}
         write_sound(corpus / "cat" / "bad.wav", 9000)
-        record(corpus, out, **options, **engine)
+        metadata = record(corpus, out, **options, **engine)
+        assert record(corpus, out, **options, **engine) == metadata  # it is complete
         record(corpus, tmp_path / "fresh", **options)
         assert stale - {*shards_in(tmp_path / "fresh")}
         assert contents(out) == contents(tmp_path / "fresh")
