@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Permutation
@@ -26,7 +25,6 @@ from beam_pipeline.planning.shards import (
     ShardLayout,
     bucket_of,
     cut_segments,
-    lay_out,
     make_task,
     order_key,
     strip_examples,
@@ -71,6 +69,7 @@ def test_sizes_of_shards(examples, options, sizes):
     layout = layout_of(examples, **options)
     assert [layout.shard(k).examples for k in range(layout.shards)] == sizes
     assert layout.total == sum(sizes)
+    assert layout.strip is None  # as in all orders but the mixed one
 
 
 @pytest.mark.parametrize("total", [10**12, 10**12 + 1, 2**62])
@@ -208,19 +207,6 @@ def test_a_batch_keeps_the_kinds_of_its_values():
 # Counts
 
 
-@pytest.mark.parametrize("splits", [(), ("records",), ("eval", "train")])
-def test_each_split_has_a_layout(splits):
-    recipe = Recipe(win_len=100, elements_per_file=4)
-    example_format = (
-        ExampleFormat.of(Corpus((), {RATE: 1}, {1: 1}), recipe) if splits else None
-    )
-    found = lay_out(dict.fromkeys(splits, 15), example_format, recipe)
-    per_member = example_format and found[splits[0]].per_member
-    assert found == {
-        split: ShardLayout(split, 15, 4, 4, per_member) for split in splits
-    }
-
-
 def places_of(total, strip, seed, name):
     """The strips in their order, one by one; without strips, the given order."""
     if strip is None:
@@ -266,17 +252,6 @@ def test_every_example_has_one_place(data):
         of_layout = layout.begin_of_segment(place)
         of_clip = max(c for c in ends if c <= place)
         assert begin == max(of_layout, of_clip)
-
-
-@pytest.mark.parametrize("order", ["shuffled", "listed"])
-def test_other_orders_keep_clips_together(order):
-    recipe = Recipe(win_len=100, order=order, elements_per_file=10)
-    layout = ShardLayout.of("train", 25, 1000, recipe)
-    assert [layout.begin_of_segment(k) for k in (0, 9, 10, 24)] == [0, 0, 10, 20]
-    assert layout.shard(0).mix_seed is None
-    clips = PlacedClips("train", 0, (clip(0, 12), clip(1, 13)))
-    segments = [tuple(s[1:]) for _, s in cut_segments(clips, layout)]
-    assert segments == [(0, 10, 0), (10, 2, 0), (0, 8, 2), (8, 5, 0)]
 
 
 @pytest.mark.parametrize(
