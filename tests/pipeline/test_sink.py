@@ -9,13 +9,20 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.typehints.decorators import TypeCheckError
 
 from beam_pipeline.dataset.folders import read_run_error
 from beam_pipeline.errors import EngineError, IncompleteRun
+from beam_pipeline.pipeline.graph import EncodeExamples, step
 from beam_pipeline.pipeline.sink import WriteToTFRecord, find_finished
 from beam_pipeline.planning.shards import Shard
 from beam_pipeline.storage.tfrecord import SUFFIX, inflate_by_member, read_any_records
-from beam_pipeline.write.blocks import EncodedBlock
+from beam_pipeline.write.blocks import (
+    EncodedBlock,
+    FrameBlock,
+    WindowBlock,
+    cut_windows,
+)
 from tests.pipelines import run_step
 from tests.raising import raises
 from tests.shards import blocks_of, record_at
@@ -276,3 +283,20 @@ def test_a_receipt_without_its_file_counts_for_nothing(written, tmp_path, change
     else:
         path.write_bytes(content[:-1] if change == "cut" else content + b"\0")
     assert found_in(folder, shard) is None
+
+
+# The types of blocks between the steps of a job
+
+
+@pytest.mark.parametrize(
+    ("taking", "given"),
+    [
+        (step(cut_windows, FrameBlock, WindowBlock), WindowBlock),
+        (beam.ParDo(EncodeExamples()), WindowBlock),
+    ],
+)
+def test_a_step_takes_the_blocks_of_the_step_before(taking, given):
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    blocks = pipeline | beam.Create([]).with_output_types(given)
+    with raises(TypeCheckError, naming=given.__name__):
+        blocks | taking
