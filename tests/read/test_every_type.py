@@ -56,7 +56,7 @@ def example(number):
         "raw": np.arange(100, dtype=np.int16) + k,
         "small_raw": np.arange(4, dtype=np.int16) + k,
         "tensor": rng.normal(size=(2, 3)).astype(np.float32),
-        "tensor_of_any_shape": np.arange(k + 2, dtype=np.int32),
+        "tensor_of_any_shape": np.arange(k, dtype=np.int32),
         "tensor_of_texts": np.array([f"c{k}", "d"], object),
         "png": rng.integers(0, 256, (8, 6, 3), np.uint8),
         "png16": np.full((3, 4), 300 + k, np.uint16),
