@@ -6,7 +6,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,20 +17,9 @@ from beam_pipeline.cli.commands import COMMANDS
 from beam_pipeline.cli.main import main
 from beam_pipeline.cli.parser import make_parser, parse_command
 from beam_pipeline.errors import InputError
+from tests.processes import run_python
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
-
-REPOSITORY = Path(__file__).parents[2]
-MODULE = [sys.executable, "-m", "beam_pipeline"]
-
-
-def run(*arguments, cwd=REPOSITORY, program=MODULE):
-    """Runs the command in a new process."""
-    return subprocess.run(
-        [*map(str, program), *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -350,9 +338,7 @@ def test_help_and_version_need_no_heavy_library(cli):
         "print([m for m in ('numpy', 'pyarrow', 'apache_beam', 'tensorflow', 'email',"
         " 'http.client') if m in sys.modules])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    result = run_python("-c", code)
     assert result.stdout.rstrip().endswith("[]")
     assert cli("--version").out.strip() == __version__
     for name, parser in make_parser(COMMANDS, everything=False)[1].items():
@@ -385,7 +371,9 @@ HOSTILE = (
 SCRIPT = [Path(sys.executable).with_name("audio-tfrecords")]
 
 
-@pytest.mark.parametrize(("program", "command"), [(SCRIPT, "show"), (MODULE, "record")])
+@pytest.mark.parametrize(
+    ("program", "command"), [(SCRIPT, "show"), (["-m", "beam_pipeline"], "record")]
+)
 def test_modules_in_the_current_folder(sounds, whole, tmp_path, program, command):
     """A transform there is found; what has the name of another module never runs."""
     for name in HOSTILE:
@@ -395,8 +383,6 @@ def test_modules_in_the_current_folder(sounds, whole, tmp_path, program, command
     if command == "record":
         words = ["record", "--input", sounds, "--output", tmp_path / "out"]
         words += ["--win-len", "500", "--feature", "h=mine.half"]
-    result = run(*words, cwd=tmp_path, program=program)
-    assert result.returncode == 0, result.stderr
-    assert "it runs" not in result.stdout
+    assert "it runs" not in run_python(*program, *words, cwd=tmp_path).stdout
     if command == "record":
         assert "h" in Metadata.load(tmp_path / "out").features

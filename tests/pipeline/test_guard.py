@@ -1,8 +1,6 @@
 """guard.py: what the process beside a worker notes when the worker ends."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from beam_pipeline.planning.poison_clips import (
     only_one_thread,
     read_poison_clips,
 )
+from tests.processes import run_python
 from tests.raising import assert_names
 from tests.sounds import write_sound
 
@@ -54,11 +53,7 @@ def test_what_ends_a_worker_twice(tmp_path, harm, status, exits, facts):
     write_sound(sounds / "a.wav", 10)
     for _ in range(2):
         # The guard holds the worker's files until it has written its note.
-        done = subprocess.run(
-            [sys.executable, "-c", WORKER, str(sounds), str(work), harm],
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-        assert done.returncode == status, done.stderr
+        run_python("-c", WORKER, sounds, work, harm, status=status)
     assert count_exits(str(work)) == exits
     assert only_one_thread(str(work)) == ("threads" in harm)
     clips = read_poison_clips(str(work))

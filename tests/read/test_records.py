@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import resource
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -33,6 +32,7 @@ from beam_pipeline.read import members
 from beam_pipeline.read.records import Example, Records, open_records
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import compress_member
+from tests.processes import run_python
 from tests.raising import assert_names, raises
 from tests.read.members import make, seal
 
@@ -509,11 +509,7 @@ def test_examples_are_not_searched_for(folder):
 
 def test_importing_is_light():
     code = "import sys, beam_pipeline.read.records, beam_pipeline.read.batches as _"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nprint(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    done = run_python("-c", f"{code}\nprint(*sys.modules)")
     heavy = {"tensorflow", "apache_beam", "tfx_bsl", "pyarrow", "pandas", "scipy"}
     ours = {"beam_pipeline.transforms.base", "beam_pipeline.planning.clips"}
     assert (heavy | ours) & set(done.stdout.split()) == set()

@@ -1,9 +1,8 @@
 """Runs that are killed at moments which are spread over the files that they write."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+
+from tests.processes import run_python
 
 _CODE = """
 import json, multiprocessing, os, signal, sys
@@ -45,9 +44,5 @@ def record_and_kill(source, undisturbed, outputs, **options):
     The last one is killed right before its last file. A run into ``undisturbed`` comes
     first; it counts the files.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", _CODE, json.dumps(options), source, undisturbed,
-         *outputs],
-        capture_output=True, text=True, timeout=100, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    done = run_python("-c", _CODE, json.dumps(options), source, undisturbed, *outputs)
     assert done.stdout.split() == ["True"] * len(outputs), done.stderr

@@ -1,17 +1,12 @@
 """Steps that a script defines: from ``python script.py`` to the data set and back."""
 
 import json
-import os
 import pickle
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import beam_pipeline
 from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.verify import verify
@@ -19,10 +14,9 @@ from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.transforms import own_code
 from beam_pipeline.transforms.steps import parse_transform
 from tests.data_sets import shards_in
+from tests.processes import run_python
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
-
-REPOSITORY = Path(beam_pipeline.__file__).parents[1]
 
 STEPS = """
 import os
@@ -120,16 +114,7 @@ if __name__ == "__main__":
 
 def run_script(folder, text, **environment):
     (folder / "script.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("script.py", cwd=folder, **environment).stdout
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -34,10 +32,9 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run import local
 from beam_pipeline.run.local import in_memory_pipeline
 from tests.data_sets import contents, examples_in, problems_in, rejects_in, shards_in
+from tests.processes import run_python
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def expect_complete(examples, sounds, win_len, hop):
@@ -168,12 +165,8 @@ def test_a_script_with_threads_and_no_main_guard_writes_the_same_bytes(
         f"record('in', 'out', workers=2, **{SHARED})\n"
         "print('once')\n"
     )
-    result = subprocess.run(
-        [sys.executable, "script.py"], capture_output=True, text=True, check=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONHASHSEED": "1"},
-    )  # fmt: skip
-    assert result.stdout == "once\n"
+    done = run_python("script.py", cwd=folder, PYTHONHASHSEED="1")
+    assert done.stdout == "once\n"
     assert contents(folder / "out") == contents(by_one / "out")
 
 

@@ -12,6 +12,7 @@ from beam_pipeline import plan, record, record_examples, verify
 from beam_pipeline.run.engine import temporary_files
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
+from tests.processes import run_python
 from tests.sounds import write_corpus
 
 
@@ -90,10 +91,7 @@ def test_what_a_killed_process_has_left_is_deleted_by_the_next_one(temporary, nu
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as alive:
         used = alive.stdout.readline().rstrip().split("|")
-        killed = subprocess.run(
-            [*command, str(int(number))], capture_output=True, text=True, check=False
-        )
-        assert killed.returncode == -number
+        killed = run_python("-c", _KILLED, int(number), status=-number)
         left = killed.stdout.rstrip().split("|")
         assert len(used) == len(left) == 2
         assert all(map(os.path.exists, [*used, *left]))
