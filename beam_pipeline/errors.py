@@ -326,6 +326,13 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | 
     return close[0] if close else None
 
 
+def listed(known: Iterable[str], word: str) -> str:
+    """Returns the known words for an error, and which one a wrong word may mean."""
+    names = list(known)
+    close = did_you_mean(word, names)
+    return ", ".join(names) + (f" (did you mean {close}?)" if close else "")
+
+
 def similar_path(path: str, known: Collection[str]) -> str | None:
     """Returns the known path that is closest to this one, best one of its name."""
     name = os.path.basename(path).casefold()
@@ -334,24 +341,9 @@ def similar_path(path: str, known: Collection[str]) -> str | None:
     return same_name or did_you_mean(path, islice(known, _COMPARED))
 
 
-def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:
-    """Returns the error for an unknown option; its hint names the closest option."""
-    dash = "-" if "-" in name else "_"  # as it is written
-    names = sorted(each.replace("_", dash) for each in known)
-    close = did_you_mean(name, names)
-    hint = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
-    return UnknownOption(name, hint)
-
-
 def check_feature(option: str, name: str, known: Iterable[str]) -> None:
     """Raises OptionError if an option names a feature that examples do not have."""
     names = list(known)
     if name not in names:
-        close = did_you_mean(name, names)
-        hint = f"; did you mean {close}?" if close else ""
-        raise OptionError(
-            option,
-            f"names a feature that examples do not have; they have "
-            f"{', '.join(names)}{hint}",
-            name,
-        )
+        need = f"must name features that examples have: {listed(names, name)}"
+        raise OptionError(option, need, name)

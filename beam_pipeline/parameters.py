@@ -28,7 +28,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, dataclass_transform
 
-from beam_pipeline.errors import RecipeError, did_you_mean
+from beam_pipeline.errors import RecipeError, UnknownOption, did_you_mean
 
 if TYPE_CHECKING:
     from typing import Self
@@ -299,6 +299,22 @@ def no_parameter(name: str, known: Sequence[str]) -> str:
         return f"no parameter {name}; did you mean {close}?"
     has = f"the parameters are {', '.join(known)}" if known else "there are none"
     return f"no parameter {name}; {has}"
+
+
+def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:
+    """Returns the error for an unknown option; its hint names the closest option."""
+    dash = "-" if "-" in name else "_"  # as it is written
+    names = sorted(each.replace("_", dash) for each in known)
+    close = did_you_mean(name, names)
+    hint = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
+    return UnknownOption(name, hint)
+
+
+def check_known(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raises UnknownOption if a keyword is not known."""
+    for name in given:
+        if name not in known:
+            raise unknown_option(name, known)
 
 
 def attribute_texts(cls: type) -> dict[str, str]:

@@ -29,14 +29,14 @@ MOST_BETWEEN_S = 1.0
 _LOG = logging.getLogger(__name__)
 
 # The stages of the work on a clip; marks, and the rejects of clips, name them.
-PROBE, DECODE, TREAT, TRANSFORM, ENCODE = (
-    "probe", "decode", "treat", "transform", "encode",
+PROBE, DECODE, SELECT, TRANSFORM, ENCODE = (
+    "probe", "decode", "select_and_augment", "transform", "encode",
 )  # fmt: skip
 
 _WORDS = {
     PROBE: "probing it",
     DECODE: "decoding it",
-    TREAT: "the selection and augmentation of its windows",
+    SELECT: "the selection and augmentation of its windows",
     TRANSFORM: "the transform of its windows",
     ENCODE: "encoding its examples",
 }
@@ -99,7 +99,7 @@ class WorkerState(ctypes.Structure):
         ("serial", ctypes.c_int64),
         ("row", ctypes.c_int64),
         ("source", ctypes.c_int64),
-        ("stage", ctypes.c_char * 16),
+        ("stage", ctypes.c_char * 24),
         ("step", ctypes.c_char * 240),
         ("filepath", ctypes.c_char * 4112),
     )

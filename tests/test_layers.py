@@ -69,7 +69,7 @@ HOMES = {
     "threadpoolctl": "[transforms.step_list] [process]",
     "tqdm": "[dataset.progress]",
     "PIL": "[examples.codecs]",
-    "torch": "read.torch [read.predict]",
+    "torch": "read.torch [read.models]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms audio.sketch [read.batches] [read.audit]",
 }

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.errors import InputError, OptionError, did_you_mean
+from beam_pipeline.errors import InputError, OptionError, listed
 from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec, numpy_dtype
 from beam_pipeline.parameters import check_whole
 
@@ -94,9 +94,7 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     if not isinstance(name, str):
         raise OptionError(kind, f"must be the name of a {kind}", name)
     if name not in names:
-        close = did_you_mean(name, names)
-        hint = f" Did you mean {close!r}?" if close else ""
-        raise InputError(f"There is no {kind} {name!r}, only {', '.join(names)}.{hint}")
+        raise InputError(f"There is no {kind} {name!r}, only {listed(names, name)}.")
 
 
 # A split, or several, and parts of them; see above.

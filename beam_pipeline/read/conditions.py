@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import DataSetWarning, OptionError, did_you_mean
+from beam_pipeline.errors import DataSetWarning, OptionError, listed
 from beam_pipeline.text import shortened
 
 # The column `class` has the name of a keyword of Python; quoted texts may hold it.
@@ -163,11 +163,8 @@ def _expression(tree: ast.expr, schema: pa.Schema) -> Any:
 def _column(name: str, schema: pa.Schema) -> Any:
     """Returns a column, whose integers have 64 bits, and whose NaN are null."""
     if name not in schema.names:
-        close = did_you_mean(name, schema.names)
-        hint = "" if close is None else f" (did you mean {close}?)"
-        raise ValueError(
-            f"there is no column {name!r}, only {', '.join(schema.names)}{hint}"
-        )
+        columns = listed(schema.names, name)
+        raise ValueError(f"there is no column {name!r}, only {columns}")
     column, kind = pc.field(name), schema.field(name).type
     if pa.types.is_floating(kind):
         nothing = pa.scalar(None, pa.float64())

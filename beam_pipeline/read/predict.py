@@ -3,7 +3,7 @@
 ::
 
     recordings -> features, as `record` would store them   open_audio
-               -> scores (windows, classes)                the model
+               -> scores (windows, classes)                the model, see `.models`
                -> windows of a class with enough score     windows_above
                -> detections: such windows, joined         join_windows
                -> rows of a table                          CSV, Parquet, Raven
@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,28 +24,19 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.side_by_side import Folders
-from beam_pipeline.errors import (
-    InputError,
-    OptionError,
-    TooManyRejected,
-    needing,
-    unknown_option,
-)
+from beam_pipeline.errors import InputError, OptionError, TooManyRejected
 from beam_pipeline.inputs.listing import GivenInput
-from beam_pipeline.parameters import Number, check_flag, check_whole
+from beam_pipeline.parameters import Number, check_flag, check_known, check_whole
+from beam_pipeline.read.models import Model, model_of
 from beam_pipeline.read.open_audio import CHANGEABLE, open_audio
 from beam_pipeline.recipe.recipe import DEFAULT_FEATURE
 from beam_pipeline.recipe.run_options import allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.text import counted
-from beam_pipeline.transforms.own_code import import_own
 
 if TYPE_CHECKING:
     import pyarrow
-
-# Takes the features of n windows; returns an array of scores, (n, classes).
-Model = Callable[[Any], Any]
 
 # Kinds of dtypes: complex numbers, objects, texts, bytes, dates and times.
 _NO_REAL_NUMBERS = "cOSUMm"
@@ -95,10 +85,7 @@ def predict(
     """
     import pyarrow as pa
 
-    known = [*inspect.signature(Scoring).parameters, *CHANGEABLE]
-    for name in options:
-        if name not in known:
-            raise unknown_option(name, known)
+    check_known(options, [*inspect.signature(Scoring).parameters, *CHANGEABLE])
     scoring = Scoring(model, input, like, **options)
     tables = [recording.rows for recording in scoring]
     return pa.concat_tables([scoring.schema.empty_table(), *tables])
@@ -115,12 +102,6 @@ class ScoredRecording(NamedTuple):
     rows: pyarrow.Table
 
 
-class _Recording(NamedTuple):
-    path: str
-    input: int
-    sample_rate_hz: int
-
-
 class Scoring:
     """Scores recordings one after the other, each time it is iterated over.
 
@@ -130,8 +111,8 @@ class Scoring:
     Parameters
     ----------
     model : path, callable or torch.nn.Module
-        See :func:`load_model`; or a function. It gets the features of n windows, an
-        array of shape ``(n, *shape)``, and returns scores, of shape ``(n, classes)``.
+        See :func:`.model_of`. It gets the features of n windows, an array of shape
+        ``(n, *shape)``, and returns scores, of shape ``(n, classes)``.
     input : path or sequence of paths
         The recordings, as for ``record``.
     like : path or sequence of paths
@@ -191,6 +172,8 @@ class Scoring:
         batch_size: int = 64,
         **options: Any,
     ):
+        import pyarrow as pa
+
         self._threshold = Number().value("threshold", threshold)
         self._max_gap_s = Number(0).value("max_gap_seconds", max_gap_seconds)
         self._each_window = check_flag("each_window", each_window)
@@ -214,21 +197,25 @@ class Scoring:
             )
         self._model = model_of(model)
         self.paths = audio.paths
-        self.schema = _schema_of(several=audio.inputs > 1)
+        columns = {"input": pa.int64()} if audio.inputs > 1 else {}
+        columns |= {"path": pa.string(), "start_s": pa.float64(), "end_s": pa.float64()}
+        self.schema = pa.schema(
+            {**columns, "class": pa.string(), "score": pa.float32()}
+        )
         self.rejects, self.recordings = audio.rejects, 0
 
     def __iter__(self) -> Iterator[ScoredRecording]:
         self.recordings = 0
-        for recording, parts in groupby(self._scored(), key=itemgetter(0)):
+        for key, parts in groupby(self._scored(), key=itemgetter(0)):
             self.recordings += 1
             found = np.concatenate([windows for _, windows in parts])
             if not self._each_window:
                 found = join_windows(found, self._max_gap_s)
-            rows = self._rows(recording, found)
-            yield ScoredRecording(recording.path, recording.sample_rate_hz, rows)
+            path, place, rate_hz = key
+            yield ScoredRecording(path, rate_hz, self._rows(path, place, found))
 
-    def _scored(self) -> Iterator[tuple[_Recording, Detections]]:
-        """Yields a recording, and some windows of it with enough score."""
+    def _scored(self) -> Iterator[tuple[tuple[str, int, int], Detections]]:
+        """Yields path, input and rate of a recording, and some windows above."""
         given = {"normalize": [self._feature] if self._normalize else False}
         for batch in self._audio.batches(self._batch_size, **given):
             paths, inputs, scores = batch["path"], batch["input"], self._scores(batch)
@@ -239,7 +226,7 @@ class Scoring:
                 start_s, end_s = batch["start_s"][some], batch["end_s"][some]
                 found = windows_above(start_s, end_s, scores[some], self._threshold)
                 rate_hz = int(batch[_RATE][first])
-                yield _Recording(paths[first], int(inputs[first]), rate_hz), found
+                yield (paths[first], int(inputs[first]), rate_hz), found
 
     def _scores(self, batch: Mapping[str, Any]) -> npt.NDArray[Any]:
         """Returns the model's scores of some windows, checked."""
@@ -277,6 +264,12 @@ class Scoring:
             )
         return scores
 
+    def describe_feature(self) -> str:
+        """Returns what the model gets, and whether it is normalised."""
+        if self._normalize:
+            return f"{self._feature}, normalised by the training split"
+        return f"{self._feature}, not normalised (without `normalize`)"
+
     def check_rejects(self, max_rejected: str = "0") -> None:
         """Raises TooManyRejected if more recordings were rejected than allowed.
 
@@ -293,23 +286,14 @@ class Scoring:
                 f"again with `max_rejected` {rejected}."
             )
 
-    def _rows(self, recording: _Recording, found: Detections) -> pyarrow.Table:
+    def _rows(self, path: str, place: int, found: Detections) -> pyarrow.Table:
         import pyarrow as pa
 
         names = pa.array(self.classes, pa.string()).take(pa.array(found["target"]))
         columns = {name: found[name] for name in ("start_s", "end_s", "score")}
-        columns |= {"class": names, "path": pa.repeat(recording.path, len(names))}
-        columns["input"] = pa.repeat(recording.input, len(names))
+        columns |= {"class": names, "path": pa.repeat(path, len(names))}
+        columns["input"] = pa.repeat(place, len(names))
         return pa.table([columns[n] for n in self.schema.names], schema=self.schema)
-
-
-def _schema_of(several: bool) -> pyarrow.Schema:
-    """Returns the columns of :func:`predict`, of one input or several."""
-    import pyarrow as pa
-
-    columns = {"input": pa.int64()} if several else {}
-    columns |= {"path": pa.string(), "start_s": pa.float64(), "end_s": pa.float64()}
-    return pa.schema({**columns, "class": pa.string(), "score": pa.float32()})
 
 
 # Stretches of a recording in which a class has enough score: seconds from the start of
@@ -375,116 +359,6 @@ def join_windows(windows: Detections, max_gap_s: float) -> Detections:
     joined["end_s"] = windows["end_s"][np.append(first[1:], len(windows)) - 1]
     joined["score"] = np.maximum.reduceat(windows["score"], first)
     return np.sort(joined, order=["start_s", "target"])
-
-
-def _no_model(given: object) -> OptionError:
-    kinds = ", ".join(_LOADERS)
-    need = f"must be a file {kinds}, or a function as module:function"
-    return OptionError("model", need, given)
-
-
-def model_of(given: PathLike | Model) -> Model:
-    """Returns a model that takes and returns arrays, from what :class:`Scoring` gets.
-
-    Raises
-    ------
-    OptionError, InputError
-        As :func:`load_model`.
-    """
-    if isinstance(given, str | os.PathLike):
-        return load_model(os.fspath(given))
-    return _on_arrays(given)
-
-
-def _on_arrays(given: object) -> Model:
-    """Returns a function or a module of PyTorch as a function of arrays."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(given, torch.nn.Module):
-        return _on_tensors(given.eval())
-    if not callable(given):
-        raise _no_model(given)
-    return given
-
-
-def load_model(model: str) -> Model:
-    """Loads a model, which takes an array of features and returns scores.
-
-    Parameters
-    ----------
-    model : str
-        A local file: ``.keras`` of Keras, ``.pt2`` of ``torch.export.save``, ``.pt`` of
-        TorchScript; or a function of one's own, ``module:function``.
-
-    Raises
-    ------
-    OptionError
-        If it is none of these, or has no such function.
-    InputError
-        If the file does not exist or cannot be loaded, or its framework is not
-        installed.
-    """
-    suffix = os.path.splitext(model)[1].lower()
-    if suffix in _LOADERS:
-        if not os.path.isfile(model):
-            raise InputError(f"{model}: there is no such file. Check `model`.")
-        load, package = _LOADERS[suffix]
-        try:
-            with needing(package, model):
-                loaded = load(model)
-        except (OSError, ValueError, TypeError, RuntimeError) as error:
-            raise InputError(
-                f"{model} cannot be loaded: {error}. A .keras file is one of "
-                "`model.save`, a .pt2 file one of `torch.export.save`, and a .pt file "
-                "one of `torch.jit.save`. For a model of any other kind, give a "
-                "function that calls it, module:function."
-            ) from error
-        return loaded
-    module, colon, name = model.partition(":")
-    if not (colon and module and name):
-        raise _no_model(model)
-    try:
-        function: Model = attrgetter(name)(import_own(module))
-    except (ImportError, AttributeError) as error:
-        raise OptionError("model", f"cannot be imported: {error}", model) from error
-    return _on_arrays(function)
-
-
-def _keras_model(path: str) -> Model:
-    import keras
-
-    predicted: Model = keras.saving.load_model(path, compile=False).predict_on_batch
-    return predicted
-
-
-def _exported_model(path: str) -> Model:
-    import torch
-
-    return _on_tensors(torch.export.load(path).module())
-
-
-def _torch_script(path: str) -> Model:
-    import torch
-
-    return _on_tensors(torch.jit.load(path, map_location="cpu").eval())
-
-
-def _on_tensors(module: Any) -> Model:
-    """Returns a model that takes and returns arrays, of one that takes tensors."""
-    import torch
-
-    def predicted(values: Any) -> Any:
-        with torch.inference_mode():
-            return module(torch.from_numpy(values)).numpy()
-
-    return predicted
-
-
-# The suffix of a file -> what loads it, and the package that it needs.
-_LOADERS: dict[str, tuple[Callable[[str], Model], str]] = {
-    ".keras": (_keras_model, "keras"),
-    ".pt2": (_exported_model, "torch"),
-    ".pt": (_torch_script, "torch"),
-}
 
 
 def write_tables(

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.audio.formats import DECODERS
-from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, unknown_option
+from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, listed
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import (
     Bytes,
@@ -29,6 +29,7 @@ from beam_pipeline.parameters import (
     Text,
     WholeNumber,
     check_text,
+    unknown_option,
 )
 from beam_pipeline.recipe.options import (
     ByFeature,
@@ -544,14 +545,8 @@ class Features(Declared):
                 problem = "must be of `features`; the encoding of this one is fixed"
                 raise RecipeError("encodings", problem, name)
             if transform_of(name) not in known:
-                close = did_you_mean(name, known)
-                hint = f"; did you mean {close}?" if close else ""
-                raise RecipeError(
-                    "encodings",
-                    "names a feature that the recipe does not have; its features are "
-                    f"{', '.join(known)}{hint}",
-                    name,
-                )
+                need = f"must name features of the recipe: {listed(known, name)}"
+                raise RecipeError("encodings", need, name)
 
 
 class Shards(Declared):
@@ -688,13 +683,15 @@ class Recipe(
         for name in ("label_separator", "target_columns"):
             if json[name]:
                 raise RecipeError(name, "cannot be given with `events`", json[name])
-        if self.classes and self.no_event not in ("keep", "drop", *self.classes):
-            raise RecipeError(
-                "classes",
-                f"must contain {self.no_event}, because `no_event` gives this class; "
-                "add it",
-                json["classes"],
-            )
+        known = ("keep", "drop", *(self.classes or ()))
+        if self.no_event not in known:
+            close = did_you_mean(self.no_event.lower(), known, cutoff=0.7)
+            if close:
+                problem = f"did you mean {close}? Other classes must be in `classes`"
+                raise RecipeError("no_event", problem, self.no_event)
+            if self.classes:
+                problem = f"must contain {self.no_event}, which is `no_event`; add it"
+                raise RecipeError("classes", problem, json["classes"])
         for target in self.event_targets:
             feature = target.removeprefix(EVENT_MASK)
             is_known = transform_of(feature) in self.features

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from beam_pipeline.errors import (
     OptionError,
     WorkerDied,
     did_you_mean,
+    listed,
 )
 from beam_pipeline.planning import poison_clips
 from beam_pipeline.recipe.run_options import RunOptions
@@ -89,6 +90,22 @@ def check_runner(run: RunOptions) -> None:
 def check_engine(beam_args: Sequence[str]) -> None:
     """Checks a runner's name, its options and its address, without starting anything.
 
+    Raises
+    ------
+    OptionError
+        See :func:`check_beam_args`.
+    EngineError
+        If nothing answers at an address, or Dataflow takes no credentials from here.
+    """
+    name, values = check_beam_args(beam_args)
+    check_addresses(name, values)
+    if name == "DataflowRunner" and all(map(values.get, _DATAFLOW_OPTIONS)):
+        check_dataflow(values)
+
+
+def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Checks a runner's name and its options; returns the name, and Beam's options.
+
     Which options are known depends on the runner:
 
     - With a job server, Beam's options. Those of the job server cannot be known before,
@@ -102,8 +119,6 @@ def check_engine(beam_args: Sequence[str]) -> None:
     ------
     OptionError
         If the runner or an option is unknown, or a value is wrong or missing.
-    EngineError
-        If nothing answers at an address, or Dataflow takes no credentials from here.
     """
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import (
@@ -125,9 +140,6 @@ def check_engine(beam_args: Sequence[str]) -> None:
         raise _wrong(f"{problem} leave `--runner` out", f"--runner={name}")
     if name == "PortableRunner" and not values.get("job_endpoint"):
         raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
-    check_addresses(name, values)
-    if name == "DataflowRunner" and all(map(values.get, _DATAFLOW_OPTIONS)):
-        check_dataflow(values)
     _refuse_unknown(unknown, is_judged=name not in _HAVE_JOB_SERVER)
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
@@ -136,6 +148,7 @@ def check_engine(beam_args: Sequence[str]) -> None:
         raise _wrong(problem, " ".join(words))
     # Listing the inputs may need options of Beam's file systems.
     FileSystems.set_options(options)
+    return name, values
 
 
 def _wrong(problem: str, value: str) -> OptionError:
@@ -153,8 +166,8 @@ def _make_runner(name: str) -> Any:
             problem = f"the runner is not available ({error})"
         else:
             known = StandardOptions.KNOWN_RUNNER_NAMES
-            problem = f"Beam does not have this runner{_did_you_mean(name, known)}; "
-            problem += f"give one of {', '.join(known)}, or a class as MODULE.CLASS"
+            problem = "Beam does not have this runner; give one of "
+            problem += f"{listed(known, name)}, or a class as MODULE.CLASS"
         raise _wrong(problem, f"--runner={name}") from error
 
 
@@ -198,15 +211,11 @@ def _refuse_unknown(unknown: Sequence[str], *, is_judged: bool) -> None:
             continue
         value_may_follow = not equals
         known = re.findall(r"--[\w-]+", _parser().format_help())
-        hint = _did_you_mean(name, known)
+        close = did_you_mean(name, known, cutoff=0.8)
+        hint = f" (did you mean {close}?)" if close else ""
         if is_judged or not is_option:
             raise _wrong(f"the runner does not know this option{hint}", name)
         _LOG.warning("Beam has no option %s%s; the job server may know it.", name, hint)
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = did_you_mean(name, known, cutoff=0.8)
-    return f" (did you mean {close}?)" if close else ""
 
 
 def check_addresses(runner: str, values: dict[str, Any]) -> None:
@@ -350,7 +359,7 @@ def _written(job: Job) -> Totals:
     return Totals(examples, sum(split.seconds for split in splits))
 
 
-def _run(job: Job, beam_args: Sequence[str], _: int) -> dict[str, int]:
+def _run(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
     """Runs the job in this process."""
     from beam_pipeline.pipeline.graph import build_pipeline
 

@@ -170,7 +170,7 @@ def _one_shard(blocks: Sequence[Segment], work: ShardWork) -> ShardWork:
 
 
 def _measure(
-    work: ShardWork, job: Job, folder: str, _: int
+    work: ShardWork, job: Job, folder: str
 ) -> tuple[ShardInfo, npt.NDArray[np.float64]]:
     """Writes a shard; returns it, and what each of its segments took.
 

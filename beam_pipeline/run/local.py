@@ -171,7 +171,7 @@ def plan_here(job: Job, folder: str, processes: Workers) -> PlanSummary:
     return processes.call(partial(plan_phase, job, folder), job, "plan")
 
 
-def plan_phase(job: Job, folder: str, _: int = 0) -> PlanSummary:
+def plan_phase(job: Job, folder: str) -> PlanSummary:
     """Publishes the plan of a job in a folder, which is emptied before."""
     files.delete_below(folder)  # a process before this one may have died
     files.make_folder(folder)
@@ -341,7 +341,7 @@ def check_transforms(
     ExampleFormat.of(corpus, recipe, inputs[0].columns)
 
 
-def _first_clip(rows: Sequence[SourceRow], job: Job, _: int) -> Clip | None:
+def _first_clip(rows: Sequence[SourceRow], job: Job) -> Clip | None:
     """Returns the first clip that has a window; or the first that a decoder opens."""
     prober = Prober(job.inputs, job.recipe, read_poison_clips(job.work_folder))
     opened = None

@@ -25,6 +25,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -380,15 +381,14 @@ class Workers:
         """
         return can_fork() or self._has_limit
 
-    def call(
-        self, work: Callable[[int], _T], job: Job, name: str, **options: Any
-    ) -> _T:
-        """Returns ``work(0)``, from a watched process if that is possible.
+    def call(self, work: Callable[[], _T], job: Job, name: str, **options: Any) -> _T:
+        """Returns ``work()``, from a watched process if that is possible.
 
         The process may end early, and ``work`` is called again: it must begin afresh.
         The options are those of :meth:`run`.
         """
-        value: _T = self.run(work, 1, job, name=name, **options)[0]
+        call = partial(_without_number, work)
+        value: _T = self.run(call, 1, job, name=name, **options)[0]
         return value
 
     def run(
@@ -471,6 +471,11 @@ class Workers:
         finally:
             reporter.look()
         return [answers[number] for number in range(workers)]
+
+
+def _without_number(work: Callable[[], _T], number: int) -> _T:
+    """Calls the work of the only worker, which needs no number."""
+    return work()
 
 
 def _value_of(value: Any, error: BaseException | None, advice: str) -> Any:

@@ -27,7 +27,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from beam_pipeline import transforms as catalogue
-from beam_pipeline.errors import OptionError, RecipeError, did_you_mean
+from beam_pipeline.errors import OptionError, RecipeError, listed
 from beam_pipeline.transforms import own_code
 from beam_pipeline.transforms.base import (
     Identity,
@@ -464,11 +464,9 @@ def _find(name: str, kind: Kind) -> Any:
     root, *attributes = name.split(".")
     if not attributes:
         known = [*kind.words, *kind.table]
-        close = did_you_mean(name, known)
-        hint = f"Did you mean {close}? " if close else ""
-        available = f"Available: {', '.join(known)}. " if known else ""
+        available = f"Available: {listed(known, name)}. " if known else ""
         raise _Refused(
-            f"there is no {kind.noun} {name}. {hint}{available}Give your own as "
+            f"there is no {kind.noun} {name}. {available}Give your own as "
             "package.module.name"
         )
     if root == MAIN:

@@ -46,7 +46,7 @@ from beam_pipeline.planning.shards import (
     locate_examples,
     order_key,
 )
-from beam_pipeline.process import DECODE, ENCODE, TRANSFORM, TREAT, Marks
+from beam_pipeline.process import DECODE, ENCODE, SELECT, TRANSFORM, Marks
 from beam_pipeline.recipe.recipe import VALID_FRAMES, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.write import window_rows
@@ -403,7 +403,7 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
     if not len(windows):
         return block
     window_steps, clip = slot.example_format.window_steps, slot.clip
-    Marks.mark(clip, TREAT)
+    Marks.mark(clip, SELECT)
     try:
         rule = slot.example_format.features.events
         if window_steps.selections:
@@ -422,7 +422,7 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
             windows.flags.writeable = False
             made = WindowBlock(slot, rows, windows)
     except ClipError as error:
-        return _lost(WindowBlock, block, TREAT, error)
+        return _lost(WindowBlock, block, SELECT, error)
     return made
 
 

@@ -460,6 +460,7 @@ def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
       "augment": "tests.transform_checks.Slower()"}, ["event_targets", "Slower"]),
     ({"events": "a.csv", "no_event": "none", "classes": "tit,owl"},
      ["classes", "none", "--no-event", "tit", "owl"]),
+    ({"events": "a.csv", "no_event": "dorp"}, ["no_event", "dorp", "drop"]),
     ({"events": "gone.csv"}, ["gone.csv", "--events"]),
     ({"events": "{stem}.txt", "event_targets": "mask:s"}, ["event_targets", "mask:s"]),
 ])  # fmt: skip

@@ -221,7 +221,7 @@ def test_clips_that_fail_are_rejects(corpus, tmp_path):
     with raises(TooManyRejected, naming=6):
         record(corpus, tmp_path / "out", win_len=100, keep=Broken())
     rejects = rejects_in(tmp_path / "out")
-    assert {reject["stage"] for reject in rejects} == {"treat"}
+    assert {reject["stage"] for reject in rejects} == {"select_and_augment"}
     facts = ["keep", "Broken", "frame 100", "ValueError: no"]
     assert_names(rejects[0]["reason"], *facts)
 

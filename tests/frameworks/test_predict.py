@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.predict import load_model, model_of
+from beam_pipeline.read.models import model_of
 from tests.frameworks.conftest import need
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
@@ -46,4 +46,4 @@ def test_a_file_of_another_kind_is_refused(network, tmp_path, name):
         need("keras")
         path.touch()
     with pytest.raises(InputError, match=r"cannot be loaded: .*`torch.export.save`"):
-        load_model(str(path))
+        model_of(str(path))

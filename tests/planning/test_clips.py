@@ -35,7 +35,7 @@ def test_a_decoder_rejects_the_file_and_a_step_the_clip():
     for stage, own, same in (
         ("probe", (True, False), (True, False)),
         ("decode", (False, True), (False, True)),
-        ("treat", (False, True), (False, False)),
+        ("select_and_augment", (False, True), (False, False)),
         ("transform", (False, True), (False, False)),
         ("encode", (False, True), (False, False)),
     ):
