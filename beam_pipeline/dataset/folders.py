@@ -19,7 +19,7 @@ The work folder, which may also be elsewhere::
     job.json         the job: recipe, inputs and versions; written by the submitter
     rows/            the rows of tables that were given in memory
     plan.json        the number of examples and seconds, once the headers are read
-    receipts/        one file for each finished shard
+    receipts/        one file for each finished shard; NAME.lost.json: it lost windows
     plans/           the plan of a run on an engine, in pages
     drafts/          unfinished shards *
     phases/          elements that one phase on this machine stores for the next one *
@@ -150,6 +150,7 @@ JOB_FILE = "job.json"
 PLAN_FILE = "plan.json"
 ERROR_FILE = "error.json"
 RECEIPTS = "receipts"
+LOST = ".lost.json"
 PLANS = "plans"
 DRAFTS = "drafts"
 PHASES = "phases"
@@ -171,9 +172,16 @@ def recorded_metadata(output: str) -> str:
     return files.join(output, WORK_FOLDER, METADATA)
 
 
-def receipt_path(shard_name: str, work_folder: str) -> str:
-    """The path of the receipt of a shard, which may have lost windows."""
-    return files.join(work_folder, RECEIPTS, f"{shard_name.replace('/', '.')}.json")
+def receipt_path(shard_name: str, work_folder: str, is_whole: bool = True) -> str:
+    """The path of the receipt of a shard; another one if it has lost windows."""
+    name = shard_name.replace("/", ".") + (".json" if is_whole else LOST)
+    return files.join(work_folder, RECEIPTS, name)
+
+
+def receipts(work_folder: str) -> list[str]:
+    """Returns the names of the receipts of a run."""
+    folder = files.join(work_folder, RECEIPTS)
+    return list(files.list_files(folder)) if files.is_folder(folder) else []
 
 
 def new_draft(start: str, suffix: str, work_folder: str, claim: Claim) -> str:

@@ -251,9 +251,7 @@ def element_output(
         If the folder cannot be used, see :func:`case_of` and :func:`.claimed`; nothing
         in it is changed then.
     """
-    if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
-        raise InputError(f"The output must be a folder; got {output!r}.")
-    folder = files.absolute(os.fspath(output))
+    folder = files.given_path("output", output)
     work = files.join(folder, WORK_FOLDER)
     is_local = files.is_local(folder)
     _check_can_be_folder(folder, "the output")
@@ -411,9 +409,11 @@ def start(case: Case, found: OutputState, asked: Asked, claim: Claim) -> None:
             folders.clear_work(work, claim)
         return
     if case in (Case.CONTINUE, Case.REPAIR):
-        # This run makes its own plan, and its own error.
-        for name in (folders.PLAN_FILE, folders.ERROR_FILE):
-            claim.discard(files.join(work, name))
+        # This run makes its own plan, its own error, and shards that lost windows.
+        lost = [n for n in folders.receipts(work) if n.endswith(folders.LOST)]
+        paths = [files.join(folders.RECEIPTS, name) for name in lost]
+        for path in (folders.PLAN_FILE, folders.ERROR_FILE, *paths):
+            claim.discard(files.join(work, path))
         if case is Case.CONTINUE:
             return
     else:

@@ -33,9 +33,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, Claim
 from beam_pipeline.text import time_text
 
-# The state of a run whose plan is known.
-WRITING = "writing"
-
 # A plan with more is none.
 MOST_SHARDS = 10_000_000
 
@@ -60,8 +57,6 @@ class RunProgress:
 
     Attributes
     ----------
-    state : str
-        ``planning``, ``writing``, ``complete`` or ``failed``.
     totals : Totals
         Zero while the run is planning.
     examples, seconds : int, float
@@ -72,7 +67,6 @@ class RunProgress:
         Why the run failed.
     """
 
-    state: str
     totals: Totals = NOTHING
     examples: int = 0
     seconds: float = 0.0
@@ -111,10 +105,9 @@ def _progress(work_folder: str) -> RunProgress:
     plan = folders.read_json(files.join(work_folder, folders.PLAN_FILE))
     error = folders.read_run_error(work_folder)
     if plan is None:
-        return RunProgress("failed" if error else "planning", error=error)
-    receipts = files.join(work_folder, folders.RECEIPTS)
-    done = set(files.list_files(receipts)) if files.is_folder(receipts) else set()
-    found = RunProgress("failed" if error else WRITING, error=error)
+        return RunProgress(error=error)
+    done = {n.replace(folders.LOST, ".json") for n in folders.receipts(work_folder)}
+    found = RunProgress(error=error)
     for values in plan["splits"].values():
         seconds = values.pop("seconds")
         layout = ShardLayout(**values)
@@ -156,8 +149,8 @@ def find_run(folder: str) -> str | None:
         if output and files.exists(files.join(output, folders.METADATA)):
             return None
     raise InputError(
-        f"{folder} holds no run and no data set. Give the `output` of a run, or its "
-        "`work_dir`. A run deletes its `work_dir` when the data set is complete."
+        f"{folder} holds no run and no data set. Give the folder that a run writes to, "
+        "or its work folder, which it deletes when the data set is complete."
     )
 
 
@@ -220,9 +213,7 @@ class Reporter:
 
         def progress() -> RunProgress:
             examples = sum(state.examples for state in states)
-            return RunProgress(
-                WRITING, totals, examples, sum(s.seconds for s in states)
-            )
+            return RunProgress(totals, examples, sum(s.seconds for s in states))
 
         return cls(watch, progress)
 
@@ -235,7 +226,7 @@ class Reporter:
         with contextlib.suppress(OSError, InputError, StoreError):
             found = self._progress()
             self._most = max(self._most, (int(found.examples), found.seconds))
-            if self._report is None and found.state == WRITING:
+            if self._report is None and found.totals.examples and not found.error:
                 self._report, self._totals = self._watch(found.totals), found.totals
             if self._report is not None:
                 self._report(*self._most)
@@ -275,7 +266,7 @@ class Reporter:
 
 
 # Of a run that nobody watches.
-UNWATCHED = Reporter(None, lambda: RunProgress(WRITING))
+UNWATCHED = Reporter(None, RunProgress)
 
 
 def in_notebook() -> bool:

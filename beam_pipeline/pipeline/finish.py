@@ -369,7 +369,7 @@ def merge_observed(
     """
     merged: dict[str, Observations] = {}
     for info in shards:
-        receipt = read_receipt(info.shard, work_folder)
+        receipt = read_receipt(info.shard, work_folder, info.is_whole())
         if receipt is None or receipt.seen is None or receipt.sha256 != info.sha256:
             raise IncompleteRun(
                 f"Shard {info.shard.name} has no receipt in {work_folder}, or its "

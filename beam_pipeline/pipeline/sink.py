@@ -202,12 +202,15 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
 def write_receipt(info: ShardInfo, work_folder: str, claim: Claim) -> None:
     """Writes the receipt of a shard that has its name; only it has the observations."""
     content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
-    claim.write(folders.receipt_path(info.shard.name, work_folder), content)
+    path = folders.receipt_path(info.shard.name, work_folder, info.is_whole())
+    claim.write(path, content)
 
 
-def read_receipt(shard: Shard, work_folder: str) -> ShardInfo | None:
+def read_receipt(
+    shard: Shard, work_folder: str, is_whole: bool = True
+) -> ShardInfo | None:
     """Returns what the receipt of this very shard says; None if there is none."""
-    path = folders.receipt_path(shard.name, work_folder)
+    path = folders.receipt_path(shard.name, work_folder, is_whole)
     try:
         values = parse_json(files.read_bytes(path))
         sketches = tuple(ClipSketch(*each) for each in values.pop("sketches"))
@@ -224,7 +227,7 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
     written, by their SHA-256.
     """
     info = read_receipt(shard, work_folder)
-    if info is None or not info.is_whole():
+    if info is None:
         return None
     target = prefix + info.file
     if files.size(target) < 0 or files.hash_of(target) != (info.bytes, info.sha256):

@@ -18,7 +18,6 @@ from beam_pipeline.dataset.element_set import (
 )
 from beam_pipeline.dataset.progress import (
     WATCH_S,
-    WRITING,
     Reporter,
     RunProgress,
     Totals,
@@ -44,7 +43,7 @@ def check_run(
     OptionError, EngineError
         If a value cannot be used, or the engine cannot be reached.
     """
-    run = RunOptions(beam_args=tuple(beam_args), workers=workers, overwrite=overwrite)
+    run = RunOptions(beam_args=beam_args, workers=workers, overwrite=overwrite)
     check_runner(run)
     return run
 
@@ -98,9 +97,7 @@ def run_elements(
         )
 
         def finished() -> RunProgress:
-            return RunProgress(
-                WRITING, totals, element_set.count_sources(target.receipts)
-            )
+            return RunProgress(totals, element_set.count_sources(target.receipts))
 
         reporter = Reporter(watch, finished)
         with reporter.looking(WATCH_S), pipeline_for(run.beam_args) as pipeline:

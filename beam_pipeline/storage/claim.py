@@ -353,7 +353,7 @@ def _take(output: str) -> _Held:
                 raise OutputError(
                     f"Another run writes into {output}: "
                     f"{Owner.parse(living[-1]) or 'it has just begun'}. Wait until "
-                    "that run ends, or give another `output`."
+                    "that run ends, or give another folder."
                 )
             time.sleep(0.05)
             continue
@@ -363,7 +363,7 @@ def _take(output: str) -> _Held:
             if misses == _MOST_MISSES:
                 raise OutputError(
                     f"{output} cannot be claimed: its work folder cannot be made, or "
-                    "others make and delete it all the time. Give another `output`."
+                    "others make and delete it all the time. Give another folder."
                 )
             time.sleep(0.01)
             continue

@@ -25,7 +25,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, TypeVar, cast
 
-from beam_pipeline.errors import DiskError, InputError, OutputError, is_of_machine
+from beam_pipeline.errors import (
+    DiskError,
+    InputError,
+    OptionError,
+    OutputError,
+    is_of_machine,
+)
 from beam_pipeline.process import Marks
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
@@ -90,6 +96,44 @@ def absolute(path: str) -> str:
             f"{path}: the current folder, where it would be, was deleted. Change to "
             "another folder, or give the whole path."
         ) from error
+
+
+def path_text(option: str, given: object, what: str = "a path") -> str:
+    """Returns the text of a path that a user gave for an option.
+
+    Raises
+    ------
+    OptionError
+        If it is no path, or empty, which would stand for the current folder. The error
+        says ``what`` it must be.
+    """
+    if not (isinstance(given, str | os.PathLike) and os.fspath(given)):
+        raise OptionError(option, f"must be {what}", given)
+    return os.fspath(given)
+
+
+def given_path(option: str, given: object, what: str = "a path") -> str:
+    """Returns the absolute path that a user gave for an option.
+
+    Raises
+    ------
+    OptionError, InputError
+        See :func:`path_text` and :func:`absolute`.
+    """
+    return absolute(path_text(option, given, what))
+
+
+def path_texts(option: str, given: object) -> list[str]:
+    """Returns the text of each path that a user gave for an option: one, or several.
+
+    Raises
+    ------
+    OptionError
+        See :func:`path_text`; also if there is none.
+    """
+    is_one = isinstance(given, str | bytes) or not isinstance(given, Iterable)
+    paths = [given] if is_one else list(given)
+    return [path_text(option, each) for each in paths or [given]]
 
 
 def open_read(path: str) -> BinaryIO:
@@ -283,7 +327,9 @@ _CANNOT = {
     errno.EROFS: "its file system is read-only",
     errno.EACCES: "access is denied",
     errno.EPERM: "access is denied",
+    errno.EEXIST: "a file is in the place of a folder",
     errno.ENOTDIR: "a part of the path is a file",
+    errno.EISDIR: "it is a folder",
     errno.ENAMETOOLONG: "a name in the path is too long",
 }
 
@@ -298,7 +344,7 @@ def why_not_written(error: BaseException, path: str = "") -> OutputError | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "Free some space, or use another disk"
     else:
-        remedy = "Fix this, or give another `output`"
+        remedy = "Fix this, or give another path"
     where = path or error.filename or "A file of the run"
     return OutputError(
         f"{where} cannot be written: {_CANNOT[error.errno]}. {remedy}. Then give the "

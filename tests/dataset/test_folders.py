@@ -7,9 +7,12 @@ import threading
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import apache_beam as beam
+import numpy as np
 import pytest
+import soundfile
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_pipeline import Recipe, record
@@ -43,9 +46,10 @@ from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.planning.shards import ShardLayout
 from beam_pipeline.process import new_state
+from beam_pipeline.run import local
 from beam_pipeline.storage.claim import UNCLAIMED
 from tests.raising import assert_names, raises
-from tests.sounds import write_corpus
+from tests.sounds import RATE, write_corpus
 
 ENGINE = ["--runner=FnApiRunner"]
 
@@ -73,7 +77,7 @@ def claimed(folder):
 )
 def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
     work = claimed(tmp_path)
-    assert read_progress(work) == RunProgress("planning")
+    assert read_progress(work) == RunProgress()
     train = ShardLayout("train", 10, 3, 4)
     layouts = {"train": train, "test": ShardLayout("test", 6, 1, None)}
     seconds_of = {"train": 5.0, "test": 1.5}.get
@@ -84,7 +88,7 @@ def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
         path.parent.mkdir(exist_ok=True)
         path.write_text("{}")
     assert read_progress(work) == RunProgress(
-        "writing", Totals(16, 6.5), examples, seconds, 4, len(done)
+        Totals(16, 6.5), examples, seconds, 4, len(done)
     )
 
 
@@ -105,7 +109,7 @@ def test_an_error_comes_back_as_it_was(tmp_path, error):
     assert type(found) is type(error)
     assert str(found) == str(error)
     seen = read_progress(work)
-    assert (seen.state, str(seen.error)) == ("failed", str(error))
+    assert str(seen.error) == str(error)
 
 
 @pytest.fixture
@@ -127,7 +131,7 @@ def test_a_run_is_found_by_its_output_and_by_its_work_folder(places):
     claimed(out / "_work")
     assert find_run(str(out)) == find_run(str(out / "_work")) == str(out / "_work")
     shutil.rmtree(out)
-    with raises(InputError, naming=[out, "--output", "--work-dir"]):
+    with raises(InputError, naming=[out, "work folder"]):
         find_run(str(out))
     record(*places, win_len=500)
     assert find_run(str(out)) is find_run(str(out / "_work")) is None
@@ -143,6 +147,22 @@ def test_status_follows_a_run_to_its_end(places, cli):
     record(*places, win_len=500, overwrite=True)
     assert "complete" in cli("status", out).out
     assert "complete" in cli("status", "--watch", f"{out}/_work").out
+
+
+def test_a_shard_that_lost_windows_is_not_done_when_the_run_continues(
+    places, monkeypatch
+):
+    """Ctrl-C ends the second try before it writes."""
+    soundfile.write(places[0] / "owl" / "loud.wav", np.full(2000, 0.95), RATE)
+    options = {"num_shards": 4, "features": {"x": "tests.sounds.fail_on_loud"}}
+    with pytest.raises(TooManyRejected):
+        record(*places, win_len=500, **options)
+    work = str(places[1] / "_work")
+    assert read_progress(work).shards_done == 4
+    monkeypatch.setattr(local, "write_here", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        record(*places, win_len=500, **options)
+    assert 0 < read_progress(work).shards_done < 4
 
 
 def test_too_many_rejects_have_one_exit_status_on_every_engine(with_bad):
@@ -248,7 +268,7 @@ def test_progress_never_goes_back():
         if look is None:
             over.set()
             raise FileNotFoundError(work)
-        return RunProgress("writing", TOTALS, *look)
+        return RunProgress(TOTALS, *look)
 
     def watch(totals):
         seen.append(totals)

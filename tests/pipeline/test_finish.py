@@ -127,7 +127,7 @@ def write_receipts(infos, work):
         key = info.shard.split, "a", RATE
         seen = Observations(DataStatistics({}), Counter({key: info.examples})).state()
         receipt = {**info._asdict(), "shard": info.shard._asdict(), "seen": seen}
-        path = Path(receipt_path(info.shard.name, str(work)))
+        path = Path(receipt_path(info.shard.name, str(work), info.is_whole()))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(receipt))
 
