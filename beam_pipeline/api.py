@@ -16,13 +16,14 @@ from beam_pipeline.dataset.progress import Watch, in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import check_skipped, given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
-from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.errors import OptionError, OutputError
 from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.run.engine import (
+    check_beam_args,
     check_engine,
     check_runner,
     pipeline_for,
@@ -180,19 +181,17 @@ def _job(
         check_can_start(run.workers, run.time_limit)
         check_transforms(recipe, inputs, run.time_limit)
         given = run.skip_recorded
-        paths = [given] if isinstance(given, str | os.PathLike) else given
-        skipped = tuple(files.absolute(os.fspath(path)) for path in paths)
+        paths = files.path_texts("skip_recorded", given) if given else ()
+        skipped = tuple(map(files.absolute, paths))
         check_skipped(skipped, recipe, inputs)
         if work is None:
-            if not (isinstance(output, str | os.PathLike) and os.fspath(output)):
-                raise InputError(f"`output` must be a folder; got {output!r}.")
-            output = files.join(files.absolute(os.fspath(output)), "")
+            output = files.join(files.given_path("output", output), "")
             work = files.join(output, WORK_FOLDER)
             if run.work_dir is not None:
-                work = files.absolute(os.fspath(run.work_dir))
+                work = files.given_path("work_dir", run.work_dir)
         yield Job(
             tuple(inputs),
-            os.fspath(output),
+            str(output),
             work,
             recipe,
             str(run.max_rejected),
@@ -294,6 +293,8 @@ def plan(
 
     check_whole("sample", sample, least=0)
     input, recipe, run = _parse_call(input, recipe, options)
+    if run.has_runner():
+        check_beam_args(run.beam_args)
     # Hashes read whole files, and do not change the plan.
     recipe = recipe.replace(hash_files=False)
     with temporary_folder() as work, _job(input, "", recipe, run, work) as job:

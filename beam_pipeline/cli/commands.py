@@ -140,6 +140,8 @@ class Record(Job):
         from beam_pipeline.dataset.progress import watch_bar, watch_lines
 
         search_here()
+        if self.report is not None and os.path.isdir(self.report):
+            raise OptionError("report", "must be a file", self.report)
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
         template = beam_option(self.beam_args, "--template_location")
         if template is not None:
@@ -233,7 +235,11 @@ class Plan(Job):
         recipe, _ = split_options(given_recipe(self.recipe), self.options)
         with _quiet(self.debug):
             planned = plan(
-                self.input, recipe=self.recipe, sample=self.sample or 0, **self.options
+                self.input,
+                recipe=self.recipe,
+                sample=self.sample or 0,
+                beam_args=self.beam_args,
+                **self.options,
             )
         summary, rejects = planned
         check_any_accepted(summary, rejects)
@@ -453,7 +459,7 @@ class Show(Command):
                 say(f"saved: {os.path.join(folder, name)}")
 
 
-class ListWindows(Command):
+class Windows(Command):
     """List all windows: kept or left out, level, place.
 
     Sums up the windows of a data set: how many are kept, left out and why, the hours of
@@ -489,10 +495,6 @@ class ListWindows(Command):
     split: str | None = option(None, Text(), "NAME")
     where: str | None = option(None, Text(), "CONDITION")
     sources: bool = option(False, Flag())
-
-    @classmethod
-    def name(cls) -> str:
-        return "windows"
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_windows, table_as_csv
@@ -531,10 +533,10 @@ class Verify(Command):
         With `deep`: what the data set was recorded from, as for record; runs its
         recipe, with the transforms of your own that it names.
     sample
-        With `deep` and `input`: decode so many windows again and compare them byte for
-        byte.
+        With `input`: decode so many windows again and compare them byte for byte.
+        Default: 100.
     seed
-        Chooses these windows.
+        Chooses these windows. Default: 0.
     repair
         Delete damaged shards, and let the same record command make them again.
 
@@ -550,8 +552,8 @@ class Verify(Command):
     records: list[str] = argument(several=True)
     deep: bool = option(False, Flag())
     input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
-    sample: int = option(100, WholeNumber(), "N")
-    seed: int = option(0, WholeNumber(None), "N")
+    sample: int | None = option(None, WholeNumber(), "N")
+    seed: int | None = option(None, WholeNumber(0), "N")
     repair: bool = option(False, Flag())
 
     def run(self) -> int:
@@ -576,8 +578,9 @@ class Verify(Command):
 
     def _repair(self) -> int:
         """Deletes damaged shards, and says what makes them again."""
-        if self.deep or self.input is not None:
-            raise OptionError("repair", "takes no `deep` and no `input`")
+        for name in ("deep", "input", "sample", "seed"):
+            if getattr(self, name) is not getattr(Verify, name):
+                raise OptionError("repair", f"takes no `{name}`")
         for folder in self.records:
             damaged = beam_pipeline.repair(folder)
             for name in damaged:
@@ -633,6 +636,9 @@ class Audit(Command):
     drop_doubles: bool = option(False, Flag())
 
     def run(self) -> int:
+        for name in ("input", "drop_doubles"):
+            if getattr(self, name) and self.write_manifest is None:
+                raise OptionError(name, "needs `write_manifest`")
         found = beam_pipeline.audit(self.records, self.group_by)
         if self.json:
             say(str(found), file=sys.stderr)
@@ -646,9 +652,6 @@ class Audit(Command):
                 self.records, self.write_manifest, **given
             )
             say(f"{self.write_manifest}: {written}", file=sys.stderr)
-        elif self.input is not None or self.drop_doubles:
-            name = "input" if self.input is not None else "drop_doubles"
-            raise OptionError(name, "needs `write_manifest`")
         return VerificationError.exit_status if found.leaks else 0
 
 
@@ -815,9 +818,10 @@ class Predict(Command):
         clips, counts = scoring.recordings, sorted(found.items())
         words = "".join(f"\n  {label}: {count:,}" for label, count in counts)
         row = "window" if self.each_window else "detection"
+        feature = spelled(scoring.describe_feature(), self.flags())
         say(
             f"{self.output}: {counted(found.total(), row)} in "
-            f"{counted(clips, 'recording')}{words}"
+            f"{counted(clips, 'recording')}; the model gets {feature}{words}"
         )
         scoring.check_rejects(self.max_rejected)
         return 0
@@ -907,7 +911,7 @@ class Status(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    Record, Plan, Convert, Show, ListWindows, Verify, Audit, Report, Predict,
+    Record, Plan, Convert, Show, Windows, Verify, Audit, Report, Predict,
     Transforms, Status,
 )  # fmt: skip
 

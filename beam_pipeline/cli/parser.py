@@ -245,7 +245,7 @@ def parse_command(
 def _explain_unknown(argument: str, known: Any) -> str:
     word = argument.split("=")[0]
     if not word.startswith("-"):
-        return f"unexpected argument {word}"
+        return f"unexpected argument {word}; give each value its flag, quote wildcards"
     close = did_you_mean(word, known, cutoff=0.75)
     hint = f"did you mean {close}?" if close else "options of Beam follow a lone --"
     return f"no option {word}; {hint}"

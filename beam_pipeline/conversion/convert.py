@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from beam_pipeline.conversion.corrections import (
@@ -42,9 +43,8 @@ from beam_pipeline.dataset.side_by_side import (
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Node, Structure, leaves, needed_features
-from beam_pipeline.parameters import check_whole
+from beam_pipeline.parameters import Names, check_known, comma_text
 from beam_pipeline.read.original_records import find_original
-from beam_pipeline.recipe.options import Shares, relative_shares
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER
@@ -154,36 +154,31 @@ def convert(
     EngineError
         If the runner's engine cannot be reached; before anything is written.
     """
+    check_known(sizes, [*signature(convert).parameters, *ShardSizes.__annotations__])
     of_shards = ShardSizes(**sizes)
-    shares = None
-    if splits is not None:
-        shares = relative_shares(Shares().value("splits", splits))
-    if seed is not None:
-        check_whole("seed", seed, least=None)
-    for name, value in (("group_by", group_by), ("stratify", stratify or None)):
-        if shares is None and value is not None:
-            raise OptionError(name, "needs `splits`")
-    several = isinstance(input_dir, list | tuple) and len(input_dir) > 0
-    given: Sequence[Any] = input_dir if several else [input_dir]  # type: ignore[assignment]
-    sources = [_folder_path("input", each) for each in given]
-    output = _folder_path("output", output_dir)
+    asked = Corrections(
+        labels=labels, drop=drop, splits=splits, group_by=group_by, stratify=stratify,
+        seed=seed, classes=classes,
+    )  # fmt: skip
+    sources = [*map(files.absolute, files.path_texts("input_dir", input_dir))]
+    output = files.given_path("output_dir", output_dir)
     for source in sources:
         _check_apart(source, output)
     run = check_run(beam_args, workers, overwrite)
-    schema = None if schema is None else os.fspath(schema)
+    schema = None if schema is None else files.path_text("schema", schema)
     folder = describe_input(sources, schema, dtypes or {})
-    asked = Corrections(labels, drop, shares, group_by, stratify, seed, classes)
     folder, tables, counts = _correct(folder, asked)
     metadata = folder.metadata
     specs, structure = _choose(metadata, features)
     # Of clips, the tables say the splits; of other examples, a hash of a feature.
-    hashed = None if WINDOWS in tables else shares
-    group = None if hashed is None else _choose_group(metadata, group_by)
+    hashed = None if WINDOWS in tables else asked.splits
+    group_name = asked.group_by and comma_text(asked.group_by)
+    group = None if hashed is None else _choose_group(metadata, group_name)
     options = {
         "features": None if features is None else list(specs),
-        "splits": shares,
+        "splits": asked.splits,
         "stratify": stratify,
-        "group_by": group_by if group is None else group.name,
+        "group_by": group_name if group is None else group.name,
         "seed": seed,
         **counts,
         "schema": None if schema is None else os.path.basename(schema),
@@ -219,12 +214,6 @@ def convert(
     return Metadata.load(output)
 
 
-def _folder_path(name: str, folder: PathLike) -> str:
-    if not (isinstance(folder, str | os.PathLike) and os.fspath(folder)):
-        raise InputError(f"The {name} must be a folder; got {folder!r}.")
-    return files.absolute(os.fspath(folder))
-
-
 def _check_apart(source: str, output: str) -> None:
     """Refuses an output that is the input, or is in it, or has it inside."""
     if files.is_inside(source, output) or files.is_inside(output, source):
@@ -244,9 +233,7 @@ def _choose(
     structure = metadata.structure
     if features is None:
         return metadata.features, structure
-    chosen = [features] if isinstance(features, str) else list(features)
-    if not chosen:
-        raise OptionError("features", "must name at least one", features)
+    chosen = Names().value("features", features)
     for name in chosen:
         check_feature("features", name, metadata.components)
     specs = needed_features(chosen, metadata.features, structure)
@@ -293,7 +280,7 @@ def _correct(
     options = ("labels", "drop", "classes")
     given = [name for name in options if getattr(asked, name) is not None]
     if folders and folder.metadata.recorded_with and all(map(has_tables, folders)):
-        if given or asked.shares is not None or len(folders) > 1:
+        if given or asked.splits is not None or len(folders) > 1:
             return correct_clips(folder, asked)
     elif given or asked.stratify:
         problem = f"needs a data set of audio files, with its {MANIFEST}"

@@ -12,12 +12,11 @@ say what becomes of each record.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from beam_pipeline.inputs.columns import (
     label_parts,
 )
 from beam_pipeline.inputs.table_files import (
+    PATH_OR_ROWS,
     Row,
     Table,
     is_manifest,
@@ -48,29 +48,38 @@ from beam_pipeline.inputs.table_files import (
     read_rows,
     write_rows,
 )
-from beam_pipeline.parameters import Flag, comma_list
+from beam_pipeline.parameters import Declared, Flag, Names, WholeNumber, parameter
 from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_groups
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
 from beam_pipeline.read.window_table import belonging_together
+from beam_pipeline.recipe.options import Shares, relative_shares
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 
 _COLUMNS = ("class", "split", "group")
 
 
-@dataclass(frozen=True)
-class Corrections:
+class Corrections(Declared):
     """What is asked for; see :func:`.convert`."""
 
     labels: Any = None
     drop: Any = None
-    shares: Mapping[str, float] | None = None
-    group_by: str | None = None
-    stratify: bool = False
-    seed: int | None = None
-    classes: Sequence[str] | None = None
+    splits: Mapping[str, float] | None = parameter(None, Shares())
+    group_by: tuple[str, ...] | None = parameter(None, Names())
+    stratify: bool = parameter(False, Flag())
+    seed: int | None = parameter(None, WholeNumber(None))
+    classes: tuple[str, ...] | None = parameter(None, Names())
+
+    def check(self) -> None:
+        """Checks what needs splits; shares add up to 1 then."""
+        if self.splits is not None:
+            object.__setattr__(self, "splits", relative_shares(self.splits))
+            return
+        for name in ("group_by", "stratify"):
+            if getattr(self, name):
+                raise OptionError(name, "needs `splits`")
 
 
 def correct_clips(
@@ -110,8 +119,8 @@ def correct_clips(
     label_of = np.where(is_rewritten, _numbers(new["class"], labels), -1)
 
     splits, holds = folder.splits, stays[clips]
-    if asked.shares is not None:
-        splits, is_copy = tuple(asked.shares), windows["copy"].to_numpy() > 0
+    if asked.splits is not None:
+        splits, is_copy = tuple(asked.splits), windows["copy"].to_numpy() > 0
         planned = np.bincount(clips[~is_copy], minlength=len(manifest)) * stays
         recipe = _split_again(manifest, new, planned, metadata, asked)
         metadata = with_recipe(metadata, recipe, metadata.classes)
@@ -169,11 +178,11 @@ def _asked_for(
             new["group"][clip] = group or old["group"][clip]
     if asked.group_by is not None:
         manifest = with_columns(manifest, {"group": new["group"]})
-        groups = joined_texts(manifest, comma_list(asked.group_by))
+        groups = joined_texts(manifest, asked.group_by)
         if groups.null_count:
             path = manifest.filter(groups.is_null())["path"][0].as_py()
             problem = f"needs a value for each clip, also {path}"
-            raise OptionError("group_by", problem, asked.group_by)
+            raise OptionError("group_by", problem, ",".join(asked.group_by))
         new["group"][:] = groups.to_pylist()
     return new, stays
 
@@ -228,14 +237,14 @@ class ClipNames:
         given : path, table in memory, or list of paths of clips
             A path whose suffix is not that of a table has a clip's path on each line.
         """
-        in_memory = not isinstance(given, str | os.PathLike)
         if isinstance(given, list | tuple) and not is_rows(given):
             given = [{"path": path} for path in given]
             if not given:
                 return
+        in_memory = is_rows(given)
         with tempfile.TemporaryDirectory() as folder:
-            location = write_rows(given, folder) if in_memory else os.fspath(given)
-            location = files.absolute(location)
+            location = write_rows(given, folder) if in_memory else given
+            location = files.given_path(option, location, PATH_OR_ROWS)
             if not files.exists(location) or files.is_folder(location):
                 raise OptionError(option, "must be a file that exists", given)
             if is_manifest(location):
@@ -336,7 +345,7 @@ def _with_classes(
     used = {label for label in labels if label}
     if recipe.label_separator is not None:
         used = {p for label in used for p in label_parts(label, recipe.label_separator)}
-    classes = known if asked.classes is None else tuple(asked.classes)
+    classes = known if asked.classes is None else asked.classes
     lacking = sorted(used - {*classes})
     if asked.classes is not None and (lacking or len({*classes}) < len(classes)):
         problem = f"must have each class once, also {', '.join(lacking or used)}"
@@ -370,10 +379,9 @@ def _split_again(
     """
     recipe = metadata.recorded_with
     assert recipe is not None
-    names = recipe.group_by if asked.group_by is None else comma_list(asked.group_by)
     recipe = recipe.replace(
-        splits=dict(asked.shares or {}), folds=None, split_column=None,
-        group_by=names, stratify=asked.stratify, split_moves=None,
+        splits=asked.splits, folds=None, split_column=None, split_moves=None,
+        group_by=asked.group_by or recipe.group_by, stratify=asked.stratify,
         seed=recipe.seed if asked.seed is None else asked.seed,
     )  # fmt: skip
     # Without a group, a file is one; its clips have the number of the first of them.
@@ -391,7 +399,7 @@ def _split_again(
         )
     ]  # fmt: skip
     moves = choose_moves(tally_groups([clips], recipe), recipe)
-    counts = {split: Counter[str]() for split in asked.shares or ()}
+    counts = {split: Counter[str]() for split in asked.splits or ()}
     for clip in assign_splits(clips, moves, recipe):
         columns["split"][clip.row] = clip.split
         counts[clip.split][clip.label or ""] += clip.examples

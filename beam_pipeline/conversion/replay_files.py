@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,10 +81,7 @@ def replay_files(
     OptionError
         If another argument has a wrong value.
     """
-    names = [filenames] if isinstance(filenames, str | os.PathLike) else filenames
-    paths = [files.absolute(os.fspath(name)) for name in names]
-    if not paths:
-        raise InputError("There are no files to read.")
+    paths = [*map(files.absolute, files.path_texts("filenames", filenames))]
     for path in paths:
         if not files.exists(path) or files.is_folder(path):
             what = "is a folder" if files.is_folder(path) else "does not exist"
@@ -111,7 +107,7 @@ def _describe(
 ) -> Metadata:
     """Returns metadata with the features of the files."""
     if schema is not None:
-        path = files.absolute(os.fspath(schema))
+        path = files.given_path("schema", schema)
         specs = parse_schema(files.read_bytes(path), path)
         return Metadata(None, with_dtypes(specs, dtypes), (), {})
     for folder, metadata in data_sets_of(paths[:1]).items():

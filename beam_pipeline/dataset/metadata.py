@@ -457,7 +457,7 @@ class Metadata:
         InputError
             If the folder holds no finished data set.
         """
-        folder = files.absolute(os.fspath(folder))
+        folder = files.given_path("folder", folder)
         return cls.parse(open_metadata(folder), files.join(folder, METADATA))
 
 

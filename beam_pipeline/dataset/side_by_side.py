@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -129,15 +129,7 @@ def open_data_sets(given: Folders) -> DataSets:
         If a folder holds no data set, or if they do not belong together; it says in
         what they differ.
     """
-    paths: list[Any] = [given]
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        paths = list(given)
-    for path in paths:
-        if not isinstance(path, str | os.PathLike):
-            raise InputError(f"{path!r} is not the path of a folder with a data set.")
-    if not paths:
-        raise InputError("No folder of a data set is given.")
-    folders = tuple(files.absolute(os.fspath(path)) for path in paths)
+    folders = tuple(map(files.absolute, files.path_texts("data set", given)))
     texts = [open_metadata(folder) for folder in folders]
     each = tuple(
         Metadata.parse(text, files.join(folder, METADATA))

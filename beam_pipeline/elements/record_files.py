@@ -41,7 +41,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> int
     InputError
         If a record is not bytes; no file is written then.
     """
-    target = files.absolute(os.fspath(path))
+    target = files.given_path("path", path)
     count = 0
     with files.replacing(target) as file:
         is_gzip = target.lower().endswith(GZIP_SUFFIX)
@@ -74,7 +74,7 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
         If there is no such file, or when it comes to a damaged record. The error names
         both.
     """
-    source = files.absolute(os.fspath(path))
+    source = files.given_path("path", path)
     if files.size(source) < 0:
         raise InputError(f"{source} does not exist. Check the path.")
     return _read(source)

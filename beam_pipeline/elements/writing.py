@@ -122,7 +122,7 @@ def write_elements(
             settle=settle,
         )  # fmt: skip
         join_elements(job, [result])
-        return files.absolute(os.fspath(request.output))
+        return files.given_path("output", request.output)
 
 
 def encoder_for(specs: Iterable[FeatureSpec]) -> ExampleEncoder | SequenceEncoder:

@@ -103,7 +103,8 @@ class Layout:
         RecipeError
             If the recipe names a column that does not exist or cannot have this use.
         """
-        where, is_table = entry.location, entry.table is not None
+        where = "the table" if entry.in_memory else entry.location
+        is_table = entry.table is not None
         names = tuple(n for n in named_groups(recipe.label_from) if n != "class")
         if entry.table is not None:
             names = entry.table.names

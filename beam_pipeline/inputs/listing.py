@@ -20,6 +20,7 @@ from beam_pipeline.inputs.columns import Layout, RowReader, SourceRow, check_no_
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.recorded_clips import RecordedClips
 from beam_pipeline.inputs.sources import (
+    FILE,
     FOLDER,
     GLOB,
     LIST,
@@ -31,6 +32,8 @@ from beam_pipeline.inputs.sources import (
 )
 from beam_pipeline.inputs.splits import shown_group
 from beam_pipeline.inputs.table_files import (
+    JSON_SUFFIXES,
+    PATH_OR_ROWS,
     STRING,
     ColumnType,
     column_types,
@@ -44,7 +47,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
 from beam_pipeline.storage.files import PathLike, temporary_folder
 from beam_pipeline.storage.pages import FirstValues
-from beam_pipeline.text import shown
 
 # Number of rows in a block: with fewer, Beam's cost of an element exceeds the work.
 ROWS_PER_BLOCK = 256
@@ -283,6 +285,13 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     if recipe.group_by and decided_by is None and not named:
         problem = "needs `splits`, `folds`, `split_column` or an `input` for each split"
         raise RecipeError("group_by", problem, json["group_by"])
+    for entry in inputs:
+        is_json = entry.kind == FILE and entry.location.lower().endswith(".json")
+        if is_json and not recipe.loads(entry.location):
+            raise InputError(
+                f"{entry.location} is no audio. A manifest in JSON has a row on each "
+                f"line, and the suffix {' or '.join(JSON_SUFFIXES)}. Check `input`."
+            )
     csv = recipe.delimiter, recipe.column_names
     opened = [
         replace(entry, table=open_table(entry.location, *csv))
@@ -383,12 +392,7 @@ def resolved(input: GivenInput | Labelled, recipe: Recipe) -> Iterator[list[Inpu
         def locate(entry: Any) -> str:
             if is_rows(entry):
                 return write_rows(entry, folder)
-            if isinstance(entry, str | os.PathLike):
-                return os.fspath(entry)
-            raise InputError(
-                f"The input {shown(entry)} is neither a path nor a table. Give a table "
-                "as a list of dicts or a data frame."
-            )
+            return files.path_text("input", entry, PATH_OR_ROWS)
 
         if isinstance(input, Mapping):
             texts = [f"{split}={locate(entry)}" for split, entry in input.items()]

@@ -44,6 +44,7 @@ CSV_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 AVRO_SUFFIXES = (".avro",)
+PATH_OR_ROWS = "a path, a list of dicts or a data frame"
 MANIFEST_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *AVRO_SUFFIXES)
 
 DELIMITERS = ",;\t|"

@@ -34,7 +34,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import read_table
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError, listed
 from beam_pipeline.inputs.columns import (
     CONTENT,
     FILE_SHA256,
@@ -45,7 +45,7 @@ from beam_pipeline.inputs.columns import (
     part_in_seconds,
 )
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
-from beam_pipeline.parameters import comma_list
+from beam_pipeline.parameters import Names
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.example_source import input_roots
 from beam_pipeline.recipe.recipe import Recipe
@@ -270,7 +270,7 @@ def describe_overlaps(records: str | os.PathLike[str]) -> str:
 
     It takes little time where no file has two clips.
     """
-    folder = files.absolute(os.fspath(records))
+    folder = files.given_path("records", records)
     numbers = read_table(folder, MANIFEST, ["file"])["file"]
     if len(numbers.unique()) == len(numbers):
         return ""
@@ -482,6 +482,7 @@ def read_clips(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    names = None if group_by is None else Names().value("group_by", group_by)
     data = open_data_sets(records)
     for folder in data.folders:
         if not has_tables(folder):
@@ -495,8 +496,8 @@ def read_clips(
         table = read_table(folder, MANIFEST, _NEEDED, every)
         tables.append(table.filter(pc.field("windows") > 0))
     table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
-    if group_by is not None:
-        table = _replaced(table, "group", joined_texts(table, comma_list(group_by)))
+    if names is not None:
+        table = _replaced(table, "group", joined_texts(table, names))
     if len(tables) > 1:
         keys = (table[name].cast(pa.string()) for name in _OF_FILE)
         same = codes_of(pc.binary_join_element_wise(*keys, "/"))[1]
@@ -525,10 +526,9 @@ def joined_texts(table: Any, names: Sequence[str]) -> Any:
     texts = []
     for name in names:
         if name not in table.column_names:
-            limits = (
-                f"must name a column of the manifest: {', '.join(table.schema.names)}"
-            )
-            raise OptionError("group_by", limits, name)
+            columns = listed(table.schema.names, name)
+            need = f"must name columns of the manifest: {columns}"
+            raise OptionError("group_by", need, name)
         values, numbers = codes_of(table[name])
         spelled = [group_name(value) or None for value in values.to_pylist()]
         # The number of null is -1: the last place.
@@ -610,7 +610,7 @@ def write_clean_manifest(
     OptionError
         If the manifest exists or has another suffix, or a column is missing.
     """
-    text = os.fspath(manifest)
+    text = files.path_text("write_manifest", manifest)
     target = files.absolute(text)
     if not text.lower().endswith((".csv", ".parquet")):
         raise OptionError("write_manifest", "must end in .csv or .parquet", text)

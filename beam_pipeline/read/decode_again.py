@@ -77,6 +77,11 @@ class DecodeAgain:
     clips : iterable of int
         The rows of the manifest of all clips whose windows may be asked for. The inputs
         are listed once.
+
+    Raises
+    ------
+    InputError
+        If the inputs have none of these clips.
     """
 
     def __init__(
@@ -107,6 +112,12 @@ class DecodeAgain:
             if (found.source, found.filepath) in wanted:
                 of_file = self._listed.setdefault((found.source, found.filepath), [])
                 of_file.append(found)
+        if wanted and not self._listed:
+            raise InputError(
+                f"{', '.join(entry.location for entry in inputs)} holds none of the "
+                f"files of the windows, such as {min(wanted)[1]}. Give as `input` what "
+                "the data set was recorded from, in the same order."
+            )
 
     def _file_of(self, clip: int) -> tuple[int, str]:
         """Returns the input and the path of a row of the manifest."""

@@ -31,10 +31,7 @@ def input_roots(input: Given, table: Any) -> list[str]:
         If there are more or fewer inputs than the data set has, or the first clip of
         one is not there.
     """
-    given = [input] if isinstance(input, str | os.PathLike) else list(input)
-    roots = [
-        entry.root for entry in resolve_inputs([os.fspath(each) for each in given])
-    ]
+    roots = [entry.root for entry in resolve_inputs(files.path_texts("input", input))]
     numbers = table["input"].to_numpy()
     several = int(numbers.max(initial=0)) + 1
     if several > len(roots):

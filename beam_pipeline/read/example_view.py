@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, needing
+from beam_pipeline.errors import InputError, OptionError, needing
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import CLIP_FEATURES, Recipe
 from beam_pipeline.text import html_table
@@ -229,12 +229,13 @@ def plot_examples(
     Raises
     ------
     InputError
-        If matplotlib is not installed, no feature can be drawn, or the picture cannot
-        be written.
+        If matplotlib is not installed, or no feature can be drawn.
+    OptionError
+        If the picture cannot be written.
     """
     names = metadata.components
     shown = [{n: example[n] for n in names if n in example} for example in examples]
-    with needing("matplotlib", "--plot"):
+    with needing("matplotlib", "`plot`"):
         figure, left_out = draw_examples(shown, metadata)
     if figure is None:
         raise InputError("These examples have no signal, spectrum or image to draw.")
@@ -242,7 +243,7 @@ def plot_examples(
         figure.savefig(path)
     except (OSError, ValueError) as error:  # also a suffix that is no format
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--plot {path}: it cannot be written: {reason}.") from error
+        raise OptionError("plot", f"cannot be written: {reason}", path) from error
     return left_out
 
 

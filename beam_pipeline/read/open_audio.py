@@ -39,7 +39,7 @@ from beam_pipeline.inputs.listing import (
     no_audio_file,
     resolved,
 )
-from beam_pipeline.parameters import check_whole
+from beam_pipeline.parameters import Names, check_whole
 from beam_pipeline.planning.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork, locate_examples
@@ -231,8 +231,8 @@ class _Opened:
         self.closing = ExitStack()  # deletes temporary files
         weakref.finalize(self, self.closing.close)
         self.data, self.metadata = data, data.metadata
-        if isinstance(features, str):
-            features = [features]
+        if features is not None:
+            features = Names().value("features", features)
         recipe = recipe_like(data.metadata, options)
         rates, channels = self._corpus(recipe)
         if recipe.sample_rate is None and len(rates) == 1:

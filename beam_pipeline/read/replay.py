@@ -168,7 +168,7 @@ def replay(
                     "with `record_dataset` first",
                     value,
                 )
-        folder = files.absolute(os.fspath(records))
+        folder = files.given_path("records", records)
         metadata, parts, read = _open_original(folder)
         batch_size = batch_size or original_batch_size(folder)
         parsing = choose_parsing(metadata, features, as_supervised)
@@ -287,7 +287,7 @@ def replay_dataset(
     **options
         The other keywords of :func:`replay`.
     """
-    return replay(os.fspath(record_dir), shuffle=shuffle, **options)
+    return replay(record_dir, shuffle=shuffle, **options)
 
 
 def dataset_of(

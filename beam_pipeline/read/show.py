@@ -19,7 +19,7 @@ from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError, OutputError, RecipeError
 from beam_pipeline.inputs.sources import Input
-from beam_pipeline.parameters import check_whole
+from beam_pipeline.parameters import check_text, check_whole
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.read.decode_again import DecodeAgain
 from beam_pipeline.read.example_view import (
@@ -80,7 +80,8 @@ class Shown:
 
     def plot(self, path: PathLike) -> list[str]:
         """Draws them into a picture; see :func:`.plot_examples`."""
-        return plot_examples([*self.records], self.records.metadata, os.fspath(path))
+        path = files.path_text("path", path)
+        return plot_examples([*self.records], self.records.metadata, path)
 
 
 def show(
@@ -119,6 +120,8 @@ def show(
         If the split or the condition cannot be read.
     """
     check_whole("n", n)
+    if clip is not None:
+        check_text("clip", clip)
     if split is None:
         data = open_data_sets(folder)
         splits = data.metadata.splits

@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -62,8 +63,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Of the examples, and of the damaged members, of one shard; of the others, only the
-# number is said.
+# Of the examples, and of the damaged members, of one shard, and of the windows that are
+# decoded again; of the others, only the number is said.
 MOST_LINES = 20
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
 _REMEDIES = {INDEX: ". `audio-tfrecords convert` makes a data set with a new index."}
@@ -74,8 +75,8 @@ def verify(
     *,
     deep: bool = False,
     input: GivenInput | None = None,
-    sample: int = 100,
-    seed: int = 0,
+    sample: int | None = None,
+    seed: int | None = None,
     functions: Iterable[Any] = (),
 ) -> list[str]:
     """Compares a data set with its metadata; returns a line for each difference.
@@ -95,10 +96,10 @@ def verify(
     input : as in :func:`beam_pipeline.record`, optional
         What the data set was recorded from, to decode some windows again. This imports
         the modules of transforms that the recipe names.
-    sample : int
-        How many windows; more than there are means all.
-    seed : int
-        Chooses these windows.
+    sample : int, optional
+        With an input: how many windows; more than there are means all. Default: 100.
+    seed : int, optional
+        Chooses these windows. Default: 0.
     functions : iterable, optional
         Functions and classes of this script or notebook that the recipe names.
 
@@ -107,16 +108,18 @@ def verify(
     InputError
         If there is no data set, or an input cannot be used.
     OptionError
-        If ``sample`` or ``seed`` is negative, there is an input without ``deep``, or
-        a function has no hash.
+        If ``sample`` or ``seed`` is negative, an option lacks one that it needs, or a
+        function has no hash.
     VerificationError
         If the metadata are damaged.
     """
-    check_whole("sample", sample, 0)
-    check_whole("seed", seed, 0)
     if input is not None and not deep:
         raise OptionError("input", "needs `deep`")
-    folders = [folder] if isinstance(folder, str | os.PathLike) else [*folder]
+    for option, value in (("sample", sample), ("seed", seed)):
+        if value is not None and input is None:
+            raise OptionError(option, "needs `deep` and `input`", value)
+        check_whole(option, value or 0, 0)
+    folders = files.path_texts("data set", folder)
     if len(folders) > 1:
         open_data_sets(folders)
         found = partial(verify, deep=deep, input=input, sample=sample, seed=seed)
@@ -125,7 +128,7 @@ def verify(
             for each in folders
             for line in found(each, functions=functions)
         ]
-    name = os.fspath(folders[0])
+    (name,) = folders
     metadata = load_metadata(name)
     if input is None:
         return list(find_problems(name, metadata, deep))
@@ -139,7 +142,8 @@ def verify(
 
     register_functions(functions)
     with resolved(input, metadata.recipe) as inputs:
-        return list(find_problems(name, metadata, deep, inputs, sample, seed))
+        count = 100 if sample is None else sample
+        return list(find_problems(name, metadata, deep, inputs, count, seed or 0))
 
 
 def repair(folder: str | os.PathLike[str]) -> list[str]:
@@ -167,7 +171,7 @@ def repair(folder: str | os.PathLike[str]) -> list[str]:
     VerificationError
         If the metadata are damaged.
     """
-    root = files.absolute(os.fspath(folder))
+    root = files.given_path("folder", folder)
     metadata = load_metadata(root)
     if metadata.recipe is None:
         raise InputError(
@@ -269,7 +273,10 @@ def find_problems(
     if inputs and recorded is not None:
         from beam_pipeline.read.decode_again import sample_problems
 
-        yield from sample_problems(recorded, inputs, sample, seed)
+        lines = sample_problems(recorded, inputs, sample, seed)
+        yield from islice(lines, MOST_LINES)
+        if more := sum(1 for _ in lines):
+            yield f"{more} more windows differ when they are decoded again"
 
 
 def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[tuple[str, str]]:

@@ -165,7 +165,7 @@ class Shares(ValueType):
     def value(self, name: str, given: Any) -> dict[str, float]:
         text = self.json(given) if isinstance(given, Mapping) else given
         shares: dict[str, float] = {}
-        for part in Text().value(name, text).split(","):
+        for part in str(text).split(","):
             split, equals, number = part.strip().partition("=")
             try:
                 share = float(number)

@@ -122,9 +122,10 @@ def report(
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
         check_whole(name, value, 0)
     data = open_data_sets(folder)
-    path = os.path.abspath(os.fspath(output or f"{_name(data, '-')}-report.html"))
+    default = f"{_name(data, '-')}-report.html"
+    path = files.given_path("output", default if output is None else output)
     if os.path.isdir(path):
-        raise InputError(f"{path} is a folder. Give the name of a file as `output`.")
+        raise InputError(f"{path} is a folder. Give the name of a file.")
     metadata = data.metadata
     given = examples or {}
     _check_examples(given, metadata)
@@ -147,12 +148,14 @@ def _check_examples(examples: Mapping[str, Sequence[int]], metadata: Metadata) -
     """Raises OptionError if an example does not exist."""
     held = {name: split.examples for name, split in metadata.splits.items()}
     known = ", ".join(f"{name}:0 to {name}:{count - 1}" for name, count in held.items())
-    for split, numbers in examples.items():
-        for number in numbers:
-            if not 0 <= operator.index(number) < held.get(split, 0):
-                raise OptionError(
-                    "examples", f"must be in {known}", f"{split}:{number}"
-                )
+    try:
+        chosen = [(s, operator.index(n)) for s, some in examples.items() for n in some]
+    except (AttributeError, TypeError) as error:
+        problem = 'must be a list of numbers for each split, {"test": [12, 80]}'
+        raise OptionError("examples", problem, examples) from error
+    for split, number in chosen:
+        if not 0 <= number < held.get(split, 0):
+            raise OptionError("examples", f"must be in {known}", f"{split}:{number}")
 
 
 def _make(

@@ -227,7 +227,7 @@ def construct_metadata(
     0  /data/1_passenger.mp3  passenger            2       0
     1        /data/2_tug.mp3        tug            2       1
     """
-    folder = files.absolute(os.fspath(data_dir))
+    folder = files.given_path("data_dir", data_dir)
     paths = _list_paths(folder, ext)
     frame = pd.DataFrame({"filepath": paths})
     more = _matching_rows(metadata, folder, paths)

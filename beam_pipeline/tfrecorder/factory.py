@@ -265,9 +265,9 @@ def generate_dataset(
             ("fetching_num_threads", dataset_fetching_num_threads),
         )
     )
-    if isinstance(tfrecords_filepaths, str | os.PathLike):
-        tfrecords_filepaths = [tfrecords_filepaths]
-    paths = [files.absolute(os.fspath(path)) for path in tfrecords_filepaths]
+    given = tfrecords_filepaths
+    texts = files.path_texts("tfrecords_filepaths", given) if given else ()
+    paths = [*map(files.absolute, texts)]
     declared = None if example_class is None else example_class.feature_specs()
     parse = make_tuple_parser(_choose_specs(paths, declared))
     examples = read_files(
@@ -463,7 +463,7 @@ def get_examples_list_filepaths(dirpath: files.PathLike) -> str:
 
 
 def _folder(dirpath: files.PathLike) -> str:
-    folder = files.absolute(os.fspath(dirpath))
+    folder = files.given_path("dirpath", dirpath)
     if not files.is_folder(folder):
-        raise OptionError("dirpath", "must be a folder that exists", os.fspath(dirpath))
+        raise OptionError("dirpath", "must be a folder that exists", folder)
     return folder

@@ -138,7 +138,7 @@ def record(
         if not name.isidentifier():
             raise OptionError("split", "must be letters, digits and _", name)
     sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
-    folder = files.absolute(os.fspath(save_directory_path))
+    folder = files.given_path("save_directory_path", save_directory_path)
     classes = {example_class, *map(type, chain(*splits.values()))}
     is_script = any(cls.__module__ == "__main__" for cls in classes)
     # Other interpreters do not have the caller's script.

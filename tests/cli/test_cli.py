@@ -244,7 +244,7 @@ WRONG_USAGE = [
     ("recrod --input sounds", ["no command recrod", "record"]),
     ("record --runner=DirectRunner", ["--runner", "--"]),
     ("record --output y", ["--input"]),
-    (f"record more {NEEDED}", ["more"]),
+    (f"record {NEEDED} more", ["more", "flag", "wildcards"]),
     (f"record {NEEDED} --tail cut", ["--tail", "cut"]),
     (f"record {NEEDED} --shard-bytes many", ["--shard-bytes", "many"]),
     (f"record {NEEDED} --hop x", ["--hop", "x"]),
@@ -267,6 +267,15 @@ def test_values_may_look_like_anything():
     ("plan --input x --win-len 5 --hop-seconds 1 --hop 5", ["--hop and --hop-"]),
     ("show out --input in", ["--input: needs --save-wav"]),
     ("show out -- --x", ["--x"]),
+    ("plan --input x --win-len 5 -- --foo", ["--runner", "--foo"]),
+    ("plan --input x --win-len 5 -- --runner=DirectRunner --foo", ["--foo"]),
+    ("plan --input WHOLE/metadata.json --win-len 5", ["metadata.json", ".jsonl"]),
+    ("verify WHOLE --sample 5", ["--sample: needs --deep and --input"]),
+    ("verify WHOLE --repair --seed 0", ["--repair", "--seed"]),
+    ("audit WHOLE --drop-doubles", ["--drop-doubles: needs --write-manifest"]),
+    ("report WHOLE --output WHOLE", ["is a folder"]),
+    ("record --input x --output y --win-len 5 --report .", ["--report", "file"]),
+    ("report WHOLE --output WHOLE/metadata.json/x", ["metadata.json", "another path"]),
     ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
     ("plan --input x --feature =png", ["--feature", "NAME", "'=png'"]),
     ("plan --input x --encoding a-b=png", ["--encoding", "NAME", "'a-b=png'"]),
@@ -284,7 +293,7 @@ def test_errors_name_the_flags_of_their_command(
     whole, tmp_path, monkeypatch, cli, arguments, facts
 ):
     monkeypatch.chdir(tmp_path)
-    words = [whole if word == "WHOLE" else word for word in arguments.split()]
+    words = [word.replace("WHOLE", str(whole)) for word in arguments.split()]
     error = cli(*words, status=2).err
     assert error.startswith("audio-tfrecords")
     assert "`--" not in error or "Beam" in error
@@ -344,6 +353,19 @@ def test_help_and_version_need_no_heavy_library(cli):
     for name, parser in make_parser(COMMANDS, everything=False)[1].items():
         examples = parser.format_help().rpartition("\nexample")[2].splitlines()[1:]
         assert examples[0].startswith(f"  audio-tfrecords {name}")
+
+
+def test_ctrl_c_while_commands_are_imported_is_one_line():
+    code = (
+        "import sys; from beam_pipeline.cli.main import command\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'beam_pipeline.cli.commands': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "command()"
+    )
+    interrupted = run_python("-c", code, status=1)
+    assert interrupted.stderr == "audio-tfrecords: Interrupted.\n"
 
 
 def test_help_of_a_first_day_has_no_empty_sections(cli):

@@ -202,6 +202,9 @@ def test_input_and_output_must_be_separate(recorded, where):
     [
         ({"features": ["sginal"]}, "features", ["sginal", "signal"]),
         ({"features": []}, "features", []),
+        ({"features": 3}, "features", [3]),
+        ({"schema": 3}, "schema", [3]),
+        ({"beam_args": None}, "beam_args", ["list"]),
         ({"group_by": "fs"}, "group_by", ["splits"]),
         ({"splits": "a=1", "group_by": "fss"}, "group_by", ["fss", "path"]),
         ({"splits": {"a": -1}}, "splits", []),
@@ -209,6 +212,7 @@ def test_input_and_output_must_be_separate(recorded, where):
         ({"schema": "x"}, "schema", ["metadata.json"]),
         ({"dtypes": {"fs": "int32"}}, "dtypes", ["metadata.json"]),
         ({"num_shards": 0}, "num_shards", [0]),
+        ({"split": "a=1"}, "split", ["splits"]),
         ({"workers": 0}, "workers", [0]),
         ({"beam_args": ["--x=1"]}, "options of Beam", []),
     ],

@@ -276,6 +276,8 @@ ROW = {"path": "cat/cat_1.wav", "label": "bat"}
         ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
         ({"labels": [ROW], "classes": CLASSES}, "classes", ["bat"]),
         ({"labels": "none.csv"}, "labels", ["none.csv"]),
+        ({"labels": {"cat/cat_1.wav": "bat"}}, "labels", ["bat", "a list of dicts"]),
+        ({"classes": 3}, "classes", [3]),
         ({"drop": [path for path, *_ in CLIPS]}, "drop", ["all clips"]),
         ({"drop": "."}, "drop", ["."]),
         ({"stratify": True}, "stratify", ["splits"]),

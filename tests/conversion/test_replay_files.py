@@ -47,7 +47,7 @@ def test_what_the_first_examples_show(foreign):
     ("paths", "options", "error", "fact"),
     [
         (["x.tfr"], {}, InputError, "x.tfr"),
-        ([], {}, InputError, "no files"),
+        ([], {}, OptionError, "filenames"),
         (None, {"features": ["lable"]}, InputError, "label"),
         (None, {"batch_size": 0}, OptionError, "batch_size"),
         (None, {"dtypes": {"lable": "int32"}}, OptionError, "label"),

@@ -14,7 +14,13 @@ import pytest
 import soundfile
 
 from beam_pipeline import open_records, plan, record
-from beam_pipeline.errors import InputError, OutputError, RecipeError, TooManyRejected
+from beam_pipeline.errors import (
+    InputError,
+    OptionError,
+    OutputError,
+    RecipeError,
+    TooManyRejected,
+)
 from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs
@@ -514,7 +520,7 @@ def test_folds(speakers, tmp_path):
 ])  # fmt: skip
 def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, facts):
     monkeypatch.chdir(corpus)
-    with raises((InputError, RecipeError), naming=facts):
+    with raises((InputError, OptionError), naming=facts):
         record(rows, corpus / "o", win_len=500)
     assert not (corpus / "o").exists()
 

@@ -231,6 +231,8 @@ def test_a_group_in_two_splits(tmp_path, planted):
         assert status(tmp_path / "o", *flags) == wanted
     with raises(OptionError, "group_by", "spaeker", naming=["path", "speaker"]):
         audit(tmp_path / "o", "spaeker")
+    with raises(OptionError, "group_by", 3):
+        audit(tmp_path / "o", 3)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from beam_pipeline import open_records, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OptionError, UnknownOption
-from beam_pipeline.read.predict import join_windows, load_model, predict, windows_above
+from beam_pipeline.read.models import model_of
+from beam_pipeline.read.predict import join_windows, predict, windows_above
 from tests.memory import forget_peak_memory, peak_memory_mib
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
@@ -134,7 +135,8 @@ def test_on_the_command_line(folder, monkeypatch, cli):
     monkeypatch.chdir(folder)
     command = [*COMMAND, "--raven", "tables", "--output"]
     said = cli(*command, "found.csv", status=3)
-    assert said.out == "found.csv: 3 detections in 2 recordings\n  dog: 3\n"
+    got = "the model gets signal, not normalised (without --normalize)"
+    assert said.out == f"found.csv: 3 detections in 2 recordings; {got}\n  dog: 3\n"
     assert "1 of 3 recordings could not be scored" in said.err
     assert "--max-rejected is 0" in said.err
     assert "bad.wav is left out: " in said.err
@@ -146,6 +148,8 @@ def test_on_the_command_line(folder, monkeypatch, cli):
     assert not Path("found.parquet").exists()
     shutil.rmtree("tables")
     cli(*command, "found.parquet", "--max-rejected", 1)
+    scaled = "--output", "scaled.csv", "--normalize", "--max-rejected", 1
+    assert_names(cli(*COMMAND, *scaled).out, "signal, normalised")
     lines = Path("found.csv").read_text().splitlines()
     assert lines[0] == '"path","start_s","end_s","class","score"'
     assert len(lines) == 4
@@ -189,7 +193,7 @@ def test_a_model_that_cannot_be_loaded(tmp_path, monkeypatch, model, error, word
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b.txt").touch()
     with pytest.raises(error, match=words):
-        load_model(model)
+        model_of(model)
 
 
 def not_a_number(signals):

@@ -9,7 +9,7 @@ import pytest
 
 from beam_pipeline import Metadata, open_records, record, replay
 from beam_pipeline.dataset.side_by_side import open_data_sets
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.mix import mix
 from beam_pipeline.read.verify import verify
@@ -22,10 +22,14 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("given", [None, 1, b"records", [None], ["records", 2]])
+@pytest.mark.parametrize("given", [None, 1, "", b"records", [], [2], ["records", None]])
 def test_what_is_no_folder(given):
-    with raises(InputError, naming="is not the path of a folder"):
-        open_data_sets(given)
+    wrong = given[-1] if given and isinstance(given, list) else given
+    for read in (open_data_sets, verify):
+        with raises(OptionError, "data set", wrong, naming="path"):
+            read(given)
+    with raises(OptionError, "folder", given, naming="path"):
+        Metadata.load(given)
 
 
 def write(folder, names, first):

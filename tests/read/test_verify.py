@@ -23,6 +23,7 @@ from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.recorded_windows import summarise_windows
 from beam_pipeline.read.replay import replay
+from beam_pipeline.read.verify import MOST_LINES
 from beam_pipeline.read.window_table import window_table
 from beam_pipeline.reporting.page import report
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
@@ -405,6 +406,14 @@ def test_sources_that_changed(folder, sounds, tmp_path):
     assert_names(found_in(folder, **options), "owl/owl_1.wav", "read")
     path.unlink()
     assert_names(found_in(folder, **options), "owl/owl_1.wav", "do not have it")
+    for path in copy.rglob("*.wav"):
+        path.write_bytes(b"RIFF")
+    lines = verify(folder, deep=True, **options)
+    assert len(lines) == MOST_LINES + 1
+    splits = Metadata.load(folder).splits.values()
+    assert_names(lines[-1], sum(split.examples for split in splits) - MOST_LINES)
+    with raises(InputError, naming=[copy / "owl", "input"]):
+        verify(folder, deep=True, input=str(copy / "owl"))
 
 
 def test_a_step_that_fails_now_is_named(tmp_path):
@@ -439,9 +448,13 @@ def test_the_index_is_needed_for_a_sample(folder, sounds):
 
 
 def test_wrong_calls(whole, tmp_path):
-    for option, value in (("sample", -1), ("seed", -1), ("input", "sounds/")):
-        with raises(OptionError, naming=option):
-            verify(whole, deep=option != "input", **{option: value})
+    for option, wrong in (
+        ("input", {"input": "sounds/"}), ("sample", {"deep": True, "sample": 5}),
+        ("sample", {"deep": True, "input": "sounds/", "sample": -1}),
+        ("seed", {"deep": True, "input": "sounds/", "seed": -1}),
+    ):  # fmt: skip
+        with raises(OptionError, option):
+            verify(whole, **wrong)
     with raises(InputError, naming=tmp_path):
         verify(tmp_path, deep=True)
     (tmp_path / "metadata.json").write_text("{")

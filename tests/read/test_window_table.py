@@ -284,6 +284,8 @@ def test_parts_of_files_channels_and_copies(sounds, tmp_path, monkeypatch):
     assert view.source(-1) == records.source(1)
     with pytest.raises(IndexError):
         view.source(2)
+    with raises(OptionError, "input", 3):
+        view.source(0, input=3)
     manifest = pq.read_table(tmp_path / "out/manifest.parquet")
     assert manifest.schema.field("file_sha256").type == "string"
     assert manifest["file_sha256"].null_count == 0

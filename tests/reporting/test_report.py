@@ -299,6 +299,9 @@ def test_wrong_calls(mess, tmp_path, cli):
         facts = [f"{split}:{numbers[0]}", f"test:0 to test:{count - 1}"]
         with raises(OptionError, "examples", naming=facts):
             report(mess / "out", page, examples=given)
+    for given in (3, {"test": 12}):
+        with raises(OptionError, "examples", given, naming="split"):
+            report(mess / "out", page, examples=given)
     for text in ("test", "test:", "test:a", "12"):
         with raises(OptionError, "examples", naming=text):
             parse_examples([text])
