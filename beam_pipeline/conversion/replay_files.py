@@ -16,10 +16,11 @@ from beam_pipeline.conversion.records import (
 )
 from beam_pipeline.dataset.element_set import Seen
 from beam_pipeline.dataset.metadata import Metadata, data_sets_of, parse_schema
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
 from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.parse import (
     choose_parsing,
     make_parser,
@@ -89,8 +90,8 @@ def replay_files(
                 f"{path} {what}. Give files, without wildcards; `replay` and `convert` "
                 "read folders."
             )
-    if batch_size is not None and batch_size < 1:
-        raise OptionError("batch_size", "must be at least 1", batch_size)
+    if batch_size is not None:
+        check_whole("batch_size", batch_size)
     metadata = _describe(paths, schema, dtypes or {})
     parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
     records = read_files(paths, shuffle=shuffle, seed=seed, deterministic=deterministic)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.errors import InputError, OptionError, listed
 from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec, numpy_dtype
-from beam_pipeline.parameters import check_whole
+from beam_pipeline.parameters import Names, check_whole
 
 # Memory for what is read ahead, and for what is shuffled.
 READ_AHEAD_BYTES = 256 << 20
@@ -79,13 +79,12 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
     Features that only belong to others, like the shape of an array, are no components.
     """
     names = metadata.components
-    chosen = names if features is None else features
-    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
+    chosen = names if features is None else Names().value("features", features)
     for name in chosen:
         check_name("feature", name, names)
     if not chosen:
         raise OptionError("features", "must name at least one", features)
-    return chosen
+    return list(chosen)
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:

@@ -45,6 +45,7 @@ from beam_pipeline.examples.structure import (
     rebuild,
     row_splits,
 )
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.process import usable_cores
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
@@ -500,6 +501,8 @@ def read_examples(
     mixed : int, optional
         From how many files examples are mixed. Default, and most: ``MIXED_SHARDS``.
     """
+    if not isinstance(shuffle, bool):
+        check_whole("shuffle", shuffle, 0)
     total: int | None = sum(part.take for part in parts)
     if any(part.take == _ALL for part in parts):
         total = None

@@ -195,8 +195,6 @@ def replay(
         check_whole("batch_size", batch_size)
     if check_flag("drop_remainder", drop_remainder) and batch_size is None:
         raise OptionError("drop_remainder", "needs `batch_size`", drop_remainder)
-    if not isinstance(shuffle, bool):
-        check_whole("shuffle", shuffle, 0)
     if not isinstance(repeat, bool):
         check_whole("repeat", repeat)
     examples = read_examples(

@@ -50,6 +50,9 @@ def test_what_the_first_examples_show(foreign):
         ([], {}, OptionError, "filenames"),
         (None, {"features": ["lable"]}, InputError, "label"),
         (None, {"batch_size": 0}, OptionError, "batch_size"),
+        (None, {"batch_size": "4"}, OptionError, "batch_size"),
+        (None, {"shuffle": -1}, OptionError, "shuffle"),
+        (None, {"features": 3}, OptionError, "features"),
         (None, {"dtypes": {"lable": "int32"}}, OptionError, "label"),
     ],
 )
