@@ -156,10 +156,11 @@ def convert(
     """
     check_known(sizes, [*signature(convert).parameters, *ShardSizes.__annotations__])
     of_shards = ShardSizes(**sizes)
-    asked = Corrections(
-        labels=labels, drop=drop, splits=splits, group_by=group_by, stratify=stratify,
-        seed=seed, classes=classes,
-    )  # fmt: skip
+    corrections: dict[str, Any] = {
+        "labels": labels, "drop": drop, "splits": splits, "group_by": group_by,
+        "stratify": stratify, "seed": seed, "classes": classes,
+    }  # fmt: skip
+    asked = Corrections(**corrections)
     sources = [*map(files.absolute, files.path_texts("input_dir", input_dir))]
     output = files.given_path("output_dir", output_dir)
     for source in sources:
@@ -172,7 +173,7 @@ def convert(
     specs, structure = _choose(metadata, features)
     # Of clips, the tables say the splits; of other examples, a hash of a feature.
     hashed = None if WINDOWS in tables else asked.splits
-    group_name = asked.group_by and comma_text(asked.group_by)
+    group_name = comma_text(asked.group_by) if asked.group_by else None
     group = None if hashed is None else _choose_group(metadata, group_name)
     options = {
         "features": None if features is None else list(specs),

@@ -526,8 +526,8 @@ def joined_texts(table: Any, names: Sequence[str]) -> Any:
     texts = []
     for name in names:
         if name not in table.column_names:
-            columns = listed(table.schema.names, name)
-            need = f"must name columns of the manifest: {columns}"
+            known = listed(table.schema.names, name)
+            need = f"must name columns of the manifest: {known}"
             raise OptionError("group_by", need, name)
         values, numbers = codes_of(table[name])
         spelled = [group_name(value) or None for value in values.to_pylist()]

@@ -273,9 +273,9 @@ def find_problems(
     if inputs and recorded is not None:
         from beam_pipeline.read.decode_again import sample_problems
 
-        lines = sample_problems(recorded, inputs, sample, seed)
-        yield from islice(lines, MOST_LINES)
-        if more := sum(1 for _ in lines):
+        found = sample_problems(recorded, inputs, sample, seed)
+        yield from islice(found, MOST_LINES)
+        if more := sum(1 for _ in found):
             yield f"{more} more windows differ when they are decoded again"
 
 

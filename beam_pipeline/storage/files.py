@@ -123,7 +123,7 @@ def given_path(option: str, given: object, what: str = "a path") -> str:
     return absolute(path_text(option, given, what))
 
 
-def path_texts(option: str, given: object) -> list[str]:
+def path_texts(option: str, given: Any) -> list[str]:
     """Returns the text of each path that a user gave for an option: one, or several.
 
     Raises
