@@ -272,7 +272,7 @@ class ClipNames:
     def _named(
         self, path: str, part: tuple[float, float | None, int | None], row: Row
     ) -> list[int]:
-        """Returns the rows of the clips; ValueError if there are none."""
+        """Returns the rows of the clips; ValueError if there are none, or of two files."""
         start_s, duration_s, channel = part
         end_s = None if duration_s is None else start_s + duration_s
         source = None if is_missing(row.get("input")) else int(row["input"])
@@ -298,6 +298,12 @@ class ClipNames:
             raise ValueError(
                 f"names {path!r}, but the data set has no such clip; it has, for "
                 f"example, {other!r} from {self._starts[k]:g} to {self._ends[k]:g} s"
+            )
+        inputs = sorted({self._inputs[k] for k in rows})
+        if len(inputs) > 1:
+            raise ValueError(
+                f"names {path!r}, which is in the inputs {', '.join(map(str, inputs))}; "
+                "say which in a column `input`"
             )
         return rows
 

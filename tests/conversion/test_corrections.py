@@ -360,6 +360,9 @@ def test_several_data_sets_and_inputs(sounds, tmp_path):
     table = open_records(tmp_path / "z").table().to_pylist()
     assert {(row["input"], row["class"]) for row in table} == {(0, "owl"), (1, "tit")}
     assert made.classes == ("owl", "tit")
+    del labels[0]["input"]
+    with raises(InputError, naming=["owl/1.wav", "inputs 0, 1", "column `input`"]):
+        convert(tmp_path / "xy", tmp_path / "w", labels=labels)
 
 
 def test_doubles_that_an_audit_finds_go(wrong, tmp_path):
