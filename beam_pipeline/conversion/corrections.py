@@ -272,7 +272,7 @@ class ClipNames:
     def _named(
         self, path: str, part: tuple[float, float | None, int | None], row: Row
     ) -> list[int]:
-        """Returns the rows of the clips; ValueError if there are none, or of two files."""
+        """Returns the rows of clips; ValueError if there are none, or of two files."""
         start_s, duration_s, channel = part
         end_s = None if duration_s is None else start_s + duration_s
         source = None if is_missing(row.get("input")) else int(row["input"])
@@ -301,8 +301,9 @@ class ClipNames:
             )
         inputs = sorted({self._inputs[k] for k in rows})
         if len(inputs) > 1:
+            several = ", ".join(map(str, inputs))
             raise ValueError(
-                f"names {path!r}, which is in the inputs {', '.join(map(str, inputs))}; "
+                f"names {path!r}, which is in the inputs {several}; "
                 "say which in a column `input`"
             )
         return rows

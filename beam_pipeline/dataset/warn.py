@@ -217,7 +217,8 @@ def _empty(splits: Iterable[str]) -> Iterator[Problem]:
         yield Problem(
             LOOK,
             f"split {split} has no clip at all",
-            "There are fewer files or groups than splits",
+            "There are few files or groups; `stratify` gives each split some, if there "
+            "are enough",
         )
 
 

@@ -32,7 +32,10 @@ def said_by(call, folder, source="in", **options):
     return [str(warning.message) for warning in found]
 
 
-EMPTY = "has no clip at all. There are fewer files or groups than splits"
+EMPTY = (
+    "has no clip at all. There are few files or groups; `stratify` gives each split "
+    "some, if there are enough"
+)
 KINDS = "(?P<class>(?P<kind>[a-z])[a-z]*)"
 # Sample rates of clips, options, and the facts of each warning.
 CASES = [
