@@ -418,10 +418,17 @@ class Records(Sequence[Example]):
         found = pc.index_in(table["class"].cast(pa.string()), names)
         if found.null_count:
             label = table["class"].filter(found.is_null())[0].as_py()
+            found_label = "no label" if label is None else f"the label {label!r}"
+            advice = ""
+            if "labels" in self.metadata.features:
+                advice = (
+                    " Examples with several labels are weighed in the loss, for "
+                    "example by `pos_weight` of PyTorch's `BCEWithLogitsLoss`."
+                )
             raise InputError(
                 f"{self.folder}: balancing needs one class for each example, but there "
-                f"is one with the label {label!r}, and the classes are "
-                f"{', '.join(self.classes) or 'none'}."
+                f"is one with {found_label}, and the classes are "
+                f"{', '.join(self.classes) or 'none'}.{advice}"
             )
         return np.asarray(found.to_numpy(), np.int64)
 

@@ -528,5 +528,5 @@ def test_records_without_one_class_each_are_refused(uneven, tmp_path):
     rows = [{"path": str(tmp_path / "in" / "a.wav"), "class": "owl;tit"}]
     options = {"label_from": "class", "label_separator": ";", "win_len": 500}
     record(rows, tmp_path / "several", **options, workers=1)
-    with raises(InputError, naming=["owl;tit", "owl, tit"]):
+    with raises(InputError, naming=["owl;tit", "owl, tit", "pos_weight"]):
         open_records(tmp_path / "several").batches(1, shuffle="balanced")
