@@ -35,11 +35,11 @@ def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path):
 
 
 def test_every_field_that_a_data_set_stores_is_read(tmp_path):
-    recipe = Recipe(**RICH)
-    values = {"format_version": 1, "recipe": recipe.to_json()}
-    read_back = read(tmp_path, json.dumps(values, indent=1))
-    assert list(read_back) == list(recipe_options())
-    assert Recipe(**read_back) == recipe
+    for recipe in (Recipe(**RICH), Recipe(win_len=5)):
+        values = {"format_version": 1, "recipe": recipe.to_json()}
+        read_back = read(tmp_path, json.dumps(values, indent=1))
+        assert list(read_back) == list(recipe_options())
+        assert Recipe(**read_back) == recipe
 
 
 @pytest.mark.parametrize(("text", "facts"), [
