@@ -25,13 +25,12 @@ from tests.faults.world import CannotTry, World
 from tests.raising import raises
 from tests.sounds import write_corpus
 
+# `python -m tests.faults` tries all faults with the seed 0.
 CASES = [
-    (machine.some_calls_fail, range(4)),
-    (machine.a_sound_fails, range(4)),
-    (machine.all_sounds_fail, range(1)),
-    (machine.few_open_files, range(2)),
-    (machine.shards_fail, range(4)),
-    (cases.full_output, range(2)),
+    (machine.some_calls_fail, range(1, 4)),
+    (machine.a_sound_fails, range(1, 4)),
+    (machine.shards_fail, range(1, 4)),
+    (cases.full_output, range(1, 2)),
 ]
 
 
