@@ -463,23 +463,14 @@ def read_manifest(name):
     return dict(value)
 
 
-@pytest.fixture
-def cluster():
-    return read_manifest("flinkdeployment.yaml")
-
-
-@pytest.fixture
-def job():
-    return read_manifest("job.yaml")
-
-
 def container_of(spec):
     """The one container of a pod."""
     (container,) = spec["containers"]
     return dict(container)
 
 
-def test_manifests_are_what_the_cluster_takes(cluster, job):
+def test_manifests_are_what_the_cluster_takes():
+    cluster, job = read_manifest("flinkdeployment.yaml"), read_manifest("job.yaml")
     assert (cluster["apiVersion"], cluster["kind"]) == (
         "flink.apache.org/v1beta1",
         "FlinkDeployment",
@@ -502,14 +493,16 @@ def test_manifests_are_what_the_cluster_takes(cluster, job):
         ("Job", "spec", {}),
     ],
 )
-def test_the_schemas_can_refuse(cluster, job, kind, path, value):
-    whole = job if kind == "Job" else {"spec": cluster["spec"]}
+def test_the_schemas_can_refuse(kind, path, value):
+    file = "job.yaml" if kind == "Job" else "flinkdeployment.yaml"
+    whole = {"spec": read_manifest(file)["spec"]}
     *names, last = path.split(".")
     functools.reduce(operator.getitem, names, whole)[last] = value
     assert problems(kind, whole) != []
 
 
-def test_cluster_job_and_image_fit_together(cluster, job, dockerfile):
+def test_cluster_job_and_image_fit_together(dockerfile):
+    cluster, job = read_manifest("flinkdeployment.yaml"), read_manifest("job.yaml")
     spec, pod = cluster["spec"], job["spec"]["template"]["spec"]
     pool = container_of(spec["taskManager"]["podTemplate"]["spec"])
     container = container_of(pod)

@@ -15,8 +15,7 @@ from tests.processes import ROOT, run_python
 from tests.sounds import write_corpus
 
 
-@pytest.fixture
-def release(tmp_path):
+def test_a_whole_release_passes_and_a_file_too_many_is_named(tmp_path, capsys):
     """A source of two files, and the wheel and sdist that are made of it."""
     package = tmp_path / "source" / "beam_pipeline"
     (package / "dataset").mkdir(parents=True)
@@ -30,15 +29,12 @@ def release(tmp_path):
     with tarfile.open(sdist, "w:gz") as file:
         for name in held | contents.OF_SDIST | {"a.egg-info/PKG-INFO"}:
             file.addfile(tarfile.TarInfo(f"a-1/{name}"), io.BytesIO())
-    return {"source": tmp_path / "source", "wheel": wheel, "sdist": sdist}
-
-
-def test_a_whole_release_passes_and_a_file_too_many_is_named(release, capsys):
-    assert contents.main(*map(str, release.values())) == 0
+    places = str(tmp_path / "source"), str(wheel), str(sdist)
+    assert contents.main(*places) == 0
     assert "hold the 2 files" in capsys.readouterr().out
-    with zipfile.ZipFile(release["wheel"], "a") as file:
+    with zipfile.ZipFile(wheel, "a") as file:
         file.writestr("tests/test_a.py", "")
-    assert contents.main(*map(str, release.values())) == 1
+    assert contents.main(*places) == 1
     assert capsys.readouterr().out == "the wheel has tests/test_a.py\n"
 
 
