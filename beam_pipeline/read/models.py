@@ -75,11 +75,10 @@ def _loaded(model: str) -> Any:
         raise OptionError("model", f"cannot be imported: {error}", model) from error
 
 
-def _keras_model(path: str) -> Model:
+def _keras_model(path: str) -> Any:
     import keras
 
-    predicted: Model = keras.saving.load_model(path, compile=False).predict_on_batch
-    return predicted
+    return keras.saving.load_model(path, compile=False).predict_on_batch
 
 
 def _exported_model(path: str) -> Model:
@@ -106,7 +105,7 @@ def _on_tensors(module: Any) -> Model:
 
 
 # The suffix of a file -> what loads it, and the package that it needs.
-_LOADERS: dict[str, tuple[Callable[[str], Model], str]] = {
+_LOADERS: dict[str, tuple[Callable[[str], Any], str]] = {
     ".keras": (_keras_model, "keras"),
     ".pt2": (_exported_model, "torch"),
     ".pt": (_torch_script, "torch"),
