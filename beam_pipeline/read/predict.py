@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
@@ -24,7 +25,12 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.side_by_side import Folders
-from beam_pipeline.errors import InputError, OptionError, TooManyRejected
+from beam_pipeline.errors import (
+    DataSetWarning,
+    InputError,
+    OptionError,
+    TooManyRejected,
+)
 from beam_pipeline.inputs.listing import GivenInput
 from beam_pipeline.parameters import Number, check_flag, check_known, check_whole
 from beam_pipeline.read.models import Model, model_of
@@ -195,7 +201,7 @@ class Scoring:
                 f"{like} has no classes, so it does not say what a model's scores are "
                 "of. Give the data set that the model was trained on as `like`."
             )
-        self._model = model_of(model)
+        self._model, self._has_warned = model_of(model), False
         self.paths = audio.paths
         columns = {"input": pa.int64()} if audio.inputs > 1 else {}
         columns |= {"path": pa.string(), "start_s": pa.float64(), "end_s": pa.float64()}
@@ -261,6 +267,17 @@ class Scoring:
                 f"The model gives NaN or infinity for {batch['path'][at]} at "
                 f"{batch['start_s'][at]:g} s. Check that it was trained with the same "
                 "`normalize`, and what it gives for the training data."
+            )
+        least, most = scores.min(initial=0), scores.max(initial=0)
+        if (least < 0 or most > 1) and 0 < self._threshold < 1 and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"The model gives scores such as {least if least < 0 else most:.3g}, "
+                f"which are not probabilities, but `threshold` is {self._threshold:g}. "
+                "End the model with a sigmoid or a softmax, or give a threshold for "
+                "its scores.",
+                DataSetWarning,
+                stacklevel=2,
             )
         return scores
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import InputError, OptionError, UnknownOption
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError, UnknownOption
 from beam_pipeline.read.models import model_of
 from beam_pipeline.read.predict import join_windows, predict, windows_above
 from tests.memory import forget_peak_memory, peak_memory_mib
@@ -216,6 +216,18 @@ def not_a_number(signals):
 def test_scores_that_cannot_be_right(folder, model, words):
     with pytest.raises(InputError, match=words):
         predict(model, folder / "night" / "a.wav", like=folder / "records")
+
+
+@pytest.mark.parametrize("score", [-2.5, 3.5])
+def test_scores_that_are_no_probabilities_are_named(folder, recwarn, score):
+    def model(signals):
+        return np.full((len(signals), 3), score)
+
+    night, like = folder / "night" / "a.wav", folder / "records"
+    predict(model, night, like=like, threshold=3)  # of the scores' own scale
+    assert not recwarn
+    with pytest.warns(DataSetWarning, match=rf"such as {score}.*`threshold` is 0.5"):
+        predict(model, night, like=like)
 
 
 def test_wrong_arguments_are_named(folder, tmp_path):
