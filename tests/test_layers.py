@@ -22,6 +22,7 @@ FLOORS = [
     "hashing parameters process",
     "permutation",
     "storage audio transforms",
+    "codecs",
     "recipe",
     "inputs",
     "examples",
@@ -51,24 +52,24 @@ HOMES = {
     "fastavro": "[inputs.table_files]",
     "obstore": "[storage.object_store]",
     "boto3": "[storage.object_store]",
-    "soundfile": "audio.decoder [examples.codecs] [read.example_view] [read.show]",
+    "soundfile": "audio.decoder [codecs] [read.example_view] [read.show]",
     "av": "[audio.decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.metadata]",
     "tfx_bsl": "[examples.decoding]",
-    "ml_dtypes": "[examples.spec]",
+    "ml_dtypes": "[arrays]",
     "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.show] "
     "[read.recorded_windows] "
     "[storage.pages] [inputs.table_files] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] "
     "read.conditions "
     "[cli.reports] [read.window_table] [read.predict] "
-    "[reporting.page] [reporting.problems]",
+    "[reporting.problems] [write.window_rows]",
     "isal": "storage.tfrecord audio.sketch",
     "matplotlib": "[read.example_view]",
     "threadpoolctl": "[transforms.step_list] [process]",
     "tqdm": "[dataset.progress]",
-    "PIL": "[examples.codecs]",
+    "PIL": "[codecs]",
     "torch": "read.torch [read.models]",
     "yaml": "[recipe.recipe_file]",
     "scipy": "transforms audio.sketch [read.batches] [read.audit]",

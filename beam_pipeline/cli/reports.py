@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
+from beam_pipeline.codecs import LISTS, RAW
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import RunProgress
 from beam_pipeline.dataset.rejects import LostAudio, count_clips
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.features import ExampleFormat
-from beam_pipeline.examples.spec import LISTS, RAW, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.windows import TOO_SHORT
 from beam_pipeline.planning.clips import Reject, copies_in
 from beam_pipeline.planning.summary import (

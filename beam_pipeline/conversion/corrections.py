@@ -24,8 +24,8 @@ import numpy as np
 from beam_pipeline.conversion.records import InputFile, InputFolder, RecordChanges
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.side_by_side import join_tables
-from beam_pipeline.dataset.tables import clips_of, with_columns
+from beam_pipeline.dataset.side_by_side import count_on
+from beam_pipeline.dataset.tables import with_columns
 from beam_pipeline.dataset.warn import warn_of_splits
 from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.examples.encoding import encode_entry
@@ -53,10 +53,11 @@ from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_groups
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
-from beam_pipeline.read.window_table import belonging_together
+from beam_pipeline.read.window_table import join_tables
 from beam_pipeline.recipe.options import Shares, relative_shares
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.write.window_rows import CLIP
 
 _COLUMNS = ("class", "split", "group")
 
@@ -106,9 +107,12 @@ def correct_clips(
     """
     data = folder.data_sets
     assert data is not None
-    manifest, windows = join_tables(data).values()
-    with belonging_together(data.name):
-        clips = clips_of(windows, manifest)
+    tables = join_tables(data)
+    assert tables is not None  # there is a recipe
+    windows, manifest, clips, sizes = tables
+    manifest = count_on(manifest, sizes)
+    if CLIP in windows.column_names:
+        windows = with_columns(windows, {CLIP: manifest["index"].to_numpy()[clips]})
     old = {name: np.array(manifest[name].to_pylist(), object) for name in _COLUMNS}
     new, stays = _asked_for(manifest, old, asked)
     metadata = _with_classes(folder.metadata, new["class"][stays], asked)

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.codecs import BYTES_LIST, INT64_LIST, LISTS, RAW
 from beam_pipeline.dataset.element_set import Encoded, Seen
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata, check_files
@@ -38,34 +39,21 @@ from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, check_feature
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
-from beam_pipeline.examples.spec import (
-    BYTES_LIST,
-    FLOAT_LIST,
-    INT64_LIST,
-    LISTS,
-    RAW,
-    FeatureSpec,
-)
-from beam_pipeline.examples.wire import (
-    is_sequence_example,
-    keep_features,
-    replace_features,
-)
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT, Splitter, group_key
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
+from beam_pipeline.storage.wire import (
+    is_sequence_example,
+    keep_features,
+    replace_features,
+)
 
 # These many examples of each split decide the features, or as many as have these bytes.
 FIRST = 256
 _FIRST_BYTES = 64 << 20
 
-_STORED = {
-    "float": ("float32", FLOAT_LIST),
-    "int64": ("int64", INT64_LIST),
-    "binary": ("string", BYTES_LIST),
-    "large_binary": ("string", BYTES_LIST),
-}
 _INTEGERS = STORED_DTYPES[:8]  # all but uint64
 
 
@@ -145,7 +133,8 @@ def _loose_specs(records: Sequence[bytes]) -> dict[str, FeatureSpec]:
         if inner is None:  # without a value, a feature has no type
             continue
         is_sequence = hasattr(inner, "value_type")
-        dtype, encoding = _STORED[str(inner.value_type if is_sequence else inner)]
+        kind = str(inner.value_type if is_sequence else inner)
+        (encoding,) = (n for n in LISTS if kind.endswith(LISTS[n].arrow_type))
         shape: tuple[int | None, ...] = (None,)
         if is_sequence:
             widths = {len(step or ()) for step in column.flatten().to_pylist()}
@@ -157,7 +146,12 @@ def _loose_specs(records: Sequence[bytes]) -> dict[str, FeatureSpec]:
                 )
             shape = (None,) if widths == {1} else (None, *widths)
         made[name] = FeatureSpec(
-            name, dtype, shape, encoding, optional=True, sequence=is_sequence
+            name,
+            LISTS[encoding].dtype,
+            shape,
+            encoding,
+            optional=True,
+            sequence=is_sequence,
         )
     return made
 

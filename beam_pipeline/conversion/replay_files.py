@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.conversion.records import (
     InputFile,
     has_sequences,
@@ -18,7 +19,7 @@ from beam_pipeline.dataset.element_set import Seen
 from beam_pipeline.dataset.metadata import Metadata, data_sets_of, parse_schema
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.decoding import arrow_columns, decode_columns
-from beam_pipeline.examples.spec import INT64_LIST, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.read.parse import (

@@ -36,12 +36,12 @@ from itertools import chain
 from typing import Any
 
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
+from beam_pipeline.codecs import CODECS
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.metadata import DISTRIBUTION, Metadata
 from beam_pipeline.dataset.replace import new_folder
 from beam_pipeline.dataset.side_by_side import as_recorded, read_skipped
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import IMAGES
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import events_file
@@ -57,7 +57,6 @@ from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
 
 # Libraries whose version may change the bytes of a shard.
 _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
-_DECIDES_IMAGES = "pillow"
 
 
 @dataclass(frozen=True)
@@ -197,15 +196,16 @@ def writer_versions(
     Parameters
     ----------
     encodings : iterable of str
-        Encodings of features. Pillow is among the libraries only if one is an image.
+        Encodings of features. A library that only some need, as Pillow, is named only
+        if one of these does.
     compression : str
         That of the recipe; zlib is among the libraries if it is a level.
     ffmpeg : bool
         Whether PyAV and ffmpeg are among them, because they decode a clip.
     """
-    images = (_DECIDES_IMAGES,) if {*IMAGES} & {*encodings} else ()
+    of_codecs = {CODECS[encoding].library for encoding in encodings} - {""}
     versions = {"name": DISTRIBUTION}
-    for name in (DISTRIBUTION, *_BYTE_DECIDING, *images):
+    for name in (DISTRIBUTION, *_BYTE_DECIDING, *sorted(of_codecs)):
         versions["version" if name == DISTRIBUTION else name] = _version(name)
     if compression not in (GZIP, NO_COMPRESSION):
         versions["zlib"] = zlib.ZLIB_RUNTIME_VERSION

@@ -21,21 +21,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.arrays import TEXTS, numpy_dtype
+from beam_pipeline.codecs import ENCODINGS
 from beam_pipeline.dataset.folders import METADATA, SCHEMA
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import (
-    TEXTS,
-    FeatureSpec,
-    describe_features,
-    numpy_dtype,
-)
+from beam_pipeline.examples.spec import FeatureSpec, describe_features
 from beam_pipeline.examples.structure import (
     Structure,
     component_names,
     structure_from_json,
 )
 from beam_pipeline.hashing import json_sha256
-from beam_pipeline.recipe.recipe import ENCODINGS, Recipe
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.text import (
@@ -52,13 +49,8 @@ if TYPE_CHECKING:
     from beam_pipeline.planning.shards import ShardInfo
 
 
-from beam_pipeline.examples.spec import (
-    BYTES_LIST,
-    FLOAT_LIST,
-    INT64_LIST,
-    LISTS,
-    Shape,
-)
+from beam_pipeline.codecs import INT64_LIST, LISTS
+from beam_pipeline.examples.spec import Shape
 
 FORMAT_VERSION = 1
 
@@ -639,13 +631,6 @@ def _shape(spec: FeatureSpec) -> str:
 
 # The schema
 
-# Encoding -> the type in a schema, and the dtype that it is read as.
-_TYPES = {
-    BYTES_LIST: ("BYTES", "string"),
-    FLOAT_LIST: ("FLOAT", "float32"),
-    INT64_LIST: ("INT", "int64"),
-}
-
 
 def schema_text(
     features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
@@ -660,7 +645,7 @@ def schema_text(
 
     schema = schema_pb2.Schema()
     for name, spec in features.items():
-        kind, _ = _TYPES.get(spec.encoding, _TYPES[BYTES_LIST])
+        kind = LISTS[spec.stored_in].schema_type
         feature = schema.feature.add(name=name, type=schema_pb2.FeatureType.Value(kind))
         feature.annotation.comment.append(spec.description)
         if classes:
@@ -716,7 +701,7 @@ def parse_schema(text: bytes, where: str) -> dict[str, FeatureSpec]:
             f"{where} is not a schema of TensorFlow Metadata as text: {error}. Restore "
             "the file, or give another `schema`."
         ) from error
-    encodings = {kind: encoding for encoding, (kind, _) in _TYPES.items()}
+    encodings = {each.schema_type: name for name, each in LISTS.items()}
     specs: dict[str, FeatureSpec] = {}
     for feature in schema.feature:
         kind = schema_pb2.FeatureType.Name(feature.type)
@@ -728,7 +713,7 @@ def parse_schema(text: bytes, where: str) -> dict[str, FeatureSpec]:
             raise InputError(f"{where}: feature {feature.name!r} {problem}.")
         specs[feature.name] = FeatureSpec(
             feature.name,
-            _TYPES[encoding][1],
+            LISTS[encoding].dtype,
             _shape_of(feature),
             encoding,
             "".join(feature.annotation.comment[:1]),

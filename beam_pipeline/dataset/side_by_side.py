@@ -250,44 +250,38 @@ def _both(one: SplitEntry, other: SplitEntry) -> SplitEntry:
     )
 
 
-def join_tables(data: DataSets) -> dict[str, Any]:
-    """Returns the tables of data sets as one manifest and one table of windows.
-
-    Clips and files are numbered on from one data set to the next.
-    """
+def concatenated(of_each: Sequence[Any]) -> Any:
+    """Returns the rows of tables, one after the other; null for columns of others."""
     import pyarrow as pa
 
-    manifests, tables_of_windows = [], []
-    first, windows_of = 0, Counter[str]()
-    for folder in data.folders:
-        manifest, windows = (
-            tables.read_table(folder, name, (), whole=True)
-            for name in (MANIFEST, WINDOWS)
-        )
-        splits, counts = (manifest[name].to_pylist() for name in ("split", "windows"))
-        begun = [windows_of[split] for split in splits]
-        for split, count in zip(splits, counts, strict=True):
-            windows_of[split] += count
-        moved = {
-            "index": first,
-            "file": first,
-            "first_index": np.array(begun, np.int64),
-        }
-        manifest = tables.with_columns(
-            manifest,
-            {name: manifest[name].to_numpy() + by for name, by in moved.items()},
-        )
-        if tables.CLIP in windows.column_names:
-            windows = tables.with_columns(
-                windows, {tables.CLIP: windows[tables.CLIP].to_numpy() + first}
-            )
-        first = int(manifest["index"].to_numpy().max(initial=first - 1)) + 1
-        manifests.append(manifest)
-        tables_of_windows.append(windows)
-    return {
-        name: pa.concat_tables(some, promote_options="default").unify_dictionaries()
-        for name, some in ((MANIFEST, manifests), (WINDOWS, tables_of_windows))
-    }
+    return pa.concat_tables(of_each, promote_options="default").unify_dictionaries()
+
+
+def count_on(manifest: Any, sizes: Sequence[int]) -> Any:
+    """Returns manifests whose clips and files are numbered on from one to the next.
+
+    Parameters
+    ----------
+    manifest : pyarrow.Table
+        The rows of all of them, one manifest after the other.
+    sizes : sequence of int
+        How many rows each has.
+    """
+    if len(sizes) == 1:
+        return manifest
+    of = np.repeat(np.arange(len(sizes)), sizes)
+    most = np.full(len(sizes), -1)
+    np.maximum.at(most, of, manifest["index"].to_numpy())
+    first = (np.cumsum(most + 1) - (most + 1))[of]
+    moved = {"index": first, "file": first}
+    if "first_index" in manifest.column_names:
+        names, split = np.unique(manifest["split"].to_pylist(), return_inverse=True)
+        windows = np.zeros((len(sizes), len(names)), np.int64)
+        np.add.at(windows, (of, split), manifest["windows"].to_numpy())
+        moved["first_index"] = (np.cumsum(windows, axis=0) - windows)[of, split]
+    return tables.with_columns(
+        manifest, {name: manifest[name].to_numpy() + by for name, by in moved.items()}
+    )
 
 
 def recipe_of(folder: str) -> Recipe:

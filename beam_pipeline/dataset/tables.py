@@ -9,6 +9,7 @@ the manifest's first clip, and so on. Where examples are mixed, each row names i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import groupby
 from operator import attrgetter
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.arrays import BYTES, STRING
 from beam_pipeline.dataset.folders import MANIFEST, WINDOWS
 from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.columns import (
@@ -24,25 +26,16 @@ from beam_pipeline.inputs.columns import (
     MANIFEST_FIELDS,
     SKETCH_FIELDS,
 )
-from beam_pipeline.inputs.table_files import (
-    BYTES,
-    FLOAT32,
-    FLOAT64,
-    STRING,
-    Column,
-    ColumnType,
-)
+from beam_pipeline.inputs.table_files import FLOAT32, FLOAT64, Column, ColumnType
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import in_groups, read_parquet, write_parquet
-from beam_pipeline.storage.tfrecord import unpack_columns
-from beam_pipeline.write.window_rows import LEFT_OUT, WindowRows, join_rows, levels_db
+from beam_pipeline.write.window_rows import CLIP
 
 if TYPE_CHECKING:
     from beam_pipeline.planning.shards import (
         ClipSketch,
         PlacedClips,
-        ShardInfo,
         ShardLayout,
     )
     from beam_pipeline.recipe.recipe import Audio, Recipe
@@ -60,10 +53,8 @@ _DESCRIPTIONS = {
     },
 }
 _ROW = list(MANIFEST_FIELDS).index("index")
+_OF_CLIP = attrgetter(*(field for _, field in MANIFEST_FIELDS.values() if field))
 _CLIPS_IN_GROUP = 1 << 16
-_WINDOWS_IN_GROUP = 1 << 17
-
-CLIP = "clip"  # the column of mixed examples
 
 
 class ManifestPart(NamedTuple):
@@ -92,7 +83,7 @@ def manifest_fields(
     the input is lost.
     """
     fields: dict[str, ColumnType | int] = {
-        name: ColumnType(dtype) for name, dtype in MANIFEST_FIELDS.items()
+        name: ColumnType(dtype) for name, (dtype, _) in MANIFEST_FIELDS.items()
     }
     if audio.hash_files:
         fields[FILE_SHA256] = ColumnType(STRING)
@@ -126,36 +117,17 @@ def make_manifest_part(
     Both are those of the plan: the audio decides later which windows are left out.
     """
     total = layouts[placed.split].total
-    has_groups = bool(recipe.group_by)
     rows, index, planned = [], placed.first_example, 0
     for clip in placed.clips:
         channel = recipe.channels if clip.channel is None else clip.channel
+        shown: dict[str, Any] = {
+            "channel": channel if isinstance(channel, int) else None,
+            "group": clip.group if recipe.group_by else None,
+        }
         hashes = (clip.sha256 or None,) if recipe.hash_files else ()
         windows = max(0, min(clip.examples, total - index))
-        rows.append(
-            (
-                clip.filepath,
-                clip.source,
-                clip.file,
-                clip.row,
-                clip.label,
-                clip.split,
-                clip.group if has_groups else None,
-                clip.start,
-                clip.frames,
-                clip.sample_rate_hz,
-                clip.channels,
-                channel if isinstance(channel, int) else None,
-                clip.native_frames,
-                clip.native_rate_hz,
-                clip.format,
-                clip.subtype,
-                index,
-                windows,
-                *hashes,
-                *clip.columns,
-            )
-        )
+        of_clip = _OF_CLIP(clip._replace(**shown))
+        rows.append((*of_clip, index, windows, *hashes, *clip.columns))
         index += clip.examples
         planned += windows
     return ManifestPart(len(rows), planned, tuple(rows))
@@ -238,71 +210,6 @@ def recorded_formats(path: str) -> set[str]:
     return set(read_parquet(path, ["format"]).column(0).unique().to_pylist())
 
 
-def write_windows(
-    path: str, infos: Iterable[ShardInfo], are_mixed: bool = False
-) -> None:
-    """Writes the table of the windows of some shards, in their order.
-
-    ::
-
-        start      int64    the window's first frame in its clip, at the output rate
-        frames     int32    the window's frames in the clip; zeros follow them
-        copy       int16    0: the window as it is; k: its k-th augmented copy
-        level_db   float    10 * log10(mean(x ** 2)), see window_levels; null: not known
-        left_out   string   null: the window is in the data set; keep: a step of `keep`
-                            left it out; no_event: no event overlaps it; rejected: its
-                            clip could not be read or transformed there
-        clip       int64    if examples are mixed: ``index`` of the clip in the manifest
-    """
-    import pyarrow as pa
-
-    columns = {
-        "start": (pa.int64(), "DELTA_BINARY_PACKED"),
-        "frames": (pa.int32(), "DELTA_BINARY_PACKED"),
-        "copy": (pa.int16(), "DELTA_BINARY_PACKED"),
-        "level_db": (pa.float32(), "BYTE_STREAM_SPLIT"),
-        "left_out": (pa.dictionary(pa.int8(), pa.string()), None),
-    }
-    if are_mixed:
-        columns[CLIP] = (pa.int64(), "DELTA_BINARY_PACKED")
-    schema = pa.schema({name: kind for name, (kind, _) in columns.items()})
-    groups = in_groups(infos, lambda info: info.shard.examples, _WINDOWS_IN_GROUP)
-    write_parquet(
-        path,
-        schema,
-        (_windows_table(group, schema) for group in groups),
-        use_dictionary=["left_out"],
-        column_encoding={name: how for name, (_, how) in columns.items() if how},
-    )
-
-
-def _windows_table(infos: Sequence[ShardInfo], schema: Any) -> Any:
-    import pyarrow as pa
-
-    rows = join_rows(WindowRows.unpack(info.windows) for info in infos)
-
-    level_db = levels_db(rows.levels)
-    reasons = pa.DictionaryArray.from_arrays(
-        pa.array(rows.left_out - 1, pa.int8(), mask=np.equal(rows.left_out, 0)),
-        pa.array(LEFT_OUT[1:], pa.string()),
-    )
-    clips = []
-    if CLIP in schema.names:
-        found = [unpack_columns(info.clips, 1)[0] for info in infos]
-        clips = [pa.array(np.concatenate(found), pa.int64())]
-    return pa.Table.from_arrays(
-        [
-            pa.array(rows.starts, pa.int64()),
-            pa.array(rows.frames, pa.int32()),
-            pa.array(rows.copies, pa.int16()),
-            pa.array(level_db, pa.float32(), mask=np.isnan(level_db)),
-            reasons,
-            *clips,
-        ],
-        schema=schema,
-    )
-
-
 def with_clips(columns: Sequence[str], recipe: Recipe | None) -> list[str]:
     """Returns columns of a table of windows, and the one that :func:`clips_of` needs.
 
@@ -314,6 +221,17 @@ def with_clips(columns: Sequence[str], recipe: Recipe | None) -> list[str]:
     """
     are_mixed = recipe is not None and recipe.examples_are_mixed
     return [*columns, *([CLIP] if are_mixed else [])]
+
+
+@contextmanager
+def belonging_together(folder: str) -> Iterator[None]:
+    """Makes an InputError of a ValueError: tables that do not fit each other."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(
+            f"{folder}: {error}. Restore both files, or record the data set again."
+        ) from error
 
 
 def clips_of(windows: Any, manifest: Any) -> Integers:

@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.arrays import numpy_dtype
+from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.elements.values import (
     Array,
@@ -40,21 +42,17 @@ from beam_pipeline.elements.values import (
 from beam_pipeline.elements.writing import (
     Block,
     Request,
-    encoder_for,
     with_encodings,
     write_elements,
 )
 from beam_pipeline.errors import InputError
+from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import (
-    IMAGES,
-    INT64_LIST,
-    TENSOR,
     FeatureSpec,
     Shape,
     encoding_for,
     merge_shapes,
     needs_shape,
-    numpy_dtype,
 )
 from beam_pipeline.examples.structure import (
     Leaf,
@@ -283,7 +281,7 @@ def encode_example(
     found = Inference([present], dtypes or {})
     found.specs = with_encodings(found.specs, encodings or {}, sequences)
     columns = {name: [value] for name, value in found.values(present, 0).items()}
-    (record,) = encoder_for(found.specs.values()).encode(1, columns)
+    (record,) = ExampleEncoder(found.specs.values()).encode(1, columns)
     return record
 
 
@@ -412,7 +410,7 @@ def _check_shape(spec: FeatureSpec, shape: tuple[int, ...], number: int) -> None
     """Raises InputError if the encoding of a feature cannot have this shape, too."""
     merged = merge_shapes(spec.shape, shape)
     only_first = merged is not None and None not in merged[1:] and 0 not in shape[1:]
-    has_shape = spec.encoding in (TENSOR, *IMAGES) or spec.shape_in is not None
+    has_shape = spec.codec.holds_shape or spec.shape_in is not None
     if not (only_first or (has_shape and not spec.sequence)):
         before = str(spec.shape).replace("None", "any")
         raise InputError(

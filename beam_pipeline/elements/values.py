@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import numpy_dtype
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import numpy_dtype
 from beam_pipeline.text import shown
 
 Array = npt.NDArray[Any]

@@ -21,7 +21,7 @@ from beam_pipeline.dataset.job_start import element_output
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import progress_bar
 from beam_pipeline.errors import OptionError, check_feature
-from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
+from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import Declared, WholeNumber, parameter
@@ -100,7 +100,7 @@ def write_elements(
         local_drafts(target.drafts) as drafts,
         progress_bar(total, request.progress) as bar,
     ):
-        encoder = encoder_for(specs.values())
+        encoder = ExampleEncoder(specs.values())
         known = sizes.known(total)
         with BlockWriter(specs.values(), sizes, drafts, known) as writer:
             for size, columns in draw(specs):
@@ -123,13 +123,6 @@ def write_elements(
         )  # fmt: skip
         join_elements(job, [result])
         return files.given_path("output", request.output)
-
-
-def encoder_for(specs: Iterable[FeatureSpec]) -> ExampleEncoder | SequenceEncoder:
-    """Returns the encoder: of SequenceExamples, if a feature is a sequence."""
-    specs = list(specs)
-    sequences = any(spec.sequence for spec in specs)
-    return SequenceEncoder(specs) if sequences else ExampleEncoder(specs)
 
 
 @contextmanager

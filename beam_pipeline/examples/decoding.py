@@ -11,16 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST, LISTS
 from beam_pipeline.errors import AudioTFRecordsError
 from beam_pipeline.examples.record_parser import EntryParser
-from beam_pipeline.examples.spec import (
-    ARRAYS,
-    BYTES_LIST,
-    FLOAT_LIST,
-    INT64_LIST,
-    FeatureSpec,
-    numpy_dtype,
-)
+from beam_pipeline.examples.spec import FeatureSpec
 
 _STEPS = "##steps##"  # tfx-bsl's column for the lists of a SequenceExample
 
@@ -59,18 +53,18 @@ def decode_columns(
         if column is None or missing == count:
             made[name] = [None] * count
             continue
-        found = str(column.type.value_type)
-        if not spec.sequence and not found.endswith(_ARROW_TYPES[spec.stored_in]):
+        found, expected = str(column.type.value_type), LISTS[spec.stored_in].arrow_type
+        if not (spec.sequence or found.endswith(expected)):
             raise ValueError(
                 f"feature {name} is stored as {found}, but its spec says "
                 f"{spec.encoding}"
             )
+        entry = EntryParser(spec)
         try:
-            values = _stacked(spec, column)
+            values = _stacked(entry, column)
             if values is None:
                 shapes = columns[spec.shape_in] if spec.shape_in else [None] * count
                 pairs = zip(column, shapes, strict=True)
-                entry = EntryParser(spec)
                 values = [_single(entry, value, shape) for value, shape in pairs]
         except (ValueError, AudioTFRecordsError) as error:
             raise ValueError(f"feature {name}: {error}") from error
@@ -97,33 +91,31 @@ def _stored(entry: EntryParser, values: Any) -> Any:
     spec = entry.spec
     if spec.encoding not in (FLOAT_LIST, INT64_LIST):
         return entry.of_texts(values.to_pylist())
-    numbers = _numbers(spec, values)
+    numbers = _numbers(entry, values)
     entry.check_count(len(numbers))
     is_number = spec.encoding == INT64_LIST and spec.shape == ()
     return int(numbers[0]) if is_number else numbers
 
 
-def _stacked(spec: FeatureSpec, column: Any) -> Any:
+def _stacked(entry: EntryParser, column: Any) -> Any:
     """Returns the lists of a column as one array; None if their shapes may differ."""
+    spec = entry.spec
     if spec.sequence or spec.shape_in is not None:
         return None
-    if column.null_count or spec.encoding not in _STACKED:
+    if column.null_count or not (spec.codec.is_array or spec.encoding == INT64_LIST):
         return None
     lengths = column.value_lengths().to_numpy(zero_copy_only=False)
     values = column.flatten()
-    if spec.encoding in ARRAYS:
+    if spec.encoding not in LISTS:
         texts = values.to_pylist()
         if np.any(lengths != 1) or len({len(text) for text in texts}) > 1:
             return None
-        # bfloat16 and its kin have no order of bytes to choose.
-        stored = numpy_dtype(spec.stored_dtype)
-        little = stored if stored.kind == "V" else stored.newbyteorder("<")
-        flat = np.frombuffer(b"".join(texts), little).astype(numpy_dtype(spec.dtype))
+        flat = np.frombuffer(b"".join(texts), entry.little).astype(entry.dtype)
     else:
         if lengths.min() != lengths.max():
             return None
-        EntryParser(spec).check_count(int(lengths[0]))
-        flat = _numbers(spec, values)
+        entry.check_count(int(lengths[0]))
+        flat = _numbers(entry, values)
     known = (None,) if spec.shape is None else spec.shape
     return flat.reshape([len(column), *(-1 if n is None else n for n in known)])
 
@@ -165,15 +157,8 @@ def arrow_columns(records: Sequence[bytes], sequences: bool) -> dict[str, Any]:
     return columns
 
 
-def _numbers(spec: FeatureSpec, values: Any) -> Any:
+def _numbers(entry: EntryParser, values: Any) -> Any:
     found = values.to_numpy(zero_copy_only=False)
-    numbers = found.astype(spec.dtype, copy=False)
-    if spec.encoding == INT64_LIST and np.any(numbers != found):
-        (first,) = found[numbers != found][:1]
-        raise ValueError(f"{spec.dtype} cannot hold the value {first}")
-    return numbers
-
-
-# The ends of the type names of tfx-bsl's columns; some versions say large_binary.
-_ARROW_TYPES = {BYTES_LIST: "binary", FLOAT_LIST: "float", INT64_LIST: "int64"}
-_STACKED = (FLOAT_LIST, INT64_LIST, *ARRAYS)
+    if entry.spec.encoding == INT64_LIST:
+        return entry.exact(found)
+    return found.astype(entry.dtype, copy=False)

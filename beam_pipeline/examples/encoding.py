@@ -22,32 +22,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipeline.arrays import Array
-from beam_pipeline.errors import InputError
-from beam_pipeline.examples.codecs import (
-    encode_image,
-    encode_signal,
-    pack_int8,
-    round_to_half,
-)
-from beam_pipeline.examples.spec import (
-    ARRAYS,
+from beam_pipeline.arrays import Array, numpy_dtype
+from beam_pipeline.codecs import (
     BYTES_LIST,
     FLOAT_LIST,
-    HALVES,
-    IMAGES,
-    INT8,
     INT64_LIST,
     LISTS,
     ORIGINAL,
     RAW,
-    SIGNALS,
-    TENSOR,
-    FeatureSpec,
-    numpy_dtype,
+    round_to_half,
 )
-from beam_pipeline.examples.wire import BYTES, encode_tensor, length_delimited, varint
+from beam_pipeline.errors import InputError
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
+from beam_pipeline.storage.wire import BYTES, length_delimited, varint
 
 if TYPE_CHECKING:
     from beam_pipeline.examples.features import FeatureSet
@@ -60,10 +48,22 @@ _LONG_LIST = 48
 
 
 class ExampleEncoder:
-    """Serialises ``tf.train.Example`` messages with the given specs."""
+    """Serialises ``tf.train.Example`` messages with the given specs.
+
+    With a sequence among the features, they are ``tf.train.SequenceExample``: a
+    sequence is a list with one ``Feature`` for each step of its first axis; the other
+    features are the context. ::
+
+        SequenceExample   0A len Features, the context    12 len FeatureLists
+        FeatureLists      0A len entry, for each feature, by key
+        entry             0A len key, 12 len FeatureList
+        FeatureList       0A len Feature, for each step
+    """
 
     def __init__(self, specs: Iterable[FeatureSpec]):
-        self._specs = sorted(specs, key=lambda spec: spec.name.encode())
+        ordered = sorted(specs, key=lambda spec: spec.name.encode())
+        self._specs = [spec for spec in ordered if not spec.sequence]
+        self._steps = [spec for spec in ordered if spec.sequence]
 
     def encode(self, count: int, columns: Mapping[str, Any]) -> list[bytes]:
         """Serialises ``count`` examples.
@@ -102,7 +102,7 @@ class ExampleEncoder:
             parts.append(repeat(bytes(constant)))
             total += len(constant)
             constant.clear()
-            if isinstance(value, np.ndarray) and spec.encoding in _FIXED_SIZE:
+            if isinstance(value, np.ndarray) and spec.codec.is_array:
                 arrays = _rows(_as_stored(spec, value), count)
                 payload = arrays[0].nbytes
                 prefix = array_prefix(spec, payload)
@@ -115,7 +115,19 @@ class ExampleEncoder:
             length = [n + len(entry) for n, entry in zip(length, entries, strict=True)]
         total += len(constant)
         heads = [b"\x0a" + varint(total + n) for n in length]
-        return list(map(b"".join, zip(heads, *parts, repeat(bytes(constant)))))
+        records = list(map(b"".join, zip(heads, *parts, repeat(bytes(constant)))))
+        for k in range(count if self._steps else 0):
+            records[k] += self._feature_lists(columns, k)
+        return records
+
+    def _feature_lists(self, columns: Mapping[str, Any], number: int) -> bytes:
+        """Returns the sequences of one example, which follow its context."""
+        entries = [
+            _steps_entry(spec, values)
+            for spec in self._steps
+            if (values := columns[spec.name][number]) is not None
+        ]
+        return length_delimited(2, b"".join(entries))
 
 
 def _row_values(spec: FeatureSpec, values: Array, count: int) -> Sequence[Any]:
@@ -141,31 +153,20 @@ def _list_content(spec: FeatureSpec, value: Any) -> bytes:
     """Returns the content of the list of a feature, after its length."""
     if spec.encoding == INT64_LIST:
         return length_delimited(1, pack_varints(value))
+    if spec.encoding == FLOAT_LIST:
+        return length_delimited(1, np.asarray(value, np.float32).tobytes())
     texts: Sequence[Any]
     if spec.encoding in (BYTES_LIST, ORIGINAL):
         texts = value.ravel().tolist() if isinstance(value, np.ndarray) else value
         texts = texts if isinstance(texts, list) else [texts]
-    elif spec.encoding in ARRAYS:
-        array = np.asarray(value, numpy_dtype(spec.dtype))
-        texts = [_as_stored(spec, array).tobytes()]
-    elif spec.encoding == FLOAT_LIST:
-        return length_delimited(1, np.asarray(value, np.float32).tobytes())
     else:
-        texts = [_encode_array(spec, value)]
+        array = np.asarray(value, numpy_dtype(spec.dtype))
+        if spec.codec.is_array:
+            texts = [_as_stored(spec, array).tobytes()]
+        else:
+            texts = [spec.codec.encode(spec.name, array, spec.rate_hz)]
     encoded = [t.encode() if isinstance(t, str) else t for t in texts]
     return b"".join([length_delimited(1, text) for text in encoded])
-
-
-def _encode_array(spec: FeatureSpec, value: Any) -> bytes:
-    array = np.asarray(value, numpy_dtype(spec.dtype))
-    if spec.encoding == INT8:
-        return pack_int8(spec.name, array)
-    if spec.encoding in SIGNALS:
-        assert spec.rate_hz is not None
-        return encode_signal(spec.name, array, spec.rate_hz, spec.encoding)
-    if spec.encoding == TENSOR:
-        return encode_tensor(array)
-    return encode_image(array, spec.encoding)
 
 
 def check_lengths(records: Iterable[bytes]) -> None:
@@ -178,39 +179,8 @@ def check_lengths(records: Iterable[bytes]) -> None:
         )
 
 
-class SequenceEncoder:
-    """Serialises ``tf.train.SequenceExample`` messages with the given specs.
-
-    A sequence feature is a list with one ``Feature`` for each step of its first axis;
-    the other features are the context. ::
-
-        SequenceExample   0A len Features, the context    12 len FeatureLists
-        FeatureLists      0A len entry, for each feature, by key
-        entry             0A len key, 12 len FeatureList
-        FeatureList       0A len Feature, for each step
-    """
-
-    def __init__(self, specs: Iterable[FeatureSpec]):
-        specs = list(specs)
-        self._context = ExampleEncoder(spec for spec in specs if not spec.sequence)
-        steps = (spec for spec in specs if spec.sequence)
-        self._steps = sorted(steps, key=lambda spec: spec.name.encode())
-
-    def encode(self, count: int, columns: Mapping[str, Any]) -> list[bytes]:
-        """Serialises ``count`` examples; see :meth:`ExampleEncoder.encode`."""
-        records = self._context.encode(count, columns)
-        for i, context in enumerate(records):
-            lists = b""
-            for spec in self._steps:
-                values = columns[spec.name][i]
-                if values is not None:
-                    lists += _steps_entry(spec, values)
-            records[i] = context + length_delimited(2, lists)
-        return records
-
-
 def _steps_entry(spec: FeatureSpec, values: Any) -> bytes:
-    kind = _LIST_FIELDS[spec.stored_in]
+    kind = LISTS[spec.stored_in].field
     features = b"".join(
         length_delimited(1, length_delimited(kind, _list_content(spec, step)))
         for step in values
@@ -229,7 +199,7 @@ def example_bytes(features: FeatureSet) -> int:
     """
     columns: dict[str, Any] = {}
     specs = [
-        replace(spec, encoding=RAW) if spec.encoding in (*SIGNALS, *IMAGES) else spec
+        replace(spec, encoding=RAW) if spec.codec.is_file else spec
         for spec in features.specs.values()
     ]
     for spec in specs:
@@ -250,7 +220,7 @@ def _as_stored(spec: FeatureSpec, values: Array) -> Array:
     Their bytes are in the order of this machine: little-endian, as TensorFlow's.
     """
     dtype = numpy_dtype(spec.stored_dtype)
-    if spec.encoding in HALVES:
+    if spec.codec.stored_dtype:
         return round_to_half(spec.name, values, dtype)
     return values.astype(dtype, copy=False)
 
@@ -265,12 +235,6 @@ def _rows(values: Array, count: int) -> list[memoryview]:
     return [view[i * size : (i + 1) * size] for i in range(count)]
 
 
-# Equal shapes take equally many bytes.
-_FIXED_SIZE = (FLOAT_LIST, *ARRAYS)
-# The field of a Feature that holds a list.
-_LIST_FIELDS = {BYTES_LIST: 1, FLOAT_LIST: 2, INT64_LIST: 3}
-
-
 def array_prefix(spec: FeatureSpec, payload: int) -> bytes:
     """Returns the part of an entry before the bytes of its array."""
     values = b"\x0a" + varint(payload)
@@ -280,7 +244,7 @@ def array_prefix(spec: FeatureSpec, payload: int) -> bytes:
 @lru_cache(maxsize=4096)
 def _open_entry(name: str, stored_in: str, list_length: int) -> bytes:
     """Returns the beginning of an entry, the length of its list included."""
-    feature = bytes((_LIST_FIELDS[stored_in] << 3 | BYTES,)) + varint(list_length)
+    feature = bytes((LISTS[stored_in].field << 3 | BYTES,)) + varint(list_length)
     value = b"\x12" + varint(len(feature) + list_length) + feature
     body = length_delimited(1, name.encode())
     entry_length = len(body) + len(value) + list_length

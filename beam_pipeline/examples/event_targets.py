@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.arrays import Array, Booleans, DoubleArray, Integers
+from beam_pipeline.codecs import INT64_LIST, RAW
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.spec import INT64_LIST, RAW, FeatureSpec, described
+from beam_pipeline.examples.spec import FeatureSpec, described
 from beam_pipeline.inputs.event_files import Event, EventTable
 from beam_pipeline.recipe.recipe import EVENT_MASK, Events, Recipe
 

@@ -25,16 +25,10 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.arrays import Array, FloatArray, Integers
+from beam_pipeline.codecs import CODECS, FLOAT_LIST, INT64_LIST, ORIGINAL, fits_shape
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.examples.codecs import fits_shape
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
-    FLOAT_LIST,
-    IMAGES,
-    INT64_LIST,
-    ORIGINAL,
-    SIGNALS,
-    TENSOR,
     FeatureSpec,
     described,
     dtype_name,
@@ -457,7 +451,7 @@ def with_encoding(
                 encoding,
             )
         return replace(spec, encoding=encoding)
-    if encoding in SIGNALS:
+    if CODECS[encoding].needs_rate:
         rate = required_sample_rate(
             sample_rate_hz, TRANSFORM, f"{spec.name}={encoding}"
         )
@@ -465,7 +459,7 @@ def with_encoding(
     problem = encoding_problem(spec, encoding)
     if problem is not None:
         raise RecipeError(f"encodings: {spec.name}", problem, encoding)
-    if needs_shape(spec.shape) and encoding not in (TENSOR, *SIGNALS, *IMAGES):
+    if needs_shape(spec.shape) and not CODECS[encoding].holds_shape:
         raise RecipeError(
             f"encodings: {spec.name}",
             f"must be tensor, because several sizes of its shape {spec.shape} depend "

@@ -21,32 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.arrays import Array, Keys
+from beam_pipeline.arrays import BYTES, Array, Keys, numpy_dtype, object_array
+from beam_pipeline.codecs import BYTES_LIST, FLOAT_LIST, INT64_LIST, LISTS
 from beam_pipeline.errors import AudioTFRecordsError
-from beam_pipeline.examples.codecs import (
-    decode_image,
-    decode_signal,
-    fits_shape,
-    object_array,
-    unpack_int8,
-)
 from beam_pipeline.examples.encoding import array_prefix
-from beam_pipeline.examples.spec import (
-    ARRAYS,
-    BYTES,
-    BYTES_LIST,
-    FLOAT_LIST,
-    IMAGES,
-    INT8,
-    INT64_LIST,
-    SIGNALS,
-    TENSOR,
-    FeatureSpec,
-    numpy_dtype,
-)
-from beam_pipeline.examples.wire import (
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.storage.wire import (
     FieldValue,
-    decode_tensor,
     example_features,
     feature_lists,
     length_delimited,
@@ -61,7 +42,7 @@ NO_ENTRY: Any = object()
 # Arrays of at most so many bytes are cut out of a record; larger ones are views of it.
 SMALL_BYTES = 64
 
-_LISTS = {1: BYTES_LIST, 2: FLOAT_LIST, 3: INT64_LIST}
+_LISTS = {each.field: name for name, each in LISTS.items()}
 
 
 class EntryParser:
@@ -71,11 +52,11 @@ class EntryParser:
 
     - ``float_list``, ``raw`` and half precision: a flat array that is a view of the
       record; bytes if the array has a fixed shape and at most 64 bytes (``is_small``);
-    - ``int8``: a flat array;
+    - ``int8`` and other codecs that do not hold the shape: a flat array;
     - ``int64_list``: an int if the shape is (), otherwise a flat array;
     - ``bytes_list``: a text if the shape is (), otherwise a flat object array;
-    - ``tensor``, images, signals (``is_decoded``) and the steps of a sequence: the
-      value itself, which the caller gets, so that it must not be kept.
+    - ``tensor`` and files (``is_decoded``) and the steps of a sequence: the value
+      itself, which the caller gets, so that it must not be kept.
 
     Attributes
     ----------
@@ -106,20 +87,18 @@ class EntryParser:
         self.dtype = numpy_dtype(spec.dtype)
         self.little = numpy_dtype(spec.stored_dtype)
         self.count = math.prod(spec.sizes) if spec.has_fixed_shape else -1
-        self.is_decoded = spec.encoding in (TENSOR, *SIGNALS, *IMAGES)
-        is_array = spec.encoding in (FLOAT_LIST, *ARRAYS) and not spec.sequence
+        self.is_decoded = spec.codec.holds_shape
+        is_array = spec.codec.is_array and not spec.sequence
         is_known = is_array and spec.has_fixed_shape
         self.payload = self.count * self.little.itemsize if is_known else 0
         self.prefix = array_prefix(spec, self.payload) if is_known else b""
         self.is_small = is_known and self.payload <= SMALL_BYTES
         is_text = spec.encoding == BYTES_LIST and spec.shape == ()
         self.is_value = spec.sequence or self.is_decoded or is_text
-        self.is_row = (
-            (is_array or (spec.encoding == INT8 and not spec.sequence))
-            and spec.has_fixed_shape
-            and not spec.optional
-            and not self.is_small
-        )
+        is_list = spec.encoding in (INT64_LIST, BYTES_LIST)
+        is_flat = not (is_list or self.is_decoded or spec.sequence)
+        is_stacked = spec.has_fixed_shape and not spec.optional
+        self.is_row = is_flat and is_stacked and not self.is_small
 
     def parse(self, entry: bytes) -> Any:
         """Returns the stored value of an entry; NO_ENTRY if there is no value."""
@@ -189,13 +168,14 @@ class EntryParser:
             raise ValueError(
                 f"it has {len(texts)} values instead of the bytes of one array"
             )
-        if spec.encoding in ARRAYS:
+        if spec.codec.is_array:
             return self._array(texts[0])
-        if spec.encoding == INT8:
-            found = unpack_int8(texts[0])
+        found = spec.codec.decode(texts[0], spec.dtype, spec.entry_shape)
+        if not self.is_decoded:
             self.check_count(len(found))
-            return found
-        return self._decoded(texts[0])
+        if found.dtype == object:
+            return _texts(found.ravel().tolist()).reshape(found.shape)
+        return found
 
     def _integers(self, values: Sequence[FieldValue]) -> Array:
         parts = [
@@ -204,8 +184,12 @@ class EntryParser:
         ]
         wide = np.concatenate([np.zeros(0, np.uint64), *parts]).view(np.int64)
         self.check_count(len(wide))
+        return self.exact(wide)
+
+    def exact(self, wide: Array) -> Array:
+        """Returns integers of 64 bits as the dtype; ValueError if it holds one not."""
         with np.errstate(invalid="ignore"):
-            numbers = wide.astype(self.dtype)
+            numbers = wide.astype(self.dtype, copy=False)
         if np.any(numbers != wide):
             (first,) = wide[numbers != wide][:1]
             raise ValueError(f"{self.spec.dtype} cannot hold the value {first}")
@@ -226,21 +210,6 @@ class EntryParser:
             raise ValueError(
                 f"it has {count} values, but its shape is {self.spec.shape}"
             )
-
-    def _decoded(self, text: bytes) -> Any:
-        spec = self.spec
-        if spec.encoding in IMAGES:
-            sizes = spec.shape if not spec.sequence else (spec.shape or ())[1:]
-            return decode_image(text, spec.encoding, spec.dtype, sizes or ())
-        if spec.encoding in SIGNALS:
-            return decode_signal(text, spec.encoding, spec.dtype, spec.shape or ())
-        found = decode_tensor(text, spec.dtype)
-        if spec.dtype == "string":
-            found = _texts(found.ravel().tolist()).reshape(found.shape)
-        sizes = spec.shape[1:] if spec.shape and spec.sequence else spec.shape
-        if sizes is not None and not fits_shape(found.shape, sizes):
-            raise ValueError(f"it has the shape {found.shape} instead of {spec.shape}")
-        return found
 
     def steps(self, features: Sequence[memoryview]) -> Any:
         """Returns the array of a sequence, from the ``Feature`` of each step."""

@@ -8,26 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.arrays import Array
+from beam_pipeline.arrays import STRING, TEXTS, Array, numpy_dtype
+from beam_pipeline.codecs import (
+    BYTES_LIST,
+    CODECS,
+    ENCODINGS,
+    FLOAT_LIST,
+    INT64_LIST,
+    LISTS,
+    RAW,
+    Codec,
+)
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.codecs import image_problem, signal_problem
-from beam_pipeline.recipe.recipe import ENCODINGS
-
-# Each but the first three is a bytes_list with one entry for an array.
-FLOAT_LIST, INT64_LIST, BYTES_LIST, RAW, TENSOR, PNG, JPEG = ENCODINGS[:7]
-FLOAT16, BFLOAT16, INT8, FLAC, OPUS, VORBIS, ORIGINAL = ENCODINGS[7:]
-LISTS = (FLOAT_LIST, INT64_LIST, BYTES_LIST)
-IMAGES = (PNG, JPEG)
-SIGNALS = (FLAC, OPUS, VORBIS, ORIGINAL)
-HALVES = (FLOAT16, BFLOAT16)
-# The bytes of the array's values in ``stored_dtype``.
-ARRAYS = (RAW, *HALVES)
 
 SHORT_LIST = 16
-
-# Dtypes whose values are no numbers. A value of the first is a text, or bytes where it
-# is no UTF-8.
-STRING, BYTES = TEXTS = ("string", "bytes")
 
 Shape = tuple[int | None, ...]
 
@@ -60,11 +54,7 @@ class FeatureSpec:
         The shape in one example. A size that differs between examples is None; the
         shape is None if the number of axes differs.
     encoding : str
-        ``float_list``, ``int64_list`` or ``bytes_list``: the values, in C order. Or a
-        ``bytes_list`` with one entry: ``raw``, little-endian C-order bytes; ``tensor``,
-        a ``TensorProto`` as of ``tf.io.serialize_tensor``; ``png`` or ``jpeg``;
-        ``float16``, ``bfloat16``, ``int8``, ``flac``, ``opus``, ``vorbis`` or
-        ``original``, see :mod:`.codecs`.
+        One of :mod:`beam_pipeline.codecs`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None
@@ -119,14 +109,24 @@ class FeatureSpec:
         return is_there and not (self.optional or self.sequence)
 
     @property
+    def entry_shape(self) -> Shape | None:
+        """The shape of one example's array; of a step of it, if it is a sequence."""
+        return self.shape[1:] if self.shape and self.sequence else self.shape
+
+    @property
+    def codec(self) -> Codec:
+        """How an example holds the values."""
+        return CODECS[self.encoding]
+
+    @property
     def stored_in(self) -> str:
         """Which of the ``LISTS`` of an example holds the values."""
-        return self.encoding if self.encoding in LISTS else BYTES_LIST
+        return self.codec.stored_in
 
     @property
     def stored_dtype(self) -> str:
-        """The dtype of the values in a file, for ``float_list`` and ``ARRAYS``."""
-        return self.encoding if self.encoding in HALVES else self.dtype
+        """The dtype of the values in a file, if the codec stores an array."""
+        return self.codec.stored_dtype or self.dtype
 
     def to_json(self) -> dict[str, Any]:
         """Returns the spec as the metadata hold it, without its name."""
@@ -177,24 +177,6 @@ def dtype_name(values: Array) -> str:
     return str(values.dtype.name)
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Returns the dtype with this name; an object dtype for ``TEXTS``.
-
-    Raises
-    ------
-    TypeError
-        If numpy has no such dtype.
-    """
-    if name in TEXTS:
-        return np.dtype(object)
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes  # bfloat16 and its kin, which TensorFlow and JAX use
-
-        return np.dtype(getattr(ml_dtypes, name, name))
-
-
 def encoding_for(dtype: str, shape: Shape | None) -> str:
     """Returns the default encoding of a feature.
 
@@ -225,46 +207,14 @@ def described(name: str) -> FeatureSpec:
 def encoding_problem(spec: FeatureSpec, encoding: str) -> str | None:
     """Says why examples cannot hold a feature in an encoding; None if they can.
 
-    ::
-
-        float_list    float32
-        int64_list    bool, int8 to int64, uint8 to uint32
-        bytes_list    texts
-        raw           numbers of any dtype
-        tensor        any dtype
-        png, jpeg     see beam_pipeline.examples.codecs
-        float16, bfloat16, int8    float32
-        flac, opus, vorbis         see beam_pipeline.examples.codecs
-
     >>> encoding_problem(FeatureSpec("x", "uint8", (59, 64), RAW), "png")
     """
-    dtypes = _DTYPES_OF.get(encoding)
-    problem = None
-    if encoding not in ENCODINGS:
+    if encoding not in CODECS:
         return f"must be one of {', '.join(ENCODINGS)}"
-    if encoding in IMAGES:
-        problem = image_problem(spec.dtype, spec.shape, encoding)
-    elif encoding == ORIGINAL:
-        problem = "must be the signals of clips, whose files only `record` stores"
-    elif encoding in SIGNALS:
-        problem = signal_problem(spec.dtype, spec.shape, spec.rate_hz, encoding)
-    elif encoding == RAW and spec.is_text:
-        problem = "must be numbers, not texts, for raw"
-    elif dtypes is not None and spec.dtype not in dtypes:
-        problem = f"must be {' or '.join(dtypes)} for {encoding}"
+    problem = CODECS[encoding].problem(spec.dtype, spec.shape, spec.rate_hz)
     if problem is None:
         return None
     return f"its values are {spec.dtype} of shape {spec.shape}, but they {problem}"
-
-
-_DTYPES_OF = {
-    FLOAT_LIST: ("float32",),
-    INT64_LIST: (
-        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-    ),
-    BYTES_LIST: TEXTS,
-    **dict.fromkeys((*HALVES, INT8), ("float32",)),
-}  # fmt: skip
 
 
 def needs_shape(shape: Shape | None) -> bool:

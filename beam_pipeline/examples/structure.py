@@ -16,13 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from beam_pipeline.examples.spec import (
-    INT64_LIST,
-    FeatureSpec,
-    Shape,
-    encoding_for,
-    needs_shape,
-)
+from beam_pipeline.codecs import INT64_LIST
+from beam_pipeline.examples.spec import FeatureSpec, Shape, encoding_for, needs_shape
 
 ONLY = "element"
 

@@ -15,12 +15,12 @@ from dataclasses import astuple, dataclass
 from itertools import permutations
 from typing import Any, NamedTuple
 
+from beam_pipeline.arrays import BYTES
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.sources import FileIdentities, Input
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR, Splitter, group_key
 from beam_pipeline.inputs.table_files import (
-    BYTES,
     CSV_SUFFIXES,
     FLOAT32,
     Column,
@@ -41,26 +41,30 @@ from beam_pipeline.recipe.recipe import (
 )
 from beam_pipeline.text import hidden, holds_credentials
 
+# Columns of a data set's manifest: their types, and the fields of a planned clip that
+# they hold. The plan decides the last ones.
 MANIFEST_FIELDS = {
-    "path": "string",
-    "input": "int32",
-    "file": "int64",
-    "index": "int64",
-    "class": "string",
-    "split": "string",
-    "group": "string",
-    "start": "int64",
-    "frames": "int64",
-    "sample_rate_hz": "int32",
-    "channels": "int32",
-    "channel": "int32",
-    "native_frames": "int64",
-    "native_sample_rate_hz": "int32",
-    "format": "string",
-    "subtype": "string",
-    "first_index": "int64",
-    "windows": "int64",
+    "path": ("string", "filepath"),
+    "input": ("int32", "source"),
+    "file": ("int64", "file"),
+    "index": ("int64", "row"),
+    "class": ("string", "label"),
+    "split": ("string", "split"),
+    "group": ("string", "group"),
+    "start": ("int64", "start"),
+    "frames": ("int64", "frames"),
+    "sample_rate_hz": ("int32", "sample_rate_hz"),
+    "channels": ("int32", "channels"),
+    "channel": ("int32", "channel"),
+    "native_frames": ("int64", "native_frames"),
+    "native_sample_rate_hz": ("int32", "native_rate_hz"),
+    "format": ("string", "format"),
+    "subtype": ("string", "subtype"),
+    "first_index": ("int64", ""),
+    "windows": ("int64", ""),
 }
+# Of these, clips may have none.
+NULLABLE_FIELDS = ("class", "group", "channel")
 # The last ones: a hash of so many bytes of all windows of the clip, and its sketch.
 CONTENT, SKETCH = "window_hash", "start_sketch"
 CONTENT_BYTES = 8

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
+from beam_pipeline.arrays import STRING
 from beam_pipeline.audio.formats import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.inputs.columns import Layout, RowReader, SourceRow, check_no_parts
@@ -34,7 +35,6 @@ from beam_pipeline.inputs.splits import shown_group
 from beam_pipeline.inputs.table_files import (
     JSON_SUFFIXES,
     PATH_OR_ROWS,
-    STRING,
     ColumnType,
     column_types,
     is_rows,

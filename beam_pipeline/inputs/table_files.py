@@ -35,6 +35,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
+from beam_pipeline.arrays import BYTES, STRING, TEXTS
 from beam_pipeline.errors import InputError
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import open_parquet
@@ -403,7 +404,6 @@ def _text(value: Any, name: str, number: int) -> str | None:
 # Columns
 
 INT64, FLOAT32, FLOAT64 = "int64", "float32", "float64"
-STRING, BYTES = "string", "bytes"
 # float32 holds every whole number up to this one, and float64 up to the other.
 MOST_WHOLE_FLOAT32 = 2**24
 MOST_WHOLE_FLOAT64 = 2**53
@@ -430,7 +430,7 @@ class ColumnType(NamedTuple):
     @property
     def is_one_number(self) -> bool:
         """Whether a value is one number."""
-        return not self.shape and self.dtype not in (STRING, BYTES)
+        return not self.shape and self.dtype not in TEXTS
 
     def __str__(self) -> str:
         sizes = ", ".join("any length" if n is None else str(n) for n in self.shape)

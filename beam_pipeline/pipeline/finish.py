@@ -48,6 +48,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.pages import Pages, SortedValues
 from beam_pipeline.write.shard import Observations
+from beam_pipeline.write.window_rows import write_windows
 
 
 def finish_job(
@@ -121,7 +122,7 @@ def finish_job(
         files.join(stage, folders.MANIFEST), manifest, fields, sketches
     )
     are_mixed = job.recipe.examples_are_mixed
-    tables.write_windows(files.join(stage, folders.WINDOWS), written, are_mixed)
+    write_windows(files.join(stage, folders.WINDOWS), written, are_mixed)
     formats = tables.recorded_formats(files.join(stage, folders.MANIFEST))
     metadata = assemble_metadata(
         summary, shards, rejects, observed, job.recipe, formats

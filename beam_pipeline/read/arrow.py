@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import BYTES, numpy_dtype
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import BYTES, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.choices import check_name
 
 _COMPLEX: Mapping[str, np.dtype[Any]] = {

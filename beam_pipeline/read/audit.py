@@ -30,6 +30,8 @@ from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
+    concatenated,
+    count_on,
     has_tables,
     open_data_sets,
 )
@@ -490,22 +492,17 @@ def read_clips(
                 f"{folder} has no {MANIFEST}, so an audit does not know its clips. It "
                 "was not recorded from audio files, or the file was deleted."
             )
-    tables = []
-    for folder in data.folders:
-        every = whole or group_by is not None
-        table = read_table(folder, MANIFEST, _NEEDED, every)
-        tables.append(table.filter(pc.field("windows") > 0))
-    table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+    every = whole or names is not None
+    tables = [
+        read_table(folder, MANIFEST, _NEEDED, every).filter(pc.field("windows") > 0)
+        for folder in data.folders
+    ]
+    table = count_on(concatenated(tables), list(map(len, tables)))
     if names is not None:
         table = _replaced(table, "group", joined_texts(table, names))
     if len(tables) > 1:
         keys = (table[name].cast(pa.string()) for name in _OF_FILE)
         same = codes_of(pc.binary_join_element_wise(*keys, "/"))[1]
-        of = np.repeat(np.arange(len(tables)), [len(each) for each in tables])
-        for name in ("file", "index"):  # they count on from one data set to the next
-            own = table[name].to_numpy()
-            after = own + of * (int(own.max(initial=0)) + 1)
-            table = _replaced(table, name, pa.array(after))
         file = components_of([table["file"].to_numpy(), same])
         table = _replaced(table, "file", pa.array(file))
     return data, table

@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import numpy_dtype
+from beam_pipeline.codecs import BYTES_LIST
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.errors import InputError, OptionError, listed
-from beam_pipeline.examples.spec import BYTES_LIST, FeatureSpec, numpy_dtype
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import Names, check_whole
 
 # Memory for what is read ahead, and for what is shuffled.

@@ -7,7 +7,7 @@
     x8a2k1.tfrecord, ...            uncompressed; the names are random
 
 Each record is a ``tf.train.Example``. Each feature is one ``bytes`` value: a serialised
-TensorProto, which :mod:`beam_pipeline.examples.wire` decodes. A complex feature
+TensorProto, which :mod:`beam_pipeline.storage.wire` decodes. A complex feature
 ``k`` is stored as two, ``k_real`` and ``k_imag``.
 
 :func:`.replay` reads it. Unlike the library's own reader, it reads files in sorted
@@ -21,12 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from beam_pipeline.codecs import TENSOR
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.record_parser import RecordParser
-from beam_pipeline.examples.spec import TENSOR, FeatureSpec
-from beam_pipeline.examples.wire import DTYPES
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
+from beam_pipeline.storage.wire import DTYPES
 from beam_pipeline.text import parse_json, typed
 
 SPEC_FILE = "TF_RECORD_FEATURES_SPEC.json"

@@ -17,23 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from beam_pipeline.arrays import BYTES, numpy_dtype
+from beam_pipeline.codecs import BYTES_LIST, INT8, JPEG, LISTS, PNG, TENSOR
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.codecs import decode_signal
-from beam_pipeline.examples.spec import (
-    ARRAYS,
-    BYTES,
-    BYTES_LIST,
-    IMAGES,
-    INT8,
-    LISTS,
-    PNG,
-    SIGNALS,
-    TENSOR,
-    FeatureSpec,
-    describe_features,
-    numpy_dtype,
-)
+from beam_pipeline.examples.spec import FeatureSpec, describe_features
 from beam_pipeline.examples.structure import (
     Leaf,
     Structure,
@@ -100,8 +88,7 @@ class Parsing:
     def is_fixed(self) -> bool:
         """Whether all examples have the same shapes, so that batches parse at once."""
         return all(leaf.kind in ("tensor", "none") for leaf in self.leaves) and all(
-            spec.is_fixed and spec.encoding in (*LISTS, *ARRAYS, INT8)
-            for spec in self.specs.values()
+            spec.is_fixed and not spec.codec.holds_shape for spec in self.specs.values()
         )
 
 
@@ -332,10 +319,10 @@ def make_element_parser(parsing: Parsing) -> Callable[[Any], dict[str, Any]]:
 
 def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> Any:
     """Returns the value of one feature of one example."""
-    if spec.encoding in (TENSOR, *SIGNALS, *IMAGES):
+    if spec.codec.holds_shape:
         return _decode(spec, stored)
     values = stored.values if isinstance(stored, tf.SparseTensor) else stored
-    if spec.encoding in (*ARRAYS, INT8):
+    if spec.encoding not in LISTS:
         values = decode_bytes(spec, values)
     elif spec.encoding != BYTES_LIST:
         values = tf.cast(values, spec.dtype)
@@ -361,18 +348,15 @@ def _restore(spec: FeatureSpec, stored: Any, shape: Any, has_default: bool) -> A
 
 def _decode(spec: FeatureSpec, stored: Any) -> Any:
     """Returns the array of a feature that is stored as one text of bytes."""
-    dtype = tf.as_dtype(spec.tensor_dtype)
+    dtype, shape = tf.as_dtype(spec.tensor_dtype), spec.entry_shape
 
     def decode(value: Any) -> Any:
         if spec.encoding == TENSOR:
             return tf.io.parse_tensor(value, dtype)
-        if spec.encoding in SIGNALS:  # TensorFlow decodes only WAV
-            shape = spec.shape or ()
-            read = partial(
-                decode_signal, encoding=spec.encoding, dtype=spec.dtype, shape=shape
-            )
+        if spec.encoding not in (PNG, JPEG):  # TensorFlow has no operation for it
+            read = partial(spec.codec.decode, dtype=spec.dtype, shape=shape)
             return tf.numpy_function(read, [value], dtype, stateful=False)
-        rank = None if spec.shape is None else len(spec.shape) - spec.sequence
+        rank = None if shape is None else len(shape)
         grey = rank == 2
         channels = 1 if grey else (spec.sizes[-1] if rank == 3 else 0)
         if spec.encoding == PNG:

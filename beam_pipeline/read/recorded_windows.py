@@ -14,16 +14,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import STRING
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.metadata import Metadata, open_metadata
-from beam_pipeline.dataset.tables import clip_by_clip, clips_of, read_table, with_clips
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.dataset.side_by_side import open_data_sets
+from beam_pipeline.dataset.tables import (
+    belonging_together,
+    clip_by_clip,
+    clips_of,
+    read_table,
+    with_clips,
+)
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, count_windows
-from beam_pipeline.hashing import bytes_sha256
+from beam_pipeline.inputs.columns import MANIFEST_FIELDS, NULLABLE_FIELDS
 from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.planning.summary import CLIPS_NAMED
-from beam_pipeline.read.window_table import belonging_together, read_tables
+from beam_pipeline.read.window_table import join_tables
 from beam_pipeline.recipe.recipe import AT_GRID, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import read_row_groups
@@ -32,20 +40,12 @@ from beam_pipeline.write.window_rows import LEFT_OUT
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48
 
-_INTEGERS_OF_CLIPS = (
-    "input", "file", "index", "start", "frames", "sample_rate_hz", "channels",
-    "native_frames", "native_sample_rate_hz", "first_index", "windows",
-)  # fmt: skip
 # A field of a clip -> its column in the manifest.
 CLIP_COLUMNS = {
-    "row": "index", "source": "input", "filepath": "path", "label": "class",
-    "native_rate_hz": "native_sample_rate_hz", "examples": "windows",
-    **{name: name for name in (
-        "split", "native_frames", "channels", "format", "subtype", "sample_rate_hz",
-        "frames", "start", "file",
-    )},
-}  # fmt: skip
-_TEXTS_OF_CLIPS = ("path", "split", "format", "subtype")
+    field: column
+    for column, (_, field) in MANIFEST_FIELDS.items()
+    if field not in ("", "group", "channel")
+} | {"examples": "windows"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RecordedWindows:
     clip : numpy.ndarray, shape (windows,)
         The row of the manifest of each window.
     start, frames, copy : numpy.ndarray, shape (windows,)
-        See :func:`beam_pipeline.dataset.tables.write_windows`.
+        See :func:`beam_pipeline.write.window_rows.table_columns`.
     kept : numpy.ndarray of bool, shape (windows,)
         Whether the window is in the data set.
     """
@@ -129,22 +129,23 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
     InputError
         If they are missing, are damaged or do not belong together.
     """
-    tables = read_tables(folder, metadata, bytes_sha256(open_metadata(folder)))
+    tables = join_tables(open_data_sets(folder))
     assert tables is not None  # there is a recipe
-    windows, manifest = tables
+    windows, manifest, clip, _ = tables
     with belonging_together(folder):
         columns = {name: _values(manifest, name) for name in manifest.column_names}
-        for name in _INTEGERS_OF_CLIPS:
-            columns[name] = _integers(manifest, name, MANIFEST)
-        for name in _TEXTS_OF_CLIPS:
-            if not all(isinstance(text, str) for text in columns.get(name, [None])):
+        for name, (dtype, _) in MANIFEST_FIELDS.items():
+            if name in NULLABLE_FIELDS:
+                continue
+            if dtype != STRING:
+                columns[name] = _integers(manifest, name, MANIFEST)
+            elif not all(isinstance(text, str) for text in columns[name]):
                 raise ValueError(f"{MANIFEST} has no column {name} of texts")
         if (columns["sample_rate_hz"] == 0).any():
             raise ValueError(f"{MANIFEST} has a clip with sample_rate_hz 0")
         start, frames, copy = (
             _integers(windows, name, WINDOWS) for name in ("start", "frames", "copy")
         )
-        clip = clips_of(windows, manifest)
         kept = windows["left_out"].is_null().to_numpy()
         recorded = RecordedWindows(
             folder, metadata, columns, clip, start, frames, copy, kept
@@ -165,8 +166,8 @@ def _values(table: Any, name: str) -> Any:
 
 def _integers(table: Any, name: str, file: str) -> Integers:
     """Returns a column of whole numbers, none of which is missing or negative."""
-    column = _values(table, name) if name in table.column_names else None
-    if column is None or column.dtype.kind not in "iu":
+    column = _values(table, name)
+    if column.dtype.kind not in "iu":
         raise ValueError(f"{file} has no column {name} of whole numbers")
     if len(column) and not 0 <= int(column.min()) <= int(column.max()) <= _MOST:
         raise ValueError(f"{file} has a column {name} that no data set has")

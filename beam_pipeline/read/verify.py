@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.dataset.folders import (
     INDEX,
     MANIFEST,
@@ -42,7 +43,6 @@ from beam_pipeline.errors import (
     VerificationError,
 )
 from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
-from beam_pipeline.examples.spec import INT64_LIST
 from beam_pipeline.examples.structure import component_names
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import check_whole

@@ -5,35 +5,32 @@ It says where each example is, and where it comes from: the file, and the stretc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
-from beam_pipeline.dataset.tables import clips_of, read_table
+from beam_pipeline.dataset.side_by_side import (
+    DataSets,
+    Folders,
+    concatenated,
+    open_data_sets,
+)
+from beam_pipeline.dataset.tables import belonging_together, clips_of, read_table
 from beam_pipeline.errors import InputError, OptionError, similar_path
 from beam_pipeline.hashing import bytes_sha256
-from beam_pipeline.inputs.columns import FILE_SHA256, SKETCH_FIELDS
+from beam_pipeline.inputs.columns import FILE_SHA256, MANIFEST_FIELDS, SKETCH_FIELDS
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.storage import files
+from beam_pipeline.write.window_rows import CLIP, NO_ROWS, table_columns
 
-# Columns of the manifest that describe the file and the plan, not the window.
-_NOT_OF_WINDOWS = {
-    "start", "frames", "channels", "file", "native_frames", "native_sample_rate_hz",
-    "format", "subtype", "first_index", "windows", *SKETCH_FIELDS,
-    "path", "input", "index", "class", "split", "group", "channel", "sample_rate_hz",
-}  # fmt: skip
-# Columns that the files must have.
-_OF_WINDOWS = ("start", "frames", "copy", "level_db", "left_out")
-_OF_MANIFEST = (
-    "path", "input", "index", "class", "split", "group", "start", "sample_rate_hz",
-    "channel", "windows",
-)  # fmt: skip
+# Columns of the manifest that are not shown as they are. All others are of the input.
+_OURS = {*MANIFEST_FIELDS, *SKETCH_FIELDS}
+# Columns of windows that have another name here, or say which clip one is of.
+_NAMED_ANEW = ("start", "frames", CLIP)
 
 
 def read_window_table(
@@ -89,14 +86,12 @@ def read_window_table(
         If files are missing, are damaged or do not fit the data set, or if another
         process has recorded into the folder since the metadata were read.
     """
-    import pyarrow as pa
-
-    tables, found, first = _read_all(data), [], 0
+    tables, found, first = join_tables(data), [], 0
     for split in splits:
         found.append(_table_of_split(data, split, tables, sources, first))
         if as_one:
             first += sum(shard.examples for shard in data.metadata.splits[split].shards)
-    return found[0] if len(found) == 1 else pa.concat_tables(found).unify_dictionaries()
+    return concatenated(found)
 
 
 def window_table(
@@ -139,7 +134,7 @@ def window_table(
 
 
 def _table_of_split(
-    data: DataSets, split: str, tables: Any, sources: bool, first: int
+    data: DataSets, split: str, tables: Tables | None, sources: bool, first: int
 ) -> Any:
     """Returns the rows of a split, whose first example has the number ``first``."""
     import pyarrow as pa
@@ -149,7 +144,7 @@ def _table_of_split(
     total = sum(shard.examples for shard in shards)
     if tables is None:
         return pa.table(_places(pa.array(np.arange(total)), split, shards, first))
-    windows, manifest, clips = tables  # see _read_all
+    windows, manifest, clips, _ = tables
     of_split = manifest["split"].to_numpy(zero_copy_only=False) == split
     rows = np.flatnonzero(of_split[clips])
     clip = pa.array(clips[rows])
@@ -185,10 +180,13 @@ def _table_of_split(
     }
     recipe = metadata.recorded_with
     has_hashes = recipe is not None and recipe.hash_files
+    columns |= {
+        name: windows[name] for name in windows.column_names if name not in _NAMED_ANEW
+    }
     if sources:
         columns.update(source_columns(start, frames, hz, of_clip, has_hashes))
     for name in manifest.column_names:
-        if name not in _NOT_OF_WINDOWS and not (name == FILE_SHA256 and has_hashes):
+        if name not in _OURS and not (name == FILE_SHA256 and has_hashes):
             free = name if name not in columns else f"{name}_"
             columns[free] = _without_empty(of_clip(name))
     return pa.table(columns)
@@ -255,46 +253,52 @@ def _places(rows: Any, split: str, shards: Any, first: int) -> dict[str, Any]:
     return {"record": shown.pop("record"), "split": of_split, **shown}
 
 
-def _read_all(data: DataSets) -> tuple[Any, Any, Integers] | None:
-    """Returns the windows and the manifests of data sets, if they have any.
+class Tables(NamedTuple):
+    """The tables of data sets, one after the other.
 
-    The third value is the row of the manifest of each window.
+    Attributes
+    ----------
+    windows, manifest : pyarrow.Table
+    clips : numpy.ndarray, shape (windows,), int64
+        The row of the manifest of each window.
+    sizes : list of int
+        How many rows of the manifest each data set has.
     """
-    import pyarrow as pa
 
+    windows: Any
+    manifest: Any
+    clips: Integers
+    sizes: list[int]
+
+
+def join_tables(data: DataSets) -> Tables | None:
+    """Returns the windows and the manifests of data sets as one, if they have any.
+
+    Raises
+    ------
+    InputError
+        See :func:`read_window_table`.
+    """
     each = zip(data.folders, data.each, data.hashes, strict=True)
-    tables = [read_tables(*one) for one in each]
-    found = [some for some in tables if some is not None]
+    found = [some for one in each if (some := _read_tables(*one)) is not None]
     if not found:
         return None
-    if len(found) < len(tables):
+    if len(found) < len(data.folders):
         raise InputError(
             f"Of {data.name}, only some have {WINDOWS}, so there is no table of all."
         )
-    first, clips = 0, []
+    sizes, clips = list[int](), []
     for folder, (windows, manifest) in zip(data.folders, found, strict=True):
         with belonging_together(folder):
-            clips.append(clips_of(windows, manifest) + first)
-        first += len(manifest)
-    windows, manifest = (
-        pa.concat_tables(some, promote_options="default").unify_dictionaries()
-        for some in zip(*found, strict=True)
-    )
-    return windows, manifest, np.concatenate(clips)
+            clips.append(clips_of(windows, manifest) + sum(sizes))
+        sizes.append(len(manifest))
+    windows, manifest = map(concatenated, zip(*found, strict=True))
+    return Tables(windows, manifest, np.concatenate(clips), sizes)
 
 
-@contextmanager
-def belonging_together(folder: str) -> Iterator[None]:
-    """Makes an InputError of a ValueError: tables that do not fit each other."""
-    try:
-        yield
-    except ValueError as error:
-        raise InputError(
-            f"{folder}: {error}. Restore both files, or record the data set again."
-        ) from error
-
-
-def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any] | None:
+def _read_tables(
+    folder: str, metadata: Metadata, sha256: str
+) -> tuple[Any, Any] | None:
     """Returns the windows and the manifest that belong to the metadata, if any.
 
     A run deletes the metadata before any other file, and writes them last. So files
@@ -310,8 +314,8 @@ def read_tables(folder: str, metadata: Metadata, sha256: str) -> tuple[Any, Any]
                     "record the data set again."
                 )
             return None
-        windows = read_table(folder, WINDOWS, _OF_WINDOWS, whole=True)
-        manifest = read_table(folder, MANIFEST, _OF_MANIFEST, whole=True)
+        windows = read_table(folder, WINDOWS, [*table_columns(NO_ROWS)], whole=True)
+        manifest = read_table(folder, MANIFEST, [*MANIFEST_FIELDS], whole=True)
     finally:
         _check_metadata(folder, sha256)
     return windows, manifest

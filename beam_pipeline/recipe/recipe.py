@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.audio.formats import DECODERS
+from beam_pipeline.codecs import ENCODINGS
 from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, listed
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import (
@@ -86,11 +87,6 @@ CLIP_FEATURES = (
 VALID_FRAMES = "valid_frames"
 RESERVED_NAMES = (*CLIP_FEATURES, "num_classes")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# How an example can hold a feature; beam_pipeline.examples.spec explains them.
-ENCODINGS = (
-    "float_list", "int64_list", "bytes_list", "raw", "tensor", "png", "jpeg",
-    "float16", "bfloat16", "int8", "flac", "opus", "vorbis", "original",
-)  # fmt: skip
 
 
 def transform_of(feature: str) -> str:

@@ -22,6 +22,7 @@ from beam_pipeline.dataset.rejects import read_rejects
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
+    concatenated,
     has_tables,
     open_data_sets,
 )
@@ -229,10 +230,8 @@ def _describe_data_set(metadata: Metadata) -> dict[str, Any]:
 
 def _audio(data: DataSets) -> dict[str, Any]:
     """Returns hours, rates, formats and a histogram of lengths of the clips."""
-    import pyarrow as pa
-
-    clips = pa.concat_tables(
-        read_table(folder, MANIFEST, _OF_CLIPS) for folder in data.folders
+    clips = concatenated(
+        [read_table(folder, MANIFEST, _OF_CLIPS) for folder in data.folders]
     )
     seconds = clips["frames"].to_numpy() / clips["sample_rate_hz"].to_numpy()
     counts, edges = np.histogram(seconds, _LENGTH_BARS)

@@ -38,11 +38,13 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.codecs import RAW, fits_shape
 from beam_pipeline.elements.values import as_array, cast, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, UnstorableAttribute
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.spec import RAW, FeatureSpec, Shape
+from beam_pipeline.examples.spec import FeatureSpec, Shape
 from beam_pipeline.examples.structure import add_feature
+from beam_pipeline.inputs.table_files import decoded, split_lines
 from beam_pipeline.storage import files
 
 # The type of a stored attribute: of a dataclass's field, and of a property's function.
@@ -148,19 +150,15 @@ class FieldType:
         if self.shape == () and isinstance(value, np.generic):
             value = value.item()  # a scalar is rounded as a number of Python
         array = cast(name, as_array(name, value), self.dtype)
-        if not self._has_shape(array.shape):
+        fits = array.shape != ()
+        if self.shape is not None:
+            fits = fits_shape(array.shape, self.shape)
+        if not fits:
             raise InputError(
                 f"Feature {name} has the shape {array.shape}, but is declared as "
                 f"{self}. Give it that shape, or declare another."
             )
         return array
-
-    def _has_shape(self, found: tuple[int, ...]) -> bool:
-        if self.shape is None:
-            return found != ()
-        return len(found) == len(self.shape) and all(
-            size in (None, n) for size, n in zip(self.shape, found, strict=True)
-        )
 
     def __str__(self) -> str:
         if self.shape == ():
@@ -511,15 +509,8 @@ def read_csv_rows(path: files.PathLike) -> list[list[str]]:
         If there is no such file, or it is not CSV in UTF-8.
     """
     path = files.absolute(str(path))
-    rows: list[list[str]] = []
     try:
-        with files.open_read(path) as file:
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-            rows.extend(csv.reader(text))
+        with files.open_read(path) as file, decoded(file, path) as text:
+            return [row for _, row in split_lines(text, path, ",")]
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} is not CSV in UTF-8 after row {len(rows)}: {error}."
-        ) from error
-    return [row for row in rows if row]

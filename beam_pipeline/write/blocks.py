@@ -27,8 +27,8 @@ from beam_pipeline.arrays import Array, FloatArray, Integers
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
 from beam_pipeline.audio.retrying import retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
+from beam_pipeline.codecs import check_original
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio
-from beam_pipeline.examples.codecs import check_original
 from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.features import ExampleFormat

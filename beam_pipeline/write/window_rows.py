@@ -1,20 +1,25 @@
-"""A row for each planned window: its place, its level, and why it was left out.
+"""The table of windows: a row for each planned window, from its block to its file.
 
-Rows are gathered while windows are written. They travel in receipts, and become
-``windows.parquet``.
+Workers note the rows of a block, a receipt has those of a shard as text, and the end of
+a run writes all of them to ``windows.parquet``. A new column is a field of
+:class:`WindowRows` and an entry of :func:`table_columns`. ``window_table`` then has it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.permutation import Integers
+from beam_pipeline.arrays import Integers
+from beam_pipeline.storage.pages import in_groups, write_parquet
 from beam_pipeline.storage.tfrecord import pack_columns, unpack_columns
+
+if TYPE_CHECKING:
+    from beam_pipeline.planning.shards import ShardInfo
 
 # Why a window is not in the data set. The codes are only in receipts.
 LEFT_OUT = (None, "keep", "no_event", "rejected")
@@ -25,6 +30,9 @@ _SILENT, _UNKNOWN = -(10**6), 10**6
 
 # How many squares of samples are in memory at once, unless a window has more.
 _SQUARES = 1 << 16
+
+CLIP = "clip"  # the column of mixed examples
+_WINDOWS_IN_GROUP = 1 << 17
 
 
 class WindowRows(NamedTuple):
@@ -79,11 +87,11 @@ class WindowRows(NamedTuple):
 
         Where windows overlap, a frame counts once.
         """
-        starts = self.starts[self.kept]
+        from beam_pipeline.examples.windows import frames_in  # it needs SciPy
+
+        starts, frames = self.starts[self.kept], self.frames[self.kept]
         order = np.argsort(starts, kind="stable")
-        starts, stops = starts[order], (starts + self.frames[self.kept])[order]
-        seen = np.maximum.accumulate(np.concatenate([[0], stops]))[:-1]
-        return int(np.maximum(stops - np.maximum(starts, seen), 0).sum())
+        return frames_in(starts[order], frames[order])
 
     def pack(self) -> str:
         """Returns the rows as a short text, which a receipt in JSON can hold."""
@@ -100,6 +108,85 @@ class WindowRows(NamedTuple):
 def join_rows(several: Iterable[WindowRows]) -> WindowRows:
     """Returns the rows of consecutive positions together."""
     return WindowRows(*map(np.concatenate, zip(*several, strict=True)))
+
+
+NO_ROWS = WindowRows(*np.zeros((len(WindowRows._fields), 0), np.int64))
+
+
+def table_columns(rows: WindowRows) -> dict[str, tuple[Any, str | None]]:
+    """Returns the columns of ``windows.parquet``: their values and Parquet's encoding.
+
+    ::
+
+        start      int64    the window's first frame in its clip, at the output rate
+        frames     int32    the window's frames in the clip; zeros follow them
+        copy       int16    0: the window as it is; k: its k-th augmented copy
+        level_db   float    10 * log10(mean(x ** 2)), see window_levels; null: not known
+        left_out   string   null: the window is in the data set; keep: a step of `keep`
+                            left it out; no_event: no event overlaps it; rejected: its
+                            clip could not be read or transformed there
+    """
+    import pyarrow as pa
+
+    level_db = levels_db(rows.levels)
+    reasons = pa.DictionaryArray.from_arrays(
+        pa.array(rows.left_out - 1, pa.int8(), mask=np.equal(rows.left_out, 0)),
+        pa.array(LEFT_OUT[1:], pa.string()),
+    )
+    return {
+        "start": (pa.array(rows.starts, pa.int64()), _STEPS),
+        "frames": (pa.array(rows.frames, pa.int32()), _STEPS),
+        "copy": (pa.array(rows.copies, pa.int16()), _STEPS),
+        "level_db": (
+            pa.array(level_db, pa.float32(), mask=np.isnan(level_db)),
+            "BYTE_STREAM_SPLIT",
+        ),
+        "left_out": (reasons, None),
+    }
+
+
+_STEPS = "DELTA_BINARY_PACKED"
+
+
+def write_windows(
+    path: str, infos: Iterable[ShardInfo], are_mixed: bool = False
+) -> None:
+    """Writes the table of the windows of some shards, in their order.
+
+    Where examples are mixed, it also has the column ``clip``, int64: ``index`` of the
+    clip in the manifest.
+    """
+    import pyarrow as pa
+
+    columns = _columns_of((), are_mixed)
+    schema = pa.schema({name: values.type for name, (values, _) in columns.items()})
+    groups = in_groups(infos, lambda info: info.shard.examples, _WINDOWS_IN_GROUP)
+    tables = (
+        [values for values, _ in _columns_of(group, are_mixed).values()]
+        for group in groups
+    )
+    write_parquet(
+        path,
+        schema,
+        (pa.Table.from_arrays(arrays, schema=schema) for arrays in tables),
+        use_dictionary=["left_out"],
+        column_encoding={name: how for name, (_, how) in columns.items() if how},
+    )
+
+
+def _columns_of(
+    infos: Sequence[ShardInfo], are_mixed: bool
+) -> dict[str, tuple[Any, str | None]]:
+    """Returns the columns of the windows of some shards."""
+    import pyarrow as pa
+
+    rows = join_rows([NO_ROWS, *(WindowRows.unpack(info.windows) for info in infos)])
+    columns = table_columns(rows)
+    if are_mixed:
+        clips = [unpack_columns(info.clips, 1)[0] for info in infos]
+        numbers = np.concatenate([NO_ROWS.starts, *clips])
+        columns[CLIP] = (pa.array(numbers, pa.int64()), _STEPS)
+    return columns
 
 
 def window_levels(windows: npt.NDArray[np.float32]) -> Integers:

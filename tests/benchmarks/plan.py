@@ -90,7 +90,8 @@ def pretend_to_write(job, folder, writers, writer):
         random = np.random.default_rng(shard.number)
         sizes = random.integers(25_000, 60_000, shard.examples)
         levels = random.integers(-6000, 0, shard.examples)
-        rows = WindowRows.of(starts, np.full(len(starts), RATE), copies, levels)
+        rows = WindowRows.of(starts, np.full(len(starts), RATE), copies)
+        rows = rows._replace(levels=levels)
         seen = Observations.of(work.example_format)
         for segment in segments:
             key = TallyKey(shard.split, segment.clip.label, RATE)

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from beam_pipeline import convert, record_dataset, replay, replay_dataset
+from beam_pipeline.codecs import INT64_LIST, RAW
 from beam_pipeline.conversion import records as records_module
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import INT64_LIST, RAW
 from beam_pipeline.storage.tfrecord import frame_record
 from tests.data_sets import contents, problems_in, records_in
 from tests.originals import write_like_tf_dataset

@@ -16,6 +16,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 import beam_pipeline
 from beam_pipeline import Metadata, record, record_examples
+from beam_pipeline.codecs import BYTES_LIST, CODECS, FLOAT_LIST, INT64_LIST
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.metadata import (
     FORMAT_VERSION,
@@ -32,10 +33,9 @@ from beam_pipeline.dataset.tables import (
     write_manifest,
 )
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.codecs import encode_image
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
-from beam_pipeline.examples.spec import BYTES_LIST, FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.planning.clips import Clip, Reject
@@ -296,7 +296,8 @@ def problems(values):
     return [f"{e.json_path}: {e.message}" for e in VALIDATOR.iter_errors(values)]
 
 
-def test_the_json_schema_knows_every_field_of_a_recipe():
+def test_the_json_schema_knows_every_encoding_and_every_field_of_a_recipe():
+    assert SCHEMA["$defs"]["encoding"]["enum"] == list(CODECS)
     recipe = SCHEMA["$defs"]["recipe"]
     names = sorted(recipe_options())
     assert sorted(recipe["properties"]) == sorted(recipe["required"]) == names
@@ -373,7 +374,7 @@ def test_tfx_bsl_decodes_records_by_the_schema():
     assert found["signal"] == columns["signal"].tolist()
     assert found["mel"] == columns["mel"].reshape(2, 12).tolist()
     assert found["spectrum"] == [[row.tobytes()] for row in columns["spectrum"]]
-    images = [encode_image(image, "png") for image in columns["image"]]
+    images = [CODECS["png"].encode("image", image, None) for image in columns["image"]]
     assert found["image"] == [[image] for image in images]
     assert found["class"] == [["dög".encode()]] * 2
     assert found["win_start_idx"] == [[0], [100]]

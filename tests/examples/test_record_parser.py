@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow import train
 
+from beam_pipeline.codecs import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW
 from beam_pipeline.examples.encoding import ExampleEncoder, pack_varints
 from beam_pipeline.examples.record_parser import (
     BatchMaker,
@@ -15,14 +16,8 @@ from beam_pipeline.examples.record_parser import (
     RecordParser,
     unpack_varints,
 )
-from beam_pipeline.examples.spec import (
-    BYTES_LIST,
-    FLOAT_LIST,
-    INT64_LIST,
-    RAW,
-    FeatureSpec,
-)
-from beam_pipeline.examples.wire import varint
+from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.storage.wire import varint
 
 SPECS = [
     FeatureSpec("a", "string", (), BYTES_LIST),

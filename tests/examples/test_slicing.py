@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.examples.wire import is_sequence_example, keep_features, varint
+from beam_pipeline.storage.wire import is_sequence_example, keep_features, varint
 from tests.raising import raises
 
 NAMES = ["", "a", "b", "ab", "é", "label/x"]

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.scales import choose_statistics
 
 

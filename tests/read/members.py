@@ -8,7 +8,7 @@ import numpy as np
 
 from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
-from beam_pipeline.examples.encoding import ExampleEncoder, SequenceEncoder
+from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -44,13 +44,12 @@ def make(folder, specs, columns, splits, per_member=1, classes=(), gzip=True):
     splits : mapping
         The number of examples in each shard, for each split.
     """
-    encoder = SequenceEncoder if any(s.sequence for s in specs) else ExampleEncoder
     entries = {}
     for split, sizes in splits.items():
         shards, first = [], 0
         for i, size in enumerate(sizes):
             rows = {name: v[first : first + size] for name, v in columns.items()}
-            records = encoder(specs).encode(size, rows) if size else []
+            records = ExampleEncoder(specs).encode(size, rows) if size else []
             name = f"{split}/{split}-{i:05d}-of-{len(sizes):05d}"
             shards.append(write_shard(folder, name, records, per_member, gzip))
             first += size

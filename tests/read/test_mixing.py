@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import mix, open_records
+from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.mix import Draws, Mixed
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords, assert_continues

@@ -8,7 +8,6 @@ import pytest
 
 from beam_pipeline import replay
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.wire import DTYPES, decode_tensor
 from beam_pipeline.read.original_records import (
     SPEC_FILE,
     find_original,
@@ -16,6 +15,7 @@ from beam_pipeline.read.original_records import (
     original_files,
     original_specs,
 )
+from beam_pipeline.storage.wire import DTYPES, decode_tensor
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")

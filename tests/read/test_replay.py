@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from beam_pipeline import open_records, record
+from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST, RAW
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
-from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, RAW, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read import parse
 from beam_pipeline.read.replay import replay
 from tests.raising import assert_names, raises

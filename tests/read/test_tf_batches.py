@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from beam_pipeline import open_records, record_examples
+from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FLOAT_LIST, INT64_LIST, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from tests.raising import raises
 from tests.read.members import make
 from tests.read.test_replay import NUMBER

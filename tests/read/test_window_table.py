@@ -21,9 +21,9 @@ from beam_pipeline import (
     window_table,
 )
 from beam_pipeline.dataset import tables as written
-from beam_pipeline.dataset import tables as written_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.read.recorded_windows import QUANTILES, summarise_windows
+from beam_pipeline.write import window_rows
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
 
@@ -401,7 +401,7 @@ OPTIONS = {
 @pytest.mark.parametrize("rows", [1, 30, 1 << 17])
 @pytest.mark.parametrize("copies", [0, 2])
 def test_a_summary_is_that_of_the_table(tmp_path, monkeypatch, rows, copies):
-    monkeypatch.setattr(written_table, "_WINDOWS_IN_GROUP", rows)
+    monkeypatch.setattr(window_rows, "_WINDOWS_IN_GROUP", rows)
     write_corpus(tmp_path / "in", frames=1100)
     for k in range(6):
         write_samples(tmp_path / "in" / "owl" / f"quiet{k}.wav", np.zeros(900))

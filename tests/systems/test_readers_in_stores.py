@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_pipeline.codecs import INT64_LIST, RAW
 from beam_pipeline.errors import InputError, StoreError
-from beam_pipeline.examples.spec import INT64_LIST, RAW, FeatureSpec
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
 from beam_pipeline.storage import files, object_store

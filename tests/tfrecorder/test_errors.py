@@ -119,7 +119,7 @@ WRONG = [
     (b"1", {"worker": 1}, OptionError, "did you mean workers"),
     (b"1", {"sed": 1}, OptionError, "did you mean seed"),
     (b"", {}, InputError, r"list.csv holds no rows"),
-    (b"a,1\n\xff,2\n", {}, InputError, "list.csv is not CSV in UTF-8 after row"),
+    (b"a,1\n\xff,2\n", {}, InputError, "list.csv, line 2: not UTF-8"),
     (None, {}, InputError, "list.csv does not exist"),
     (b"1", {"progress": 1}, OptionError, "True, False or callable; got 1"),
     (b"1", {"workers": 0}, OptionError, "workers: .*; got 0"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.examples.wire import DTYPES, decode_tensor, encode_tensor
+from beam_pipeline.storage.wire import DTYPES, decode_tensor, encode_tensor
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")

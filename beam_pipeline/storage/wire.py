@@ -27,9 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.arrays import Array
-from beam_pipeline.examples.codecs import object_array
-from beam_pipeline.examples.spec import numpy_dtype
+from beam_pipeline.arrays import Array, numpy_dtype, object_array
 
 # The wire types: how long the value of a field is.
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -169,7 +167,7 @@ def replace_features(record: bytes, entries: Mapping[bytes, bytes]) -> bytes:
     record : bytes
         See :func:`keep_features`.
     entries : mapping
-        Names, as UTF-8, to entries as of :func:`.encoding.encode_entry`.
+        Names, as UTF-8, to entries as of :func:`.encode_entry`.
 
     Raises
     ------
