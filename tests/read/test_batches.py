@@ -130,18 +130,6 @@ class TestState:
 
         assert_continues(make, 2 * len(make()))
 
-    def test_counts_what_the_caller_has(self):
-        batches = Batches(FakeRecords(20), 5, threads=4)
-        running = iter(batches)
-        assert batches.state_dict()["position"] == 0
-        next(running)
-        time.sleep(0.05)
-        assert batches.state_dict()["position"] == 5
-        for _ in running:
-            pass
-        state = batches.state_dict()
-        assert (state["epoch"], state["position"], batches.epoch) == (1, 0, 1)
-
     def test_an_iteration_left_early_is_continued(self):
         batches = Batches(FakeRecords(20), 4)
         for batch in batches:
