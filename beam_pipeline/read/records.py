@@ -27,7 +27,7 @@ from beam_pipeline.errors import InputError, OptionError, needing
 from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure, component_names, needed_features
-from beam_pipeline.parameters import check_whole
+from beam_pipeline.parameters import check_text, check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_features, choose_splits
 from beam_pipeline.read.example_source import Given, Source, make_source
@@ -462,8 +462,7 @@ class Records(Sequence[Example]):
         InputError
             If the split has no window of this file.
         """
-        if not isinstance(path, str):
-            raise OptionError("path", "must be a text, like 'owl/owl_1.wav'", path)
+        check_text("path", path)
         table = self._opened.table
         found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
         return Records(self._opened, self.numbers[found])
