@@ -16,8 +16,6 @@ from tests.raising import raises
 from tests.read.members import seal
 from tests.sounds import write_corpus
 
-pytestmark = pytest.mark.runs
-
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):

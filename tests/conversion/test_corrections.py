@@ -22,7 +22,6 @@ from tests.reporting.test_report import reported
 from tests.sounds import write_corpus, write_sound
 
 pytestmark = [
-    pytest.mark.runs,
     pytest.mark.filterwarnings(
         "ignore:split .* has no:beam_pipeline.errors.DataSetWarning"
     ),

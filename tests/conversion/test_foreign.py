@@ -15,8 +15,6 @@ from tests.data_sets import contents, problems_in, records_in
 from tests.originals import write_like_tf_dataset
 from tests.raising import raises
 
-pytestmark = pytest.mark.runs
-
 
 def feature_of(values):
     values = values if isinstance(values, list) else [values]

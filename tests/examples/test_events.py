@@ -275,7 +275,6 @@ RUNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(("write", "feature", "options"), RUNS)
 def test_runs_against_slow_loops(sounds, tmp_path, write, feature, options):
     metadata = record(
@@ -358,7 +357,6 @@ def test_names_in_a_table_that_mean_no_clip_or_several(sounds, more, rows, facts
         plan_of(sounds, rows, more)
 
 
-@pytest.mark.runs
 def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
     table = "path,offset_s,duration_s\na/x.wav,0,1\na/x.wav,1,1\na/x.wav,0.25,0.5\n"
     (sounds / "parts.csv").write_text(table)
@@ -379,7 +377,6 @@ def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(("no_event", "classes"), [
     ("keep", ("owl", "tit", "wren")), ("drop", ("owl", "tit", "wren")),
     ("quiet", ("owl", "quiet", "tit", "wren")),
@@ -406,7 +403,6 @@ def test_windows_without_an_event(sounds, tmp_path, no_event, classes):
     assert total == pytest.approx(split.examples_per_class["tit"] * 0.25)
 
 
-@pytest.mark.runs
 def test_clips_whose_events_cannot_be_used_are_named(sounds, tmp_path):
     options = write_audacity(sounds)
     (sounds / "a" / "x.txt").unlink()
@@ -420,7 +416,6 @@ def test_clips_whose_events_cannot_be_used_are_named(sounds, tmp_path):
     assert_names(reasons["b/z.wav"], "z.txt", "line 1", "'end'")
 
 
-@pytest.mark.runs
 def test_empty_files_have_no_events(sounds, tmp_path):
     options = write_audacity(sounds) | {"win_len": 2000}
     for name in LIVES:
@@ -431,7 +426,6 @@ def test_empty_files_have_no_events(sounds, tmp_path):
     assert metadata.splits["records"].examples_per_class == {"quiet": 10 + 11 + 13}
 
 
-@pytest.mark.runs
 def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
     """A run that continues writes shards again if their events have changed."""
     options = write_audacity(sounds) | {"win_len": 2000, "num_shards": 2}
@@ -445,7 +439,6 @@ def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
     assert metadata == again
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(("options", "facts"), [
     ({"event_overlap": 0.5}, ["event_overlap", "--events"]),
     ({"no_event": "drop"}, ["no_event", "--events"]),
@@ -486,7 +479,6 @@ def test_what_moves_time_is_known_by_the_step_not_by_a_word(sounds, tmp_path):
     assert list(rejects) == []
 
 
-@pytest.mark.runs
 def test_a_class_that_is_not_in_the_given_list(sounds, tmp_path):
     options = write_raven(sounds) | {"win_len": 2000}
     _, rejects = plan(sounds, classes="owl,tit", **options)
@@ -498,7 +490,6 @@ def test_a_class_that_is_not_in_the_given_list(sounds, tmp_path):
     assert metadata.splits["records"].examples_per_class["crow"] == 0
 
 
-@pytest.mark.runs
 def test_a_column_cannot_give_the_class_beside_events(sounds, tmp_path):
     (sounds / "clips.csv").write_text("path,species\na/x.wav,owl\n")
     options = {"win_len": 2000, **write_audacity(sounds)}
@@ -508,7 +499,6 @@ def test_a_column_cannot_give_the_class_beside_events(sounds, tmp_path):
     assert metadata.features["species"].dtype == "string"
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("options", [
     {"event_overlap": 0.5},
     {"num_elems": 25, "tail": "overlap", "event_targets": "class"},

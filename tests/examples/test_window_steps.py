@@ -93,7 +93,6 @@ def test_copies_are_for_training(split, copies):
     assert copies_in(recipe.copies, split) == copies
 
 
-@pytest.mark.runs
 def test_silent_windows_are_left_out_and_counted(corpus, tmp_path):
     metadata = record(
         str(corpus), str(tmp_path / "out"), win_len=100, keep="energy(above_db=-60)",
@@ -116,7 +115,6 @@ def test_silent_windows_are_left_out_and_counted(corpus, tmp_path):
     assert whole.statistics["windows"]["silent_windows"] == 18
 
 
-@pytest.mark.runs
 def test_a_shard_may_be_empty(tmp_path):
     sound = np.zeros(800)
     sound[:100] = 0.5
@@ -129,7 +127,6 @@ def test_a_shard_may_be_empty(tmp_path):
     assert len(examples_of(tmp_path / "out", shuffle=True, batch_size=3)) == 1
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(("options", "facts"), [
     ({}, [33, "--keep"]), ({"num_elems": 2}, [2, "--keep", "--overwrite"]),
 ])  # fmt: skip
@@ -141,7 +138,6 @@ def test_a_selection_that_leaves_no_window_is_an_error(
     assert not (tmp_path / "out" / "metadata.json").exists()
 
 
-@pytest.mark.runs
 def test_copies_follow_their_window(corpus, tmp_path):
     """And more copies do not change the first ones."""
     options = {"win_len": 100, "augment": "random_gain(low_db=-12,high_db=-1)",
@@ -167,7 +163,6 @@ def test_copies_follow_their_window(corpus, tmp_path):
     assert fewer == [e["signal"].tobytes() for e in found if e["copy"] < 3]
 
 
-@pytest.mark.runs
 def test_copies_do_not_depend_on_shards_or_blocks(corpus, tmp_path, monkeypatch):
     options = {"win_len": 100, "hop": 30, "copies": 3, "augment": Number(),
                "keep": "energy()", "order": "listed"}  # fmt: skip
@@ -216,7 +211,6 @@ def test_an_error_on_sound_names_the_clip(field, how):
         (made.selected if field == "keep" else made.augmented)(windows, of)
 
 
-@pytest.mark.runs
 def test_clips_that_fail_are_rejects(corpus, tmp_path):
     with raises(TooManyRejected, naming=6):
         record(corpus, tmp_path / "out", win_len=100, keep=Broken())

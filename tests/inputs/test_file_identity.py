@@ -75,7 +75,6 @@ def test_a_store_has_no_links(name):
     assert FileIdentities(["/x"]).key("/x", "gs://b/a.wav") == "gs://b/a.wav"
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("stratify", [False, True])
 def test_parts_of_a_file_are_in_one_split_however_it_is_called(tmp_path, stratify):
     lines = ["path,offset_s,duration_s"]
@@ -106,7 +105,6 @@ def test_a_link_is_not_in_another_group_than_its_file(tmp_path):
     assert_names(reject.reason, "b", "clip 0")
 
 
-@pytest.mark.runs
 def test_a_file_is_not_in_the_inputs_of_two_splits(tmp_path):
     write_sound(tmp_path / "in" / "x.wav", 1000)
     for split in ("train", "test"):

@@ -229,7 +229,6 @@ def write_avro(path: Path) -> None:
         fastavro.writer(file, fastavro.parse_schema(schema), ROWS, "deflate")
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("kind", ["avro", "dicts", "pandas", "arrow", "own"])
 def test_all_tables_give_the_same_bytes(
     corpus: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -246,7 +245,6 @@ def test_all_tables_give_the_same_bytes(
     assert data_bytes(tmp_path / "out") == data_bytes(corpus / "out")
 
 
-@pytest.mark.runs
 def test_every_example_holds_the_values_of_its_row(corpus: Path) -> None:
     records = open_records(corpus / "out")
     for name, (dtype, shape, encoding) in TYPES.items():
@@ -260,7 +258,6 @@ def test_every_example_holds_the_values_of_its_row(corpus: Path) -> None:
     assert verify(corpus / "out", deep=True, input=corpus / "m.parquet") == []
 
 
-@pytest.mark.runs
 def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
     manifest = pq.read_table(corpus / "out/manifest.parquet")
     assert manifest.schema.field("embedding").type == pa.list_(pa.float64())
@@ -280,7 +277,6 @@ def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
     assert clean["blob"].to_pylist() == [row["blob"] for row in ROWS]
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("name", ["tags", "blob"])
 def test_verify_finds_a_list_that_differs(
     corpus: Path, tmp_path: Path, name: str

@@ -271,7 +271,6 @@ def test_a_column_has_one_type_in_all_tables(tmp_path):
 # Whole runs
 
 
-@pytest.mark.runs
 def test_columns_travel_into_every_example(corpus):
     times = [1561965277.252, 0.1, math.nan]  # of float64: no digit is lost
     rows = [{**row, "time": "" if time != time else time}
@@ -292,7 +291,6 @@ def test_columns_travel_into_every_example(corpus):
     assert len(records.where("time > 1561965277.2519")) == 2
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("columns", ["none", "take,kind"])
 def test_columns_can_be_chosen(corpus, columns):
     path = write_csv(corpus / "m.csv", ROWS)
@@ -302,7 +300,6 @@ def test_columns_can_be_chosen(corpus, columns):
     assert set(metadata.features) & {"take", "kind", "loud"} == wanted
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("targets", ["loud", "loud,take"])
 def test_numbers_to_be_predicted(corpus, targets):
     path = write_csv(corpus / "m.csv", ROWS)
@@ -314,7 +311,6 @@ def test_numbers_to_be_predicted(corpus, targets):
         np.testing.assert_array_equal(example["target"], wanted.squeeze())
 
 
-@pytest.mark.runs
 def test_several_classes_of_a_clip(corpus):
     rows = [{**row, "kind": kinds} for row, kinds in
             zip(ROWS, ["cat;dog", "dog", "owl; cat"], strict=True)]  # fmt: skip
@@ -329,7 +325,6 @@ def test_several_classes_of_a_clip(corpus):
     assert "class" not in metadata.features
 
 
-@pytest.mark.runs
 def test_groups_of_the_expression_are_columns(corpus, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "o"
     metadata = record(corpus, out, win_len=500,
@@ -338,7 +333,6 @@ def test_groups_of_the_expression_are_columns(corpus, tmp_path_factory):
     assert {e["name"] for e in open_records(out)} == {"1", "2", "ä 3"}
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("rate", [None, 4000])
 def test_segments_are_parts_of_their_file(tmp_path, rate):
     write_sound(tmp_path / "x.wav", 4 * RATE)
@@ -363,7 +357,6 @@ def test_segments_are_parts_of_their_file(tmp_path, rate):
         np.testing.assert_allclose(example["signal"], wanted, rtol=0, atol=limit)
 
 
-@pytest.mark.runs
 def test_a_channel_of_a_file(tmp_path):
     sound = write_sound(tmp_path / "x.wav", 1000, channels=2)
     rows = [{"path": "x.wav", "channel": channel} for channel in (1, 0)]
@@ -387,7 +380,6 @@ def test_segments_beyond_their_file(tmp_path, offset, duration, facts):
     assert_names(reject.reason, *facts, "row 2")
 
 
-@pytest.mark.runs
 def test_what_is_known_is_not_probed(corpus, monkeypatch):
     rows = [{**row, "frames": 1000 + 500 * i, "sample_rate_hz": RATE, "channels": 1}
             for i, row in enumerate(ROWS)]  # fmt: skip
@@ -463,7 +455,6 @@ def splits_of(folder, out, **options):
     return metadata, found
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("stratify", [False, True])
 def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
     metadata, before = splits_of(
@@ -484,7 +475,6 @@ def test_no_group_is_in_two_splits_and_none_moves(speakers, tmp_path, stratify):
     assert again.splits.keys() == metadata.splits.keys()
 
 
-@pytest.mark.runs
 def test_no_split_is_empty_if_there_are_groups_enough(speakers, tmp_path):
     """The hash leaves some of eight splits empty; then, and only then, groups move."""
     eight = {"splits": "a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1", "group_by": "speaker"}
@@ -500,7 +490,6 @@ def test_no_split_is_empty_if_there_are_groups_enough(speakers, tmp_path):
     assert splits_of(speakers, tmp_path / "d", seed=1, **two)[1] != first
 
 
-@pytest.mark.runs
 def test_folds(speakers, tmp_path):
     metadata, found = splits_of(speakers, tmp_path / "o", folds=3, group_by="speaker")
     assert set(metadata.splits) == {"fold0", "fold1", "fold2"}
@@ -510,7 +499,6 @@ def test_folds(speakers, tmp_path):
 # Tables in memory
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(("rows", "facts"), [
     ([{"path": "a/1.wav", "kind": 1j}], ["1", "1j", "kind"]),
     ({"path": ["a/1.wav"]}, "['a/1.wav']"),
@@ -525,7 +513,6 @@ def test_tables_in_memory_that_are_refused(corpus, monkeypatch, rows, facts):
     assert not (corpus / "o").exists()
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("below", ["a/,b/", ","])
 def test_classes_from_a_mapping(corpus, tmp_path_factory, below):
     """Names are those below an input, or whole paths."""
@@ -544,7 +531,6 @@ def test_classes_from_a_mapping(corpus, tmp_path_factory, below):
     assert found == wanted
 
 
-@pytest.mark.runs
 def test_classes_from_a_mapping_that_does_not_fit(corpus):
     for classes, error, facts in (
         ({"a/1.wav": "owl", "a/9.wav": "owl"}, InputError, ["label_from", "a/9.wav"]),
@@ -561,7 +547,6 @@ def test_classes_from_a_mapping_that_does_not_fit(corpus):
         plan(table, win_len=500, label_from={"a/1.wav": "owl"})
 
 
-@pytest.mark.runs
 def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
     monkeypatch.chdir(corpus)
     rows = [*ROWS, {**ROWS[0], "path": "gone.wav"}]
@@ -599,7 +584,6 @@ def test_what_is_to_be_predicted_must_be_there(corpus, monkeypatch, value):
     assert [reject.row for reject in rejects] == [1]
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(("name", "said", "facts"), [
     ("x.wav", {"frames": 999}, [1000, 999]), ("x.flac", {"frames": 1001}, [1000, 1001]),
     ("x.ogg", {"frames": 5000}, [1000, 5000]),

@@ -80,7 +80,6 @@ def test_columns_that_do_not(tmp_path, columns):
     assert len(row.columns) == len(columns)
 
 
-@pytest.mark.runs
 def test_a_manifest_of_nemo(tmp_path):
     samples = write_sound(tmp_path / "x.wav", 4 * RATE)
     path = write_table(
