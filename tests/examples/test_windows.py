@@ -39,7 +39,7 @@ def test_seconds_to_frames_rounds_halves_up(seconds, rate, frames):
     (60.0, 0.0, "1.00 minutes"), (3599.4, 0.0, "59.99 minutes"),
     (3600.0, 0.0, "1.00 hours"), (90.0, 3600.0, "0.03 hours"),
     (1.5, 60.0, "0.03 minutes")])  # fmt: skip
-def test_printed_times(seconds: float, of_s: float, text: str) -> None:
+def test_printed_times(seconds, of_s, text):
     assert time_text(seconds, of_s) == text
 
 

@@ -28,11 +28,11 @@ from tests.sounds import write_sound
 class Doer:
     """No step, but making one does something."""
 
-    def __init__(self, path: str):
+    def __init__(self, path):
         Path(path).touch()
 
 
-def laughs(levels: int) -> str:
+def laughs(levels):
     """A value of nine to the power of ``levels`` parts, in YAML."""
     lines = ["classes: &a0 [lol]", "features:"]
     for k in range(1, levels):
@@ -45,7 +45,7 @@ def laughs(levels: int) -> str:
     "win-len: " + "{a: " * 3000 + "1" + "}" * 3000, "win-len: " + "9" * 10**5,
     "features: &a {x: *a}", "\x00",
 ], ids=range(7))  # fmt: skip
-def test_crafted_recipes(tmp_path: Path, monkeypatch: Any, text: str) -> None:
+def test_crafted_recipes(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
@@ -55,7 +55,7 @@ def test_crafted_recipes(tmp_path: Path, monkeypatch: Any, text: str) -> None:
     assert not Path("PWNED").exists()
 
 
-def test_a_value_that_holds_itself_many_times_is_not_written_out() -> None:
+def test_a_value_that_holds_itself_many_times_is_not_written_out():
     value: Any = "lol"
     for _ in range(40):
         value = [value] * 9
@@ -76,7 +76,7 @@ def test_a_value_that_holds_itself_many_times_is_not_written_out() -> None:
     "log_mel(" + ")" * 5000, "log_mel(n_mels=9**9**9)",
     "log_mel(n_mels=[x for x in ()])", "peak_gain|" * 2000 + "peak_gain",
 ])  # fmt: skip
-def test_crafted_expressions(tmp_path: Path, monkeypatch: Any, text: str) -> None:
+def test_crafted_expressions(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     with raises(RecipeError, naming="feature") as caught:
         parse_transform(text)
@@ -90,21 +90,21 @@ def test_crafted_expressions(tmp_path: Path, monkeypatch: Any, text: str) -> Non
     ("jsonl", '{"path":"x.wav","a":' + "[" * 10**5),
     ("jsonl", '{"path":"x.wav","a":' + "1" * 10**5 + "}"),
 ], ids=range(4))  # fmt: skip
-def test_crafted_tables(tmp_path: Path, suffix: str, text: str) -> None:
+def test_crafted_tables(tmp_path, suffix, text):
     path = tmp_path / f"clips.{suffix}"
     path.write_text(text + "\n")
     with raises(InputError, naming=[path, "line"]):
         list(read_rows(open_table(str(path))))
 
 
-def test_a_line_of_json_with_a_key_twice(tmp_path: Path) -> None:
+def test_a_line_of_json_with_a_key_twice(tmp_path):
     path = tmp_path / "clips.jsonl"
     path.write_text('{"path": "a.wav"}\n{"path": "b.wav", "n": 1, "path": "c.wav"}\n')
     with raises(InputError, naming=[path, "line 2", "path"]):
         open_table(str(path))
 
 
-def test_a_table_that_ends_early(tmp_path: Path) -> None:
+def test_a_table_that_ends_early(tmp_path):
     path = tmp_path / "clips.parquet"
     pq.write_table(pa.table({"path": ["a", "b"], "n": [1, None]}), path)
     table = open_table(str(path))
@@ -118,7 +118,7 @@ def test_a_table_that_ends_early(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["s3://key:SECRET@b/x.wav", "gs://b/x?sig=SECRET"])
-def test_rows_with_credentials_are_rejected(tmp_path: Path, path: str) -> None:
+def test_rows_with_credentials_are_rejected(tmp_path, path):
     write_sound(tmp_path / "a.wav", 500)
     rows = [{"path": str(tmp_path / "a.wav")}, {"path": path}]
     _, rejects = plan(rows, win_len=500, label_from="none")

@@ -1,10 +1,5 @@
 """The layouts of folders in the docs give the splits and the classes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from beam_pipeline import plan
@@ -36,9 +31,7 @@ CLASSES = ("owl", "tit")
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings(f"ignore::{DataSetWarning.__module__}.DataSetWarning")
-def test_layouts(
-    tmp_path: Path, names: list[str], inputs: Any, options: Any, splits: Any
-) -> None:
+def test_layouts(tmp_path, names, inputs, options, splits):
     for name in names:
         write_sound(tmp_path / f"{name}.wav", 500)
     given = tmp_path / inputs if isinstance(inputs, str) else None
@@ -50,7 +43,7 @@ def test_layouts(
     assert sum(layout.total for layout in summary.layouts.values()) == len(names)
 
 
-def test_an_expression_sees_the_path_below_the_input(tmp_path: Path) -> None:
+def test_an_expression_sees_the_path_below_the_input(tmp_path):
     write_sound(tmp_path / "owl" / "1.wav", 500)
     folder = r"(?P<class>[^/]+)/[^/]+$"
     _, (reject,) = plan(tmp_path / "owl", win_len=500, label_from=folder)

@@ -36,7 +36,7 @@ from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
 
-def typed(tmp_path: Path, values: list[Any]) -> ColumnType:
+def typed(tmp_path, values):
     """Returns the type of a column of values in memory."""
     path = write_rows([{"path": "x", "v": value} for value in values], str(tmp_path))
     return column_types([open_table(path)], ["v"])["v"]
@@ -56,13 +56,11 @@ def typed(tmp_path: Path, values: list[Any]) -> ColumnType:
     ([["a"], "a"], ("string", ())), ([{"a": [1]}], ("string", ())),
     ([[{"a": 1}]], ("string", ())),
 ])  # fmt: skip
-def test_types_of_lists_and_bytes(
-    tmp_path: Path, values: list[Any], expected: tuple[Any, ...]
-) -> None:
+def test_types_of_lists_and_bytes(tmp_path, values, expected):
     assert typed(tmp_path, values) == ColumnType(*expected)
 
 
-def test_what_a_file_declares_of_empty_columns(tmp_path: Path) -> None:
+def test_what_a_file_declares_of_empty_columns(tmp_path):
     kinds = {
         "number": (pa.float64(), ("float32", ())),
         "whole": (pa.int16(), ("float32", ())),
@@ -103,7 +101,7 @@ def test_what_a_file_declares_of_empty_columns(tmp_path: Path) -> None:
     ([np.zeros((1, 2)), None], ["[[0.0, 0.0]]", None]),
     ([datetime(2026, 5, 1, 2), None], ["2026-05-01T02:00:00", None]),
 ])  # fmt: skip
-def test_rows_in_memory_come_back(tmp_path: Path, values: Any, held: Any) -> None:
+def test_rows_in_memory_come_back(tmp_path, values, held):
     rows = [{"path": "x", "v": value} for value in values]
     path = write_rows(rows, str(tmp_path))
     assert write_rows(rows, str(tmp_path)) == path
@@ -121,18 +119,14 @@ def test_rows_in_memory_come_back(tmp_path: Path, values: Any, held: Any) -> Non
     (-(2**53) - 1, ("float64", ()), -(2**53) - 1),
     (str(2**53 + 1), ("float64", ()), [2**53 + 1, "text"]),
 ])  # fmt: skip
-def test_values_that_a_type_does_not_hold(
-    value: Any, kind: tuple[Any, ...], facts: Any
-) -> None:
+def test_values_that_a_type_does_not_hold(value, kind, facts):
     with raises(ValueError, naming=facts):
         to_type("v", value, ColumnType(*kind))
 
 
 @pytest.mark.parametrize("large", [2**53, 2**53 + 1, 2**53 + 2, -(2**53) - 1])
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_no_digit_is_lost_beside_fractions_and_gaps(
-    tmp_path: Path, large: int, suffix: str
-) -> None:
+def test_no_digit_is_lost_beside_fractions_and_gaps(tmp_path, large, suffix):
     for k in range(3):
         write_sound(tmp_path / f"{k}.wav", 600)
     rows = [{"path": f"{k}.wav", "v": v} for k, v in enumerate([0.5, None, large])]
@@ -156,7 +150,7 @@ def test_no_digit_is_lost_beside_fractions_and_gaps(
     (ColumnType("float64"), math.nan), (ColumnType("int64", (None,)), ()),
     (ColumnType("bytes", (None,)), ()),
 ])  # fmt: skip
-def test_missing_values(missing: Any, kind: ColumnType, expected: Any) -> None:
+def test_missing_values(missing, kind, expected):
     assert repr(to_type("v", missing, kind)) == repr(expected)
 
 
@@ -188,7 +182,7 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: Any) -> Path:
+def corpus(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("lists")
     for k in range(3):
         write_sound(folder / f"a/{k}.wav", 1000, seed=k)
@@ -197,13 +191,13 @@ def corpus(tmp_path_factory: Any) -> Path:
     return folder
 
 
-def data_bytes(folder: Path) -> dict[str, bytes]:
+def data_bytes(folder):
     names = ("metadata.json", "manifest.parquet", "schema.pbtxt")
     shards = sorted(path.name for path in folder.glob("*.gz"))
     return {name: (folder / name).read_bytes() for name in (*names, *shards)}
 
 
-def assert_holds(found: Any, k: int) -> None:
+def assert_holds(found, k):
     for name, (dtype, _, _) in TYPES.items():
         meant, value = ROWS[k][name], found[name]
         if dtype == "bytes":
@@ -214,7 +208,7 @@ def assert_holds(found: Any, k: int) -> None:
             np.testing.assert_array_equal(value, np.array(meant, value.dtype))
 
 
-def write_avro(path: Path) -> None:
+def write_avro(path):
     kinds = {"embedding": "double", "wide": "double", "counts": "long"}
     fields: list[Any] = [
         {"name": name, "type": {"type": "array", "items": kinds.get(name, "string")}}
@@ -230,9 +224,7 @@ def write_avro(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["avro", "dicts", "pandas", "arrow", "own"])
-def test_all_tables_give_the_same_bytes(
-    corpus: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_tables_give_the_same_bytes(corpus, tmp_path, kind, monkeypatch):
     monkeypatch.chdir(corpus)
     write_avro(corpus / "m.avro")
     shutil.copy(corpus / "out/manifest.parquet", corpus / "own.parquet")
@@ -245,7 +237,7 @@ def test_all_tables_give_the_same_bytes(
     assert data_bytes(tmp_path / "out") == data_bytes(corpus / "out")
 
 
-def test_every_example_holds_the_values_of_its_row(corpus: Path) -> None:
+def test_every_example_holds_the_values_of_its_row(corpus):
     records = open_records(corpus / "out")
     for name, (dtype, shape, encoding) in TYPES.items():
         spec = records.features[name]
@@ -258,7 +250,7 @@ def test_every_example_holds_the_values_of_its_row(corpus: Path) -> None:
     assert verify(corpus / "out", deep=True, input=corpus / "m.parquet") == []
 
 
-def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
+def test_tables_hold_lists_and_bytes(corpus, capsys):
     manifest = pq.read_table(corpus / "out/manifest.parquet")
     assert manifest.schema.field("embedding").type == pa.list_(pa.float64())
     assert manifest.schema.field("blob").type == pa.binary()
@@ -278,9 +270,7 @@ def test_tables_hold_lists_and_bytes(corpus: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["tags", "blob"])
-def test_verify_finds_a_list_that_differs(
-    corpus: Path, tmp_path: Path, name: str
-) -> None:
+def test_verify_finds_a_list_that_differs(corpus, tmp_path, name):
     shutil.copytree(corpus / "out", tmp_path / "out")
     path = tmp_path / "out/manifest.parquet"
     table = pq.read_table(path)
@@ -300,7 +290,7 @@ def test_verify_finds_a_list_that_differs(
     st.lists(st.floats() | st.integers(-(2**70), 2**70) | st.text() | st.none()),
     st.sampled_from(["int64", "float32", "float64", "string"]),
 )
-def test_a_list_is_converted_as_its_entries(values: list[Any], dtype: str) -> None:
+def test_a_list_is_converted_as_its_entries(values, dtype):
     try:
         expected = [to_type("v", value, ColumnType(dtype)) for value in values]
     except ValueError:
