@@ -30,7 +30,7 @@ from beam_pipeline.codecs import BYTES_LIST
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.errors import InputError, OptionError, listed
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.parameters import Names, check_whole
+from beam_pipeline.parameters import check_whole
 
 # Memory for what is read ahead, and for what is shuffled.
 READ_AHEAD_BYTES = 256 << 20
@@ -81,12 +81,15 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
     Features that only belong to others, like the shape of an array, are no components.
     """
     names = metadata.components
-    chosen = names if features is None else Names().value("features", features)
+    chosen = names if features is None else features
+    if not isinstance(chosen, Iterable):
+        raise OptionError("features", "must be a list of names", features)
+    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
     for name in chosen:
         check_name("feature", name, names)
     if not chosen:
         raise OptionError("features", "must name at least one", features)
-    return list(chosen)
+    return chosen
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.audio.formats import DECODERS
-from beam_pipeline.codecs import ENCODINGS
 from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, listed
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import (
@@ -503,6 +502,19 @@ class Augmentation(Declared):
             )
 
 
+class _Encodings(Choice):
+    """The names of encodings, which are not known before: codecs load numpy."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        from beam_pipeline.codecs import ENCODINGS
+
+        return ENCODINGS
+
+
 class Features(Declared):
     """What examples hold of their windows.
 
@@ -521,7 +533,7 @@ class Features(Declared):
     features: Mapping[str, str] = option({}, _TRANSFORMS, "NAME=EXPR", repeats=True)
     encodings: Mapping[str, str] = option(
         {},
-        ByFeature("encodings, like {mel: tensor}", Choice(ENCODINGS)),
+        ByFeature("encodings, like {mel: tensor}", _Encodings()),
         "NAME=ENCODING",
         repeats=True,
     )
