@@ -173,12 +173,14 @@ def _add(
             about = "" if first_day else spelled(about, flags)
             group = parser.add_argument_group(title, about)
         for one in options:
-            help = command.explained(one).replace("%", "%%")
+            help = argparse.SUPPRESS
+            if one.name in shown:
+                help = command.explained(one).replace("%", "%%")
             group.add_argument(
                 one.flag,
                 dest=one.name,
                 default=argparse.SUPPRESS,
-                help=help if one.name in shown else argparse.SUPPRESS,
+                help=help,
                 **_taken(one),
             )
     parser.set_defaults(command_class=command)

@@ -509,7 +509,7 @@ class _Encodings(Choice):
         pass
 
     @property
-    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+    def choices(self) -> tuple[str, ...]:
         from beam_pipeline.codecs import ENCODINGS
 
         return ENCODINGS
