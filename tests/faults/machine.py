@@ -6,7 +6,9 @@ into the processes of every try, and does nothing until a try tells it to.
 
 import errno
 import os
+from pathlib import Path
 
+from tests.data_sets import rejects_in
 from tests.faults.cases import case
 from tests.faults.world import CannotTry, start_server
 
@@ -44,7 +46,7 @@ class Faults:
         self.calls = int.from_bytes(self._count.read_bytes(), "little")
         assert self.calls, "no call can fail"
 
-    def run(self, *command, first=0, times=FOR_EVER):
+    def run(self, *command, first=0, times=FOR_EVER, flags=()):
         """Runs the job, or another command, while some calls fail."""
         self._count.write_bytes(bytes(8))
         environment = {
@@ -52,7 +54,7 @@ class Faults:
             "FAULT_ERRNO": str(self.number), "FAULT_COUNT": str(self._count),
             "FAULT_FIRST": str(first), "FAULT_TIMES": str(times),
         }  # fmt: skip
-        arguments = list(command) or self._world.arguments()
+        arguments = list(command) or self._world.arguments(*flags)
         return self._world.start_command(arguments, **environment).end()
 
     def some_call(self):
@@ -95,6 +97,21 @@ def a_sound_fails(world):
 @case("a mount that is gone from some moment on")
 def all_sounds_fail(world):
     return _for_ever(world, world.sounds, ".flac: " if world.workers > 9 else ": ")
+
+
+@case("a sound on a dead sector, with --allow-unreadable")
+def unreadable_sound(world):
+    path = world.random.choice(sorted(world.sounds.rglob("*.*")))
+    faults = Faults(world, path)
+    status, said = faults.run(flags=["--allow-unreadable"])
+    assert status == 3, said
+    assert path.name in said, said
+    status, said = faults.run(flags=["--allow-unreadable", "--max-rejected=1"])
+    assert status == 0, said
+    found = {(Path(e["path"]).name, e["error"]) for e in rejects_in(world.output)}
+    assert found == {(path.name, "Unreadable")}
+    world.check_nothing_left()
+    return "rejected as unreadable"
 
 
 @case("a limit of open files that is too low")
