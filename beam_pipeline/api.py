@@ -19,10 +19,12 @@ from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.errors import OptionError, OutputError
 from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
+from beam_pipeline.planning.poison_clips import drop_changed
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.run.engine import (
+    as_sent,
     check_beam_args,
     check_engine,
     check_runner,
@@ -234,8 +236,10 @@ def write_template(
                 f"{os.fspath(output)} already holds this data set, and it is complete. "
                 "Give another `output`, or give `overwrite` to replace it."
             )
+        limit_s = limit_of(run.time_limit)
+        drop_changed(job.work_folder, job.inputs, limit_s)
         with pipeline_for(run.beam_args) as pipeline:
-            build_pipeline(pipeline, replace(job, limit_s=limit_of(run.time_limit)))
+            build_pipeline(pipeline, as_sent(replace(job, limit_s=limit_s)))
             pipeline.run()
 
 

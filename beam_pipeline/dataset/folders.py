@@ -23,7 +23,8 @@ The work folder, which may also be elsewhere::
     plans/           the plan of a run on an engine, in pages
     drafts/          unfinished shards *
     phases/          elements that one phase on this machine stores for the next one *
-    poison_clips/    one file for each clip that ended or stalled its process, twice
+    poison_clips/    one file for each clip that ended or stalled its process; see
+                     :mod:`beam_pipeline.planning.poison_clips`
     error.json       the error that ended the job
     new/             finished shards, while a data set in the output stays as it is
     rejected.jsonl   the rejects of a run that leaves a data set as it is

@@ -409,7 +409,7 @@ def _compare_with_inputs(folder: str, recipe: Recipe, inputs: Sequence[Input]) -
     columns = ("path", "input", "index", *_NUMBERS, "format", "subtype", SKETCH)
     clips = tables.read_table(folder, MANIFEST, columns)
     rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
-    some = clips.take(rows[rows >= 0]).to_pylist()
+    some = clips.take(rows).to_pylist()
     found = [
         clip
         for clip in some

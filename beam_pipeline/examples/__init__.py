@@ -8,5 +8,6 @@ share it.
 
     windows -> window_steps -> features, event_targets -> encoding
 
-:mod:`.wire` is the wire format, of examples and of single tensors.
+:mod:`beam_pipeline.codecs` has the encodings, and :mod:`beam_pipeline.storage.wire` the
+wire format, of examples and of single tensors.
 """

@@ -84,7 +84,8 @@ class ExampleEncoder:
         Raises
         ------
         InputError
-            If an encoding cannot hold a value; see :mod:`.codecs`.
+            If an encoding cannot hold a value; see
+            :mod:`beam_pipeline.codecs`.
         """
         if count == 0:
             return []

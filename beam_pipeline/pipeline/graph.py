@@ -5,9 +5,9 @@
     names            headers         one worker    samples to records   metadata.json
     ListSources  ->  ProbeClips  ->  MakePlan  ->  WriteToTFRecord  ->  FinishDataSet
 
-Clips and tasks are in pages of the work folder (see :mod:`.planner`). Between the
-stages, only their names move. A stage calls a plain function of another package, and
-adds counters.
+Clips and tasks are in pages of the work folder (see :mod:`.planner`). Between workers,
+only rows of the inputs and names of pages move. A stage calls a plain function of
+another package, and adds counters.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def read_tasks(keyed: tuple[int, Iterable[Place]], folder: str) -> Iterator[Shar
         yield planner.read_work(_plan_of(folder), place, folder)
 
 
-# Each run has a folder of its own.
+# Each run has a folder of its own, so one plan is enough.
 _plan_of = lru_cache(maxsize=1)(planner.read_plan)
 
 

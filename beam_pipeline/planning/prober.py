@@ -94,7 +94,8 @@ class Prober:
     def probe(self, row: SourceRow) -> Clip | Reject:
         """Returns the clip of a row, or a reject with the reason.
 
-        If the machine fails, it reads the file again; see :mod:`.retrying`.
+        If the machine fails, it reads the file again; see
+        :mod:`beam_pipeline.audio.retrying`.
         """
         try:
             if row.problem is not None:

@@ -28,8 +28,8 @@ def input_roots(input: Given, table: Any) -> list[str]:
     Raises
     ------
     InputError
-        If there are more or fewer inputs than the data set has, or the first clip of
-        one is not there.
+        If there are fewer inputs than the data set has, or the first clip of one is not
+        there.
     """
     roots = [entry.root for entry in resolve_inputs(files.path_texts("input", input))]
     numbers = table["input"].to_numpy()

@@ -1,4 +1,4 @@
-"""The options of a run: they say how the job runs, and decide no byte of the data set.
+"""The options of a run: they say how the job runs, and are not in the recipe.
 
 Those of a recipe are in :mod:`.recipe`.
 """
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike
 
 _SECRET = re.compile("secret|password|token|access_key", re.IGNORECASE)
+# In JSON, such as that of --environment_config.
+_SECRET_KEY = re.compile(f'"[^"]*({_SECRET.pattern})[^"]*"\\s*:', re.IGNORECASE)
 
 
 class RunOptions(Declared):
     """How the job runs.
 
-    These options do not change the data. Options of Beam follow a lone --.
+    These options are not in the recipe. Options of Beam follow a lone --.
 
     Attributes
     ----------
@@ -43,7 +45,7 @@ class RunOptions(Declared):
     work_dir
         Folder for unfinished shards. Default: _work in the output folder.
     time_limit
-        Reject a clip if a step takes longer for one block of it. Default: 600.
+        Reject a clip if a step takes longer for one block of it. Default: 600 seconds.
     beam_args : sequence of str
         Options of Beam. They must contain ``--runner``, which runs the job.
 
@@ -85,7 +87,8 @@ class RunOptions(Declared):
             )
         for text in self.beam_args:
             name = text.partition("=")[0]
-            if _SECRET.search(name):
+            is_name = name.startswith("-") and _SECRET.search(name)
+            if is_name or _SECRET_KEY.search(text):
                 # The value stays out of the error, which is logged.
                 raise OptionError(
                     "options of Beam",

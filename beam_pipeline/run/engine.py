@@ -350,6 +350,12 @@ def run_on_engine(
     return counts
 
 
+def as_sent(job: Job) -> Job:
+    """Returns a job that knows the poison clips of today, for which it need not end."""
+    known = len(poison_clips.read_poison_clips(job.work_folder))
+    return replace(job, known_poison=known)
+
+
 def _written(job: Job) -> Totals:
     """Returns what a finished job has written; nothing if it had nothing to do."""
     if not files.exists(files.join(job.output_folder, folders.METADATA)):
@@ -364,9 +370,8 @@ def _run(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
     from beam_pipeline.pipeline.graph import build_pipeline
 
     job.claim.discard(files.join(job.work_folder, folders.ERROR_FILE))
-    known_poison = len(poison_clips.read_poison_clips(job.work_folder))
     with pipeline_for(beam_args) as pipeline:
-        build_pipeline(pipeline, replace(job, known_poison=known_poison))
+        build_pipeline(pipeline, as_sent(job))
         result = run_pipeline(pipeline, job.output, job.work_folder)
         if job.shards_folder() != job.output and folders.has_run(job.work_folder):
             state = "DONE, but the data set in the output is that of before"

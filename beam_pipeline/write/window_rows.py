@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEFT_OUT = (None, "keep", "no_event", "rejected")
 KEPT, BY_KEEP, BY_NO_EVENT, REJECTED = range(len(LEFT_OUT))
 
-# In hundredths of a decibel, which reach from -758 to 771 dB.
+# In hundredths of a decibel; those of float32 are within -500 to 400 dB.
 _SILENT, _UNKNOWN = -(10**6), 10**6
 
 # How many squares of samples are in memory at once, unless a window has more.
@@ -194,7 +194,8 @@ def window_levels(windows: npt.NDArray[np.float32]) -> Integers:
 
     ``100 * 10 * log10(mean(x ** 2))`` over all samples of a window, with the zeros
     after the end of a clip; a square wave of full scale has 0. For integers that stand
-    for silence and for samples that are not finite, see :func:`levels_db`.
+    for silence, whose squares are 0 as float32, and for squares that are not finite,
+    see :func:`levels_db`.
 
     Each square is rounded to float32, and ``np.add.reduce`` adds them in pairs, in an
     order that depends on their number alone. So the level of a window is the same on
@@ -214,9 +215,9 @@ def window_levels(windows: npt.NDArray[np.float32]) -> Integers:
             squares = np.square(flat[k : k + step], order="C")
             np.add.reduce(squares, axis=1, out=power[k : k + step])
         mean = power.astype(np.float64) / max(samples, 1)
-        centibels = np.rint(1000 * np.log10(mean))
-    centibels = np.where(power == 0, _SILENT, centibels)
-    return np.where(np.isfinite(centibels), centibels, _UNKNOWN).astype(np.int64)
+        millibels = np.rint(1000 * np.log10(mean))
+    millibels = np.where(power == 0, _SILENT, millibels)
+    return np.where(np.isfinite(millibels), millibels, _UNKNOWN).astype(np.int64)
 
 
 def levels_db(levels: Integers) -> npt.NDArray[np.float32]:

@@ -21,8 +21,12 @@ from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.job import Job as Recording
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.sources import FOLDER, Input
+from beam_pipeline.pipeline import graph
 from beam_pipeline.pipeline.graph import build_pipeline
+from beam_pipeline.planning.poison_clips import Exits
+from beam_pipeline.process import Mark
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.run_options import RunOptions
 from tests.data_sets import contents, rejects_in
 from tests.fake_dataflow import (
     CANCELLED,
@@ -198,6 +202,23 @@ def test_clips_that_harm_a_worker_elsewhere_are_rejected_from_all_shards(
     assert (len(lines), metadata.splits["records"].examples) == (3, 24)
 
 
+def test_a_template_knows_the_clips_that_ended_workers(tmp_path, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(graph, "build_pipeline", lambda _, job: jobs.append(job))
+    write_corpus(tmp_path / "in", classes=("cat",), clips=2)
+    template = f"--template_location={tmp_path / 'template.json'}"
+    beam_args = ["--runner=DirectRunner", template]
+    for _ in range(2):
+        write_template(
+            tmp_path / "in", tmp_path / "out", win_len=500, beam_args=beam_args
+        )
+        job = jobs[-1]
+        exits = Exits(job.inputs, job.work_folder, job.claim, job.limit_s)
+        for _ in range(2):
+            exits.note(Mark(0, 0, "cat/cat_0.wav", "decode", "", 1), "SIGSEGV")
+    assert [job.known_poison for job in jobs] == [0, 1]
+
+
 @pytest.mark.usefixtures("sounds")
 def test_a_template_describes_the_job_and_starts_nothing(tmp_path, capsys):
     template = tmp_path / "template.json"
@@ -239,7 +260,13 @@ def test_credentials_do_not_go_into_the_job(tmp_path, monkeypatch):
         with raises(OptionError, "options of Beam", "--s3_secret_access_key") as raised:
             secret = f"--s3_secret_access_key={secrets[0]}"
             send(tmp_path, service, secret, output="other")
-    assert secrets[0] not in str(raised.value)
+        with raises(OptionError, "options of Beam", "--environment_config") as of_json:
+            variables = json.dumps({"env": {"AWS_SECRET_ACCESS_KEY": secrets[0]}})
+            secret = f"--environment_config={variables}"
+            send(tmp_path, service, secret, output="other")
+        named = "--job_name", "tokenizer"  # is no secret
+        assert RunOptions(beam_args=["--runner=x", *named]).beam_args[1:] == [*named]
+    assert secrets[0] not in str(raised.value) + str(of_json.value)
     (job,) = service.jobs
     found = [json.dumps(job.posted).encode()]
     for folder in ("staging", "tmp", "out"):
