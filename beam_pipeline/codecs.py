@@ -96,8 +96,8 @@ class Codec:
     dtypes : tuple of str
         Those of the features that it holds. Empty: all numbers.
     stored_in : str
-        Which of the ``LISTS`` of an example it uses. In a ``bytes_list``, there is one
-        entry for an array, but for the encoding of this name.
+        Which of the ``LISTS`` of an example it uses. A ``bytes_list`` has one entry for
+        the whole array, except that of texts, with one for each.
     stored_dtype : str
         The dtype of the values in a file, if it is another one than the feature's.
     is_array : bool
@@ -339,8 +339,8 @@ class Signal(File):
     Attributes
     ----------
     most_channels : int
-        More than these are those of loudspeakers for the format: of six or eight, one
-        is for low frequencies alone.
+        The format takes six or eight channels for those of loudspeakers, of which one
+        has low frequencies alone, so no more than these are stored.
     file_format, subtype : str
         Those of libsndfile.
     rates : str

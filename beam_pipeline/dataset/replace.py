@@ -1,4 +1,4 @@
-"""Replaces a data set in a local output by a new one, at once::
+"""Replaces a data set in a local output by a new one, which is whole before::
 
     _work/new/      the new data set; whole once its metadata.json is there
     _work/whole/    the same folder, when the data set of before is deleted
@@ -51,6 +51,7 @@ def finish_switch(output: str, claim: Claim) -> bool:
         return False
     # A run that slept may have renamed a folder that was not whole.
     if not os.path.exists(files.join(output, METADATA)):
+        # The metadata last: then the data set is complete.
         for name in sorted(files.list_files(whole), key=METADATA.__eq__):
             claim.check()  # a run that took the output over has moved the file itself
             files.move(files.join(whole, name), files.join(output, name))

@@ -163,7 +163,8 @@ def _check_together(
                 old, new = (shown(each.get(name), 200) for each in recipes)
                 raise InputError(
                     f"{folder} cannot be read together with {first}: `{name}`, which "
-                    f"decides splits, is {new} in it, but {old} in {first}. {remedy}"
+                    f"decides splits, is {new} in {folder}, but {old} in {first}. "
+                    f"{remedy}"
                 )
 
 
@@ -258,7 +259,7 @@ def concatenated(of_each: Sequence[Any]) -> Any:
 
 
 def count_on(manifest: Any, sizes: Sequence[int]) -> Any:
-    """Returns manifests whose clips and files are numbered on from one to the next.
+    """Returns manifests in which the numbers of clips and files go on.
 
     Parameters
     ----------
@@ -369,6 +370,7 @@ def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
 
 
 def has_tables(folder: str) -> bool:
+    """Whether a data set has the tables of clips and of windows."""
     return all(files.exists(files.join(folder, name)) for name in (MANIFEST, WINDOWS))
 
 

@@ -28,8 +28,9 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import POISON_CLIPS, Claim
 
 _ONE_THREAD = "one-thread"
+_TWICE = ", twice"
 
-# What is at fault: a stage and a file, or "step" and a row.
+# What is at fault: a stage, an input and a file; or "step", an input and a row.
 Cause = tuple[str, int, str | int]
 
 
@@ -131,16 +132,21 @@ class Exits:
         """
         if exit_text is None:
             error, limit_s = ClipTimeout.__name__, self.limit_s
-            reason = f"took longer than the time limit of {limit_s:g} s, twice"
+            reason = f"took longer than the time limit of {limit_s:g} s"
         else:
             error, limit_s = ClipCrash.__name__, 0.0
-            reason = f"ended the process with {exit_text}, twice"
-        path = _path_of(mark, self.work_folder)
-        changed_ns = changed_ns_of(locate(self.inputs, mark.source, mark.filepath))
-        before = _read(path).exits if files.exists(path) else 0
+            reason = f"ended the process with {exit_text}"
         reason = f"{mark.describe()} {reason}"
+        path = _path_of(mark, self.work_folder)
+        exits = 1
+        if files.exists(path):
+            before = _read(path)
+            exits += before.exits
+            is_equal = reason == before.reason.removesuffix(_TWICE)
+            reason += _TWICE if is_equal else f"; before that, {before.reason}"
+        changed_ns = changed_ns_of(locate(self.inputs, mark.source, mark.filepath))
         at = mark.row, mark.source, mark.filepath, mark.stage
-        clip = PoisonClip(*at, error, reason, limit_s, changed_ns, 1 + before)
+        clip = PoisonClip(*at, error, reason, limit_s, changed_ns, exits)
         self.claim.write(path, json.dumps(clip._asdict(), indent=2).encode())
 
     def want_one_thread(self) -> None:

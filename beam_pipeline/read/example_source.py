@@ -33,13 +33,13 @@ def input_roots(input: Given, table: Any) -> list[str]:
     """
     roots = [entry.root for entry in resolve_inputs(files.path_texts("input", input))]
     numbers = table["input"].to_numpy()
-    several = int(numbers.max(initial=0)) + 1
-    if several > len(roots):
+    needed = int(numbers.max(initial=0)) + 1
+    if needed > len(roots):
         raise InputError(
-            f"The clips are from {several} inputs, but `input` names {len(roots)}. "
+            f"The clips are from {needed} inputs, but `input` names {len(roots)}. "
             "Give the same as for `record`, in the same order."
         )
-    for number, root in enumerate(roots[:several]):
+    for number, root in enumerate(roots[:needed]):
         rows = np.flatnonzero(numbers == number)
         if not len(rows):
             continue

@@ -75,7 +75,7 @@ class Augmentation(Protocol):
     ``windows`` is read-only float32 of shape (n, frames) or (n, channels, frames).
     ``keys`` is uint64 of shape (n,), a random number for each window. The result is
     float32 of the same shape as ``windows``. Each result may depend only on its own
-    window and key. Recipes can name frozen dataclasses.
+    window and key. An augmentation of your own is a frozen dataclass.
 
     A step that moves sounds to other frames has the attribute ``moves_time``, which is
     true: it is refused beside a mask of events.

@@ -38,7 +38,7 @@ class Placement(Protocol):
     ``blocks`` are its frames in order, read-only float32 of shape (frames,) or
     (channels, frames), of any lengths. The result is integer of shape (n, 2): the first
     frame of each passage, and the frame after its last one. A passage may be empty: a
-    point in time. Recipes can name frozen dataclasses.
+    point in time. A placement of your own is a frozen dataclass.
     """
 
     def passages(
@@ -51,10 +51,10 @@ class Peaks(Step):
 
     The clip is cut into adjacent frames. The level of a frame is
     ``10 log10(mean(x**2))``, with the mean over its samples in all channels. A peak is
-    the middle of a frame that is above both of its neighbours and at ``above_db``, or
-    above; equal neighbours are one frame. Of peaks that are closer to each other than
-    ``min_gap_s``, the loudest stays, and of equal ones the first. A frame that contains
-    NaN is silent.
+    the middle of a frame that is louder than both of its neighbours, and has
+    ``above_db`` or more; equal neighbours are one frame. Of peaks that are closer to
+    each other than ``min_gap_s``, the loudest stays, and of equal ones the first. A
+    frame that contains NaN is silent.
 
     Attributes
     ----------
@@ -99,10 +99,10 @@ class Sounds(Step):
     """Places windows over each passage of sound between two silences.
 
     The clip is cut into adjacent frames. The level of a frame is
-    ``10 log10(mean(x**2))``, with the mean over its samples in all channels. It is of
-    sound at ``above_db`` or above, and silent otherwise; a frame that contains NaN is
-    silent. Silence that is shorter than ``min_gap_s`` does not end a passage. A passage
-    that is shorter than ``min_sound_s`` is no passage.
+    ``10 log10(mean(x**2))``, with the mean over its samples in all channels. A frame
+    with ``above_db`` or more is of sound, others are silent, as is a frame that
+    contains NaN. Silence that is shorter than ``min_gap_s`` does not end a passage. A
+    passage that is shorter than ``min_sound_s`` is none.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ class Selection(Protocol):
 
     ``windows`` is read-only float32 of shape (n, frames) or (n, channels, frames); the
     result is boolean of shape (n,). Each result may depend only on its own window.
-    Recipes can name frozen dataclasses.
+    A selection of your own is a frozen dataclass.
     """
 
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> Booleans: ...

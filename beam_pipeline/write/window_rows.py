@@ -31,8 +31,9 @@ _SILENT, _UNKNOWN = -(10**6), 10**6
 # How many squares of samples are in memory at once, unless a window has more.
 _SQUARES = 1 << 16
 
-CLIP = "clip"  # the column of mixed examples
+CLIP = "clip"  # a column that only tables of mixed examples have
 _WINDOWS_IN_GROUP = 1 << 17
+_STEPS = "DELTA_BINARY_PACKED"  # the encoding of Parquet for columns in steps
 
 
 class WindowRows(NamedTuple):
@@ -69,7 +70,7 @@ class WindowRows(NamedTuple):
         return WindowRows(*(column[first:stop] for column in self))
 
     def keep_only(self, selected: npt.NDArray[np.bool_], reason: int) -> WindowRows:
-        """Returns the rows with a reason for those kept so far, but not selected."""
+        """Returns the rows; those kept so far, but not selected, get a reason."""
         out = (self.left_out == KEPT) & ~selected
         return self._replace(left_out=np.where(out, reason, self.left_out))
 
@@ -143,9 +144,6 @@ def table_columns(rows: WindowRows) -> dict[str, tuple[Any, str | None]]:
         ),
         "left_out": (reasons, None),
     }
-
-
-_STEPS = "DELTA_BINARY_PACKED"
 
 
 def write_windows(

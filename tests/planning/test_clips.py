@@ -16,6 +16,7 @@ from beam_pipeline.planning.poison_clips import (
 )
 from beam_pipeline.process import Mark
 from beam_pipeline.storage.claim import UNCLAIMED
+from tests.raising import assert_names
 from tests.sounds import write_sound
 
 Row = namedtuple("Row", "row source filepath")
@@ -75,7 +76,12 @@ def test_poison_clips_outlive_a_process_until_their_file_changes(tmp_path):
     rows = [Row(row, 0, name) for row, name in enumerate(names)]
     kept = [left.recorded(row) is not None for row in rows]
     assert kept == [True, False, False, True, True]
+    mixed = Mark(9, 0, "a.wav", "transform", "", 1)
+    for exit_text in (None, "SIGSEGV"):
+        exits.note(mixed, exit_text)
+    reason = read_poison_clips(work).recorded(Row(9, 0, "b.wav")).reason
+    assert_names(reason, "SIGSEGV; before that,", "time limit")
     assert not only_one_thread(work)
     exits.want_one_thread()
     assert only_one_thread(work)
-    assert (len(read_poison_clips(work)), count_exits(work)) == (3, 7)
+    assert (len(read_poison_clips(work)), count_exits(work)) == (4, 9)
