@@ -34,7 +34,7 @@ from beam_pipeline.parameters import (
     WholeNumber,
     comma_list,
 )
-from beam_pipeline.recipe.options import Shares, option, options_of
+from beam_pipeline.recipe.declare import Shares, option, options_of
 from beam_pipeline.recipe.recipe import SECTIONS, Shards
 from beam_pipeline.recipe.run_options import RunOptions, beam_option
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS

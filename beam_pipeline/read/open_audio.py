@@ -49,7 +49,7 @@ from beam_pipeline.read.example_view import Sound
 from beam_pipeline.read.records import Example, parser_of
 from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import save_wav
-from beam_pipeline.recipe.options import options_of
+from beam_pipeline.recipe.declare import options_of
 from beam_pipeline.recipe.recipe import (
     AT_GRID,
     Augmentation,

@@ -6,5 +6,7 @@ options.
 
 ::
 
-    keywords, recipe_file -> canonical -> recipe = sections, each declared by options
+    keywords, recipe_file -> canonical -> recipe, run_options
+
+:mod:`.declare` is how their sections declare options.
 """

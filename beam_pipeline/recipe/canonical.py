@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.hashing import bytes_sha256, json_sha256
-from beam_pipeline.recipe.options import Option, options_of
+from beam_pipeline.recipe.declare import Option, options_of
 from beam_pipeline.recipe.recipe import (
     ALTERNATIVES,
     EVENT_MASK,

@@ -31,7 +31,7 @@ from beam_pipeline.parameters import (
     check_text,
     unknown_option,
 )
-from beam_pipeline.recipe.options import (
+from beam_pipeline.recipe.declare import (
     ByFeature,
     MovedGroups,
     Option,

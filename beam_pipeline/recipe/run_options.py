@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from beam_pipeline.errors import OptionError
 from beam_pipeline.parameters import Declared, Flag, Number, ValueType, WholeNumber
-from beam_pipeline.recipe.options import option
+from beam_pipeline.recipe.declare import option
 
 if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from beam_pipeline.errors import spelled
-from beam_pipeline.recipe.options import Option
+from beam_pipeline.recipe.declare import Option
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from beam_pipeline import parameters
-from beam_pipeline.recipe import options
+from beam_pipeline.recipe import declare
 from beam_pipeline.recipe.canonical import record_options
-from beam_pipeline.recipe.options import Option
+from beam_pipeline.recipe.declare import Option
 from tests.processes import ROOT, run_python
 
 STUB = ROOT / "beam_pipeline" / "recipe" / "keywords.pyi"
@@ -51,8 +51,8 @@ TYPE_OF = {
     parameters.Number: "float",
     parameters.Text: "str",
     parameters.Names: "Names",
-    options.Shares: "str | Mapping[str, float]",
-    options.Steps: "Steps",
+    declare.Shares: "str | Mapping[str, float]",
+    declare.Steps: "Steps",
 }
 
 # An ignored error that is none is an error itself.
@@ -78,7 +78,7 @@ def annotation(option: Option) -> str:
     values = option.values
     if option.name in TYPES:
         text = TYPES[option.name]
-    elif isinstance(values, options.ByFeature):
+    elif isinstance(values, declare.ByFeature):
         text = f"Mapping[str, {literal(getattr(values.texts, 'choices', ()))}]"
     elif isinstance(values, parameters.Choice):
         text = literal(values.choices)

@@ -15,7 +15,7 @@ from beam_pipeline import plan, record, write_template
 from beam_pipeline.codecs import ENCODINGS
 from beam_pipeline.errors import OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import split_options
-from beam_pipeline.recipe.options import options_of
+from beam_pipeline.recipe.declare import options_of
 from beam_pipeline.recipe.recipe import (
     CLIP_FEATURES,
     DTYPES,
