@@ -40,7 +40,7 @@ _FILTER_FRAMES = 8  # of the lower rate: the length of the filter before it
 _SILENT = 10**-3.5
 _LEAST_POWER = 1e-9  # -90 dB of full scale: only rounding errors
 _FLOOR = 1e-9  # of the loudest frame: it is added to each band
-_MOST_DIFFERENT = 0.3  # of the bits of two sketches; of two sounds, half differ
+MOST_DIFFERENT = 0.3  # of the bits of two sketches; of two sounds, half differ
 _LEAST_CHANGE = 0.2  # of a band against its neighbour, as a natural logarithm
 
 
@@ -102,7 +102,7 @@ def is_alike(one: bytes, other: bytes) -> bool:
     n = min(len(ours), len(theirs))
     both = (ours[:n] != 0) & (theirs[:n] != 0)
     differing = np.unpackbits((ours[:n] ^ theirs[:n])[both].view(np.uint8))
-    return both.sum() < LEAST_WORDS or float(differing.mean()) <= _MOST_DIFFERENT
+    return both.sum() < LEAST_WORDS or float(differing.mean()) <= MOST_DIFFERENT
 
 
 def _decimated(samples: FloatArray, step: int) -> FloatArray:

@@ -38,10 +38,7 @@ from beam_pipeline.storage.tfrecord import Members
 from beam_pipeline.text import parse_json, typed
 
 if TYPE_CHECKING:
-    from beam_pipeline.planning.shards import (
-        ShardInfo,
-    )
-
+    from beam_pipeline.planning.shards import ShardInfo
 
 _MAGIC = b"ATFRMEM1"
 _ALIGNMENT = 8

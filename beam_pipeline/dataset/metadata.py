@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.arrays import TEXTS, numpy_dtype
-from beam_pipeline.codecs import ENCODINGS
+from beam_pipeline.codecs import ENCODINGS, INT64_LIST, LISTS
 from beam_pipeline.dataset.folders import METADATA, SCHEMA
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec, describe_features
+from beam_pipeline.examples.spec import FeatureSpec, Shape, describe_features
 from beam_pipeline.examples.structure import (
     Structure,
     component_names,
@@ -48,9 +48,6 @@ from beam_pipeline.text import (
 if TYPE_CHECKING:
     from beam_pipeline.planning.shards import ShardInfo
 
-
-from beam_pipeline.codecs import INT64_LIST, LISTS
-from beam_pipeline.examples.spec import Shape
 
 FORMAT_VERSION = 1
 

@@ -34,7 +34,7 @@ from beam_pipeline.errors import (
 )
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.hashing import bytes_sha256
-from beam_pipeline.inputs.columns import SKETCH
+from beam_pipeline.inputs.columns import MANIFEST_FIELDS, SKETCH
 from beam_pipeline.inputs.sources import locate
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.recipe.recipe_file import read_recipe
@@ -408,8 +408,7 @@ def _compare_with_inputs(folder: str, recipe: Recipe, inputs: Sequence[Input]) -
     Warns if there is none. Raises InputError if one has another sound: a recorder that
     gives the same names in each of its folders must not lose what is new.
     """
-    columns = ("path", "input", "index", *_NUMBERS, "format", "subtype", SKETCH)
-    clips = tables.read_table(folder, MANIFEST, columns)
+    clips = tables.read_table(folder, MANIFEST, (*MANIFEST_FIELDS, SKETCH))
     rows = np.unique(np.linspace(0, len(clips) - 1, _LOOKED_FOR).astype(int))
     some = clips.take(rows).to_pylist()
     found = [
@@ -426,12 +425,10 @@ def _compare_with_inputs(folder: str, recipe: Recipe, inputs: Sequence[Input]) -
             DataSetWarning,
             stacklevel=4,  # of `record`
         )
+    if recipe.stream:  # sketches are of what its steps make
+        return
     for clip in found:
-        if (
-            clip[SKETCH]
-            and not recipe.stream
-            and _sounds_different(clip, recipe, inputs)
-        ):
+        if clip[SKETCH] and _sounds_different(clip, recipe, inputs):
             raise InputError(
                 f"{clip['path']} has another sound than {folder} recorded under this "
                 "name, so it would be left out as known. Clips are known by their "
@@ -452,23 +449,20 @@ def _sounds_different(
     from beam_pipeline.planning.clips import Clip, opened_clip
     from beam_pipeline.planning.prober import Prober
 
-    native, rate = clip["native_sample_rate_hz"], clip["sample_rate_hz"]
-    given = {name: clip[name] for name in _NUMBERS if name != "native_sample_rate_hz"}
-    at = clip["index"], clip["input"], clip["path"], None
-    made = Clip(
-        *at, split="", native_rate_hz=native, format=clip["format"],
-        subtype=clip["subtype"], examples=0, **given,
-    )  # fmt: skip
+    fields = ((field, name) for name, (_, field) in MANIFEST_FIELDS.items() if field)
+    then = Clip(examples=0, **{field: clip[name] for field, name in fields})
+    rate = then.sample_rate_hz
     try:
-        with opened_clip(made, inputs, recipe) as reader:
-            stop = made.start + min(int(SKETCH_SECONDS * rate), made.frames)
-            sketch = sketch_audio(reader.read(made.start, stop), rate)
+        with opened_clip(then, inputs, recipe) as reader:
+            stop = then.start + min(int(SKETCH_SECONDS * rate), then.frames)
+            sketch = sketch_audio(reader.read(then.start, stop), rate)
     except (ClipError, OSError):
         return False
     if is_alike(sketch, clip[SKETCH]):
         return False
-    then = Header(clip["native_frames"], native, clip["channels"])
-    Prober(inputs, recipe).check_unchanged(SourceRow(*at, recorded=then))
+    header = Header(then.native_frames, then.native_rate_hz, then.channels)
+    row = SourceRow(*then[:4], recorded=header)
+    Prober(inputs, recipe).check_unchanged(row)
     return True
 
 

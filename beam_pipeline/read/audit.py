@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.sketch import LEAST_WORDS, SKETCH_SECONDS, WORD
+from beam_pipeline.audio.sketch import LEAST_WORDS, MOST_DIFFERENT, SKETCH_SECONDS, WORD
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
@@ -813,7 +813,7 @@ def _alike(words: Words, one: Integers, other: Integers) -> tuple[Integers, Inte
         both = inside & (ours != 0) & (theirs != 0)
         n = both.sum(axis=1)
         differ = np.sum(_ONES[ours ^ theirs], axis=1, where=both, dtype=np.int64)
-        most = np.minimum(8 * n - 16.8 * np.sqrt(n), 0.3 * _BITS * n)
+        most = np.minimum(8 * n - 16.8 * np.sqrt(n), MOST_DIFFERENT * _BITS * n)
         least = np.maximum(LEAST_WORDS, 0.4 * np.minimum(loud[row], loud[others]))
         alike[some] = (differ <= most) & (n >= least)
     return one[alike] // longest, other[alike] // longest

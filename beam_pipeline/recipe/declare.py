@@ -16,18 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import (
-    Text,
-    ValueType,
-    attribute_texts,
-    parameter,
-)
-
-if TYPE_CHECKING:
-    pass
+from beam_pipeline.parameters import Text, ValueType, attribute_texts, parameter
 
 _KEY_BYTES = 6
 _SHARES_ROUNDED = 0.0101  # .33 three times

@@ -92,9 +92,7 @@ def run_elements(
             report = partial(Reporter.of_workers, watch, totals)
             _run_here(job, encoder, blocks, run.workers, report)
             return
-        from beam_pipeline.pipeline.elements_graph import (
-            build_elements_pipeline,
-        )
+        from beam_pipeline.pipeline.elements_graph import build_elements_pipeline
 
         def finished() -> RunProgress:
             return RunProgress(totals, element_set.count_sources(target.receipts))
