@@ -14,15 +14,11 @@ from __future__ import annotations
 from beam_pipeline.tfrecorder.example import (
     Example,
     IgnoreExampleException,
-    array_feature,
-    feature,
     tfrecordable,
 )
 
 __all__ = [
     "Example",
     "IgnoreExampleException",
-    "array_feature",
-    "feature",
     "tfrecordable",
 ]

@@ -14,6 +14,7 @@ from beam_pipeline.tfrecorder.example import (
     Example,
     IgnoreExampleException,
     csv_line,
+    declared_fields,
     encoder_of,
 )
 from beam_pipeline.tfrecorder.recording import RowEncoder, Source
@@ -78,13 +79,13 @@ def _load(encoder: RowEncoder, source: Source) -> tuple[str | None, Sequence[Exa
 
 
 def _compare(number: int, chunk: Example, values: Sequence[Any]) -> None:
-    declared = chunk.get_tfrecordable_ordered_dict()
-    for (name, field), tensor in zip(declared.items(), values, strict=True):
+    declared = declared_fields(type(chunk)).items()
+    for (name, field), tensor in zip(declared, values, strict=True):
         value, found = getattr(chunk, name), np.asarray(tensor)
         expected = field.stored(name, value)
-        if expected is not None and (
-            (expected.dtype.name, expected.shape) != (found.dtype.name, found.shape)
-            or not np.array_equal(expected, found, equal_nan=found.dtype.kind in "fc")
+        is_alike = (expected.dtype, expected.shape) == (found.dtype, found.shape)
+        if not is_alike or (
+            not np.array_equal(expected, found, equal_nan=found.dtype.kind in "fc")
         ):
             raise AssertionError(
                 f"{type(chunk).__name__}.{name} of example {number} is {value!r}, but "

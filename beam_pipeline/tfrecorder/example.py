@@ -11,14 +11,8 @@
         def label(self):
             return self._label
 
-    @dataclass
-    class Clip(Example):
-        name: str
-        label: int = feature("int32")
-
-Both declare the same feature. The order of the declarations is the order in which
-readers return them; a subclass appends its own to those of its parents. The fields of a
-dataclass come before its properties.
+The order of the declarations is the order in which readers return them; a subclass
+appends its own to those of its parents.
 
 A value is stored as :mod:`beam_pipeline.elements.values` does it: if the declared dtype
 holds it exactly. Python's floats, also in lists, are rounded.
@@ -27,34 +21,31 @@ holds it exactly. Python's floats, also in lists, are rounded.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.codecs import RAW, fits_shape
+from beam_pipeline.codecs import RAW
 from beam_pipeline.elements.values import as_array, cast, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, UnstorableAttribute
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.spec import FeatureSpec, Shape
+from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import add_feature
 from beam_pipeline.inputs.table_files import decoded, split_lines
 from beam_pipeline.storage import files
 
-# The type of a stored attribute: of a dataclass's field, and of a property's function.
-_METADATA = "beam_pipeline.tfrecorder"
+# Where a property's function keeps the type of its value.
 _STORED_AS = "_stored_as"
 
 _TEXTS = (str, bytes, "bytes")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FieldType:
     """The type of a stored attribute.
 
@@ -62,19 +53,15 @@ class FieldType:
     ----------
     dtype : str
         ``string``, or the name of a numpy dtype of numbers.
-    shape : tuple of int or None, or None
-        ``()``: a scalar. Otherwise an array; a size that differs between examples is
-        None, and the shape is None if the number of axes differs.
-    optional : bool
-        Whether the value may be None. Then it is not stored.
+    is_array : bool
+        Whether a value is an array, of any shape, instead of a scalar.
     """
 
     dtype: str
-    shape: Shape | None = ()
-    optional: bool = False
+    is_array: bool = False
 
     @staticmethod
-    def scalar(dtype: Any, *, optional: bool = False) -> FieldType:
+    def scalar(dtype: Any) -> FieldType:
         """Returns the type of a number or a text.
 
         Parameters
@@ -88,72 +75,41 @@ class FieldType:
             If there is no such type.
         """
         is_text = isinstance(dtype, str | type) and dtype in _TEXTS
-        made = "string" if is_text else checked_dtype("dtype", dtype)
-        return FieldType(made, optional=optional)
+        return FieldType("string" if is_text else checked_dtype("dtype", dtype))
 
     @staticmethod
-    def array(
-        dtype: Any, shape: Shape | None = None, *, optional: bool = False
-    ) -> FieldType:
-        """Returns the type of an array.
-
-        Parameters
-        ----------
-        dtype : str, type or numpy.dtype
-            As of :meth:`scalar`.
-        shape : tuple of int or None, optional
-            If given, arrays of any other shape are refused, and readers know the shape.
-            A size that differs between examples is None.
-
-        Raises
-        ------
-        OptionError
-            If there is no such type, or the shape has no axis or a negative size.
-        """
-        if shape is not None and (
-            not isinstance(shape, tuple | list)
-            or not shape
-            or not all(n is None or (isinstance(n, int) and n >= 0) for n in shape)
-        ):
-            raise OptionError("shape", "must be a tuple such as (None, 40)", shape)
-        shape = None if shape is None else tuple(shape)
-        return FieldType(FieldType.scalar(dtype).dtype, shape, optional)
+    def array(dtype: Any) -> FieldType:
+        """Returns the type of an array of any shape; ``dtype`` as of :meth:`scalar`."""
+        return replace(FieldType.scalar(dtype), is_array=True)
 
     def specs(self, name: str) -> tuple[FeatureSpec, ...]:
         """Returns the features that store an attribute with this name.
 
-        The second one, of arrays whose shape differs, is ``<name>/shape``.
+        The second one, of arrays, is ``<name>/shape``.
         """
         made: dict[str, FeatureSpec] = {}
-        is_raw = self.shape != () and self.dtype != "string"
-        add_feature(
-            made, name, self.dtype, self.shape, RAW if is_raw else None,
-            optional=self.optional, has_shape=self.shape is None or None in self.shape,
-        )  # fmt: skip
+        shape = None if self.is_array else ()
+        encoding = RAW if self.is_array and self.dtype != "string" else None
+        add_feature(made, name, self.dtype, shape, encoding, has_shape=self.is_array)
         return tuple(made[key] for key in sorted(made))
 
-    def stored(self, name: str, value: Any) -> npt.NDArray[Any] | None:
-        """Returns a value as it is stored; None for one that may be left out.
+    def stored(self, name: str, value: Any) -> npt.NDArray[Any]:
+        """Returns a value as it is stored.
 
         Raises
         ------
         InputError
-            If the value has another type or shape, or the dtype does not hold it.
+            If the value is no scalar or no array, or the dtype does not hold it.
         """
-        if value is None and self.optional:
-            return None
         if value is None:
             raise InputError(
                 f"Feature {name} is None, but is declared as {self}. Assign it in "
-                "load(), or declare it with optional=True."
+                "load()."
             )
-        if self.shape == () and isinstance(value, np.generic):
+        if not self.is_array and isinstance(value, np.generic):
             value = value.item()  # a scalar is rounded as a number of Python
         array = cast(name, as_array(name, value), self.dtype)
-        fits = array.shape != ()
-        if self.shape is not None:
-            fits = fits_shape(array.shape, self.shape)
-        if not fits:
+        if bool(array.shape) != self.is_array:
             raise InputError(
                 f"Feature {name} has the shape {array.shape}, but is declared as "
                 f"{self}. Give it that shape, or declare another."
@@ -161,10 +117,7 @@ class FieldType:
         return array
 
     def __str__(self) -> str:
-        if self.shape == ():
-            return self.dtype
-        shape = "" if self.shape is None else f" of shape {self.shape}"
-        return f"array of {self.dtype}{shape}"
+        return f"array of {self.dtype}" if self.is_array else self.dtype
 
 
 class Field(FieldType):
@@ -204,8 +157,7 @@ class ClassEncoder:
         records : list of bytes
             A ``tf.train.Example`` of each, serialised.
         values : dict
-            Feature to its values: a list with an array for each example, or None for
-            those that lack the feature.
+            Feature to its values: a list with an array for each example.
 
         Raises
         ------
@@ -222,8 +174,7 @@ class ClassEncoder:
                 raise UnstorableAttribute(cls, str(error)) from error
             columns[name] = found
             if name in self._shape_of:
-                shapes = [None if array is None else array.shape for array in found]
-                columns[self._shape_of[name]] = shapes
+                columns[self._shape_of[name]] = [array.shape for array in found]
         return self._encoder.encode(len(examples), columns), columns
 
 
@@ -241,9 +192,7 @@ class IgnoreExampleException(Exception):  # the name that user code knows
     """Raised in ``load`` or ``split``: leaves the example out of the data set."""
 
 
-def tfrecordable(
-    dtype: Any, *, optional: bool = False
-) -> Callable[[Callable[[Any], Any]], property]:
+def tfrecordable(dtype: Any) -> Callable[[Callable[[Any], Any]], property]:
     """Declares a property of an :class:`Example` whose value is stored.
 
     ::
@@ -260,8 +209,6 @@ def tfrecordable(
     ----------
     dtype : Example.Field, or what ``Example.Field.scalar`` takes
         The type of the value.
-    optional : bool
-        Whether the value may be None. Then it is not stored.
 
     Raises
     ------
@@ -269,81 +216,12 @@ def tfrecordable(
         If there is no such type.
     """
     field = dtype if isinstance(dtype, FieldType) else FieldType.scalar(dtype)
-    if optional:
-        field = dataclasses.replace(field, optional=True)
 
     def decorate(function: Callable[[Any], Any]) -> property:
         vars(function)[_STORED_AS] = field
         return property(function)
 
     return decorate
-
-
-def feature(dtype: Any, *, optional: bool = False, **options: Any) -> Any:
-    """Declares a dataclass field with a number or a text that is stored.
-
-    ::
-
-        @dataclass
-        class Clip(Example):
-            label: int = feature("int32")
-            note: str | None = feature("string", optional=True, default=None)
-
-    Parameters
-    ----------
-    dtype : str, type or numpy.dtype
-        ``"string"``, ``"bytes"``, or a dtype of numbers.
-    optional : bool
-        Whether the value may be None. Then it is not stored.
-    **options
-        Those of :func:`dataclasses.field`: ``default``, ``kw_only``, ...
-
-    Raises
-    ------
-    OptionError
-        If there is no such type.
-    """
-    return _dataclass_field(FieldType.scalar(dtype, optional=optional), options)
-
-
-def array_feature(
-    dtype: Any, shape: Shape | None = None, *, optional: bool = False, **options: Any
-) -> Any:
-    """Declares a dataclass field with an array of numbers that is stored.
-
-    ::
-
-        @dataclass
-        class Clip(Example):
-            data: np.ndarray | None = array_feature("float32", default=None)
-            mel: np.ndarray | None = array_feature("float32", (None, 64), default=None)
-
-    Two instances of the dataclass are compared without their arrays.
-
-    Parameters
-    ----------
-    dtype : str, type or numpy.dtype
-        A dtype of numbers.
-    shape : tuple of int or None, optional
-        If given, arrays of any other shape are refused, and readers know the shape.
-        A size that differs between examples is None.
-    optional : bool
-        Whether the value may still be None when it is stored. Then it is left out.
-    **options
-        Those of :func:`dataclasses.field`: ``default``, ``kw_only``, ...
-
-    Raises
-    ------
-    OptionError
-        If there is no such type.
-    """
-    declared = FieldType.array(dtype, shape, optional=optional)
-    return _dataclass_field(declared, {"compare": False, **options})
-
-
-def _dataclass_field(declared: FieldType, options: dict[str, Any]) -> Any:
-    metadata = {**options.pop("metadata", {}), _METADATA: declared}
-    return dataclasses.field(metadata=metadata, **options)
 
 
 class Example:
@@ -375,12 +253,6 @@ class Example:
         """
         return [self]
 
-    def release(self) -> None:
-        """Sets the stored attributes to None. Called once they are stored."""
-        for name in declared_fields(type(self)):
-            with suppress(AttributeError):  # a property without a setter
-                setattr(self, name, None)
-
     def to_csv_row(self) -> Sequence[Any]:
         """Returns what :meth:`from_csv_row` needs to make this example again."""
         raise NotImplementedError(
@@ -400,25 +272,15 @@ class Example:
     def feature_specs(cls) -> tuple[FeatureSpec, ...]:
         """Returns the specs of the stored features, in the order of declaration.
 
-        An array whose shape is not fixed is followed by its shape, ``<name>/shape``.
+        An array is followed by its shape, ``<name>/shape``.
 
         Raises
         ------
         OptionError
-            If the class declares none, or a field of it is not a dataclass's.
+            If the class declares none.
         """
         declared = declared_fields(cls).items()
         return tuple(spec for name, field in declared for spec in field.specs(name))
-
-    @classmethod
-    def get_tfrecordable_attribute_names(cls) -> list[str]:
-        """Returns the names of the stored attributes, in the order of declaration."""
-        return list(declared_fields(cls))
-
-    @classmethod
-    def get_tfrecordable_ordered_dict(cls) -> OrderedDict[str, FieldType]:
-        """Returns the types of the stored attributes, in the order of declaration."""
-        return OrderedDict(declared_fields(cls))
 
     def serialize_to_string(self) -> bytes:
         """Returns the ``tf.train.Example`` of this example, serialised.
@@ -430,10 +292,6 @@ class Example:
         """
         (record,), _ = encoder_of(type(self)).encode([self])
         return record
-
-    def get_byte_size(self) -> int:
-        """Returns the length of :meth:`serialize_to_string`."""
-        return len(self.serialize_to_string())
 
     @classmethod
     def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
@@ -448,40 +306,19 @@ class Example:
 
         return make_tuple_parser(cls.feature_specs())(serialized_examples)
 
-    @staticmethod
-    def to_csv_file(filepath: files.PathLike, examples: Iterable[Example]) -> None:
-        """Appends the row of each example to a CSV file on this machine."""
-        with open(filepath, "a", newline="", encoding="utf-8") as file:
-            file.writelines(csv_line(example.to_csv_row()) for example in examples)
-
-    @classmethod
-    def from_csv_file(cls: type[E], filepath: files.PathLike, **kwargs: Any) -> list[E]:
-        """Returns the examples of the rows of a CSV file; see :meth:`from_csv_row`."""
-        return [cls.from_csv_row(row, **kwargs) for row in read_csv_rows(filepath)]
-
 
 @_once_for_a_class
 def declared_fields(cls: type[Example]) -> dict[str, FieldType]:
     """Returns the types of all stored attributes of a class; see ``feature_specs``."""
     found: dict[str, FieldType] = {}
     for parent in reversed(cls.__mro__):
-        for name, declared in vars(parent).get("__dataclass_fields__", {}).items():
-            if _METADATA in declared.metadata:
-                found[name] = declared.metadata[_METADATA]
         for name, value in vars(parent).items():
             if isinstance(value, property) and hasattr(value.fget, _STORED_AS):
                 found[name] = getattr(value.fget, _STORED_AS)
-            if isinstance(value, dataclasses.Field):
-                raise OptionError(
-                    "example_class",
-                    f"declares {name} with feature(), so it needs the decorator "
-                    "@dataclasses.dataclass",
-                    cls.__name__,
-                )
     if not found:
         raise OptionError(
             "example_class",
-            "must declare what is stored, with @tfrecordable or feature()",
+            "must declare what is stored, with @tfrecordable",
             cls.__name__,
         )
     return found

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from beam_pipeline.dataset.folders import EXAMPLES_CSV, METADATA
+from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import data_sets_of
 from beam_pipeline.dataset.side_by_side import check_features
 from beam_pipeline.errors import InputError, OptionError
@@ -230,9 +230,6 @@ def generate_dataset(
 ) -> tf.data.Dataset:
     """Reads recorded files as tuples of tensors, in the order of declaration.
 
-    A feature that is declared with ``optional`` reads as 0, 0.0, an empty text or an
-    empty array where a record lacks it.
-
     Parameters
     ----------
     tfrecords_filepaths : path, or sequence of them
@@ -427,7 +424,9 @@ def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
     InputError
         If one of the files is missing, or files of several runs are there.
     """
-    folder = _folder(dirpath)
+    folder = files.given_path("dirpath", dirpath)
+    if not files.is_folder(folder):
+        raise OptionError("dirpath", "must be a folder that exists", folder)
     found = [
         match for name in files.list_files(folder) if (match := _SHARD.fullmatch(name))
     ]
@@ -449,21 +448,3 @@ def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
             f"{missing[0]}. Record them again."
         )
     return [files.join(folder, name) for name in wanted]
-
-
-def get_examples_list_filepaths(dirpath: files.PathLike) -> str:
-    """Returns the path of ``examples.csv`` in a folder.
-
-    Raises
-    ------
-    ValueError
-        If there is no such folder.
-    """
-    return files.join(_folder(dirpath), EXAMPLES_CSV)
-
-
-def _folder(dirpath: files.PathLike) -> str:
-    folder = files.given_path("dirpath", dirpath)
-    if not files.is_folder(folder):
-        raise OptionError("dirpath", "must be a folder that exists", folder)
-    return folder

@@ -246,11 +246,6 @@ class RowEncoder:
         encoder = encoder_of(self.example_class)
         made = _called(source, "an attribute", encoder.encode, chunks)
         yield Encoded(split, *made, () if line is None else (line,), 1)
-        del made
-        for chunk in chunks:
-            # As it is, it only drops data to which nothing else refers.
-            if type(chunk).release is not Example.release:
-                _called(source, "release()", chunk.release)
 
     def load(self, source: Source) -> tuple[str | None, Sequence[Example]]:
         """Returns the line of a source in ``examples.csv``, and its loaded chunks.
@@ -284,8 +279,6 @@ class RowEncoder:
 
         chunks = _called(source, "split()", split)
         _check_examples(source, "split", chunks)
-        if all(chunk is not example for chunk in chunks):
-            _called(source, "release()", example.release)
         return line, chunks
 
 

@@ -6,7 +6,7 @@ processes are forks, as long as Beam and TensorFlow are not imported.
 
 import itertools
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,11 +17,12 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.pipeline import elements_graph
 from beam_pipeline.storage import files
-from beam_pipeline.tfrecorder import Example, array_feature, factory, feature
+from beam_pipeline.tfrecorder import Example, factory
 from tests import loopback
 from tests.data_sets import contents
 from tests.memory import forget_peak_memory, peak_memory_mib
 from tests.processes import ROOT, run_python
+from tests.tfrecorder.declared import declared
 
 TYPED = ROOT / "launch" / "engines" / "typed"
 ON_BEAM = ["--runner=FnApiRunner"]
@@ -199,13 +200,15 @@ def test_errors_name_the_row_or_the_worker_on_every_runner(name, recorded):
     assert not (folder / "failed" / name).exists()
 
 
-@dataclass
 class Tone(Example):
-    number: int = feature("int32")
-    data: np.ndarray | None = array_feature("float32", default=None)
+    number = declared("number", "int32")
+    data = declared("data", Example.Field.TYPE_ARRAY_FLOAT32)
+
+    def __init__(self, number):
+        self._number = number
 
     def load(self, size=8, **kwargs):
-        self.data = np.full(size, self.number + 0.1, np.float32)
+        self._data = np.full(size, self.number + 0.1, np.float32)
 
     def to_csv_row(self):
         return [self.number]

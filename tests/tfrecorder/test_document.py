@@ -43,8 +43,7 @@ def recorded(tmp_path_factory):
 
 
 def rows_of(save, split):
-    path = tf_factory.get_examples_list_filepaths(save / split)
-    with open(path, newline="") as file:
+    with open(save / split / "examples.csv", newline="") as file:
         return list(csv.reader(file))
 
 

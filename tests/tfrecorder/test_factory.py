@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,35 +13,35 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.tfrecorder import (
     Example,
     IgnoreExampleException,
-    array_feature,
     checker,
     factory,
-    feature,
-    tfrecordable,
 )
 from tests.data_sets import shards_in
 from tests.raising import raises
+from tests.tfrecorder.declared import declared
 
 Field = Example.Field
 
 
-@dataclass
 class Item(Example):
     """A number; ``load`` makes that many rows of two columns."""
 
-    number: int = feature("int32")
-    table: np.ndarray | None = array_feature("float32", default=None)
-    name: str = feature("string", default="é")
-    precise: float = feature("float64", default=0.1)
-    wide: np.ndarray | None = array_feature("complex64", (None, 2), default=None)
-    count: int = feature("uint64", default=2**64 - 1)
-    note: str | None = feature("string", optional=True, default=None)
+    number = declared("number", "int32")
+    table = declared("table", Field.TYPE_ARRAY_FLOAT32)
+    name = declared("name", "string")
+    precise = declared("precise", "float64")
+    wide = declared("wide", Field.array("complex64"))
+    count = declared("count", "uint64")
+
+    def __init__(self, number, table=None, name="é", precise=0.1, wide=None):
+        self._number, self._table, self._name = number, table, name
+        self._precise, self._wide, self._count = precise, wide, 2**64 - 1
 
     def load(self, ignored=(), **kwargs):
         if self.number in ignored:
             raise IgnoreExampleException(f"{self.number} is ignored")
-        self.table = np.full((self.number, 2), self.number, np.float32)
-        self.wide = np.full((1, 2), 1j * self.number, np.complex64)
+        self._table = np.full((self.number, 2), self.number, np.float32)
+        self._wide = np.full((1, 2), 1j * self.number, np.complex64)
 
     def split(self, parts=1, **kwargs):
         return [self] if parts == 1 else [self.copy(i) for i in range(parts)]
@@ -82,8 +81,8 @@ def numbers_in(folder, **options):
 
 
 def csv_of(folder):
-    path = factory.get_examples_list_filepaths(folder)
-    return [int(line) for line in Path(path).read_text().splitlines()]
+    lines = Path(folder, "examples.csv").read_text().splitlines()
+    return [int(line) for line in lines]
 
 
 def test_instances_are_split_and_come_back_with_types_and_shapes(tmp_path):
@@ -106,7 +105,7 @@ def test_instances_are_split_and_come_back_with_types_and_shapes(tmp_path):
             assert (element[2], element[3]) == (f"{part}".encode(), part / 3)
             wide = np.full((1, 2), 1j * number, np.complex64)
             np.testing.assert_array_equal(element[4], wide, strict=True)
-            assert (element[5], element[6]) == (2**64 - 1, b"")
+            assert element[5] == 2**64 - 1
 
 
 def test_the_order_is_that_of_the_seed(tmp_path):
@@ -130,8 +129,8 @@ def test_a_csv_file_for_each_split(tmp_path):
     assert run(tmp_path / "a", Item, *paths) == dict.fromkeys(names, 2)
     assert run(tmp_path / "b", Item, *paths[:2]) == dict.fromkeys(names[:2], 2)
     # The lists of one run are inputs of the next.
-    folders = [tmp_path / "a" / name for name in names]
-    run(tmp_path / "c", Item, *map(factory.get_examples_list_filepaths, folders))
+    lists = [tmp_path / "a" / name / "examples.csv" for name in names]
+    run(tmp_path / "c", Item, *lists)
     assert shards_in(tmp_path / "a") == shards_in(tmp_path / "c")
 
 
@@ -199,10 +198,7 @@ def test_the_metadata_hold_the_features_and_no_absolute_path(tmp_path):
 def class_of(**types):
     """A class that declares attributes of these types."""
 
-    def declared(name, field):
-        return tfrecordable(dtype=field)(lambda self: self.values[name])
-
-    return type("Old", (Example,), {n: declared(n, f) for n, f in types.items()})
+    return type("Old", (Example,), {n: declared(n, t) for n, t in types.items()})
 
 
 def test_static_shapes(tmp_path):
@@ -215,7 +211,7 @@ def test_static_shapes(tmp_path):
     assert shapes[1].as_list() == [0, 2]
     assert shapes[4].as_list() == [1, 2]
     assert [spec.dtype.name for spec in dataset.element_spec] == [
-        "int32", "float32", "string", "float64", "complex64", "uint64", "string",
+        "int32", "float32", "string", "float64", "complex64", "uint64",
     ]  # fmt: skip
 
 
@@ -223,7 +219,7 @@ def test_files_of_two_data_sets(tmp_path):
     of_dict(tmp_path / "a", {"train": items(1), "eval": items(2)})
     of_dict(tmp_path / "b", {"train": items(1)})
     other = class_of(number=Field.TYPE_INT64)()
-    other.values = {"number": 1}
+    other._number = 1
     of_dict(tmp_path / "c", {"train": [other]}, examples_log_in_csv_file=False)
     paths = {
         name: factory.get_tfrecord_filepaths(tmp_path / name)
@@ -279,7 +275,7 @@ class Unsteady(Item):
 
     def load(self, **kwargs):
         super().load()
-        self.table = np.full(2, next(self.made), np.float32)
+        self._table = np.full(2, next(self.made), np.float32)
 
 
 @pytest.mark.parametrize("cls", [Forgetful, Unsteady])
@@ -288,25 +284,3 @@ def test_a_class_that_is_wrong(cls):
     cls.from_csv_row = staticmethod(lambda row, **kwargs: cls(int(row[0])))
     with pytest.raises(AssertionError, match=f"^{cls.__name__}"):
         checker.assert_example_serialize_deserialize_is_ok(examples)
-
-
-@dataclass
-class Optional(Example):
-    number: int = feature("int32", default=0)
-    table: np.ndarray | None = array_feature(
-        "float32", (None, 2), optional=True, default=None
-    )
-    fixed: np.ndarray | None = array_feature(
-        "float32", (2, 3), optional=True, default=None
-    )
-    score: float | None = feature("float64", optional=True, default=None)
-
-
-def test_optional_arrays_are_empty_where_they_are_missing(tmp_path):
-    full = Optional(1, np.ones((4, 2), "f4"), np.ones((2, 3), "f4"), 0.1)
-    of_dict(tmp_path, {"train": [full, Optional(2)]}, examples_log_in_csv_file=False)
-    paths = factory.get_tfrecord_filepaths(tmp_path / "train")
-    for cls in (None, Optional):
-        one, other = factory.generate_dataset(paths, cls)
-        assert [value.shape for value in one] == [(), (4, 2), (2, 3), ()]
-        assert [value.shape for value in other] == [(), (0, 2), (0, 3), ()]

@@ -3,37 +3,33 @@
 import gc
 import pickle
 import weakref
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from beam_pipeline.errors import ExampleError
-from beam_pipeline.tfrecorder import (
-    Example,
-    IgnoreExampleException,
-    array_feature,
-    feature,
-)
+from beam_pipeline.tfrecorder import Example, IgnoreExampleException
 from beam_pipeline.tfrecorder.recording import RowEncoder
 from tests.data_sets import decode_examples
+from tests.tfrecorder.declared import declared
 
 
 class Data(np.ndarray):
     """An array that can be watched."""
 
 
-@dataclass
 class Word(Example):
     """Each letter of a word is a chunk. What goes wrong depends on the word."""
 
-    text: str
-    letter: str = feature("string", default="")
-    data: np.ndarray | None = array_feature("float32", default=None)
+    letter = declared("letter", "string")
+    data = declared("data", Example.Field.TYPE_ARRAY_FLOAT32)
+
+    def __init__(self, text, letter="", data=None):
+        self.text, self._letter, self._data = text, letter, data
 
     def load(self, size=2, fail_in=None, **kwargs):
         self.fail("load", fail_in)
-        self.data = np.ones(size, np.float32).view(Data)
+        self._data = np.ones(size, np.float32).view(Data)
 
     def to_csv_row(self):
         self.fail("to_csv_row", getattr(self, "fail_in", None))
@@ -50,10 +46,6 @@ class Word(Example):
         self.fail("split", fail_in)
         chunks = (Word(self.text, letter, self.data * 1) for letter in self.text)
         return returns(chunks)
-
-    def release(self):
-        self.fail("release", getattr(self, "fail_in", None))
-        super().release()
 
     def fail(self, method, fail_in):
         if fail_in == method and self.text == "bad":
@@ -100,9 +92,7 @@ def test_ignored_examples_leave_no_row(method):
     ]
 
 
-@pytest.mark.parametrize(
-    "method", ["from_csv_row", "load", "to_csv_row", "split", "release"]
-)
+@pytest.mark.parametrize("method", ["from_csv_row", "load", "to_csv_row", "split"])
 def test_errors_name_the_row_and_the_method(method):
     with pytest.raises(ExampleError) as caught:
         run([["a"], ["bad", "0"]], fail_in=method)
@@ -121,7 +111,7 @@ def test_a_row_that_is_none_is_an_error_of_its_source():
 
 
 class Odd(Word):
-    letter = property(lambda self: {}["x"], lambda self, value: None)
+    letter = property(lambda self: {}["x"])
 
 
 def test_errors_of_attributes_name_the_row():
