@@ -15,15 +15,13 @@ because the same functions compute them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.retrying import retry
@@ -45,7 +43,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import shown
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.steps import given_transform
-from beam_pipeline.write.blocks import BLOCK_BYTES, read_windows
+from beam_pipeline.write.blocks import read_windows
 
 __all__ = ["REJECTS", "CutWindows", "Probe", "Transform"]
 
@@ -58,9 +56,6 @@ WINDOW_OPTIONS = (
     "random_starts", "seed", "sample_rate", "channels", "stream", "allow_truncated",
     "allow_nonfinite",
 )  # fmt: skip
-
-# The most elements in a block of short windows: their dicts take memory, too.
-_MOST_IN_BLOCK = 256
 
 
 class Step(OneThreadStep):
@@ -272,27 +267,8 @@ def _probed(values: Mapping[str, Any]) -> AudioInfo | None:
     return None if None in found else AudioInfo(*found)  # type: ignore[arg-type]
 
 
-class _Pending(NamedTuple):
-    """An element that waits for the others of its block."""
-
-    element: Any
-    array: npt.NDArray[Any]
-    timestamp: Any
-    window: Any
-    pane: Any
-
-    def with_value(self, value: Any) -> WindowedValue:
-        """Wraps a value: Beam would give it the time of a later element."""
-        return WindowedValue(value, self.timestamp, (self.window,), self.pane)
-
-
 class Transform(Step):
     """Applies a transform to windows: dict -> dict, or array -> array.
-
-    Windows of the same shape, type and rate are transformed together, in blocks of one
-    bundle, which takes about two thirds of the time. The result is that of the
-    window alone, bit for bit, as every transform must treat windows one by one. The
-    order of the elements, their timestamps and their windows (those of Beam) stay.
 
     ::
 
@@ -310,8 +286,6 @@ class Transform(Step):
         becomes the rate after the transform, if it resamples.
     sample_rate : int, optional
         In Hz, for arrays, and for dicts that have no ``fs``.
-    batch : int, optional
-        The most windows in a block. Default: as many as fit into 1 MiB, at most 256.
     on_error : str
         ``raise``: raises TransformError. ``reject``: as in :class:`Probe`.
 
@@ -334,7 +308,6 @@ class Transform(Step):
         key: str = "signal",
         into: str | None = None,
         sample_rate: int | None = None,
-        batch: int | None = None,
         on_error: str = "raise",
     ):
         super().__init__(on_error)
@@ -342,38 +315,21 @@ class Transform(Step):
         check_text("key", key)
         if into is not None:
             check_text("into", into)
-        for name, value in (("sample_rate", sample_rate), ("batch", batch)):
-            if value is not None:
-                check_whole(name, value)
+        if sample_rate is not None:
+            check_whole("sample_rate", sample_rate)
         self._key = key
         self._into = into
         self._sample_rate = sample_rate
-        self._batch = batch
         self._needs_rate = base.needs_sample_rate(self._transform)
 
-    def start_bundle(self) -> None:
-        self._block: list[_Pending] = []
-        self._like: tuple[Any, ...] = ()
-
-    def process(
-        self,
-        element: Any,
-        timestamp: Any = beam.DoFn.TimestampParam,
-        window: Any = beam.DoFn.WindowParam,
-        pane: Any = beam.DoFn.PaneInfoParam,
-    ) -> Iterator[Any]:
-        array, rate = self._window_of(element)
-        like = array.dtype, array.shape, rate
-        if like != self._like:
-            yield from self._flush()
-            self._like = like
-        self._block.append(_Pending(element, array, timestamp, window, pane))
-        most = self._batch or min(_MOST_IN_BLOCK, BLOCK_BYTES // max(1, array.nbytes))
-        if len(self._block) >= most:
-            yield from self._flush()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        yield from self._flush()
+    def process(self, element: Any) -> Iterator[Any]:
+        window, rate = self._window_of(element)
+        try:
+            result = self._apply(element, window, rate)
+        except TransformError as error:
+            yield TaggedOutput(REJECTS, self.reject("transform", error, error.reason))
+            return
+        yield self._merged(element, result, rate)
 
     def _window_of(self, element: Any) -> tuple[npt.NDArray[Any], int]:
         rate = self._sample_rate
@@ -401,46 +357,26 @@ class Transform(Step):
             )
         return array, int(rate or 0)
 
-    def _flush(self) -> Iterator[Any]:
-        block, self._block = self._block, []
-        if not block:
-            return
-        rate = self._like[-1]
-        for pending, result in zip(block, self._results(block, rate), strict=True):
-            if isinstance(result, TransformError):
-                reject = self.reject("transform", result, result.reason)
-                yield TaggedOutput(REJECTS, pending.with_value(reject))
-            else:
-                yield pending.with_value(self._merged(pending.element, result, rate))
+    def _apply(
+        self, element: Any, window: npt.NDArray[Any], rate: int
+    ) -> npt.NDArray[Any]:
+        """Returns the result of a window, as that of an array with one window."""
 
-    def _results(self, block: Sequence[_Pending], rate: int) -> list[Any]:
-        """A row or an error for each element; if all fail together, one by one."""
-        try:
-            return list(self._apply(block, rate))
-        except TransformError as error:
-            if len(block) == 1:
-                return [error]
-            return [result for one in block for result in self._results([one], rate)]
-
-    def _apply(self, block: Sequence[_Pending], rate: int) -> npt.NDArray[Any]:
         def run(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:
             rows = np.asarray(base.apply_transform(self._transform, windows, rate))
-            if rows.shape[:1] != (len(windows),):
+            if rows.shape[:1] != (1,):
                 raise ValueError(
                     f"returned shape {rows.shape} for windows of shape "
                     f"{windows.shape}, but it must return one row for each window"
                 )
             return rows
 
-        elements = [
-            pending.element if isinstance(pending.element, Mapping) else {}
-            for pending in block
-        ]
-        windows = np.stack([pending.array for pending in block])
+        keys = element if isinstance(element, Mapping) else {}
+        path = keys.get("filepath", f"an array of shape {window.shape}")
+        starts = np.array([keys.get("win_start_idx", 0)])
+        windows = window[np.newaxis]
         windows.flags.writeable = False
-        starts = np.array([each.get("win_start_idx", 0) for each in elements])
-        path = elements[0].get("filepath", f"an array of shape {windows.shape[1:]}")
-        return run_on_windows(run, (windows,), self._name, starts, str(path))
+        return run_on_windows(run, (windows,), self._name, starts, str(path))[0]
 
     def _merged(self, element: Any, result: Any, rate: int) -> Any:
         if not isinstance(element, Mapping):

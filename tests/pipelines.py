@@ -75,6 +75,15 @@ def found_values(elements: Iterable[dict[str, Any]], feature: str) -> dict[Any, 
     return found
 
 
+def drive(dofn: beam.DoFn, elements: Iterable[Any]) -> list[Any]:
+    """What a step emits without a runner, in order."""
+    dofn.setup()
+    try:
+        return [made for element in elements for made in dofn.process(element)]
+    finally:
+        dofn.teardown()
+
+
 def run_step(
     elements: Iterable[Any],
     *steps: beam.DoFn | beam.PTransform,

@@ -14,18 +14,9 @@ from beam_pipeline.dofns import CutWindows, Probe
 from beam_pipeline.errors import InputError, RecipeError, UnreadableAudio
 from beam_pipeline.planning import prober
 from beam_pipeline.write.blocks import BLOCK_BYTES
-from tests.pipelines import exact, found_values, run_step, stored_values
+from tests.pipelines import drive, exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
-
-
-def drive(dofn, elements):
-    """What a step emits without a runner, in order."""
-    dofn.setup()
-    try:
-        return [made for element in elements for made in dofn.process(element)]
-    finally:
-        dofn.teardown()
 
 
 def signals_of(elements):
