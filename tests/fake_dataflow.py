@@ -24,7 +24,6 @@ DONE = "JOB_STATE_DONE"
 RUNNING = "JOB_STATE_RUNNING"
 FAILED = "JOB_STATE_FAILED"
 CANCELLED = "JOB_STATE_CANCELLED"
-_CREDENTIALS_PATH = "/token"
 _WORKER_SECONDS = 120
 
 _JOBS = re.compile(r"/v1b3/projects/([^/]+)/locations/([^/]+)/jobs(?:/([^/]+))?(/\w+)?")
@@ -98,8 +97,6 @@ class FakeDataflow:
     def answer(self, method, path, body):
         """A request -> HTTP status and JSON."""
         self.requests.append(f"{method} {path}")
-        if path == _CREDENTIALS_PATH:
-            return 200, {"access_token": "any", "expires_in": 3600}
         found = _JOBS.fullmatch(path)
         if found is None:
             return _refusal(404, f"there is nothing at {path}")

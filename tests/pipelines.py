@@ -12,7 +12,6 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.metrics import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.runner import PipelineRunner
 from apache_beam.testing.test_pipeline import TestPipeline
 
 from beam_pipeline.dofns import REJECTS
@@ -87,12 +86,11 @@ def drive(dofn: beam.DoFn, elements: Iterable[Any]) -> list[Any]:
 def run_step(
     elements: Iterable[Any],
     *steps: beam.DoFn | beam.PTransform,
-    runner: str | PipelineRunner | None = None,
 ) -> tuple[list[Any], list[dict[str, str]], dict[str, int]]:
     """The elements after some steps, the rejects of all, and the job's counters."""
     with tempfile.TemporaryDirectory() as folder:
         main, rejects = Path(folder, "main"), Path(folder, REJECTS)
-        pipeline = TestPipeline(runner=runner or FnApiRunner())
+        pipeline = TestPipeline(runner=FnApiRunner())
         found = pipeline | beam.Create(list(elements), reshuffle=False)
         for number, step in enumerate(steps):
             if isinstance(step, beam.PTransform):

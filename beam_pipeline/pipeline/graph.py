@@ -33,7 +33,6 @@ from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.pipeline import planner, sink
 from beam_pipeline.pipeline.engine_guard import Guard
 from beam_pipeline.pipeline.finish import finish_job
-from beam_pipeline.pipeline.sink import WriteToTFRecord
 from beam_pipeline.planning.clips import Reject
 from beam_pipeline.planning.poison_clips import read_poison_clips
 from beam_pipeline.planning.shards import ShardInfo, ShardWork
@@ -108,11 +107,11 @@ def write_shards(work: beam.PCollection, job: Job) -> WrittenShards:
         | "ApplyTransforms" >> step(apply_transforms, WindowBlock, FeatureBlock)
         | "EncodeExamples" >> encode.with_outputs(REJECTS, main="records")
     )                                               # EncodedBlock; Reject
-    written = encoded.records | "WriteToTFRecord" >> WriteToTFRecord(
-        job.shards_folder(), file_name_suffix=suffix_for(job.recipe.compression),
-        compression=job.recipe.compression, work_folder=job.work_folder,
-        claim=job.claim,
-    )                                               # ShardInfo
+    write = sink.WriteShards(
+        job.shards_folder(), suffix_for(job.recipe.compression),
+        job.recipe.compression, job.work_folder, job.claim,
+    )
+    written = encoded.records | "WriteToTFRecord" >> beam.ParDo(write)  # ShardInfo
     return WrittenShards(checked[FINISHED], written, encoded[REJECTS])
 
 

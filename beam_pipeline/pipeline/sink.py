@@ -1,10 +1,10 @@
-"""``WriteToTFRecord``: as Beam's, with a faster GZIP stream, and for planned shards."""
+"""How shards are written; and ``WriteToTFRecord``, Beam's with a faster GZIP stream."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -16,12 +16,10 @@ from apache_beam.typehints import with_input_types, with_output_types
 
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
-from beam_pipeline.errors import EngineError
 from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo
 from beam_pipeline.process import OneThread
-from beam_pipeline.recipe.recipe import GZIP
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import UNCLAIMED, Claim
+from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.tfrecord import MemberWriter, frame_record
 from beam_pipeline.text import parse_json
 from beam_pipeline.write.blocks import EncodedBlock
@@ -31,13 +29,6 @@ CompressionTypes = filesystem.CompressionTypes
 
 # The namespace of this package's counters.
 COUNTERS = "audio_tfrecords"
-
-# The runner that is refused, and why.
-REFUSED_RUNNER = "BundleBasedDirectRunner"
-WHY_REFUSED = (
-    "it decodes all blocks of a shard before it writes the first one, which needs the "
-    "memory for them, and evaluates side inputs too early"
-)
 
 # There is no receipt, or it was cut off, or somebody else has written it.
 _NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError)
@@ -75,28 +66,15 @@ class _Sink(tfrecordio._TFRecordSink):  # type: ignore[misc]
 class WriteToTFRecord(beam.io.WriteToTFRecord):  # type: ignore[misc]
     """Writes TFRecord files, with the parameters of ``beam.io.WriteToTFRecord``.
 
-    On a ``PCollection[bytes]`` it does the same as Beam's transform; GZIP is some ten
-    times faster. GZIP files hold no time and no name. They consist of members of whole
-    records, up to 1 MiB before GZIP, which can be inflated without those before them.
-
-    With ``work_folder`` the elements are the :class:`EncodedBlock` of shards. A shard
-    must come in one bundle, block after block, up to its last position; so the steps
-    that make its blocks must be fused with this one. The shard then becomes the file
-    ``prefix + shard.name + suffix``. The output is one :class:`ShardInfo` for each
-    shard. A bundle that ends within a shard, or holds its blocks in another order,
-    raises IncompleteRun.
+    It does the same as Beam's transform; GZIP is some ten times faster. GZIP files hold
+    no time and no name. They consist of members of whole records, up to 1 MiB before
+    GZIP, which can be inflated without those before them.
 
     Parameters
     ----------
     file_path_prefix, coder, file_name_suffix, num_shards, shard_name_template, \
 compression_type, triggering_frequency
         As in ``beam.io.WriteToTFRecord``.
-    compression : str
-        Of shards, see :func:`.compress_member`.
-    work_folder : str, optional
-        A folder for unfinished files. If given, the elements are EncodedBlocks.
-    claim : Claim, optional
-        The claim on the output. A shard gets its name only while it is held.
     """
 
     def __init__(
@@ -108,10 +86,6 @@ compression_type, triggering_frequency
         shard_name_template: str | None = None,
         compression_type: str = CompressionTypes.AUTO,
         triggering_frequency: int | None = None,
-        *,
-        compression: str = GZIP,
-        work_folder: str | None = None,
-        claim: Claim = UNCLAIMED,
     ):
         beam.PTransform.__init__(self)
         self._sink = _Sink(
@@ -123,30 +97,24 @@ compression_type, triggering_frequency
             compression_type,
             triggering_frequency,
         )
-        self._shards = None
-        if work_folder is not None:
-            self._shards = _WriteShards(
-                file_path_prefix, file_name_suffix, compression, work_folder, claim
-            )
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        if self._shards is None:
-            return super().expand(pcoll)
-        runner = type(pcoll.pipeline.runner).__name__
-        if runner == REFUSED_RUNNER:
-            raise EngineError(f"{runner} cannot write shards: {WHY_REFUSED}.")
-        write = beam.ParDo(replace(self._shards, runner=runner))
-        return pcoll | "WriteShards" >> write
 
 
 @with_input_types(EncodedBlock)
 @with_output_types(ShardInfo)
 @dataclass(eq=False)
-class _WriteShards(beam.DoFn):  # type: ignore[misc]
+class WriteShards(beam.DoFn):  # type: ignore[misc]
     """Calls :class:`ShardDraft`: EncodedBlock -> ShardInfo, at the end of each shard.
 
-    A draft has a name of its own, and a shard that is written twice has the same bytes.
-    So a runner may compute a bundle again, also at the same time.
+    A shard must come in one bundle, block after block, up to its last position; so the
+    steps that make its blocks must be fused with this one. It becomes the file
+    ``prefix + shard.name + suffix``. A draft has a name of its own, and a shard that is
+    written twice has the same bytes. So a runner may compute a bundle again, also at
+    the same time.
+
+    Raises
+    ------
+    IncompleteRun
+        If a bundle ends within a shard, or holds its blocks in another order.
     """
 
     prefix: str
@@ -154,7 +122,6 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
     compression: str
     work_folder: str
     claim: Claim
-    runner: str = ""
 
     def setup(self) -> None:
         self._draft: ShardDraft | None = None
@@ -170,9 +137,7 @@ class _WriteShards(beam.DoFn):  # type: ignore[misc]
                 f"{name}-", self.suffix, self.work_folder, self.claim
             )
             example_format = block.slot.example_format
-            self._draft = ShardDraft(
-                shard, example_format, path, self.compression, self.runner
-            )
+            self._draft = ShardDraft(shard, example_format, path, self.compression)
         with folders.storing_error(self.work_folder, self.claim):
             self._draft.write(block)
         if self._draft.is_complete:

@@ -13,14 +13,12 @@ import re
 import socket
 import sys
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from beam_pipeline.dataset import folders, progress
 from beam_pipeline.dataset.metadata import Metadata
@@ -32,7 +30,6 @@ from beam_pipeline.errors import (
     OptionError,
     WorkerDied,
     did_you_mean,
-    listed,
 )
 from beam_pipeline.planning import poison_clips
 from beam_pipeline.recipe.run_options import RunOptions
@@ -44,25 +41,20 @@ if TYPE_CHECKING:
     from beam_pipeline.dataset.job import Job
 
 ANSWER_S = 10.0
-# How long Dataflow may take to answer, and Google to give a token.
-DATAFLOW_ANSWER_S = 3.0
-TOKEN_S = 6.0
-# Without one of them, Beam's validator says so.
-_DATAFLOW_OPTIONS = ("project", "region", "temp_location")
 
-_ADDRESS = re.compile(r"(?:(?:https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+):(\d+)/?")
+_ADDRESS = re.compile(
+    r"(?:(https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+)(?::(\d+))?/?"
+)
 
-# Runner -> the options with an address of its engine, and the folder in launch/ with
-# scripts that start it.
-_ENGINES = {
-    "FlinkRunner": (("flink_master",), "flink"),
-    "SparkRunner": (("spark_master_url", "spark_rest_url"), "spark"),
+# Runner -> the options with an address of its engine.
+_ADDRESSES = {
+    "DataflowRunner": ("dataflow_endpoint",),
+    "FlinkRunner": ("flink_master",),
+    "SparkRunner": ("spark_master_url", "spark_rest_url"),
 }
 _HAVE_JOB_SERVER = (
     "PortableRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "KafkaStreamsRunner",
 )  # fmt: skip
-
-_LOG = logging.getLogger(__name__)
 
 _STEP = "[while running "
 _ENDED = "The runner ended the job with the state {}. {}"
@@ -95,12 +87,10 @@ def check_engine(beam_args: Sequence[str]) -> None:
     OptionError
         See :func:`check_beam_args`.
     EngineError
-        If nothing answers at an address, or Dataflow takes no credentials from here.
+        If nothing answers at an address.
     """
     name, values = check_beam_args(beam_args)
     check_addresses(name, values)
-    if name == "DataflowRunner" and all(map(values.get, _DATAFLOW_OPTIONS)):
-        check_dataflow(values)
 
 
 def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
@@ -108,10 +98,7 @@ def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
 
     Which options are known depends on the runner:
 
-    - With a job server, Beam's options. Those of the job server cannot be known before,
-      so that any other option only gives a warning. (Beam drops those that the job
-      server does not know.) FlinkRunner and SparkRunner start a job server if there is
-      no ``--job_endpoint``.
+    - With a job server, any: it has options of its own, which cannot be known before.
     - With every other runner, Beam's options and those that the runner's own module
       defines.
 
@@ -127,20 +114,16 @@ def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
     )
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
-    from beam_pipeline.pipeline.sink import REFUSED_RUNNER, WHY_REFUSED
-
     words = list(beam_args)
     _parse(words)  # before Beam does: it ends the process if a value is wrong
     options = PipelineOptions(words)
     runner = _make_runner(options.view_as(StandardOptions).runner)
     values, unknown = _parse(words)  # again: the runner may define options
     name = type(runner).__name__
-    if name == REFUSED_RUNNER:
-        problem = f"this runner cannot run the job: {WHY_REFUSED}. Use DirectRunner, or"
-        raise _wrong(f"{problem} leave `--runner` out", f"--runner={name}")
     if name == "PortableRunner" and not values.get("job_endpoint"):
         raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
-    _refuse_unknown(unknown, is_judged=name not in _HAVE_JOB_SERVER)
+    if unknown and name not in _HAVE_JOB_SERVER:
+        raise _unknown_option(unknown[0].partition("=")[0])
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         problems = " ".join(line.strip().rstrip(".") + "." for line in errors)
@@ -156,18 +139,12 @@ def _wrong(problem: str, value: str) -> OptionError:
 
 
 def _make_runner(name: str) -> Any:
-    from apache_beam.options.pipeline_options import StandardOptions
     from apache_beam.runners.runner import create_runner
 
     try:
         return create_runner(name)
     except (ValueError, ImportError, AttributeError) as error:
-        if "." in name or not isinstance(error, ValueError):
-            problem = f"the runner is not available ({error})"
-        else:
-            known = StandardOptions.KNOWN_RUNNER_NAMES
-            problem = "Beam does not have this runner; give one of "
-            problem += f"{listed(known, name)}, or a class as MODULE.CLASS"
+        problem = f"the runner is not available ({error})"
         raise _wrong(problem, f"--runner={name}") from error
 
 
@@ -197,25 +174,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_unknown(unknown: Sequence[str], *, is_judged: bool) -> None:
-    """Raises OptionError for a word that is neither an option nor the value of one.
-
-    If not ``is_judged``, an unknown option is only logged.
-    """
-    value_may_follow = False
-    for word in unknown:
-        name, equals, _ = word.partition("=")
-        is_option = word.startswith("-")
-        if not is_option and value_may_follow:
-            value_may_follow = False
-            continue
-        value_may_follow = not equals
-        known = re.findall(r"--[\w-]+", _parser().format_help())
-        close = did_you_mean(name, known, cutoff=0.8)
-        hint = f" (did you mean {close}?)" if close else ""
-        if is_judged or not is_option:
-            raise _wrong(f"the runner does not know this option{hint}", name)
-        _LOG.warning("Beam has no option %s%s; the job server may know it.", name, hint)
+def _unknown_option(name: str) -> OptionError:
+    known = re.findall(r"--[\w-]+", _parser().format_help())
+    close = did_you_mean(name, known, cutoff=0.8)
+    hint = f" (did you mean {close}?)" if close else ""
+    return _wrong(f"the runner does not know this option{hint}", name)
 
 
 def check_addresses(runner: str, values: dict[str, Any]) -> None:
@@ -228,80 +191,24 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
     EngineError
         If a connection fails.
     """
-    names, folder = _ENGINES.get(runner, ((), "flink"))
-    for name in ("job_endpoint", *names):
+    for name in ("job_endpoint", *_ADDRESSES.get(runner, ())):
         found = _ADDRESS.fullmatch(str(values.get(name) or ""))
         if found is None:
             continue
-        address = found[1].strip("[]"), int(found[2])
+        scheme, host, port = found.groups()
+        if port is None and scheme == "https":
+            port = "443"
+        if port is None:
+            continue
         try:
+            address = host.strip("[]"), int(port)
             socket.create_connection(address, ANSWER_S).close()
         except (OSError, OverflowError) as error:
             raise EngineError(
                 f"Nothing answers at --{name}={values[name]} ({error}). Start the "
-                f"engine, as launch/{folder}/start.sh does on this machine, or check "
-                "host and port. Nothing was written."
+                "engine, as launch/README.md shows, or check host, port and network. "
+                "Nothing was written."
             ) from error
-
-
-def check_dataflow(values: Mapping[str, Any]) -> None:
-    """Connects to Dataflow, and asks for a token, as Beam would do for minutes.
-
-    Raises
-    ------
-    EngineError
-        If nothing answers in time, or the credentials are not accepted.
-    """
-    import google.auth
-    from google.auth.transport.requests import Request
-
-    def connect() -> None:
-        parts = urlsplit(values["dataflow_endpoint"])
-        address = parts.hostname or "", parts.port or 443
-        socket.create_connection(address, DATAFLOW_ANSWER_S).close()
-
-    def ask_for_token() -> None:
-        credentials: Any
-        credentials, _ = google.auth.default(scopes=values["gcp_oauth_scopes"])
-        credentials.refresh(Request())
-
-    endpoint = f"--dataflow_endpoint={values['dataflow_endpoint']}"
-    problem = f"Dataflow does not answer at {endpoint}"
-    _try(connect, DATAFLOW_ANSWER_S, problem, "Check the network")
-    if not values["no_auth"]:
-        _try(
-            ask_for_token,
-            TOKEN_S,
-            "Google gives no token for the credentials of this machine",
-            "Check the network, and log in by `gcloud auth application-default login` "
-            "or name the key of a service account in GOOGLE_APPLICATION_CREDENTIALS",
-        )
-
-
-def _try(
-    question: Callable[[], None], seconds: float, problem: str, remedy: str
-) -> None:
-    """Raises EngineError if a question fails, or is not answered in time."""
-    errors: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            question()
-        except Exception as raised:
-            errors.append(raised)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        errors.append(TimeoutError(f"no answer in {seconds:g} s"))
-    if errors:
-        (error,) = errors
-        # Google's errors have a second argument, the whole answer.
-        reason = error if isinstance(error, OSError) else error.args[0]
-        raise EngineError(
-            f"{problem} ({reason}). {remedy}. Nothing was written."
-        ) from error
 
 
 def run_on_engine(

@@ -89,8 +89,6 @@ class ShardDraft:
     path : str
     compression : str
         That of the recipe.
-    runner : str
-        Who gives the blocks, for messages.
     """
 
     def __init__(
@@ -99,10 +97,9 @@ class ShardDraft:
         example_format: ExampleFormat,
         path: str,
         compression: str = GZIP,
-        runner: str = "the caller",
     ):
         self.shard = shard
-        self.path, self._runner = path, runner
+        self.path = path
         self._writer = tfrecord.MemberWriter.create(path, compression)
         self._planned = None
         if shard.mix_seed is not None:
@@ -159,11 +156,10 @@ class ShardDraft:
 
     def _broken(self, what: str) -> IncompleteRun:
         return IncompleteRun(
-            f"{self._runner} {what}. All blocks of a shard must come in order and in "
-            "one bundle, so the runner must fuse the steps from DecodeAudio to "
+            f"The runner {what}. All blocks of a shard must come in order and in one "
+            "bundle, so the runner must fuse the steps from DecodeAudio to "
             "WriteToTFRecord. FnApiRunner, PrismRunner, FlinkRunner, SparkRunner and "
-            "DataflowRunner do. In a pipeline of your own, put no Reshuffle, no "
-            "GroupByKey and no side input between these steps."
+            "DataflowRunner do."
         )
 
     def _put(self, position: int, parts: Sequence[bytes]) -> None:

@@ -1,20 +1,15 @@
 """What an engine of Beam would not tell, or not before it is too late."""
 
-import json
-import logging
 import socket
 from functools import partial
 from importlib.util import find_spec
 
 import pytest
-from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 from beam_pipeline import Metadata
-from beam_pipeline.errors import EngineError, OptionError
-from beam_pipeline.run import engine
-from beam_pipeline.run.engine import check_addresses, check_engine
-from tests.fake_dataflow import fake_dataflow
+from beam_pipeline.errors import EngineError
+from beam_pipeline.run.engine import check_addresses
 from tests.loopback import refusing_port
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
@@ -46,17 +41,8 @@ def test_a_job_server_that_is_not_there_is_told_at_once(tmp_path, record_on):
         endpoint = f"localhost:{port}"
         flags = ("--runner=PortableRunner", f"--job_endpoint={endpoint}")
         (line,) = record_on(*flags, status=1).err.splitlines()
-    assert_names(line, f"--job_endpoint={endpoint}", "start.sh")
+    assert_names(line, f"--job_endpoint={endpoint}", "launch/README.md")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("module", ["", "apache_beam.runners.direct.direct_runner."])
-def test_a_runner_that_cannot_run_the_job(module):
-    name = "BundleBasedDirectRunner"
-    with raises(
-        OptionError, "options of Beam", f"--runner={name}", naming="`--runner`"
-    ):
-        check_engine([f"--runner={module}{name}"])
 
 
 def test_a_job_goes_through_a_job_server(tmp_path, job_endpoint, record_on):
@@ -92,72 +78,10 @@ def test_options_that_cannot_be_are_refused(tmp_path, record_on, beam_args, fact
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def service(tmp_path, monkeypatch):
-    """Dataflow, and the key of a service account that it gives tokens for."""
-    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
-    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-    key = rsa.generate_private_key(65537, 2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path = tmp_path / "key.json"
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
-    with fake_dataflow() as service:
-        account = {
-            "type": "service_account",
-            "client_email": "a@b",
-            "private_key": key.decode(),
-            "token_uri": f"{service.endpoint}/token",
-        }
-        path.write_text(json.dumps(account))
-        yield service
-
-
-def ask_dataflow(endpoint):
-    """Checks the options of a job for a service that has this endpoint."""
-    names = {"project": "my-project", "region": "europe-west4"}
-    names |= {"temp_location": "gs://my-bucket/tmp", "dataflow_endpoint": endpoint}
-    check_engine(["--runner=DataflowRunner", *(f"--{n}={v}" for n, v in names.items())])
-
-
-@needs_dataflow
-def test_dataflow_is_asked_before_a_job_is_sent(service, tmp_path, monkeypatch):
-    with refusing_port() as port:
-        endpoint = f"http://localhost:{port}"
-        with raises(EngineError, naming=f"--dataflow_endpoint={endpoint}"):
-            ask_dataflow(endpoint)
-    monkeypatch.setattr(PipelineOptionsValidator, "validate", lambda validator: [])
-    ask_dataflow(service.endpoint)
-    path, uri = tmp_path / "key.json", f"{service.endpoint}/token"
-    remedy = "GOOGLE_APPLICATION_CREDENTIALS"
-    account = path.read_text()
-    path.write_text(account.replace("/token", "/closed"))
-    with raises(EngineError, naming=["/closed", remedy]):
-        ask_dataflow(service.endpoint)
-    monkeypatch.setattr(engine, "TOKEN_S", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent_uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        path.write_text(account.replace(uri, silent_uri))
-        with raises(EngineError, naming=["0.5 s", remedy]):
-            ask_dataflow(service.endpoint)
-
-
-def test_what_nobody_can_judge_is_left_to_the_job_server(caplog):
-    with caplog.at_level(logging.WARNING, "beam_pipeline"):
-        check_engine(["--runner=FlinkRunner", "--object_reuse=true"])
-        check_engine(["--runner=SparkRunner", "--parallism", "4"])
-    first, second = caplog.messages
-    assert_names(first, "--object_reuse")
-    assert_names(second, "--parallelism")
-    with raises(OptionError, "options of Beam", "stray"):
-        check_engine(["--runner=FlinkRunner", "--object_reuse=true", "stray"])
-
-
 @pytest.mark.parametrize(
     ("runner", "name", "prefix"),
     [
+        ("DataflowRunner", "dataflow_endpoint", "http://"),
         ("FlinkRunner", "flink_master", ""),
         ("FlinkRunner", "flink_master", "http://"),
         ("SparkRunner", "spark_master_url", "spark://"),
@@ -167,9 +91,9 @@ def test_what_nobody_can_judge_is_left_to_the_job_server(caplog):
 def test_an_engine_that_is_not_there_is_told_at_once(runner, name, prefix):
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"{prefix}127.0.0.1:{server.getsockname()[1]}"
-        check_engine([f"--runner={runner}", f"--{name}={url}"])
+        check_addresses(runner, {name: url})
     with raises(EngineError, naming=f"--{name}={url}"):
-        check_engine([f"--runner={runner}", f"--{name}={url}"])
+        check_addresses(runner, {name: url})
 
 
 @pytest.mark.parametrize(

@@ -121,10 +121,8 @@ def test_only_a_whole_shard_is_written(tmp_path, changed, facts, mix_seed):
     shard = SHARD._replace(mix_seed=mix_seed)
     blocks = blocks_of(shard, (4, 8), lost={4})
     write(blocks, tmp_path / "good.tfrecord")
-    draft = ShardDraft(
-        shard, FORMAT, str(tmp_path / "bad.tfrecord"), runner="AnyRunner"
-    )
-    with raises(IncompleteRun, naming=["AnyRunner", shard.name, *facts]):
+    draft = ShardDraft(shard, FORMAT, str(tmp_path / "bad.tfrecord"))
+    with raises(IncompleteRun, naming=[shard.name, *facts]):
         for block in changed(blocks):
             draft.write(block)
         draft.close("bad")
