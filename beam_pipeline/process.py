@@ -162,7 +162,6 @@ class Marks:
 
     _state: Any = None
     _clip: Any = None
-    _process = 0
     _thread = 0  # that has set the mark
     _threads = 0  # that work on clips
     failed_at: Mark | None = None  # what raised an error, or stopped at one
@@ -183,7 +182,7 @@ class Marks:
     @classmethod
     def keep_in(cls, state: WorkerState) -> None:
         """Keeps the mark and the counts in this memory from now on."""
-        cls._state, cls._clip, cls._process = state, None, os.getpid()
+        cls._state, cls._clip = state, None
         cls._threads, cls._alone, cls.failed_at = 0, threading.Lock(), None
 
     @classmethod
@@ -201,7 +200,6 @@ class Marks:
     @classmethod
     def mark(cls, clip: Marked, stage: str) -> None:
         """Says what this process begins, before it begins it."""
-        cls.leave_fork()
         if (state := cls._state) is None:
             return
         if not state.several:
@@ -220,7 +218,6 @@ class Marks:
 
         No name: the step before has ended.
         """
-        cls.leave_fork()
         if (state := cls._state) is not None:
             if not state.several:
                 state.step = name.encode()[:239]
@@ -294,16 +291,6 @@ class Marks:
     def one_thread(cls) -> bool:
         """Whether only one thread may work, so that the mark names its clip."""
         return cls._state is not None and bool(cls._state.one_thread)
-
-    @classmethod
-    def leave_fork(cls) -> None:
-        """Ends this process if it is a fork of the worker that a step has made.
-
-        A step that calls ``os.fork`` may return in both processes. The second one must
-        not write the worker's shards.
-        """
-        if cls._state is not None and os.getpid() != cls._process:
-            os._exit(1)
 
 
 # The settings of a process

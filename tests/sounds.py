@@ -132,21 +132,11 @@ def interrupt_on_loud(windows: np.ndarray) -> np.ndarray:
 
 
 def misbehave(windows: np.ndarray) -> np.ndarray:
-    """Does to its process what no step should, in each clip something else.
+    """Ends its process at two clips.
 
-    The first sample of a clip, times ten, says what; 5 and 6 lose the clip.
+    The first sample of a clip, times ten, says how; 5 and 6 lose the clip.
     """
     kind = round(float(windows[0, 0]) * 10)
-    if kind == 1 and os.fork() == 0:
-        return windows  # in both processes
-    if kind == 2 and os.fork() == 0:
-        sys.exit()
-    if kind == 3:
-        os.close(2)
-    if kind == 4:
-        os.chdir("/")
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_IGN)
     if kind == 5:
         sys.exit()
     if kind == 6:

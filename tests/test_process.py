@@ -1,11 +1,7 @@
 """marks.py: what a watcher sees of a worker."""
 
-import os
 from collections import namedtuple
 
-import numpy as np
-
-from beam_pipeline.examples.window_steps import run_on_windows
 from beam_pipeline.process import Mark, Marks, new_state
 
 Clip = namedtuple("Clip", "row source filepath")
@@ -99,34 +95,3 @@ def test_threads_that_work_on_several_clips_share_one_mark():
             assert state.several
         assert state.mark() is None
         assert not state.several
-
-
-def test_a_fork_that_a_step_made_ends_at_the_next_mark():
-    state = new_state()
-    with Marks.kept_in(state):
-        Marks.mark(FIRST, "transform")
-        process = os.fork()
-        if process == 0:
-            try:
-                Marks.mark(SECOND, "encode")
-            finally:
-                os._exit(9)  # not reached
-        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 1
-        assert mark_of(state) == (3, 0, "a/1.wav", "transform", "")
-
-
-def test_a_fork_that_a_step_made_ends_before_the_step_has_returned():
-    """The runner, whose locks other threads hold, must not see it."""
-    forks = []
-
-    def fork(windows: np.ndarray) -> np.ndarray:
-        forks.append(os.fork())
-        return windows
-
-    windows = np.zeros((2, 3))
-    with Marks.kept_in(new_state()):
-        run_on_windows(fork, (windows,), "feature x", np.arange(2), "a/1.wav")
-        if forks == [0]:
-            os._exit(7)  # it has returned in the fork
-    _, status = os.waitpid(forks[0], 0)
-    assert os.waitstatus_to_exitcode(status) == 1

@@ -479,9 +479,8 @@ def run_on_windows(
     """
     Marks.step(name)
     try:
-        results = run(*arrays)
+        return run(*arrays)
     except (Exception, SystemExit) as error:
-        Marks.leave_fork()
         where = f"the windows from frame {starts[0]} to {starts[-1]} together"
         for at in range(len(arrays[0])):
             try:
@@ -493,6 +492,3 @@ def run_on_windows(
         raise kind(
             filepath, f"{name} fails on {where}: {type(error).__name__}: {error}"
         ) from error
-    # A fork must not go on into the runner, whose locks other threads may hold there.
-    Marks.leave_fork()
-    return results

@@ -285,7 +285,6 @@ class Prober:
             except ClipError:
                 raise
             except (Exception, SystemExit) as error:
-                Marks.leave_fork()
                 kind = Unreadable if is_of_machine(error) else TransformError
                 raise kind(
                     clip.filepath, f"{name} fails: {type(error).__name__}: {error}"
