@@ -11,17 +11,14 @@ import jsonschema
 import numpy as np
 
 from beam_pipeline import Metadata
-from beam_pipeline.examples.decoding import arrow_columns, decode_columns
+from beam_pipeline.examples.record_parser import decode_columns
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_any_records
 
 
 def decode_examples(records: list[bytes], specs: Any) -> list[dict[str, Any]]:
-    """Each example as a dict, parsed by tfx-bsl; without the features that it lacks."""
-    if not records:
-        return []
-    stored = arrow_columns(records, any(spec.sequence for spec in specs.values()))
-    columns = decode_columns(stored, len(records), specs)
+    """Each example as a dict, without the features that it lacks."""
+    columns = decode_columns(records, specs)
     rows = [{n: columns[n][i] for n in columns} for i in range(len(records))]
     for row in rows:
         for name, spec in specs.items():

@@ -56,7 +56,6 @@ HOMES = {
     "av": "[audio.decoder] [audio.formats]",
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.metadata]",
-    "tfx_bsl": "[examples.decoding]",
     "ml_dtypes": "[arrays]",
     "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.show] "
     "[read.recorded_windows] "

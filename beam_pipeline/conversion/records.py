@@ -38,14 +38,13 @@ from beam_pipeline.dataset.metadata import Metadata, check_files
 from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, check_feature
-from beam_pipeline.examples.decoding import arrow_columns, decode_columns
+from beam_pipeline.examples.record_parser import decode_columns, loose_specs
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT, Splitter, group_key
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import read_any_records
 from beam_pipeline.storage.wire import (
-    is_sequence_example,
     keep_features,
     replace_features,
 )
@@ -74,9 +73,9 @@ def infer_features(
             "The files hold no records, so they show no features. Give a `schema`."
         )
     try:
-        return _loose_specs(records), records
+        return loose_specs(records), records
     except ValueError:
-        bad, error = first_failing(_loose_specs, records)
+        bad, error = first_failing(loose_specs, records)
         raise InputError(
             f"{found[bad][0]}: {error}. If the records before it are right, convert "
             "the file by itself."
@@ -114,46 +113,6 @@ def first_failing(
     error = failure(place + 1)
     assert error is not None
     return place, error
-
-
-def has_sequences(specs: Iterable[FeatureSpec], records: Sequence[bytes]) -> bool:
-    """Whether lists of features must be read, too."""
-    return any(spec.sequence for spec in specs) or any(
-        map(is_sequence_example, records)
-    )
-
-
-def _loose_specs(records: Sequence[bytes]) -> dict[str, FeatureSpec]:
-    """Returns the features of records, as lists of any length; ValueError if unfit."""
-    made = {}
-    for name, column in sorted(
-        arrow_columns(records, has_sequences((), records)).items()
-    ):
-        inner = getattr(column.type, "value_type", None)
-        if inner is None:  # without a value, a feature has no type
-            continue
-        is_sequence = hasattr(inner, "value_type")
-        kind = str(inner.value_type if is_sequence else inner)
-        (encoding,) = (n for n in LISTS if kind.endswith(LISTS[n].arrow_type))
-        shape: tuple[int | None, ...] = (None,)
-        if is_sequence:
-            widths = {len(step or ()) for step in column.flatten().to_pylist()}
-            if len(widths) > 1:
-                raise ValueError(
-                    f"the steps of the sequence {name} have "
-                    f"{' or '.join(map(str, sorted(widths)))} values, but all must "
-                    "have the same number"
-                )
-            shape = (None,) if widths == {1} else (None, *widths)
-        made[name] = FeatureSpec(
-            name,
-            LISTS[encoding].dtype,
-            shape,
-            encoding,
-            optional=True,
-            sequence=is_sequence,
-        )
-    return made
 
 
 def with_dtypes(
@@ -308,14 +267,7 @@ class RecordEncoder:
                 keep_features(record, {name.encode() for name in specs})
                 for record in records
             ]
-        found = arrow_columns(records, has_sequences(specs.values(), records))
-        for name, column in found.items():
-            if name not in specs and hasattr(column.type, "value_type"):
-                raise ValueError(
-                    f"feature {name} is not among the known features, "
-                    f"{', '.join(specs)}"
-                )
-        columns = decode_columns(found, len(records), specs)
+        columns = decode_columns(records, specs)
         if self.group is not None:
             if any(value is None for value in columns[self.group.name]):
                 raise ValueError(

@@ -10,7 +10,6 @@ import tensorflow as tf
 from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.conversion.records import (
     InputFile,
-    has_sequences,
     infer_features,
     settle_specs,
     with_dtypes,
@@ -18,7 +17,7 @@ from beam_pipeline.conversion.records import (
 from beam_pipeline.dataset.element_set import Seen
 from beam_pipeline.dataset.metadata import Metadata, data_sets_of, parse_schema
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.decoding import arrow_columns, decode_columns
+from beam_pipeline.examples.record_parser import decode_columns
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import check_whole
@@ -118,9 +117,8 @@ def _describe(
             return metadata
     sources = [InputFile(path, path, DEFAULT_SPLIT, 0) for path in paths]
     loose, records = infer_features(sources)
-    found = arrow_columns(records, has_sequences(loose.values(), records))
     seen = Seen()
-    seen.add(loose.values(), decode_columns(found, len(records), loose))
+    seen.add(loose.values(), decode_columns(records, loose))
     settled = {spec.name: spec for spec in settle_specs(loose.values(), seen)}
     return Metadata(None, with_dtypes(settled, dtypes), (), {})
 

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,17 +117,13 @@ class EntryParser:
         ValueError
             If the feature has another type or number of values than its spec says.
         """
-        kind, contents = 0, list[memoryview]()
-        for field, content in read_fields(feature):
-            if field in _LISTS:
-                contents = [*(contents if field == kind else ()), message(content)]
-                kind = field
-        if not kind:
+        kind, contents = list_in(feature)
+        if kind is None:
             return missing
-        if _LISTS[kind] != self.spec.stored_in:
+        if kind != self.spec.stored_in:
             raise ValueError(
-                f"feature {self.spec.name} is stored as {_LISTS[kind]}, but its spec "
-                f"says {self.spec.encoding}"
+                f"feature {self.spec.name} is stored as {kind}, but its spec says "
+                f"{self.spec.encoding}"
             )
         values = [v for c in contents for field, v in read_fields(c) if field == 1]
         if self.spec.optional and self.count > 0 and not self._any(values):
@@ -147,9 +144,9 @@ class EntryParser:
             return int(numbers[0]) if spec.shape == () else numbers
         if spec.encoding == FLOAT_LIST:
             return self._array(b"".join([message(v) for v in values]))
-        return self.of_texts([bytes(message(value)) for value in values])
+        return self._of_texts([bytes(message(value)) for value in values])
 
-    def of_texts(self, texts: Sequence[bytes]) -> Any:
+    def _of_texts(self, texts: Sequence[bytes]) -> Any:
         """Returns the stored form of the entries of a ``bytes_list``.
 
         Raises
@@ -159,7 +156,7 @@ class EntryParser:
         """
         spec = self.spec
         if spec.encoding == BYTES_LIST:
-            self.check_count(len(texts))
+            self._check_count(len(texts))
             found = object_array(texts) if spec.dtype == BYTES else _texts(texts)
             return found[0] if spec.shape == () else found
         if len(texts) != 1:
@@ -172,7 +169,7 @@ class EntryParser:
             return self._array(texts[0])
         found = spec.codec.decode(texts[0], spec.dtype, spec.entry_shape)
         if not self.is_decoded:
-            self.check_count(len(found))
+            self._check_count(len(found))
         if found.dtype == object:
             return _texts(found.ravel().tolist()).reshape(found.shape)
         return found
@@ -183,10 +180,10 @@ class EntryParser:
             for v in values
         ]
         wide = np.concatenate([np.zeros(0, np.uint64), *parts]).view(np.int64)
-        self.check_count(len(wide))
-        return self.exact(wide)
+        self._check_count(len(wide))
+        return self._exact(wide)
 
-    def exact(self, wide: Array) -> Array:
+    def _exact(self, wide: Array) -> Array:
         """Returns integers of 64 bits as the dtype; ValueError if it holds one not."""
         with np.errstate(invalid="ignore"):
             numbers = wide.astype(self.dtype, copy=False)
@@ -201,10 +198,10 @@ class EntryParser:
                 f"{len(content)} bytes are not a whole number of {self.little.name} "
                 "values"
             )
-        self.check_count(len(content) // self.little.itemsize)
+        self._check_count(len(content) // self.little.itemsize)
         return content if self.is_small else np.frombuffer(content, self.little)
 
-    def check_count(self, count: int) -> None:
+    def _check_count(self, count: int) -> None:
         """Raises ValueError if the shape is fixed and has another number of values."""
         if self.count >= 0 and count != self.count and not self.spec.sequence:
             raise ValueError(
@@ -216,14 +213,13 @@ class EntryParser:
         found = [self.value(feature) for feature in features]
         if any(value is None for value in found):
             raise ValueError(f"feature {self.spec.name}: a step has no values")
-        return self.stacked(found)
-
-    def stacked(self, steps: Sequence[Any]) -> Any:
-        """Returns the array of a sequence, from the stored form of each step."""
         sizes = [-1 if n is None else n for n in (self.spec.shape or (None,))[1:]]
-        if not steps:
+        if not found:
             return np.zeros((0, *(max(n, 0) for n in sizes)), self.dtype)
-        return np.stack([np.reshape(v, sizes) for v in steps]).astype(self.dtype)
+        try:
+            return np.stack([np.reshape(v, sizes) for v in found]).astype(self.dtype)
+        except ValueError as error:
+            raise ValueError(f"feature {self.spec.name}: {error}") from error
 
     def without_values(self) -> Any:
         """Returns the stored form of a feature that is not in the record.
@@ -263,15 +259,29 @@ class EntryParser:
             raise ValueError(f"feature {spec.name}: {error}") from error
 
 
-def check_names(record: bytes, known: Collection[bytes], sequences: bool) -> None:
-    """Raises ValueError if a record has an unknown feature, or a feature twice."""
-    names = [key for key, _ in example_features(record)]
-    if sequences:
-        names += [key for key, _ in feature_lists(record)]
+def list_in(feature: memoryview) -> tuple[str | None, list[memoryview]]:
+    """Returns which of the ``LISTS`` a ``Feature`` has, if any, and its contents."""
+    kind, contents = 0, list[memoryview]()
+    for field, content in read_fields(feature):
+        if field in _LISTS:
+            contents = [*(contents if field == kind else ()), message(content)]
+            kind = field
+    return _LISTS.get(kind), contents
+
+
+def check_names(record: bytes, known: Collection[bytes]) -> None:
+    """Raises ValueError if a record has an unknown feature, or a feature twice.
+
+    A feature without a value may have any name.
+    """
+    names = [
+        key for key, feature in example_features(record) if key in known or feature
+    ]
+    names += [key for key, _ in feature_lists(record)]
     for name, count in Counter(names).items():
         text = shown(name.decode(errors="backslashreplace"))
         if name not in known:
-            raise ValueError(f"feature {text} is not in the metadata")
+            raise ValueError(f"feature {text} is not among the known features")
         if count > 1:
             raise ValueError(f"feature {text} is there {count} times")
 
@@ -457,7 +467,7 @@ class RecordParser:
     def _in_any_order(self, record: bytes) -> Stored:
         stored: Stored = [None] * len(self.entries)
         if self._only_these:
-            check_names(record, self._known, self._sequences)
+            check_names(record, self._known)
         for key, feature in example_features(record):
             number = self._numbers.get(key)
             if number is not None and not self.entries[number].spec.sequence:
@@ -619,3 +629,63 @@ class BatchMaker:
         if not values:
             return np.empty((0, *spec.sizes), entry.dtype)
         return np.stack(values)
+
+
+def decode_columns(
+    records: Sequence[bytes], specs: Mapping[str, FeatureSpec]
+) -> dict[str, Any]:
+    """Returns the features of some examples as columns, as the encoder takes them.
+
+    Returns
+    -------
+    dict
+        See :class:`BatchMaker`; None stands for a feature that an example lacks.
+
+    Raises
+    ------
+    ValueError
+        If a record lacks a feature, has one that no spec names, or holds one with
+        another type or shape than its spec has.
+    """
+    parser = RecordParser(specs, specs, only_these=True)
+    batch = BatchMaker(parser, specs, len(records))
+    for place, record in enumerate(records):
+        batch.put(place, parser.stored(record, 0, len(record)))
+    return batch.finish()
+
+
+def loose_specs(records: Iterable[bytes]) -> dict[str, FeatureSpec]:
+    """Returns the features of examples of any writer, as optional lists of any length.
+
+    Raises
+    ------
+    ValueError
+        If a record is no example, or the values of one feature do not fit each other.
+    """
+    specs: dict[str, FeatureSpec] = {}
+    for record in records:
+        found = [(key, [value], False) for key, value in example_features(record)]
+        found += [(key, steps, True) for key, steps in feature_lists(record)]
+        for key, features, is_sequence in found:
+            for feature in features:
+                kind, _ = list_in(feature)
+                if kind is not None:  # without a value, a feature has no type
+                    name = key.decode()
+                    spec = _loose_spec(name, kind, is_sequence, feature)
+                    if specs.setdefault(name, spec) != spec:
+                        raise ValueError(
+                            f"feature {name} has values of several types, or steps of "
+                            "several lengths"
+                        )
+    return dict(sorted(specs.items()))
+
+
+def _loose_spec(
+    name: str, kind: str, is_sequence: bool, feature: memoryview
+) -> FeatureSpec:
+    spec = FeatureSpec(name, LISTS[kind].dtype, (None,), kind, optional=True)
+    if not is_sequence:
+        return spec
+    width = len(EntryParser(spec).value(feature))
+    shape = (None,) if width == 1 else (None, width)
+    return replace(spec, shape=shape, sequence=True)

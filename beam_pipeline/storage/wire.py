@@ -193,17 +193,6 @@ def _rewritten(record: bytes, rewrite: Callable[[bytes, bytes], bytes]) -> bytes
     return b"".join(made)
 
 
-def is_sequence_example(record: bytes) -> bool:
-    """Whether a record is a ``SequenceExample``, because it has lists of features.
-
-    Raises
-    ------
-    ValueError
-        If the record is no message of protobuf.
-    """
-    return any(field == _FEATURE_LISTS for field, _ in read_fields(record))
-
-
 # Tensors
 
 _DTYPE, _SHAPE, _DIMENSION, _CONTENT, _STRINGS = 1, 2, 2, 4, 8

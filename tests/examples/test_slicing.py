@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipeline.storage.wire import is_sequence_example, keep_features, varint
+from beam_pipeline.storage.wire import keep_features, varint
 from tests.raising import raises
 
 NAMES = ["", "a", "b", "ab", "é", "label/x"]
@@ -100,11 +100,3 @@ def test_a_number_in_the_place_of_a_message_is_an_error():
     for record in (b"\x08\x05", field(1, b"\x08\x05"), field(1, field(1, b"\x08\x05"))):
         with raises(ValueError):
             keep(record, {"a"})
-
-
-def test_sequence_examples_are_known_by_their_lists():
-    steps = tf.train.FeatureLists(feature_list={"a": tf.train.FeatureList()})
-    record = tf.train.SequenceExample(feature_lists=steps).SerializeToString()
-    assert is_sequence_example(record)
-    assert not is_sequence_example(tf.train.Example().SerializeToString())
-    assert not is_sequence_example(field(1, b""))
