@@ -44,7 +44,6 @@ from beam_pipeline.errors import InputError, OptionError, OutputError, check_fea
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Node, Structure, leaves, needed_features
 from beam_pipeline.parameters import Names, check_known, comma_text
-from beam_pipeline.read.original_records import find_original
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER
@@ -365,11 +364,6 @@ def _other_files(
         raise InputError(
             f"{folder} holds an unfinished data set. Give the command that records it "
             "again."
-        )
-    if find_original(folder):
-        raise InputError(
-            f"{folder} was written by tf_dataset. Convert it by "
-            "`record_dataset(replay_dataset(folder), output)`."
         )
     records, ignored = find_files(folder)
     if not records:

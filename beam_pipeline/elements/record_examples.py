@@ -98,10 +98,8 @@ def record_examples(
 
     Parameters
     ----------
-    examples : iterable of mapping, or a mapping of columns, or a data frame
-        Each mapping is one example. Of columns, each row is one. Of a data frame of
-        pandas, polars or pyarrow, too: its numbers are like those of Python, and its
-        empty cells are missing; NaN in a column of floats of pandas stays NaN.
+    examples : iterable of mapping, or a mapping of columns
+        Each mapping is one example. Of columns, each row is one.
     dtypes : mapping, optional
         Feature to dtype, for example ``{"price": "float64"}``. Default: from the first
         256 examples.
@@ -159,30 +157,14 @@ progress, **sizes
 
 def _rows(examples: Examples) -> tuple[int | None, Iterator[Mapping[str, Any]]]:
     """Returns the number of examples, if it is known, and the examples."""
-    for method in ("to_dicts", "to_pylist", "to_dict"):
-        # Data frames of polars, of pyarrow and of pandas
-        if hasattr(examples, method) and hasattr(examples, "columns"):
-            is_pandas = method == "to_dict"
-            rows = _pandas_rows(examples) if is_pandas else getattr(examples, method)()
-            return len(rows), iter(rows)
     if isinstance(examples, Mapping):
         return _column_rows(examples)
     if not isinstance(examples, Iterable):
         raise InputError(
-            "Examples must be an iterable of dicts, a dict of columns or a data frame; "
-            f"got {type(examples).__name__}."
+            "Examples must be an iterable of dicts, or a dict of columns; got "
+            f"{type(examples).__name__}."
         )
     return len(examples) if isinstance(examples, Sequence) else None, iter(examples)
-
-
-def _pandas_rows(frame: Any) -> list[Mapping[str, Any]]:
-    """Returns the rows of a pandas data frame; None for empty cells."""
-    # Among floats, NaN is a number as well.
-    kept = frame.notna() | [kind in _FLOATS for kind in frame.dtypes]
-    return list(frame.astype(object).where(kept, None).to_dict("records"))
-
-
-_FLOATS = ("float16", "float32", "float64")
 
 
 def _column_rows(

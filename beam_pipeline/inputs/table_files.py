@@ -253,7 +253,7 @@ def json_lines(
         if not line.strip():
             continue
         try:
-            row = parse_json(line, object_pairs_hook=_all_different)
+            row = parse_json(line)
         except ValueError as error:
             raise InputError(f"{location}, line {number}: {error}.") from error
         if not isinstance(row, dict):
@@ -262,16 +262,6 @@ def json_lines(
                 f'{{"path": "a.wav"}}, not {type(row).__name__}.'
             )
         yield number, row
-
-
-def _all_different(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a JSON object; ValueError if it has a key twice."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in made if names.count(name) > 1)
-        raise ValueError(f"it has the key {twice!r} twice; leave one of them out")
-    return made
 
 
 @contextmanager

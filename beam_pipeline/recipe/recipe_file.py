@@ -23,8 +23,7 @@ def read_recipe(path: str) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If the file does not exist or cannot be parsed, or if a name is unknown or
-        occurs twice.
+        If the file does not exist or cannot be parsed, or if a name is unknown.
     RecipeError
         If a value is of a type that its option cannot have.
     """
@@ -64,21 +63,8 @@ def _load(text: bytes, path: str) -> Any:
     """
     import yaml
 
-    class Loader(yaml.BaseLoader):  # type: ignore[misc]
-        """A loader that refuses a name that occurs twice."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            made, seen = super().construct_mapping(node, deep), set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        None, None, f"{key.value} occurs twice", key.start_mark
-                    )
-                seen.add(key.value)
-            return made
-
     try:
-        return yaml.load(text, Loader)
+        return yaml.load(text, yaml.BaseLoader)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path}: not a recipe in YAML or JSON: {error}") from error
     except RecursionError as error:

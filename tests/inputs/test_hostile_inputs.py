@@ -97,13 +97,6 @@ def test_crafted_tables(tmp_path, suffix, text):
         list(read_rows(open_table(str(path))))
 
 
-def test_a_line_of_json_with_a_key_twice(tmp_path):
-    path = tmp_path / "clips.jsonl"
-    path.write_text('{"path": "a.wav"}\n{"path": "b.wav", "n": 1, "path": "c.wav"}\n')
-    with raises(InputError, naming=[path, "line 2", "path"]):
-        open_table(str(path))
-
-
 def test_a_table_that_ends_early(tmp_path):
     path = tmp_path / "clips.parquet"
     pq.write_table(pa.table({"path": ["a", "b"], "n": [1, None]}), path)
