@@ -47,8 +47,6 @@ Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
 Task = Callable[[], Batch]
-# Begins ``function(*arguments)``; what it returns waits for the result.
-Submit = Callable[..., Task]
 
 
 class ReadingOptions(TypedDict, total=False):
@@ -71,7 +69,6 @@ class BatchOptions(MixOptions, total=False):
 
     seed: int
     epoch: int
-    repeat: bool
     mixup: float | None
 
 
@@ -162,28 +159,9 @@ class Share:
         records = self._records
         return {"examples": len(records), "fingerprint": records.fingerprint}
 
-    def parts(
-        self, epoch: int, position: int, places: Integers, submit: Submit, threads: int
-    ) -> list[Part]:
-        """Returns a part of a batch, or several: the examples from a position on.
-
-        Parameters
-        ----------
-        places : numpy.ndarray of int64
-            Where they go in the batch; so many they are.
-        submit : function
-            Gives work to the threads.
-        threads : int
-        """
-        count = len(places)
-        indices = self._indices(epoch, position, count)
-        # Where fewer batches fit ahead than there are threads, they share a batch.
-        fitting = READ_AHEAD_BYTES // max(count * self.read_bytes, 1)
-        sharing = min(-(-threads // max(fitting, 1)), count)
-        if sharing < 2:
-            return [Part(functools.partial(self._read, indices), places)]
-        pieces = np.array_split(indices, sharing), np.array_split(places, sharing)
-        return [Part(submit(self._read, p), at) for p, at in zip(*pieces, strict=True)]
+    def task(self, epoch: int, position: int, count: int) -> Task:
+        """Returns what reads so many examples from a position of an epoch on."""
+        return functools.partial(self._read, self._indices(epoch, position, count))
 
     def _read(self, indices: Integers) -> Batch:
         return normalise(self._records.read(indices), self._scales)
@@ -257,7 +235,7 @@ class BatchIteration(ABC):
         """Returns the state at an epoch's beginning: numbers, and lists of them."""
 
     @abstractmethod
-    def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
+    def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
         """Yields a task for each batch of an iteration, and the state after it."""
 
     def _identity(self) -> dict[str, Any]:
@@ -285,22 +263,17 @@ class BatchIteration(ABC):
         keep_freed_memory()  # batches are freed where the next ones are made
         threads, process = self._threads, os.getpid()
         pool = ThreadPoolExecutor(threads, "batches") if threads else None
-
-        def submit(function: Callable[..., Batch], *arguments: Any) -> Task:
-            if pool is None:  # the caller reads, when it asks for the result
-                return functools.cache(functools.partial(function, *arguments))
-            return pool.submit(function, *arguments).result
-
         waiting: deque[tuple[Task, State]] = deque()
         expected, largest = self._batch_size * self._example_bytes, 0
         after, is_empty = self._start(self.epoch + 1), True
         try:
-            plan = self._plan(self._state, submit)
+            plan = self._plan(self._state)
             while True:
                 fitting = READ_AHEAD_BYTES // max(largest or expected, 1)
                 wanted = max(min(2 * threads, fitting), 1) - len(waiting)
                 for task, after in islice(plan, max(wanted, 0)):
-                    waiting.append((submit(task), after))
+                    read = task if pool is None else pool.submit(task).result
+                    waiting.append((read, after))
                 if not waiting:
                     break
                 is_empty = False
@@ -363,8 +336,8 @@ class BatchIteration(ABC):
         ----------
         state : mapping
             Of :meth:`state_dict`, of batches with the same records and arguments. Only
-            ``epoch``, ``normalize``, ``mixup``, ``repeat`` and ``threads`` may differ,
-            and the features that are read.
+            ``epoch``, ``normalize``, ``mixup`` and ``threads`` may differ, and the
+            features that are read.
 
         Raises
         ------
@@ -372,10 +345,6 @@ class BatchIteration(ABC):
             If the state is of another order or data set; it names what differs.
         """
         identity = self._identity()
-        if not isinstance(state, Mapping):
-            raise InputError(
-                f"A state is what `state_dict()` returned, and not {state!r}."
-            )
         differ = [
             f"{name} is {state.get(name, 'missing')!r} in the state, but {value!r} here"
             for name, value in identity.items()
@@ -386,34 +355,8 @@ class BatchIteration(ABC):
                 "The state is of other batches, so it cannot be continued: "
                 f"{'; '.join(differ)}."
             )
-        checked = self._checked(state)
         self._iteration += 1
-        self._state = checked
-
-    def _checked(self, state: Mapping[str, Any]) -> State:
-        """Returns where a state is; raises InputError if it is damaged."""
-        start = self._start(0)
-        return {name: state_value(state, name, like) for name, like in start.items()}
-
-
-def state_value(state: Mapping[str, Any], name: str, like: Any = 0) -> Any:
-    """Returns a number of a state, or a list of as many numbers as ``like`` has.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
-    value = state.get(name)
-    is_list = isinstance(like, list)
-    numbers = value if is_list else [value]
-    if not (
-        isinstance(numbers, list)
-        and (not is_list or len(numbers) == len(like))
-        and all(isinstance(n, int) and n >= 0 for n in numbers)
-    ):
-        raise InputError(f"The state is damaged: {name} is {value!r}.")
-    return value
+        self._state = {name: state[name] for name in self._start(0)}
 
 
 class Mixup(NamedTuple):
@@ -551,8 +494,6 @@ class Batches(BatchIteration):
         as many batches as the smallest share has; otherwise one may give one more.
     normalize : bool or sequence of str
         As in :func:`.replay`: features become ``(x - mean) / std``.
-    repeat : bool
-        Whether an iteration goes on with the next epoch, without end.
     threads : int, optional
         How many threads read. Default: the usable cores. 0: the caller reads each batch
         when it asks for it.
@@ -583,7 +524,6 @@ class Batches(BatchIteration):
         shard: tuple[int, int] | None = None,
         drop_remainder: bool = False,
         normalize: bool | Sequence[str] = False,
-        repeat: bool = False,
         threads: int | None = None,
         mixup: float | None = None,
     ):
@@ -595,7 +535,6 @@ class Batches(BatchIteration):
             drop_remainder=drop_remainder,
             threads=threads,
         )
-        self._repeat = check_flag("repeat", repeat)
         self._mixup, self.features = None, dict(records.features)
         if mixup is not None:
             classes = len(records.metadata.classes)
@@ -608,11 +547,6 @@ class Batches(BatchIteration):
         if self._drop_remainder:
             smallest = self._share.smallest
             self._stop = smallest - smallest % self._batch_size
-        if self._repeat and not len(self):
-            raise InputError(
-                f"An epoch has {self._share.examples} examples here, so it has no "
-                f"batch of {self._batch_size}, and `repeat` would never end."
-            )
         self._state = self._start(check_whole("epoch", epoch, 0))
         self._example_bytes = self._share.read_bytes
 
@@ -623,38 +557,20 @@ class Batches(BatchIteration):
     def _start(self, epoch: int) -> State:
         return {"epoch": epoch, "position": 0}
 
-    def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
-        size, stop = self._batch_size, self._stop
-        while True:
-            epoch = state["epoch"]
-            after = self._start(epoch + 1)
-            for position in range(state["position"], stop, size):
-                places = np.arange(min(size, stop - position))
-                parts = self._share.parts(
-                    epoch, position, places, submit, self._threads
-                )
-                task = functools.partial(self._make, parts, epoch, position)
-                following = {"epoch": epoch, "position": position + size}
-                yield task, following if position + size < stop else after
-            if not self._repeat:
-                return
-            state = after
+    def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
+        epoch, size, stop = state["epoch"], self._batch_size, self._stop
+        for position in range(state["position"], stop, size):
+            count = min(size, stop - position)
+            task = self._share.task(epoch, position, count)
+            if self._mixup is not None:
+                task = functools.partial(self._mix, task, epoch, position)
+            following = {"epoch": epoch, "position": position + size}
+            is_last = position + size >= stop
+            yield task, self._start(epoch + 1) if is_last else following
 
-    def _make(self, parts: Sequence[Part], epoch: int, position: int) -> Batch:
-        batch = gather(parts)
-        if self._mixup is None:
-            return batch
-        return self._mixup.mix(batch, epoch, self._share.first + position)
+    def _mix(self, task: Task, epoch: int, position: int) -> Batch:
+        assert self._mixup is not None
+        return self._mixup.mix(task(), epoch, self._share.first + position)
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), **self._share.identity()}
-
-    def _checked(self, state: Mapping[str, Any]) -> State:
-        found = super()._checked(state)
-        position = found["position"]
-        if position % self._batch_size or position > max(self._share.examples - 1, 0):
-            raise InputError(
-                f"The state is damaged: position is {position}, but batches begin at "
-                f"multiples of {self._batch_size} below {self._share.examples}."
-            )
-        return found

@@ -110,14 +110,6 @@ _PART = re.compile(r"([^\[\]]+)\[([^\[\]:]*):([^\[\]:]*)\]")
 _BOUND = re.compile(r"(-?)(?:(\d+)|(\d+(?:\.\d+)?)%)")
 
 
-class SplitRange(NamedTuple):
-    """The examples ``start .. stop - 1`` of a split."""
-
-    split: str
-    start: int
-    stop: int
-
-
 class ShardRange(NamedTuple):
     """Consecutive examples of one shard."""
 
@@ -133,51 +125,38 @@ class SplitChoice(NamedTuple):
     ----------
     splits : tuple of str
         The splits that they are of, each once.
-    ranges : tuple of SplitRange
-        The examples, in order; no example is in two of them.
+    shards : sequence of ShardEntry
+        All shards of these splits, in order.
+    spans : sequence of range
+        Their numbers among the examples of these shards; no number is in two of them.
     """
 
     splits: tuple[str, ...]
-    ranges: tuple[SplitRange, ...]
+    shards: Sequence[ShardEntry]
+    spans: Sequence[range]
 
-    def is_whole(self, metadata: Metadata) -> bool:
+    @property
+    def is_whole(self) -> bool:
         """Whether these are all examples of the splits."""
-        return all(
-            (start, stop) == (0, _count(name, metadata))
-            for name, start, stop in self.ranges
-        )
+        return sum(map(len, self.spans)) == sum(s.examples for s in self.shards)
 
     @property
     def text(self) -> str:
         """The splits, in the form that :func:`choose_splits` takes."""
         return _BETWEEN.join(self.splits)
 
-    def shards(self, metadata: Metadata) -> list[ShardEntry]:
-        """Returns all shards of the splits, in order."""
-        return [s for name in self.splits for s in metadata.splits[name].shards]
-
-    def numbers(self, metadata: Metadata) -> range | npt.NDArray[np.int64]:
+    def numbers(self) -> range | npt.NDArray[np.int64]:
         """Returns the numbers of the examples among all of the splits."""
-        firsts, total = {}, 0
-        for name in self.splits:
-            firsts[name] = total
-            total += _count(name, metadata)
-        spans = [
-            range(firsts[name] + start, firsts[name] + stop)
-            for name, start, stop in self.ranges
-        ]
+        spans = self.spans
         if all(a.stop == b.start for a, b in pairwise(spans)):
             return range(spans[0].start, spans[-1].stop)
         return np.concatenate([np.arange(s.start, s.stop) for s in spans])
 
-    def pieces(self, metadata: Metadata) -> list[ShardRange]:
+    def pieces(self) -> list[ShardRange]:
         """Returns the pieces of shards that hold the examples, in order."""
-        found = []
-        for name, start, stop in self.ranges:
-            shards = metadata.splits[name].shards
-            whole = [ShardRange(shard, 0, shard.examples) for shard in shards]
-            found += _pieces_between(whole, start, stop)
-        return found
+        whole = [ShardRange(shard, 0, shard.examples) for shard in self.shards]
+        pieces = [_pieces_between(whole, s.start, s.stop) for s in self.spans]
+        return [piece for some in pieces for piece in some]
 
 
 def _pieces_between(
@@ -240,12 +219,20 @@ def choose_splits(
         names = [name for name in known if name not in left_out]
         if not names:
             raise OptionError(option, "leaves no split to read", split)
-    ranges = tuple(_split_range(name, metadata, option) for name in names)
-    for one, other in combinations(ranges, 2):
-        first, last = max(one.start, other.start), min(one.stop, other.stop)
-        if one.split == other.split and (one == other or first < last):
-            raise OptionError(option, f"names examples of {one.split} twice", split)
-    return SplitChoice(tuple(dict.fromkeys(s.split for s in ranges)), ranges)
+    parts = [_part_of_split(name, metadata, option) for name in names]
+    splits = tuple(dict.fromkeys(name for name, _ in parts))
+    shards, firsts = list[ShardEntry](), dict[str, int]()
+    for name in splits:
+        firsts[name] = sum(shard.examples for shard in shards)
+        shards += known[name].shards
+    spans = [
+        range(firsts[name] + part.start, firsts[name] + part.stop)
+        for name, part in parts
+    ]
+    for one, other in combinations(spans, 2):
+        if max(one.start, other.start) < min(one.stop, other.stop):
+            raise OptionError(option, "names examples twice", split)
+    return SplitChoice(splits, shards, spans)
 
 
 def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
@@ -260,21 +247,17 @@ def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
     return entries
 
 
-def _split_range(text: str, metadata: Metadata, option: str) -> SplitRange:
-    """Returns the examples that a split, or a part of one, has."""
+def _part_of_split(text: str, metadata: Metadata, option: str) -> tuple[str, range]:
+    """Returns a split, and the numbers of its examples that are named."""
     match = _PART.fullmatch(text)
     name = text if text in metadata.splits or match is None else match[1]
     check_name(option, name, metadata.splits)
-    total = _count(name, metadata)
+    total = sum(shard.examples for shard in metadata.splits[name].shards)
     if match is None or name == text:
-        return SplitRange(name, 0, total)
+        return name, range(total)
     start = _bound(match[2], total, 0, text, option)
     stop = _bound(match[3], total, total, text, option)
-    return SplitRange(name, start, max(start, stop))
-
-
-def _count(split: str, metadata: Metadata) -> int:
-    return sum(shard.examples for shard in metadata.splits[split].shards)
+    return name, range(start, max(start, stop))
 
 
 def _bound(text: str, total: int, default: int, whole: str, option: str) -> int:
@@ -286,13 +269,12 @@ def _bound(text: str, total: int, default: int, whole: str, option: str) -> int:
     if not text:
         return default
     match = _BOUND.fullmatch(text)
-    percent = Fraction(match[3]) if match and match[3] else Fraction(0)
-    if match is None or percent > 100:
+    if match is None:
         raise OptionError(
             option,
             "must be like train[:10%], train[10%:90%], train[:100] or train[-100:]",
             whole,
         )
-    number = int(match[2]) if match[2] else int(total * percent / 100)
+    number = int(match[2] or total * Fraction(match[3]) / 100)
     number = min(number, total)
     return total - number if match[1] else number

@@ -319,7 +319,6 @@ class MemberReader:
         number: int | None = None,
     ) -> DamagedRecord:
         """Returns the error for an example; by default the first wanted of a member."""
-        self._bytes.check(shard)
         number = member.wanted[0][1] if number is None else number
         path = self._bytes.path(shard)
         return DamagedRecord(path, member.start, number, str(error))
@@ -375,10 +374,6 @@ class _OpenShard:
             raise OSError("it is not a regular file")
         self.stamp = _stamp(found)
 
-    def has_changed(self) -> bool:
-        """Whether the file was written since it was opened."""
-        return _stamp(os.fstat(self.fd)) != self.stamp
-
     # When the interpreter shuts down, ``os`` may be gone before the last shard.
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "fd"):
@@ -432,11 +427,9 @@ class ShardBytes:
         path = self.path(shard)
         if self._is_local:
             opened = self._opened(shard)
-            for number, (start, stop) in enumerate(ranges, 1):
+            for start, stop in ranges:
                 with files.reading(path):
                     data = _pread(opened.fd, start, stop)
-                if number == len(ranges):
-                    self.check(shard)
                 yield data
         elif files.is_beams(path):
             with files.open_read(path) as file:
@@ -461,12 +454,6 @@ class ShardBytes:
             if self._metadata_stamp() != self._metadata:
                 raise self._rewritten(shard, f"{METADATA} has changed")
             self._next_check = time.monotonic() + CHECK_SECONDS
-
-    def check(self, shard: ShardIndex) -> None:
-        """Raises InputError if a local shard has changed since it was opened."""
-        opened = self._open.get(shard.file)
-        if opened is not None and opened.has_changed():
-            raise self._rewritten(shard, "it has changed since it was opened")
 
     def _opened(self, shard: ShardIndex) -> _OpenShard:
         opened = self._open.get(shard.file)

@@ -6,8 +6,6 @@ A mix draws the source of each example by a hash of the example's number.
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, get_args
@@ -18,7 +16,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.side_by_side import check_classes, check_features
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.hashing import hash64, text_key, unit_floats
-from beam_pipeline.parameters import check_choice, check_whole, is_real
+from beam_pipeline.parameters import Number, check_choice, check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
     BatchIteration,
@@ -28,7 +26,6 @@ from beam_pipeline.read.batches import (
     Share,
     Shuffle,
     State,
-    Submit,
     Task,
     gather,
 )
@@ -47,11 +44,6 @@ Ends = Literal["repeat", "stop", "leave"]
 
 # What of a feature must be the same in all sources.
 _AGREEING = ("dtype", "shape", "optional", "sequence")
-_SOURCES = (str, os.PathLike, tuple, list, Records)
-_PAIRS = (
-    "must be a dict of folders and their weights, or a list of pairs of a folder, or "
-    "Records, and its weight; and not empty"
-)
 
 
 class Draws:
@@ -199,25 +191,19 @@ def mix(
         )  # fmt: skip
         if "target" in records.features:
             check_classes(opened[0].folder, opened[0], records.folder, records)
-    return Mixed(opened, [float(weight) for _, weight in pairs], seed, ends)
+    return Mixed(opened, [weight for _, weight in pairs], seed, ends)
 
 
 def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
-    """Returns the sources and their weights; raises OptionError if they are neither."""
-    pairs = list(sources.items()) if isinstance(sources, Mapping) else sources
-    if isinstance(pairs, str | Records) or not isinstance(pairs, Sequence) or not pairs:
-        raise OptionError("sources", _PAIRS, sources)
-    for pair in pairs:
-        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
-        if not is_pair or not isinstance(pair[0], _SOURCES):
-            raise OptionError("sources", _PAIRS, pair)
-        weight = pair[1].item() if isinstance(pair[1], np.generic) else pair[1]
-        if not is_real(weight) or not 0 < weight <= sys.float_info.max:
-            raise OptionError("sources", "weights must be positive numbers", weight)
-    return list(pairs)
+    """Returns the sources and their weights."""
+    pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
+    if not pairs:
+        raise OptionError("sources", "must have at least one", sources)
+    weights = Number(is_positive=True)
+    return [(source, weights.value("weights", weight)) for source, weight in pairs]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Mixed:
     """Data sets that are mixed, see :func:`mix`."""
 
@@ -225,14 +211,6 @@ class Mixed:
     weights: Sequence[float]
     seed: int
     ends: Ends
-
-    def __repr__(self) -> str:
-        total = sum(self.weights)
-        parts = [
-            f"{weight / total:.3g} of {records.folder}"
-            for records, weight in zip(self.sources, self.weights, strict=True)
-        ]
-        return f"<Mixed: {', '.join(parts)}; ends={self.ends!r}>"
 
     def batches(self, batch_size: int, **options: Unpack[MixOptions]) -> MixedBatches:
         """Returns batches of the mix, with ``state_dict`` and ``load_state_dict``.
@@ -283,11 +261,11 @@ class MixedBatches(BatchIteration):
     def _start(self, epoch: int) -> State:
         return {"epoch": epoch, "taken": [0] * len(self._shares)}
 
-    def _plan(self, state: State, submit: Submit) -> Iterator[tuple[Task, State]]:
+    def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
         epoch, taken = state["epoch"], np.array(state["taken"], np.int64)
         sources = self._draw(epoch, taken)
         while len(sources):
-            parts = self._parts(epoch, taken, sources, submit)
+            parts = self._parts(epoch, taken, sources)
             taken = taken + np.bincount(sources, minlength=len(taken))
             sources = self._draw(epoch, taken)
             after = {"epoch": epoch, "taken": taken.tolist()}
@@ -302,9 +280,7 @@ class MixedBatches(BatchIteration):
         is_whole = len(sources) == self._batch_size
         return sources if is_whole or not self._drop_remainder else sources[:0]
 
-    def _parts(
-        self, epoch: int, taken: Integers, sources: Integers, submit: Submit
-    ) -> list[Part]:
+    def _parts(self, epoch: int, taken: Integers, sources: Integers) -> list[Part]:
         """Returns the parts of a batch: the next examples of each source."""
         parts: list[Part] = []
         for number, share in enumerate(self._shares):
@@ -313,9 +289,8 @@ class MixedBatches(BatchIteration):
             while len(places):
                 passes, position = divmod(drawn, share.examples)
                 here = places[: share.examples - position]
-                parts += share.parts(
-                    epoch + passes, position, here, submit, self._threads
-                )
+                task = share.task(epoch + passes, position, len(here))
+                parts.append(Part(task, here))
                 drawn, places = drawn + len(here), places[len(here) :]
         return parts
 

@@ -152,14 +152,13 @@ def open_audio(
         if name not in CHANGEABLE:
             need = f"cannot be changed here; {', '.join(CHANGEABLE)} can"
             raise OptionError(name, need, options[name])
-    opened = _Opened(data, features, options)
+    closing = ExitStack()  # deletes temporary files
     if isinstance(source, np.ndarray):
-        source = _written(source, sample_rate, opened.closing)
+        source = _written(source, sample_rate, closing)
     elif sample_rate is not None:
         need = "is for samples in an array; recordings have their own"
         raise OptionError("sample_rate", need, sample_rate)
-    opened.read_headers(source)
-    return AudioWindows(opened, range(int(opened.ends[-1])))
+    return AudioWindows(data, source, features, options, closing)
 
 
 def _written(samples: npt.NDArray[Any], rate: int | None, closing: ExitStack) -> str:
@@ -211,56 +210,68 @@ class _Window(NamedTuple):
     end_s: float
 
 
-class _Opened:
-    """Recordings that a sequence and its views share.
+class AudioWindows:
+    """The windows of recordings, which are decoded each time they are asked for.
+
+    Iterating gives dicts, as those of :class:`.Records`.
 
     Attributes
     ----------
-    clips : list of Clip
-    ends : numpy.ndarray of int64
-        The number of windows of each clip and all before it.
+    features : mapping
+        Name to :class:`.FeatureSpec`, for each feature of a window.
+    metadata : Metadata
+        That of the data set.
+    classes : tuple of str
     rejects : list of Reject
+        The recordings that cannot be used, and, once they have been read, the parts
+        that cannot be decoded. A DataSetWarning names each of them, and the windows of
+        the others are there.
+    inputs : int
+        The number of inputs.
     """
 
     def __init__(
         self,
         data: DataSets,
+        source: GivenInput,
         features: Sequence[str] | None,
         options: Mapping[str, Any],
+        closing: ExitStack,
     ):
-        self.closing = ExitStack()  # deletes temporary files
-        weakref.finalize(self, self.closing.close)
-        self.data, self.metadata = data, data.metadata
+        weakref.finalize(self, closing.close)
+        self._data, self.metadata = data, data.metadata
+        self.classes = data.metadata.classes
         if features is not None:
             features = Names().value("features", features)
         recipe = recipe_like(data.metadata, options)
         rates, channels = self._corpus(recipe)
         if recipe.sample_rate is None and len(rates) == 1:
             recipe = recipe.replace(sample_rate=next(iter(rates)))
-        self.recipe = self._with_features(recipe, features)
-        corpus = Corpus((), rates, channels)
-        self.format = ExampleFormat.of(corpus, self.recipe)
-        specs = self.format.features.specs
+        self._recipe = self._with_features(recipe, features)
+        self._format = ExampleFormat.of(Corpus((), rates, channels), self._recipe)
+        specs = self._format.features.specs
         names = list(specs) if features is None else list(features)
         for name in names:
             check_name("feature", name, specs)
-        self.features, self.parser = parser_of(specs, names)
+        self.features, self._parser = parser_of(specs, names)
         for name in OF_WINDOWS:
             if name in self.features:
                 raise InputError(
                     f"Feature {name} of {data.name} has the name of a column of "
                     "open_audio. Choose other `features`."
                 )
-        self.maker = ExampleMaker(self.parser, self.features)
-        self.clips: list[Clip] = []
+        self._clips: list[Clip] = []
         self.rejects: list[Reject] = []
+        self._inputs = closing.enter_context(resolved(source, self._recipe))
+        self.inputs = len(self._inputs)
+        self._read_headers()
 
     def _corpus(self, recipe: Recipe) -> tuple[Counter[int], Counter[int]]:
         """Returns how many clips of the data set have each rate, and each channels."""
         if recipe.sample_rate is not None and recipe.channels != "keep":
             return Counter({recipe.sample_rate: 1}), Counter({1: 1})
         columns = ["sample_rate_hz", "channels", "windows"]
-        table = read_table(self.data.folders[0], MANIFEST, columns)
+        table = read_table(self._data.folders[0], MANIFEST, columns)
         recorded = table["windows"].to_numpy() > 0
         rates, channels = (
             Counter(table[name].to_numpy()[recorded].tolist()) for name in columns[:2]
@@ -280,26 +291,24 @@ class _Opened:
         }
         return recipe.replace(features=kept, encodings=encodings) if kept else recipe
 
-    def read_headers(self, source: GivenInput) -> None:
+    def _read_headers(self) -> None:
         """Lists the recordings, and reads their headers."""
-        self.inputs = self.closing.enter_context(resolved(source, self.recipe))
-        prober = Prober(self.inputs, self.recipe)
-        for row in Listing(self.inputs, self.recipe).rows():
+        prober = Prober(self._inputs, self._recipe)
+        for row in Listing(self._inputs, self._recipe).rows():
             probed = prober.probe(row)
             if isinstance(probed, Reject):
-                self.reject(probed)
+                self._reject(probed)
                 continue
-            if self.format.channels not in (None, probed.channels):
+            if self._format.channels not in (None, probed.channels):
                 raise InputError(
                     f"{probed.filepath} has {probed.channels} channels, but the "
-                    f"recordings of {self.data.name} have {self.format.channels}."
+                    f"recordings of {self._data.name} have {self._format.channels}."
                 )
-            self.clips.append(with_split(probed, _SPLIT, self.recipe.copies))
-        if not self.clips and not self.rejects:
-            raise no_audio_file(self.inputs)
-        self.ends = np.cumsum([0, *(clip.examples for clip in self.clips)])
+            self._clips.append(with_split(probed, _SPLIT, self._recipe.copies))
+        if not self._clips and not self.rejects:
+            raise no_audio_file(self._inputs)
 
-    def reject(self, reject: Reject) -> None:
+    def _reject(self, reject: Reject) -> None:
         """Notes and warns that a recording, or a part of it, is left out."""
         if reject in self.rejects:  # the recording was read before
             return
@@ -309,36 +318,36 @@ class _Opened:
             f"{reject.filepath} {what}: {reject.reason}", DataSetWarning, stacklevel=4
         )
 
-    def _clip_at(self, window: int) -> int:
-        return max(int(np.searchsorted(self.ends, window, "right")) - 1, 0)
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the recordings that can be used, relative to their inputs."""
+        return [clip.filepath for clip in self._clips]
 
-    def clip_of(self, window: int) -> Clip:
-        """Returns the clip of the window with a number."""
-        return self.clips[self._clip_at(window)]
+    def __len__(self) -> int:
+        return sum(clip.examples for clip in self._clips)
 
-    def segments(self, span: range) -> Iterator[Segment]:
-        """Yields the segments that hold some windows.
+    def __iter__(self) -> Iterator[Example]:
+        new = partial(Example.of, self.metadata)
+        maker = ExampleMaker(self._parser, self.features)
+        for some in self._windows(AHEAD):
+            for window in some:
+                stored = self._parser.stored(window.record, 0, len(window.record))
+                yield maker.make(stored, new)
 
-        Where a clip is resampled, they begin with the clip: the last bits depend on
-        where resampling begins.
-        """
-        for number in range(self._clip_at(span.start), len(self.clips)):
-            clip, before = self.clips[number], int(self.ends[number])
-            if before >= span.stop:
-                return
-            begin = max(span.start - before, 0)
-            if clip.native_rate_hz != clip.sample_rate_hz:
-                begin = 0
-            count = min(span.stop - before, clip.examples) - begin
-            if count > 0:
-                yield Segment(clip, begin, count, before + begin)
+    def _segments(self) -> Iterator[Segment]:
+        """Yields the segments that hold the windows of each recording."""
+        position = 0
+        for clip in self._clips:
+            if clip.examples:
+                yield Segment(clip, 0, clip.examples, position)
+            position += clip.examples
 
-    def windows(self, span: range, count: int) -> Iterator[list[_Window]]:
+    def _windows(self, count: int) -> Iterator[list[_Window]]:
         """Yields windows in order, so many at once.
 
         Each time, libraries are held to one thread, and get all of them back after.
         """
-        windows = self._each(span)
+        windows = self._each()
         while True:
             with OneThread.held():
                 some = list(islice(windows, count))
@@ -346,93 +355,24 @@ class _Opened:
                 return
             yield some
 
-    def _each(self, span: range) -> Iterator[_Window]:
+    def _each(self) -> Iterator[_Window]:
         """Yields windows in order; what cannot be decoded becomes a reject."""
-        segments: Any = self.segments(span)
-        shard = Shard("this reading", _SPLIT, 0, len(span))
-        work = ShardWork(shard, segments, self.format)
-        for block in encode_shard(work, self.inputs, self.recipe, with_sketches=False):
+        segments: Any = self._segments()
+        shard = Shard("this reading", _SPLIT, 0, len(self))
+        work = ShardWork(shard, segments, self._format)
+        for block in encode_shard(
+            work, self._inputs, self._recipe, with_sketches=False
+        ):
             if block.reject is not None:
-                self.reject(block.reject)
+                self._reject(block.reject)
                 continue
             clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
             rows, kept = block.rows, np.flatnonzero(block.rows.kept)
             starts = clip.start + rows.starts[kept]
             start_s, end_s = starts / rate, (starts + rows.frames[kept]) / rate
-            numbers = block.slot.position + kept
             where = start_s.tolist(), end_s.tolist()
-            for number, record, *at in zip(numbers, block.records, *where, strict=True):
-                if number >= span.start:
-                    yield _Window(record, clip.filepath, clip.source, *at)
-
-
-class AudioWindows(Sequence[Example]):
-    """A sequence of the windows of recordings, which are decoded when asked for.
-
-    ``audio[i]`` is a dict, as that of :class:`.Records`; ``audio[2:9]`` is a view. Each
-    call decodes again, and where a recording is resampled, from its beginning; so read
-    many windows by :meth:`batches`, or by iterating.
-
-    Attributes
-    ----------
-    features : mapping
-        Name to :class:`.FeatureSpec`, for each feature of a window.
-    metadata : Metadata
-        That of the data set.
-    classes : tuple of str
-    rejects : list of Reject
-        The recordings that cannot be used, and, once they have been read, the parts
-        that cannot be decoded. A DataSetWarning names each of them, and the windows of
-        the others are there.
-    """
-
-    def __init__(self, opened: _Opened, span: range):
-        self._opened, self._span = opened, span
-        self.features = opened.features
-        self.metadata, self.classes = opened.metadata, opened.metadata.classes
-        self.rejects = opened.rejects
-
-    @property
-    def paths(self) -> list[str]:
-        """The paths of the recordings that can be used, relative to their inputs."""
-        return [clip.filepath for clip in self._opened.clips]
-
-    @property
-    def inputs(self) -> int:
-        """The number of inputs."""
-        return len(self._opened.inputs)
-
-    def __len__(self) -> int:
-        return len(self._span)
-
-    def __repr__(self) -> str:
-        opened = self._opened
-        return (
-            f"<AudioWindows: {len(self)} windows of {len(opened.clips)} recordings, "
-            f"like {opened.data.name}: {', '.join(self.features)}>"
-        )
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, slice):
-            span = self._span[key]
-            if span.step != 1:
-                need = "must have a step of 1: windows are decoded in their order"
-                raise OptionError("slice", need, key)
-            return AudioWindows(self._opened, span)
-        number = self._span[key]  # raises IndexError
-        for example in AudioWindows(self._opened, range(number, number + 1)):
-            return example
-        name = self._opened.clip_of(number).filepath
-        reason = next(r.reason for r in reversed(self.rejects) if r.filepath == name)
-        raise InputError(f"Window {key}, of {name}: {reason}")
-
-    def __iter__(self) -> Iterator[Example]:
-        opened = self._opened
-        new = partial(Example.of, opened.metadata)
-        for some in opened.windows(self._span, AHEAD):
-            for window in some:
-                stored = opened.parser.stored(window.record, 0, len(window.record))
-                yield opened.maker.make(stored, new)
+            for record, *at in zip(block.records, *where, strict=True):
+                yield _Window(record, clip.filepath, clip.source, *at)
 
     def table(self) -> Any:
         """Returns where each window is, without decoding.
@@ -449,11 +389,10 @@ class AudioWindows(Sequence[Example]):
 
         paths, inputs = list[str](), list[int]()
         starts, ends = [np.zeros(0)], [np.zeros(0)]
-        for segment in self._opened.segments(self._span):
+        for segment in self._segments():
             clip, rate = segment.clip, segment.clip.sample_rate_hz
-            begin = max(self._span.start - segment.position, 0)
-            start = locate_examples(segment, self._opened.recipe)[0][begin:]
-            frames = window_frames(clip, self._opened.recipe)
+            start = locate_examples(segment, self._recipe)[0]
+            frames = window_frames(clip, self._recipe)
             paths += [clip.filepath] * len(start)
             inputs += [clip.source] * len(start)
             starts.append((clip.start + start) / rate)
@@ -484,14 +423,13 @@ class AudioWindows(Sequence[Example]):
             float64 arrays of seconds in the recording.
         """
         check_whole("batch_size", batch_size)
-        opened = self._opened
-        statistics = Statistics.of_other(opened.metadata, opened.data.name)
+        statistics = Statistics.of_other(self.metadata, self._data.name)
         scales = choose_scales(self.features, normalize, statistics)
-        for some in opened.windows(self._span, batch_size):
-            made = BatchMaker(opened.parser, self.features, len(some))
+        for some in self._windows(batch_size):
+            made = BatchMaker(self._parser, self.features, len(some))
             for place, window in enumerate(some):
                 record = window.record
-                made.put(place, opened.parser.stored(record, 0, len(record)))
+                made.put(place, self._parser.stored(record, 0, len(record)))
             batch = normalise(made.finish(), scales)
             batch["path"] = np.array([window.path for window in some], object)
             batch["input"] = np.array([window.input for window in some])

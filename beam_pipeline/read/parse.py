@@ -14,10 +14,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from beam_pipeline.arrays import BYTES, numpy_dtype
+from beam_pipeline.arrays import BYTES
 from beam_pipeline.codecs import BYTES_LIST, INT8, JPEG, LISTS, PNG, TENSOR
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
@@ -115,8 +114,6 @@ def choose_parsing(
     encoded = [encoded] if isinstance(encoded, str) else list(encoded)
     for name in [*encoded, *(missing or ())]:
         check_name("feature", name, names)
-    for name, value in (missing or {}).items():
-        check_missing(metadata.features[name], value)
     is_tuple = as_supervised is not None
     chosen = choose_features(metadata, as_supervised if is_tuple else features)
     specs = needed_features(chosen, metadata.features, structure)
@@ -139,23 +136,6 @@ def _as_bytes(spec: FeatureSpec) -> FeatureSpec:
         return spec
     shape = (None,) if spec.sequence else ()
     return replace(spec, dtype=BYTES, shape=shape, encoding=BYTES_LIST, shape_in=None)
-
-
-def check_missing(spec: FeatureSpec, value: Any) -> None:
-    """Raises OptionError if a feature cannot hold the value of where it is missing."""
-    if spec.is_text:
-        fits = isinstance(value, str | bytes)
-    else:
-        try:
-            with np.errstate(all="ignore"):
-                made = np.asarray(value).astype(numpy_dtype(spec.dtype))
-        except (TypeError, ValueError):
-            fits = False
-        else:
-            is_float = spec.dtype.startswith(("float", "bfloat", "complex"))
-            fits = made.shape == () and bool(is_float or made == value)
-    if not fits:
-        raise OptionError("missing", f"{spec.name} is {spec.dtype}", value)
 
 
 def make_parser(

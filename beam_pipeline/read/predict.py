@@ -44,9 +44,6 @@ from beam_pipeline.text import counted
 if TYPE_CHECKING:
     import pyarrow
 
-# Kinds of dtypes: complex numbers, objects, texts, bytes, dates and times.
-_NO_REAL_NUMBERS = "cOSUMm"
-
 # The feature with the sample rate of a window.
 _RATE = "fs"
 
@@ -254,11 +251,6 @@ class Scoring:
                 f"The model gives scores of shape {scores.shape} for {first}, but they "
                 f"must be {wanted}: for each window, a score for each of the classes "
                 f"of `like`: {', '.join(self.classes)}."
-            )
-        if scores.dtype.kind in _NO_REAL_NUMBERS:
-            raise InputError(
-                f"The model gives scores of the type {scores.dtype} for {first}, but "
-                "they must be real numbers."
             )
         is_bad = ~np.isfinite(scores).all(axis=1)
         if is_bad.any():

@@ -14,7 +14,7 @@ import hashlib
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
@@ -23,11 +23,11 @@ import numpy.typing as npt
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.errors import InputError, OptionError, needing
+from beam_pipeline.errors import InputError, needing
 from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure, component_names, needed_features
-from beam_pipeline.parameters import check_text, check_whole
+from beam_pipeline.parameters import check_text
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_features, choose_splits
 from beam_pipeline.read.example_source import Given, Source, make_source
@@ -40,18 +40,12 @@ from beam_pipeline.read.window_table import (
     read_window_table,
 )
 from beam_pipeline.storage.files import PathLike
-from beam_pipeline.text import html_line, html_table
 
 if TYPE_CHECKING:
     import pyarrow
 
     from beam_pipeline.read.batches import Batches, BatchOptions
     from beam_pipeline.read.torch import TorchBatches
-
-# The module of PyTorch with its table of functions that make batches.
-_COLLATE = "torch.utils.data._utils.collate"
-# The modules that know what an example is.
-_REGISTERED_WITH: set[str] = set()
 
 # Iterating reads about so many bytes, and at most so many examples, at once.
 AHEAD_BYTES = 2 << 20
@@ -114,10 +108,8 @@ class Example(dict[str, Any]):
     @classmethod
     def of(cls, metadata: Metadata) -> Example:
         """Returns an empty example of a data set."""
-        if "jax" not in _REGISTERED_WITH and "jax" in sys.modules:
+        if hasattr(sys.modules.get("jax"), "tree_util"):  # it may be half imported
             _register_with_jax()
-        if _COLLATE not in _REGISTERED_WITH and _COLLATE in sys.modules:
-            _register_with_torch()
         made = cls()
         made._metadata = metadata
         return made
@@ -131,58 +123,13 @@ class Example(dict[str, Any]):
         return Example, (dict(self),)
 
 
-def _register_with_torch() -> None:
-    """Gives PyTorch a function that makes batches of examples.
-
-    Its own drops the features that the first example of a batch lacks.
-    """
-    module = sys.modules[_COLLATE]
-    table = getattr(module, "default_collate_fn_map", None)
-    if table is None:  # another thread is importing it
-        return
-    table[Example] = partial(collate_examples, module.collate)
-    _REGISTERED_WITH.add(_COLLATE)
-
-
-def collate_examples(
-    collate: Callable[..., Any],
-    batch: Sequence[Mapping[str, Any]],
-    *,
-    collate_fn_map: Any = None,
-) -> dict[str, Any]:
-    """Returns a dict of the batches of each feature, for PyTorch's DataLoader.
-
-    Raises
-    ------
-    InputError
-        If some examples lack a feature, or PyTorch has no tensor of its values.
-    """
-    made = {}
-    for name in dict.fromkeys(name for example in batch for name in example):
-        values = [example[name] for example in batch if name in example]
-        try:
-            if len(values) < len(batch):
-                lacking = len(batch) - len(values)
-                raise ValueError(f"{lacking} of {len(batch)} examples lack it")
-            made[name] = collate(values, collate_fn_map=collate_fn_map)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"DataLoader cannot make a tensor of the feature {name}: {error}. "
-                "records.to_torch(...) takes all features. Or choose others with "
-                "open_records(features=...), or give the loader a collate_fn."
-            ) from error
-    return made
-
-
+@cache
 def _register_with_jax() -> None:
     """Makes an example a tree of arrays for JAX, and for Grain.
 
     They take any other subclass of dict for a single value.
     """
-    tree = getattr(sys.modules["jax"], "tree_util", None)
-    if tree is None:  # another thread is importing it
-        return
-    _REGISTERED_WITH.add("jax")
+    tree = sys.modules["jax"].tree_util
     tree.register_pytree_with_keys(
         Example,
         lambda example: (
@@ -256,19 +203,6 @@ class Records(Sequence[Example]):
             f"{', '.join(self.features)}; fingerprint {self.fingerprint[:12]}>"
         )
 
-    def _repr_html_(self) -> str:
-        from beam_pipeline.dataset.metadata import view_features
-
-        parts = [html_line(repr(self)[1:-1]), view_features(self.features)]
-        splits = self.metadata.splits
-        counts = {n: splits[n].examples_per_class for n in self._opened.splits}
-        if self.classes and self.is_whole and all(counts.values()):
-            rows = [
-                (name, *(of[name] for of in counts.values())) for name in self.classes
-            ]
-            parts.append(html_table(("class", *counts), rows))
-        return "".join(parts)
-
     @overload
     def __getitem__(self, key: int) -> Example: ...
 
@@ -284,24 +218,22 @@ class Records(Sequence[Example]):
             number = operator.index(key)
         except TypeError:
             return Records(self._opened, self._chosen(key))
-        if isinstance(key, bool):
-            return Records(self._opened, self._chosen(key))  # a mask, and not 1
-        if not -len(self) <= number < len(self):
-            raise self._no_example(number)
+        number = self._numbers[number]  # raises IndexError
         opened = self._opened
-        stored = opened.reader.read_one(self._numbers[number], opened.parser.stored)
+        stored = opened.reader.read_one(number, opened.parser.stored)
         return opened.maker.make(stored, opened.new_example)
 
-    def __getitems__(self, keys: Sequence[int]) -> list[Example]:
-        """Returns several examples; neighbours in a file are read together.
+    def __getitems__(self, keys: Sequence[int]) -> list[dict[str, Any]]:
+        """Returns several examples as plain dicts; neighbours are read together.
 
-        PyTorch's DataLoader calls it.
+        PyTorch's DataLoader and Grain call it. A feature that only some of them have is
+        None in the others: PyTorch leaves out what the first example of a batch lacks.
         """
-        return self._examples(self._chosen(keys), self._opened.new_example)
+        found = self._examples(self._chosen(keys), dict)
+        names = dict.fromkeys(name for example in found for name in example)
+        return [{name: example.get(name) for name in names} for example in found]
 
-    def _getitems(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Returns several examples as plain dicts, which Grain asks for."""
-        return self._examples(self._chosen(indices), dict)
+    _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Example]:
         step = AHEAD_BYTES // self._opened.example_bytes
@@ -309,14 +241,6 @@ class Records(Sequence[Example]):
         for start in range(0, len(self), step):
             numbers = self[start : start + step].numbers
             yield from self._examples(numbers, self._opened.new_example)
-
-    def _refuse_search(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(
-            "examples hold arrays, which == compares value by value, so they cannot "
-            "be searched for; choose examples with `where`"
-        )
-
-    __contains__ = index = count = _refuse_search
 
     def read(self, indices: Any) -> dict[str, Any]:
         """Returns some examples as a batch.
@@ -418,17 +342,10 @@ class Records(Sequence[Example]):
         found = pc.index_in(table["class"].cast(pa.string()), names)
         if found.null_count:
             label = table["class"].filter(found.is_null())[0].as_py()
-            found_label = "no label" if label is None else f"the label {label!r}"
-            advice = ""
-            if "labels" in self.metadata.features:
-                advice = (
-                    " Examples with several labels are weighed in the loss, for "
-                    "example by `pos_weight` of PyTorch's `BCEWithLogitsLoss`."
-                )
             raise InputError(
                 f"{self.folder}: balancing needs one class for each example, but there "
-                f"is one with {found_label}, and the classes are "
-                f"{', '.join(self.classes) or 'none'}.{advice}"
+                f"is one with the label {label!r}, and the classes are "
+                f"{', '.join(self.classes) or 'none'}."
             )
         return np.asarray(found.to_numpy(), np.int64)
 
@@ -484,10 +401,7 @@ class Records(Sequence[Example]):
             If the data set was not recorded from audio files, or the inputs are not
             those of it.
         """
-        check_whole("index", index, None)
-        if not -len(self) <= index < len(self):
-            raise self._no_example(index)
-        number = int(self.numbers[index])
+        (number,) = self._chosen([index]).tolist()
         return make_source(self.folder, self._opened.sources, number, input)
 
     def serialised(self, indices: Any) -> list[bytes]:
@@ -634,39 +548,26 @@ class Records(Sequence[Example]):
         """
         chosen: Any = np.asarray(keys)
         length = len(self)
-        if chosen.dtype == bool:
-            if chosen.shape != (length,):
-                raise IndexError(
-                    f"a mask needs a value for each of the {length} examples of "
-                    f"{self._place()}, but has the shape {chosen.shape}"
-                )
+        if chosen.dtype == bool and chosen.shape == (length,):
             chosen = np.flatnonzero(chosen)
         if chosen.size == 0:
             chosen = chosen.astype(np.int64)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
-            hint = " (`records[i]` is one example)" if chosen.ndim == 0 else ""
             raise IndexError(
-                "several examples are chosen by a slice, a list of numbers or a mask, "
-                f"not by {keys!r}{hint}"
+                "several examples are chosen by a slice, a list of numbers, or a mask "
+                f"of {length} values, not by {keys!r}"
             )
         wrong = (chosen < -length) | (chosen >= length)
         if wrong.any():
-            raise self._no_example(chosen[wrong][0])
+            raise IndexError(
+                f"there is no example {chosen[wrong][0]}, only {length} examples of "
+                f"split {self.split} in {self.folder}"
+            )
         chosen = chosen.astype(np.int64)
         chosen = np.where(chosen < 0, chosen + length, chosen)
         if isinstance(self._numbers, range):
             return np.asarray(self._numbers.start + chosen * self._numbers.step)
         return np.asarray(self._numbers[chosen])
-
-    def _no_example(self, number: int) -> IndexError:
-        return IndexError(
-            f"there is no example {number}, only {len(self)} examples of "
-            f"{self._place()}"
-        )
-
-    def _place(self) -> str:
-        where = f"split {self.split} in {self.folder}"
-        return where if self.is_whole else f"these records of {where}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         opened = self._opened
@@ -712,19 +613,14 @@ class OpenSplits:
         statistics: Split | PathLike | None,
     ):
         self.data = data = open_data_sets(folders)
-        self.metadata, self.folder = data.metadata, data.name
-        if not isinstance(features, str | Sequence | None):
-            raise OptionError("features", "must be a list of names", features)
-        try:
-            choice = choose_splits(self.metadata, split)
-            names = choose_features(self.metadata, features)
-        except InputError as error:  # it does not know the folder
-            raise InputError(f"{data.name}: {error}") from error
+        self.metadata = data.metadata
+        choice = choose_splits(self.metadata, split)
+        names = choose_features(self.metadata, features)
         self.split, self.splits = choice.text, choice.splits
         self.statistics = choose_statistics(self.metadata, self.splits, statistics)
-        self.numbers = choice.numbers(self.metadata)
+        self.numbers = choice.numbers()
         self.asked_features = None if features is None else tuple(names)
-        shards = choice.shards(self.metadata)
+        shards = choice.shards
         self.reader = MemberReader(data.folders, check_shards(data, shards))
         known = self.metadata.features
         self.features, self.parser = parser_of(known, names, self.metadata.structure)

@@ -180,7 +180,7 @@ def replay(
         scaled_by = choose_statistics(metadata, choice.splits, statistics)
         scales = choose_scales(parsing.specs, normalize, scaled_by)
         share = (0, 1) if shard is None else check_share("shard", shard)
-        pieces = cut_pieces(choice.pieces(metadata), *share)
+        pieces = cut_pieces(choice.pieces(), *share)
         check_files(folder, [piece.shard for piece in pieces])
         parts = [
             FilePart(

@@ -87,7 +87,7 @@ def choose_statistics(
         data = open_data_sets(os.fspath(given))
         return Statistics.of_other(data.metadata, given)
     choice = choose_splits(metadata, given, "statistics")
-    if not choice.is_whole(metadata):
+    if not choice.is_whole:
         raise OptionError(
             "statistics", f"are those of whole splits, like {choice.text}", given
         )

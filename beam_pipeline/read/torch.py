@@ -10,10 +10,8 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from beam_pipeline.errors import OptionError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.process import usable_cores
-from beam_pipeline.read.batches import state_value
 from beam_pipeline.read.choices import check_share
 
 MOST_WORKERS = 256
@@ -57,10 +55,6 @@ class TorchBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
     def __iter__(self) -> Iterator[dict[str, Any]]:
         info = torch.utils.data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        if workers > MOST_WORKERS:
-            raise OptionError(
-                "num_workers", f"must be at most {MOST_WORKERS}", str(workers)
-            )
         return TorchPass(self, worker, workers)
 
     def _batches(self, worker: int, workers: int, epoch: int) -> Any:
@@ -85,7 +79,6 @@ class TorchPass(Iterator[dict[str, Any]]):
         self._epoch = int(self._next.min())
         self._worker = worker
         self._batches = dataset._batches(worker, workers, self._epoch)
-        self._repeat = bool(dataset._options.get("repeat"))
         self._iterator: Iterator[dict[str, Any]] | None = None
         self._is_finished = False
 
@@ -123,7 +116,7 @@ class TorchPass(Iterator[dict[str, Any]]):
             If the state is of other records, arguments, ranks or workers.
         """
         self._batches.load_state_dict(state["batches"])
-        self._epoch = state_value(state, "epoch")
+        self._epoch = state["epoch"]
         self._iterator = None
         # A loader drops a pass that had ended, and begins the next one at once. So the
         # epoch of the next pass must be right before anything is read.
@@ -132,7 +125,7 @@ class TorchPass(Iterator[dict[str, Any]]):
             return
         self._next[self._worker] = self._epoch
         # After the last batch, the state of the batches is that of the next epoch.
-        if not self._repeat and self._batches.epoch > self._epoch:
+        if self._batches.epoch > self._epoch:
             self._finish()
 
 
@@ -141,27 +134,14 @@ def find_rank() -> tuple[int, int]:
 
     They are those of ``torch.distributed``, if it is initialised; or the environment
     variables ``RANK`` and ``WORLD_SIZE``, which torchrun sets; or (0, 1).
-
-    Raises
-    ------
-    OptionError
-        If the variables are no such numbers.
     """
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    given = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-    if given == ["", ""]:
+    if "RANK" not in os.environ:
         return 0, 1
-    try:
-        return check_share("rank", [int(text) for text in given])
-    except ValueError as error:
-        raise OptionError(
-            "rank",
-            "must be given, because the environment variables RANK and WORLD_SIZE are "
-            "no numbers with RANK < WORLD_SIZE",
-            " and ".join(map(repr, given)),
-        ) from error
+    given = [int(os.environ[name]) for name in ("RANK", "WORLD_SIZE")]
+    return check_share("rank", given)
 
 
 def to_tensor(values: Any) -> Any:

@@ -127,7 +127,7 @@ def window_table(
     splits = tuple(metadata.splits)
     if split is not None:
         choice = choose_splits(metadata, split)
-        if not choice.is_whole(metadata):
+        if not choice.is_whole:
             raise OptionError("split", "must name whole splits for a table", split)
         splits = choice.splits
     return read_window_table(data, splits, sources, as_one=False)

@@ -39,15 +39,13 @@ def dataset_from_dir(
     targets: Sequence[Any] | None = None,
     ext: str = ".wav",
     infinite: bool = False,
-    *,
-    metadata: pd.DataFrame | PathLike | None = None,
     **options: Any,
 ) -> tf.data.Dataset:
     """Reads the files of a folder, each as a whole signal, or as batches of windows.
 
     Parameters
     ----------
-    data_dir, labels, targets, ext, metadata
+    data_dir, labels, targets, ext
         See :func:`construct_metadata`.
     infinite : bool
         Whether to repeat the files without end.
@@ -69,8 +67,7 @@ def dataset_from_dir(
     OptionError
         A ValueError: see :func:`construct_metadata` and :func:`signal_dataset`.
     """
-    df = construct_metadata(data_dir, labels, targets=targets, metadata=metadata,
-                            ext=ext)  # fmt: skip
+    df = construct_metadata(data_dir, labels, targets=targets, ext=ext)
     if options.keys() - inspect.signature(signal_dataset).parameters.keys():
         return training_dataset(df, infinite=infinite, **options)
     options = {"signal_dtype": "int32", "target_dtype": "int64", **options}
@@ -173,7 +170,6 @@ def construct_metadata(
     labels: Mapping[str, str] | Sequence[str] | None = None,
     label_colname: str = "class",
     targets: Sequence[Any] | None = None,
-    metadata: pd.DataFrame | PathLike | None = None,
     ext: str = ".wav",
     create_targets: bool = True,
 ) -> pd.DataFrame:
@@ -187,20 +183,14 @@ def construct_metadata(
         The class of each file. A sequence has one for each file, in the order of the
         listing. A mapping has paths as keys: absolute, relative to ``data_dir`` or to
         the current folder, or a file's name if only one file has it; it must have all
-        files and no others. None: the column ``label_colname`` of ``metadata`` if it
-        has one, or else the text after the last underscore of each name, before the
-        extension.
+        files and no others. None: the text after the last underscore of each name,
+        before the extension.
     label_colname : str
         The name of the column with the classes.
     targets : sequence, optional
         What to predict, one for each file in the order of the listing: numbers, or
         arrays of the same shape. Then no targets are made from the classes, and names
-        need not have any: if one has none, there are no columns of classes. Default:
-        the column ``target`` of ``metadata`` if it has one.
-    metadata : data frame or path, optional
-        More columns, as a frame or a CSV file with a column ``filepath``, whose paths
-        are spelled like the keys of ``labels``. Every file needs one row; rows of other
-        files are left out. ``num_classes`` in it is ignored.
+        need not have any: if one has none, there are no columns of classes.
     ext : str
         How names end, in any case.
     create_targets : bool
@@ -211,14 +201,14 @@ def construct_metadata(
     -------
     pandas.DataFrame
         A row for each file, sorted by its path in the folder. Columns: ``filepath``
-        (absolute), the classes, ``num_classes`` (their number, the same in all rows),
-        ``target``, and those of ``metadata``.
+        (absolute), the classes, ``num_classes`` (their number, the same in all rows)
+        and ``target``.
 
     Raises
     ------
     OptionError
-        A ValueError: if there is no file, a file has no class, or labels, targets or
-        metadata do not fit the files.
+        A ValueError: if there is no file, a file has no class, or labels or targets do
+        not fit the files.
 
     Examples
     --------
@@ -230,11 +220,6 @@ def construct_metadata(
     folder = files.given_path("data_dir", data_dir)
     paths = _list_paths(folder, ext)
     frame = pd.DataFrame({"filepath": paths})
-    more = _matching_rows(metadata, folder, paths)
-    if labels is None and label_colname in more:
-        labels = more[label_colname].tolist()
-    if targets is None and "target" in more:
-        targets = more["target"].tolist()
     classes = None
     try:
         classes = _classes(labels, folder, paths)
@@ -250,8 +235,6 @@ def construct_metadata(
     if targets is not None:
         _check_length("targets", targets, paths)
         frame["target"] = list(np.asarray(targets))
-    for name in more.columns.difference(frame.columns, sort=False):
-        frame[name] = more[name].to_numpy()
     return frame
 
 
@@ -272,7 +255,7 @@ def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
     if labels is None:
         return [_class_in_name(path, folder) for path in paths]
     if isinstance(labels, Mapping):
-        rows, names = _rows_of("labels", labels, folder, paths), list(labels)
+        rows, names = _rows_of(labels, folder, paths), list(labels)
         others = [names[row] for row in sorted({*range(len(names))} - {*rows})]
         if others:
             raise OptionError("labels", f"must have only files of {folder}", others[0])
@@ -306,10 +289,8 @@ def _check_length(option: str, values: Sequence[Any], paths: Sequence[str]) -> N
         )
 
 
-def _rows_of(
-    option: str, names: Iterable[Any], folder: str, paths: Sequence[str]
-) -> list[int]:
-    """Returns for each file the row of the name that stands for it.
+def _rows_of(names: Iterable[Any], folder: str, paths: Sequence[str]) -> list[int]:
+    """Returns for each file the place of the name that stands for it.
 
     Raises
     ------
@@ -321,7 +302,7 @@ def _rows_of(
         name = os.fspath(given)
         for spelling in {normal_path(folder, name), files.absolute(name), name}:
             if row_of.setdefault(spelling, row) != row:
-                raise OptionError(option, "names a file twice", name)
+                raise OptionError("labels", "names a file twice", name)
     rows = []
     bases = Counter(map(os.path.basename, paths))
     for path in paths:
@@ -330,28 +311,10 @@ def _rows_of(
         found = row_of.get(path, row_of.get(base) if bases[base] == 1 else None)
         if found is None:
             raise OptionError(
-                option,
+                "labels",
                 f"has nothing for this file; give its path, relative to {folder} or "
                 "absolute",
                 path,
             )
         rows.append(found)
     return rows
-
-
-def _matching_rows(metadata: Any, folder: str, paths: Sequence[str]) -> pd.DataFrame:
-    """Returns the row of each file, in the order of the files; nothing of None."""
-    if metadata is None:
-        return pd.DataFrame()
-    if isinstance(metadata, str | os.PathLike):
-        with files.open_read(files.absolute(os.fspath(metadata))) as file:
-            metadata = pd.read_csv(file)
-    if not isinstance(metadata, pd.DataFrame):
-        raise OptionError(
-            "metadata", "must be a data frame or a CSV file", type(metadata).__name__
-        )
-    if "filepath" not in metadata:
-        raise OptionError(
-            "metadata", "must have a column filepath", ", ".join(map(str, metadata))
-        )
-    return metadata.iloc[_rows_of("metadata", metadata["filepath"], folder, paths)]

@@ -129,16 +129,11 @@ def signal_dataset(
     columns = _columns(df, targets, target_dtype, data_key)
     depth = _depth(columns) if onehot_categoricals else 0
     if process_db_entry is not None:
-        if not callable(process_db_entry):
-            raise OptionError(
-                "process_db_entry", "must be callable and return a dict",
-                process_db_entry,
-            )  # fmt: skip
-        load = _python_loader(process_db_entry, columns, "process_db_entry")
+        load = _python_loader(process_db_entry, columns)
     elif "filepath" not in columns:
         raise OptionError("df", "must have a column filepath", ", ".join(columns))
     elif load_grams:
-        load = _python_loader(_gram_loader(data_key), columns, "load_grams")
+        load = _python_loader(_gram_loader(data_key), columns)
     else:
         dtype = signal_dtype if use_soundfile else "int32"
         check_choice("signal_dtype", dtype, DTYPES)
@@ -388,30 +383,17 @@ def _gram_loader(data_key: str) -> Callable[[Row], Row]:
 
 
 def _python_loader(
-    function: Callable[[Row], Mapping[str, Any]], columns: Columns, option: str
+    function: Callable[[Row], Mapping[str, Any]], columns: Columns
 ) -> Callable[[Row], Row]:
     """Returns a loader that calls a function of Python for each row."""
-    names, kinds = list(columns), dict[str, str]()
+    names = list(columns)
 
     def call(*values: Any) -> dict[str, Array]:
         row = {name: _plain(value) for name, value in zip(names, values, strict=True)}
-        where = row.get("filepath", f"row {row['index']}")
-        result = function(row)
-        if not isinstance(result, Mapping):
-            raise OptionError(
-                option, f"must return a dict, also for {where}", type(result).__name__
-            )
-        made = {str(name): as_stored(value) for name, value in result.items()}
-        found = _kinds(made)
-        if kinds and found != kinds:
-            raise InputError(
-                f"{option} returns {found} for {where}, but {kinds} for the first row. "
-                "Return the same names, types and numbers of axes."
-            )
-        return made
+        made = function(row)
+        return {str(name): as_stored(value) for name, value in made.items()}
 
     first = call(*(column[0] for column in columns.values()))
-    kinds.update(_kinds(first))
     types = [tf.as_dtype(value.dtype) for value in first.values()]
 
     def read(*values: Any) -> list[Array]:
@@ -424,14 +406,6 @@ def _python_loader(
         return dict(zip(first, tensors, strict=True))
 
     return load
-
-
-def _kinds(values: Mapping[str, Array]) -> dict[str, str]:
-    """Returns the type and the number of axes of each value, in words."""
-    return {
-        name: f"{'text' if value.dtype.kind == 'O' else value.dtype}, {value.ndim} axes"
-        for name, value in values.items()
-    }
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from beam_pipeline.errors import InputError, OptionError, RecipeError, check_feature
 from beam_pipeline.examples.features import check_transform
-from beam_pipeline.examples.spec import Shape, merge_shapes
+from beam_pipeline.examples.spec import FeatureSpec, Shape
 from beam_pipeline.examples.window_steps import run_on_windows
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.tf_dataset.structure import (
@@ -32,9 +32,9 @@ from beam_pipeline.transforms.base import (
 from beam_pipeline.transforms.steps import given_transform
 
 # Where the rate, or the length, is known only when a signal arrives, a transform is
-# tried at each of these. Axes of the same size at all of them do not depend on it.
-TRIAL_RATES_HZ = (48000, 44100, 16000)
-TRIAL_FRAMES = (65536, 44100)
+# tried with these; at the second rate if it fails at the first.
+TRIAL_RATES_HZ = (16000, 48000)
+TRIAL_FRAMES = 65536
 
 
 def as_tf(
@@ -65,7 +65,7 @@ def as_tf(
         The key of the result. Default: ``key``, so the result replaces the signal.
     sample_rate : int, optional
         Hz; needed where elements have no ``fs``. If both are there, they must agree.
-        With it, all axes of the result are static.
+        With it, the shape of the result is static.
     batched : bool
         Whether the first axis counts windows.
 
@@ -88,10 +88,9 @@ def as_tf(
 
     Notes
     -----
-    The type and the shape of the result come from a trial on silence. Without
-    ``sample_rate``, or with signals of unknown length, the trial runs at several rates
-    and lengths. Axes whose size they change are then not static;
-    ``dataset_set_shapes`` makes them so.
+    The type and the shape of the result come from a trial on silence. Where a transform
+    needs the sample rate, the shape is static only with ``sample_rate``; and only with
+    signals of known length. ``dataset_set_shapes`` makes it so elsewhere.
 
     A transform that fails on a signal raises ``tf.errors.OpError`` when the element is
     read. The message names the transform, and the file and the window if they are in
@@ -145,7 +144,7 @@ class _Mapped:
         names = [n for n in ("fs", "filepath", "win_start_idx") if n in element]
         lead = signal.shape[:1].as_list() if self.batched else []
         return in_python(
-            partial(self._call, shape, names),
+            partial(self._call, names),
             [as_samples(signal, tf.float32), *(element[name] for name in names)],
             [dtype, tf.int64],
             [[*lead, *shape], ()],
@@ -174,42 +173,29 @@ class _Mapped:
         rates: Sequence[int | None] = [self.sample_rate]
         if self.sample_rate is None and has_rate and needs_sample_rate(self.transform):
             rates = TRIAL_RATES_HZ
-        lengths = TRIAL_FRAMES if frames is None else [frames]
-        return self._try([((*channels, n), rate) for n in lengths for rate in rates])
-
-    def _try(
-        self, trials: Sequence[tuple[tuple[int, ...], int | None]]
-    ) -> tuple[tf.DType, Shape]:
-        """Runs the transform on silence, of several shapes and rates."""
-        found, failures = [], []
-        for window, rate in trials:
-            try:
-                found.append(
-                    check_transform(self.into, self.text, self.transform, window, rate)
-                )
-            except RecipeError as error:
-                failures.append(error)
-        if not found:
-            raise failures[0]
-        if any(len(made) > 1 for made in found):
+        found = self._try((*channels, frames or TRIAL_FRAMES), rates)
+        if len(found) > 1:
             raise OptionError(
                 "transform", "must return one array, not a dict", self.text
             )
-        dtypes = {spec.dtype for (spec,) in found}
-        shape = reduce(merge_shapes, (spec.shape for (spec,) in found))
-        if shape is None or len(dtypes) > 1:
-            raise OptionError(
-                "transform",
-                "returns another type or number of axes at another sample rate or "
-                "length; give `sample_rate`, and windows of a fixed length",
-                self.text,
-            )
-        # One success of several does not show what the sizes depend on.
-        is_sure = len(found) > 1 or len(trials) == 1
-        return tf.as_dtype(dtypes.pop()), shape if is_sure else (None,) * len(shape)
+        spec, axes = found[0], found[0].shape or ()
+        is_sure = frames is not None and len(rates) == 1
+        return tf.as_dtype(spec.dtype), axes if is_sure else (None,) * len(axes)
+
+    def _try(
+        self, window: tuple[int, ...], rates: Sequence[int | None]
+    ) -> list[FeatureSpec]:
+        """Runs the transform on silence, at the first rate that it can take."""
+        rate, *others = rates
+        try:
+            return check_transform(self.into, self.text, self.transform, window, rate)
+        except RecipeError:
+            if not others:
+                raise
+            return self._try(window, others)
 
     def _call(
-        self, shape: Shape, names: list[str], signal: Array, *others: Any
+        self, names: list[str], signal: Array, *others: Any
     ) -> tuple[Array, np.int64]:
         given = dict(zip(names, others, strict=True))
         windows = signal if self.batched else signal[np.newaxis]
@@ -223,11 +209,6 @@ class _Mapped:
             lambda some: np.asarray(apply_transform(self.transform, some, rate)),
             (windows,), f"transform {self.text}", starts, path,
         )  # fmt: skip
-        if not tf.TensorShape([len(windows), *shape]).is_compatible_with(values.shape):
-            raise InputError(
-                f"{path}: {self.text} returns the shape {values.shape[1:]}, but "
-                f"{shape} on silence. Give `sample_rate`, or correct your transform."
-            )
         values = as_stored(values)
         after = np.int64(rate_after(self.transform, rate))
         return (values if self.batched else values[0]), after

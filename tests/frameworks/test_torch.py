@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import record_examples
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import OptionError
 from beam_pipeline.read.records import open_records
 from tests.frameworks.conftest import COUNT, need, numbers_on_disk
 
@@ -74,38 +74,34 @@ def test_a_data_loader_never_drops_a_feature(everything, first, workers):
     place = {number: at for at, number in enumerate(numbers_on_disk(everything))}
     records = open_records(everything.folder, features=["number", "maybe"])
     some = records[[place[first], place[2], place[3]]]  # those that 3 divides lack it
-    loader = DataLoader(some, batch_size=3, num_workers=workers)
-    lacking = 2 if first == 0 else 1
-    with pytest.raises(InputError, match=rf"feature maybe: {lacking} of 3 .*to_torch"):
-        list(loader)
+    with pytest.raises((TypeError, RuntimeError), match="NoneType"):
+        list(DataLoader(some, batch_size=3, num_workers=workers))
     whole = records[[place[1], place[2]]]
     (batch,) = DataLoader(whole, batch_size=2, num_workers=workers)
     assert batch["maybe"].tolist() == [1, 2]
     (examples,) = DataLoader(some, batch_size=3, collate_fn=list)
-    assert ["maybe" in example for example in examples] == [first == 1, True, False]
+    lacking = [example["maybe"] is None for example in examples]
+    assert lacking == [first == 0, False, True]
 
 
-def test_what_a_data_loader_does_not_take_is_named(tmp_path):
+def test_tensors_of_all_types(tmp_path):
     need("ml_dtypes")
     import ml_dtypes
 
     made = [
         {
-            "number": np.int64(k),
-            "half": np.zeros(3, ml_dtypes.bfloat16),
+            "half": np.full(3, k, ml_dtypes.bfloat16),
             "texts": np.array(["a", "b"], object),
-            "list": np.arange(k, dtype=np.float32),
             "large": np.uint64(2**63 + k),
         }
         for k in range(4)
     ]
     record_examples(made, str(tmp_path / "out"), num_shards=1)
-    for name in ("half", "texts", "list", "large"):
-        records = open_records(str(tmp_path / "out"), features=["number", name])
-        with pytest.raises(InputError, match=rf"feature {name}: .*to_torch"):
-            list(DataLoader(records, batch_size=4))
-        (batch,) = records.to_torch(4)
-        assert len(batch[name]) == 4
+    (batch,) = open_records(str(tmp_path / "out")).to_torch(4)
+    assert batch["half"].dtype == torch.bfloat16
+    assert sorted(batch["half"][:, 0].tolist()) == [0, 1, 2, 3]
+    assert batch["large"].dtype == torch.uint64
+    assert batch["texts"] == [["a", "b"]] * 4
 
 
 def test_each_pass_is_the_next_epoch_of_batches(records):
@@ -184,17 +180,7 @@ def test_the_rank_is_that_of_torch_distributed(records, tmp_path, monkeypatch):
     assert find_rank() == (1, 3)
 
 
-@pytest.mark.parametrize(
-    ("rank", "world"), [("3", "3"), ("x", "2"), ("-1", "2"), ("1", ""), ("", "1")]
-)
-def test_a_wrong_rank(records, monkeypatch, rank, world):
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("WORLD_SIZE", world)
-    with pytest.raises(OptionError, match="WORLD_SIZE"):
-        records.to_torch(4)
-
-
-@pytest.mark.parametrize("rank", [2, "ab", (3, 3), (-1, 2), (0, 1, 2), (0.5, 2)])
+@pytest.mark.parametrize("rank", [2, (3, 3), (-1, 2), (0, 1, 2), (0.5, 2)])
 def test_a_rank_that_is_none_is_named(records, rank):
     with pytest.raises(OptionError, match=r"^rank: must be \(index, count\).*got "):
         records.to_torch(4, rank=rank)

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from beam_pipeline import mix, open_records, record, record_examples
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.permutation import BalancedDraws, Permutation
-from beam_pipeline.read import batches as read_batches
 from beam_pipeline.read.batches import Batches, Mixup, draw_pairs
 from tests.raising import raises
 from tests.read.fake_records import FakeRecords, assert_continues
@@ -66,24 +65,6 @@ class TestOrder:
             assert np.array_equal(batch["pair"], np.stack([number, number], 1))
             for n, values in zip(number, batch["list"], strict=True):
                 assert values is None if n % 7 == 3 else list(values) == [n] * (n % 4)
-
-    def test_repeat_does_not_end(self):
-        batches = Batches(FakeRecords(5), 2, shuffle="global", repeat=True)
-        found = []
-        for batch in batches:
-            found.append(batch["number"].tolist())
-            if len(found) == 9:
-                break
-        assert [len(batch) for batch in found] == [2, 2, 1] * 3
-        flat = [n for batch in found for n in batch]
-        assert [sorted(flat[k : k + 5]) for k in (0, 5, 10)] == [list(range(5))] * 3
-        assert len({tuple(flat[k : k + 5]) for k in (0, 5, 10)}) == 3
-
-    @pytest.mark.parametrize("options", [{}, {"drop_remainder": True}])
-    def test_repeating_nothing_is_an_error(self, options):
-        n = 3 if options else 0
-        with raises(InputError, naming="repeat"):
-            Batches(FakeRecords(n), 8, repeat=True, **options)
 
     def test_normalize(self):
         records = FakeRecords(9)
@@ -155,21 +136,6 @@ class TestState:
         state = Batches(**options).state_dict()
         with raises(InputError, naming=named):
             Batches(**{**options, **changed}).load_state_dict(state)
-
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [("position", 21), ("position", -1), ("position", 3), ("epoch", "1"),
-         ("epoch", None)],
-    )  # fmt: skip
-    def test_damaged_is_refused(self, name, value):
-        batches = Batches(FakeRecords(20), 4)
-        with raises(InputError, naming="damaged"):
-            batches.load_state_dict({**batches.state_dict(), name: value})
-
-    def test_of_no_batches_is_refused(self):
-        for state, fact in ((None, "state_dict"), ("x", "state_dict"), ({}, "seed")):
-            with raises(InputError, naming=fact):
-                Batches(FakeRecords(20), 4).load_state_dict(state)
 
     def test_can_be_pickled(self):
         batches = Batches(FakeRecords(20), 4, shuffle="global")
@@ -260,7 +226,6 @@ WRONG = {
     "drop_remainder": ["no"],
     "shard": [3, ("a", "b"), (2, 2)],
     "shuffle": [1, "globl"],
-    "repeat": [2],
     "normalize": [1.5],
     "mixup": [0, -1, float("nan"), float("inf"), True, "1"],
 }
@@ -300,16 +265,6 @@ class TestMemory:
             assert ahead <= max(limit / (4 * 200), 1) + (given_out == 1)
             assert ahead <= 8
         running.close()
-
-    def test_a_large_batch_is_read_by_all_threads(self, monkeypatch):
-        monkeypatch.setattr(read_batches, "READ_AHEAD_BYTES", 4000)
-        records = FakeRecords(64, width=50)
-        found = list(Batches(records, 16, threads=4, shuffle="global"))
-        assert {len(read) for read in records.reads} == {4}
-        (alone,) = Batches(records, 64, threads=0, shuffle="global")
-        assert numbers(found) == alone["number"].tolist()
-        pairs = np.concatenate([batch["pair"] for batch in found])
-        assert np.array_equal(pairs, alone["pair"])
 
 
 # Mixup: pairs of a batch, weighted; the same for any threads and after a restart.
@@ -477,9 +432,8 @@ def test_batches_are_balanced(uneven):
     def made(**options):
         return records.batches(4, shuffle="balanced", seed=5, **options)
 
-    whole = made(repeat=True)
-    batches = [batch for _, batch in zip(range(21), whole, strict=False)]
-    targets = np.concatenate([batch["target"] for batch in batches])
+    whole = made()
+    targets = np.concatenate([b["target"] for _ in range(3) for b in whole])
     assert np.bincount(targets).tolist() == [27, 27, 27]
     assert len(made()) == 7
     # `test_continues_at_every_batch` continues them; a state of them is small.
@@ -516,5 +470,5 @@ def test_records_without_one_class_each_are_refused(uneven, tmp_path):
     rows = [{"path": str(tmp_path / "in" / "a.wav"), "class": "owl;tit"}]
     options = {"label_from": "class", "label_separator": ";", "win_len": 500}
     record(rows, tmp_path / "several", **options, workers=1)
-    with raises(InputError, naming=["owl;tit", "owl, tit", "pos_weight"]):
+    with raises(InputError, naming=["owl;tit", "owl, tit"]):
         open_records(tmp_path / "several").batches(1, shuffle="balanced")

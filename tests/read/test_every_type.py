@@ -163,6 +163,8 @@ def test_batches_of_what_differs_are_lists(folder):
         assert batch["mask"].shape == (3, 12, 9)
         assert batch["label"] == [None, 1, None]
         assert batch["name"].tolist() == ["name 3", "name 1", "name 3"]
+        rows = open_records(folder).__getitems__([3, 1, 3])
+        assert [row["label"] for row in rows] == [None, 1, None]
 
 
 def arrays_in(values):

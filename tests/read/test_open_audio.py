@@ -9,7 +9,7 @@ import soundfile
 
 from beam_pipeline import convert, open_audio, open_records, record
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
-from tests.raising import assert_names, raises
+from tests.raising import raises
 from tests.sounds import damage, write_samples
 from tests.transform_checks import EVERY_CALL
 
@@ -81,27 +81,13 @@ def test_every_transform_gives_what_is_recorded(tmp_path, channels):
         np.testing.assert_array_equal(made[name], wanted[name])
 
 
-def test_windows_are_a_sequence(sounds, like):
+def test_the_table_says_where_windows_are(sounds, like):
     audio = open_audio(sounds, like)
     examples, table = list(audio), audio.table().to_pydict()
     assert len(audio) == len(examples) == len(table["path"]) > 20
     starts = [e["win_start_idx"] / e["fs"] for e in examples]
     assert table["start_s"] == starts
     assert np.allclose(np.subtract(table["end_s"], starts), 0.25)
-    for i in (0, 1, len(audio) - 1, -1, -len(audio)):
-        for name, value in audio[i].items():
-            np.testing.assert_array_equal(value, examples[i][name])
-    view = audio[3:20][2:-1]
-    assert len(view) == 14
-    assert view.table().to_pydict() == {n: v[5:19] for n, v in table.items()}
-    for made, wanted in zip(view, examples[5:19], strict=True):
-        np.testing.assert_array_equal(made["mel"], wanted["mel"])
-    for wrong in (len(audio), -len(audio) - 1):
-        with pytest.raises(IndexError):
-            audio[wrong]
-    with raises(OptionError, naming="step of 1"):
-        audio[::2]
-    assert list(audio[5:5]) == list(audio[5:5].batches(2)) == []
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
@@ -126,9 +112,8 @@ def test_samples_are_a_recording(sounds, like, tmp_path):
         )
     stereo = np.stack([samples, samples])
     made = open_audio(stereo, like, sample_rate=RATE)
-    np.testing.assert_array_equal(
-        made[0]["signal"], open_audio(path, like)[0]["signal"]
-    )
+    mono = [example["signal"] for example in open_audio(path, like)]
+    np.testing.assert_array_equal([example["signal"] for example in made], mono)
     with raises(OptionError, naming=["sample_rate", None]):
         open_audio(samples, like)
     with raises(OptionError, naming=["source", stereo.T.shape, "samples.T"]):
@@ -145,9 +130,6 @@ def test_another_rate_becomes_that_of_the_data_set(like, tmp_path):
     record(tmp_path / "in", tmp_path / "out", recipe=like, sample_rate=RATE,
            label_from="none", num_shards=1)  # fmt: skip
     check_same(audio, open_records(tmp_path / "out"))
-    examples = list(audio)
-    np.testing.assert_array_equal(audio[7]["mel"], examples[7]["mel"])
-    np.testing.assert_array_equal(audio[4:][3]["mel"], examples[7]["mel"])
 
 
 def test_what_chooses_windows_for_training_is_left_out(tmp_path):
@@ -166,7 +148,7 @@ def test_what_chooses_windows_for_training_is_left_out(tmp_path):
     audio = open_audio(tmp_path / "in", out)
     assert audio.classes == ("click",)
     assert audio.table()["start_s"].to_pylist() == [k / 4 for k in range(10)]
-    assert set(audio[0]) == {"mel", "filepath", "fs", "index", "win_start_idx"}
+    assert set(next(iter(audio))) == {"mel", "filepath", "fs", "index", "win_start_idx"}
     quiet = open_audio(tmp_path / "in", out, keep="energy(above_db=0)", hop=1000)
     assert len(quiet) == 37
     assert list(quiet) == []
@@ -193,16 +175,6 @@ def test_what_cannot_be_read_is_named(like, tmp_path):
     assert audio.rejects == known  # a recording that is read again is named once
     assert made.count("good.wav") == 3
     assert 0 < made.count("broken.flac") < 298
-    first, lost = audio.table()["path"].to_pylist().index("broken.flac"), 0
-    for number in range(first + 230, first + 250):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataSetWarning)
-            try:
-                audio[number]
-            except InputError as error:
-                assert_names(str(error), "broken.flac", number)
-                lost += 1
-    assert lost
 
 
 def test_statistics_of_another_data_set(sounds, like, tmp_path):
@@ -242,7 +214,6 @@ def test_a_corrected_data_set_is_as_good_a_model(sounds, like, tmp_path):
         made.batches(9, normalize=True), wanted.batches(9, normalize=True), strict=True
     ):  # statistics are of the stored float16
         np.testing.assert_allclose(one["mel"], other["mel"], atol=1e-2)
-    assert "class" in open_records(better)._repr_html_()
 
 
 def test_what_is_refused(sounds, like, tmp_path):

@@ -75,8 +75,6 @@ def test_clips_outside_of_the_limits_are_left_out_and_counted(sounds, tmp_path, 
         for name in ("cat/tiny.wav", "dog/less.wav", "dog/more.wav", "owl/long.wav")
     }
     assert verify(tmp_path / "out", deep=True, input=sounds) == []
-    page = open_records(tmp_path / "out")._repr_html_()
-    assert "<td>cat</td><td>3</td>" in page
     said = cli("windows", tmp_path / "out").out
     assert "clips left out: 2 too short, 2 too long" in said
 

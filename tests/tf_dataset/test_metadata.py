@@ -1,7 +1,6 @@
 """A folder as a data frame."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from beam_pipeline.tf_dataset import construct_metadata
@@ -96,24 +95,3 @@ def test_targets_are_taken_as_they_are(data, tmp_path):
     assert df["num_classes"].tolist() == [3] * 4
     vectors = construct_metadata(data, targets=np.eye(4))["target"]
     np.testing.assert_array_equal(np.stack(vectors.tolist()), np.eye(4))
-
-
-@pytest.mark.parametrize("as_csv", [False, True])
-def test_metadata_is_joined_by_path(as_csv, data, tmp_path):
-    rows = pd.DataFrame(
-        {
-            "filepath": [*reversed(NAMES), "another.wav"],
-            "depth": [4.0, 3.0, 2.0, 1.0, 9.0],
-            "class": ["d", "c", "b", "a", "z"],
-            "target": [7, 6, 5, 4, 9],
-        }
-    )
-    if as_csv:
-        rows.to_csv(tmp_path / "rows.csv", index=False)
-    df = construct_metadata(data, metadata=tmp_path / "rows.csv" if as_csv else rows)
-    assert df["depth"].tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert df["class"].tolist() == ["a", "b", "c", "d"]
-    assert df["target"].tolist() == [4, 5, 6, 7]
-    given = construct_metadata(data, list("wxyz"), metadata=rows, targets=range(4))
-    assert given["class"].tolist() == list("wxyz")
-    assert given["target"].tolist() == [0, 1, 2, 3]

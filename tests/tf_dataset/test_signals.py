@@ -223,11 +223,3 @@ def test_a_loader_of_ones_own(tmp_path):
     assert [x["target"] for x in elements] == [5, 6, 7]
     assert elements[0]["kind"].decode() == "é"
     assert "filepath" not in elements[0]
-
-
-def test_loaders_that_misbehave(df):
-    def changes(row):
-        return {"x": np.zeros(3, "f4" if row["index"] < 2 else "f8"), **row}
-
-    with raises(tf.errors.OpError, naming=["2_tug", "float32", "float64"]):
-        list(signal_dataset(df, process_db_entry=changes))

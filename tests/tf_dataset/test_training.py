@@ -1,7 +1,6 @@
 """From a folder to batches, as the documents write it."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import soundfile
 import tensorflow as tf
@@ -51,9 +50,8 @@ def test_labels_and_targets(here):
     ds = tfd.dataset_compact(ds, "signal", "target")
     found = [y for _, y in ds.as_numpy_iterator()]
     np.testing.assert_array_equal(found, np.float32([0.5, 0.1, 0.9, 0.33]))
-    rows = pd.DataFrame({"filepath": [f"{n}.wav" for n in NAMES], "depth": range(4)})
-    ds = tfd.dataset_from_dir("data", metadata=rows, ext="tug.wav")
-    assert tfd.grab(ds)["depth"] == 3
+    (only,) = tfd.dataset_from_dir("data", ext="tug.wav").as_numpy_iterator()
+    assert only["class"] == b"tug"
 
 
 def test_training_is_the_chain_of_functions(here):
