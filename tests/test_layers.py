@@ -57,7 +57,7 @@ HOMES = {
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.metadata]",
     "ml_dtypes": "[arrays]",
-    "pyarrow": "[read.arrow] [read.open_audio] [read.records] [read.show] "
+    "pyarrow": "[read.arrow] [read.open_audio] [read.records] "
     "[read.recorded_windows] "
     "[storage.pages] [inputs.table_files] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] "

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import beam_pipeline
 from beam_pipeline.cli.parser import PROGRAM, Command, argument, complain, say
 from beam_pipeline.errors import (
+    InputError,
     OptionError,
     RecipeError,
     TooManyRejected,
@@ -172,19 +173,12 @@ class Record(Job):
             return 0
         from beam_pipeline.cli.reports import describe_metadata
         from beam_pipeline.dataset.rejects import lost_audio
-        from beam_pipeline.read.audit import describe_overlaps
-        from beam_pipeline.read.recorded_windows import (
-            clips_left_out,
-            summarise_windows,
-        )
+        from beam_pipeline.read.recorded_windows import clips_left_out
 
         lost = lost_audio(self.output, metadata)
-        windows = summarise_windows(self.output, metadata)
         left_out = clips_left_out(self.output) if metadata.left_out else ()
-        text = describe_metadata(metadata, windows, lost, left_out)
+        text = describe_metadata(metadata, lost, left_out)
         say(spelled(text, self.flags()))
-        if overlaps := describe_overlaps(self.output):
-            say(f"{overlaps} (`{PROGRAM} audit` lists them)")
         before = "complete before, with the same recipe and inputs"
         say(f"{self.output}: {before if already else f'complete, {took}'}")
         if self.report is not None:
@@ -369,7 +363,7 @@ class Show(Command):
         How many.
     split
         Which split, or several (fold0+fold2), all others (!fold1), or a part
-        (train[:10%]). Default: that of the clip; or else train, or else the largest.
+        (train[:10%]). Default: all for a clip; or else train, or else the largest.
     clip
         Only windows of this file, by its path relative to its input.
     where
@@ -382,9 +376,6 @@ class Show(Command):
     save_wav
         Write their samples into this folder, as WAV files with names of split, number,
         clip and second.
-    input
-        With `save_wav`, if examples have no samples: what they were recorded from, as
-        for record; runs the recipe.
 
     Examples
     --------
@@ -406,15 +397,12 @@ class Show(Command):
     text: bool = option(False, Flag())
     plot: str | None = option(None, Text(), "FILE")
     save_wav: str | None = option(None, Text(), "FOLDER")
-    input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
 
     def run(self) -> int:
         from beam_pipeline.dataset.rejects import lost_audio
         from beam_pipeline.read.example_view import example_text
         from beam_pipeline.read.show import show
 
-        if self.input is not None and self.save_wav is None:
-            raise OptionError("input", "needs `save_wav`")
         shown = show(self.records, self.n, self.split, clip=self.clip, where=self.where)
         records, metadata = shown.records, shown.records.metadata
         if self.text:
@@ -429,42 +417,34 @@ class Show(Command):
         if self.plot is not None:
             has_suffix = os.path.splitext(self.plot)[1]
             picture = self.plot if has_suffix else f"{self.plot}.png"
-            left_out = shown.plot(picture)
+            shown.plot(picture)
             say(f"drawn: {picture}")
-            if left_out:
-                say(f"not drawn: {', '.join(left_out)}")
         if self.save_wav is not None:
             self._save_sounds(self.save_wav, records)
         return 0
 
     def _save_sounds(self, folder: str, records: Any) -> None:
-        """Saves the sounds of examples."""
-        from beam_pipeline.inputs.listing import resolved
-        from beam_pipeline.read.show import Sounds, save_wav, sound_name
+        """Saves the samples of examples."""
+        from beam_pipeline.read.show import save_wav, sound_name, stored_sound
 
-        recipe, split = records.metadata.recorded_with, records.split
-        examples = {
-            (split, number): example
-            for number, example in zip(records.numbers.tolist(), records, strict=True)
-        }
-        with contextlib.ExitStack() as stack:
-            inputs: Sequence[Any] = ()
-            if self.input is not None and recipe is not None:
-                search_here()
-                inputs = stack.enter_context(resolved(self.input, recipe))
-            sounds = Sounds(records.data, examples, inputs)
-            for (_, number), example in examples.items():
-                name = f"{sound_name(split, number, example)}.wav"
-                save_wav(sounds.of(split, number), os.path.join(folder, name))
-                say(f"saved: {os.path.join(folder, name)}")
+        for number, example in zip(records.numbers.tolist(), records, strict=True):
+            sound = stored_sound(example, records.metadata)
+            if sound is None:
+                raise InputError(
+                    f"{self.records} has no feature of samples to save. "
+                    "`Records.source` says which stretch of which file an example is."
+                )
+            name = f"{sound_name(records.split, number, example)}.wav"
+            save_wav(sound, os.path.join(folder, name))
+            say(f"saved: {os.path.join(folder, name)}")
 
 
 class Windows(Command):
     """List all windows: kept or left out, level, place.
 
-    Sums up the windows of a data set: how many are kept, left out and why, the hours of
-    audio, and the levels, with which a threshold for --keep is chosen. `csv` lists each
-    window: path, seconds, level, split, shard and position.
+    Sums up the windows of a data set: how many are kept, left out and why, and the
+    levels, with which a threshold for --keep is chosen. `csv` lists each window: path,
+    seconds, level, split, shard and position.
 
     Attributes
     ----------
@@ -498,7 +478,7 @@ class Windows(Command):
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_windows, table_as_csv
-        from beam_pipeline.read.conditions import rows_where, warn_of_classes
+        from beam_pipeline.read.conditions import rows_where
         from beam_pipeline.read.recorded_windows import summarise_windows
 
         if not self.csv and (self.split or self.where or self.sources):
@@ -509,7 +489,6 @@ class Windows(Command):
             return 0
         table = beam_pipeline.window_table(self.records, self.split, self.sources)
         if self.where is not None:
-            warn_of_classes(self.where, beam_pipeline.Metadata.load(self.records))
             table = table.filter(rows_where(table, self.where))
         for lines in table_as_csv(table):
             say(lines)
@@ -673,11 +652,9 @@ class Report(Command):
         About how large the file may become.
     seed
         Chooses the examples.
-    examples
-        Examples that come first, whatever the seed; repeatable.
     input
-        What the data set was recorded from, as for record, to decode windows again;
-        needed only if the examples have no samples.
+        What the data set was recorded from, as for record, to hear its files; needed
+        only if the examples have no samples.
 
     Examples
     --------
@@ -693,38 +670,13 @@ class Report(Command):
     clips: int = option(DEFAULT_CLIPS, WholeNumber(0), "N")
     bytes: int = option(DEFAULT_BYTES, Bytes(0), "BYTES")
     seed: int = option(0, WholeNumber(None), "N")
-    examples: list[str] = option((), ValueType(), "SPLIT:N,N", repeats=True)
     input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
 
     def run(self) -> int:
-        if self.input is not None:
-            search_here()
-        path = beam_pipeline.report(
-            self.records,
-            examples=parse_examples(self.examples),
-            **self.given("output", "clips", "bytes", "seed", "input"),
-        )
+        given = self.given("output", "clips", "bytes", "seed", "input")
+        path = beam_pipeline.report(self.records, **given)
         say(f"{path}: {os.path.getsize(path) / 1e6:.1f} MB. Open it in a browser.")
         return 0
-
-
-def parse_examples(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Returns the numbers of examples in each split: ``test:12,80``.
-
-    Raises
-    ------
-    OptionError
-        If a text has another form.
-    """
-    found: dict[str, list[int]] = {}
-    for text in texts:
-        split, _, numbers = text.partition(":")
-        try:
-            found.setdefault(split, []).extend(map(int, numbers.split(",")))
-        except ValueError as error:
-            form = "must be a split and numbers, as test:12,80"
-            raise OptionError("examples", form, text) from error
-    return found
 
 
 class Predict(Command):

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     4       a data set does not verify, or a clip is in two splits
     ======  ====================================================
     """
-    from beam_pipeline.cli.commands import COMMANDS, Convert, Record
+    from beam_pipeline.cli.commands import COMMANDS, Record
     from beam_pipeline.cli.parser import (
         PROGRAM,
         Command,
@@ -59,8 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = ""
         if isinstance(command, Record):
             what = " Finished shards are kept: give the same command again to continue."
-        if isinstance(command, Convert):
-            what = " Nothing is kept."
         if command is not None and command.beam_args:
             what = (
                 f" The job may still run on its engine: `{PROGRAM} status` shows its "
@@ -74,10 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # an unexpected error is one paragraph, too
         if command is not None and command.debug:
             raise
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            package = error.name.partition(".")[0]
-            complain(f"This needs {package}. Install it: pip install {package}")
-            return 1
         import traceback
 
         last = traceback.extract_tb(error.__traceback__)[-1]

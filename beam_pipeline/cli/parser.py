@@ -220,12 +220,10 @@ def parse_command(
     at = arguments.index("--") if "--" in arguments else len(arguments)
     ours, beam_args = arguments[:at], arguments[at + 1 :]
     parser, parsers = make_parser(commands, everything="--help-all" in ours)
-    name = ours[0] if ours else ""
-    if name not in parsers and (close := did_you_mean(name, parsers)):
-        parser.error(f"no command {name}; did you mean {close}?")
     args, unknown = parser.parse_known_args(ours)
     values = vars(args)
     command: type[Command] = values.pop("command_class")
+    name = command.name()
     known = command.known()
     if unknown:  # which may explain why a required one is missing
         parsers[name].error(_explain_unknown(unknown[0], command.flags().values()))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import heapq
 import io
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,15 +46,12 @@ OF_AUDIO = "of audio"
 
 
 def describe_metadata(
-    metadata: Metadata,
-    windows: Mapping[str, WindowSummary] | None = None,
-    lost: object = "",
-    left_out: Sequence[str] = (),
+    metadata: Metadata, lost: object = "", left_out: Sequence[str] = ()
 ) -> str:
     """Returns a data set's splits as a table, and its numbers of clips and rejects.
 
-    Without clips, the features follow. ``windows`` has what the examples do not show,
-    ``lost`` the audio of rejects, and ``left_out`` names of clips without a window.
+    Without clips, the features follow. ``lost`` is the audio of rejects, and
+    ``left_out`` has names of clips without a window.
     """
     splits, recipe = metadata.splits, metadata.recipe
     columns: dict[str, Cells] = {
@@ -65,12 +60,9 @@ def describe_metadata(
     }
     if recipe is not None:
         seconds = {name: split.seconds for name, split in splits.items()}
-        found = [windows[name] for name in splits] if windows else []
         unit, unit_s = time_unit(seconds.values())
         columns |= {
             "clips": [split.clips for split in splits.values()],
-            "clips without one": _if_any(each.clips_without for each in found),
-            f"{unit} {OF_AUDIO}": _times((each.audio_s for each in found), unit_s),
             f"{unit} {OF_EXAMPLES}": _times(seconds.values(), unit_s),
             **_shares(seconds, recipe),
         }
@@ -83,7 +75,9 @@ def describe_metadata(
     }
     if recipe is None:
         return f"{_table(columns)}\n{_describe_features(metadata.features)}"
-    columns["windows left out"] = _if_any(split.left_out for split in splits.values())
+    windows_left_out = [split.left_out for split in splits.values()]
+    if any(windows_left_out):
+        columns["windows left out"] = windows_left_out
     counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
     inputs = _inputs(*counts, metadata.left_out or {}, left_out, recipe)
     return f"{_table(columns)}\n{inputs}"
@@ -95,7 +89,7 @@ def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -
         return "This data set has no table of windows."
     found, splits = windows.values(), [metadata.splits[name] for name in windows]
     reasons = sorted({reason for each in found for reason in each.left_out})
-    unit, unit_s = time_unit(each.audio_s for each in found)
+    unit, unit_s = time_unit(split.seconds for split in splits)
     counts: dict[str, Cells] = {
         "split": windows,
         "windows": [each.windows for each in found],
@@ -103,7 +97,6 @@ def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -
            for r in reasons},
         "examples": [split.examples for split in splits],
         "clips without one": [each.clips_without for each in found],
-        f"{unit} {OF_AUDIO}": _times((each.audio_s for each in found), unit_s),
         f"{unit} {OF_EXAMPLES}": _times((split.seconds for split in splits), unit_s),
     }  # fmt: skip
     heard = {name: each.levels for name, each in windows.items() if each.levels}
@@ -251,14 +244,8 @@ def _inputs(
     return line
 
 
-def _times(seconds: Iterable[float], unit_s: int) -> list[str] | None:
-    return [f"{each / unit_s:.2f}" for each in seconds] or None
-
-
-def _if_any(counts: Iterable[int]) -> list[int] | None:
-    """Returns a column of counts; None if all of them are 0."""
-    found = list(counts)
-    return found if any(found) else None
+def _times(seconds: Iterable[float], unit_s: int) -> list[str]:
+    return [f"{each / unit_s:.2f}" for each in seconds]
 
 
 def _table(columns: Mapping[str, Cells], left: int = 1) -> str:
@@ -341,8 +328,8 @@ def _error(value: float, error: float) -> str:
 def table_as_csv(table: Any) -> Iterator[str]:
     """Yields a table as CSV, some lines at a time, without the last line break.
 
-    Texts are in quotes, and nothing stands for null. Lists become JSON, and bytes
-    Base64.
+    Texts are in quotes, and nothing stands for null. Lists and bytes are as Python
+    prints them.
     """
     import pyarrow.csv
 
@@ -363,20 +350,9 @@ def _with_texts(table: Any) -> Any:
         if pa.types.is_dictionary(field.type):
             texts = column.cast(field.type.value_type)
         elif pa.types.is_list(field.type) or pa.types.is_binary(field.type):
-            texts = pa.array(map(_as_text, column.to_pylist()), pa.string())
+            values = (None if v is None else str(v) for v in column.to_pylist())
+            texts = pa.array(values, pa.string())
         else:
             continue
         table = table.set_column(k, field.name, texts)
     return table
-
-
-def _as_text(value: Any) -> str | None:
-    if isinstance(value, bytes):
-        return _base64(value)
-    if value is None:
-        return None
-    return json.dumps(value, ensure_ascii=False, default=_base64)
-
-
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()

@@ -268,21 +268,6 @@ def clips_of(windows: Any, manifest: Any) -> Integers:
     return clips
 
 
-def clip_by_clip(windows: Any, clips: Integers) -> Integers:
-    """Returns the rows of windows in the order of the clips, and of their windows.
-
-    Parameters
-    ----------
-    windows : pyarrow.Table
-    clips : numpy.ndarray, shape (windows,), int64
-        What :func:`clips_of` returns.
-    """
-    if CLIP not in windows.column_names:
-        return np.arange(len(windows))
-    columns = (windows[name].to_numpy() for name in ("copy", "start"))
-    return np.lexsort((*columns, clips))
-
-
 def with_columns(table: Any, columns: Mapping[str, Any]) -> Any:
     """Returns a table with other values in some of its columns, of the same types."""
     import pyarrow as pa

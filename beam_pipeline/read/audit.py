@@ -2,7 +2,7 @@
 
 The audit reads ``manifest.parquet`` alone and computes with its columns as arrays; it
 reads no audio and no shard. What it finds is a table with a row for each clip of a
-finding, and that table says itself what it holds: as text, as HTML, as dicts.
+finding, and that table says itself what it holds: as text, as dicts.
 
 Copies that the recipe makes of windows belong to the same clip. They are no findings.
 A manifest without leaks and doubles follows from the same numbers of clips::
@@ -17,7 +17,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -80,7 +79,7 @@ SECONDS_ROUNDED = 0.005
 _OF_CLIP = ("split", "path", "start_s", "end_s", "class")
 
 # How many findings of each kind are shown, and clips of each split of a finding.
-FINDINGS_SHOWN, _FINDINGS_IN_HTML, CLIPS_SHOWN = 20, 3, 3
+FINDINGS_SHOWN, CLIPS_SHOWN = 20, 3
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,9 +179,6 @@ class Audit:
         lines = (f"{title}: {counts}" for title, counts in self.summary().items())
         return "\n".join([f"{self.clips:,} clips in {', '.join(self.splits)}", *lines])
 
-    def __repr__(self) -> str:
-        return f"<Audit of {'; '.join(str(self).splitlines())}>"
-
     def describe(self, findings: int = FINDINGS_SHOWN) -> str:
         """Returns the counts, then some findings of each kind and of their clips."""
         lines = [str(self)]
@@ -193,9 +189,6 @@ class Audit:
             if more > 0:
                 lines += ["", f"... and {more:,} more of {title}; --json prints all"]
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.describe(_FINDINGS_IN_HTML))}</pre>"
 
 
 def _describe_finding(finding: Mapping[str, Any]) -> Iterator[str]:
@@ -265,21 +258,6 @@ def audit(records: Folders, group_by: str | None = None) -> Audit:
         {kind: _NOT_COMPARED[kind] for kind in _NOT_COMPARED if kind not in numbers},
         incomplete,
     )
-
-
-def describe_overlaps(records: str | os.PathLike[str]) -> str:
-    """Returns a line about overlapping parts of files; empty if there are none.
-
-    It takes little time where no file has two clips.
-    """
-    folder = files.given_path("records", records)
-    numbers = read_table(folder, MANIFEST, ["file"])["file"]
-    if len(numbers.unique()) == len(numbers):
-        return ""
-    _, clips = read_clips(folder)
-    found = _findings({PARTS: overlapping_parts(clips)}, clips)
-    counts = Audit(len(clips), (), found, {}, {}).summary()
-    return f"{KINDS[PARTS]}: {counts[KINDS[PARTS]]}" if len(found) else ""
 
 
 def shared_numbers(

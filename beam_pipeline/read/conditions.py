@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import operator
 import re
-import warnings
 from collections.abc import Mapping
 from functools import reduce
 from itertools import pairwise
@@ -22,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import DataSetWarning, OptionError, listed
+from beam_pipeline.errors import OptionError, listed
 from beam_pipeline.text import shortened
 
 # The column `class` has the name of a keyword of Python; quoted texts may hold it.
@@ -96,34 +94,6 @@ def rows_where(table: pa.Table, condition: object) -> Any:
         problem = f"cannot be used: {problem}. {_ALLOWED}"
         raise OptionError("condition", problem, _shown(condition)) from error
     return np.asarray(rows.fill_null(False))
-
-
-def warn_of_classes(condition: object, metadata: Metadata) -> None:
-    """Warns if a condition names the class where an example may have several.
-
-    Warns
-    -----
-    DataSetWarning
-        What the column ``class`` of the data set holds, and what to write instead.
-    """
-    names = _CLASS.finditer(condition) if isinstance(condition, str) else ()
-    recipe = metadata.recorded_with
-    if recipe is None or not any(found[1] is None for found in names):
-        return
-    if recipe.events:
-        holds = (
-            "is missing, because windows have their own classes by `events`: choose by "
-            "the feature `labels` or `target`"
-        )
-    elif recipe.label_separator:
-        holds = (
-            f"is the text of all classes of a clip, with {recipe.label_separator!r} "
-            "between them: 'owl' in class also finds clips that have others, too"
-        )
-    else:
-        return
-    text = f"{_shown(condition)}: the column class {holds}"
-    warnings.warn(text, DataSetWarning, stacklevel=3)  # of `where`
 
 
 def _expression(tree: ast.expr, schema: pa.Schema) -> Any:

@@ -7,8 +7,8 @@
 
 This runs the recipe: its transforms, and the modules of a person's own that it names.
 The functions are those that wrote the data set. ``verify --deep --input`` compares
-examples; whoever listens to spectra gets windows; and a run that finds its data set
-finished compares a few, see :mod:`beam_pipeline.dataset.job`.
+examples; and a run that finds its data set finished compares a few, see
+:mod:`beam_pipeline.dataset.job`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
@@ -138,24 +137,6 @@ class DecodeAgain:
             featured = _checked(apply_transforms(block))
             encoded = self._encoder.encode(featured)
             return _checked(encoded).records[-1]
-
-    def window(self, row: int) -> tuple[npt.NDArray[np.float32], int]:
-        """Returns the samples of a planned window, which transforms get.
-
-        Returns
-        -------
-        samples : numpy.ndarray, shape (frames,) or (channels, frames), float32
-        rate : int
-            In hertz.
-
-        Raises
-        ------
-        ValueError
-            As :meth:`example`.
-        """
-        with OneThread.held():
-            clip = self._clip(row)
-            return self._block(clip, row).windows[-1], clip.sample_rate_hz
 
     def _clip(self, row: int) -> Clip:
         """Returns the clip of a window, which must be that of the manifest."""

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, needing
 from beam_pipeline.examples.windows import WindowPlan
-from beam_pipeline.recipe.recipe import CLIP_FEATURES, Recipe
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import html_table
 
 Array = npt.NDArray[Any]
@@ -213,18 +213,13 @@ def encode_sound(samples: Any, rate: int, form: str) -> tuple[bytes, float]:
 
 def plot_examples(
     examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
-) -> list[str]:
+) -> None:
     """Draws every array feature of some examples into one picture.
 
     Parameters
     ----------
     path : str
         Its suffix is the format.
-
-    Returns
-    -------
-    list of str
-        The features that are not drawn, and why.
 
     Raises
     ------
@@ -236,7 +231,7 @@ def plot_examples(
     names = metadata.components
     shown = [{n: example[n] for n in names if n in example} for example in examples]
     with needing("matplotlib", "`plot`"):
-        figure, left_out = draw_examples(shown, metadata)
+        figure = draw_examples(shown, metadata)
     if figure is None:
         raise InputError("These examples have no signal, spectrum or image to draw.")
     try:
@@ -244,32 +239,27 @@ def plot_examples(
     except (OSError, ValueError) as error:  # also a suffix that is no format
         reason = getattr(error, "strerror", None) or error
         raise OptionError("plot", f"cannot be written: {reason}", path) from error
-    return left_out
 
 
-def draw_examples(
-    examples: Sequence[Mapping[str, Any]], metadata: Metadata
-) -> tuple[Any, list[str]]:
+def draw_examples(examples: Sequence[Mapping[str, Any]], metadata: Metadata) -> Any:
     """Draws the array features of examples, one example below the other.
 
     Above each example are its class, its file, and the second where it begins. Signals
     are lines; spectra are images with their axes in seconds and hertz. Channels are
-    lines in one panel, or images side by side. Images are drawn as they are.
+    lines in one panel, or images side by side, the first eight of them. Images are
+    drawn as they are.
 
     Returns
     -------
-    figure : matplotlib.figure.Figure or None
+    matplotlib.figure.Figure or None
         None if there is nothing to draw.
-    left_out : list of str
-        The features that are not drawn, and why.
     """
     from matplotlib.figure import Figure
 
-    left_out: dict[str, None] = {}
-    arranged = [[*_panels(each, metadata, left_out)] for each in examples]
+    arranged = [[*_panels(each, metadata)] for each in examples]
     most = max(map(len, arranged), default=0)
     if not most:
-        return None, list(left_out)
+        return None
     # A grid of panels for each example.
     across = min(most, PLOTS_ACROSS)
     down = -(-most // across)
@@ -285,13 +275,11 @@ def draw_examples(
             draw(cell)
         for cell in grid[len(panels) :]:
             cell.set_axis_off()
-    return figure, list(left_out)
+    return figure
 
 
-def _panels(
-    example: Mapping[str, Any], metadata: Metadata, left_out: dict[str, None]
-) -> Iterator[Panel]:
-    """Yields the panels of an example; adds the features that are not drawn."""
+def _panels(example: Mapping[str, Any], metadata: Metadata) -> Iterator[Panel]:
+    """Yields the panels of an example."""
     heard, classes = signals_of(example, metadata), metadata.classes
     for name, value in example.items():
         if name == "labels" and np.shape(value) == (len(classes),):
@@ -305,21 +293,17 @@ def _panels(
         if name in heard:
             axes = (_time_of(example, heard[name]),)
         inner = len(axes) or array.ndim
-        if problem := _not_drawn(array, inner):
-            if name not in CLIP_FEATURES:
-                left_out[f"{name} ({problem})"] = None
+        if not _is_number(array) or inner not in (1, 2) or not array.size:
             continue
         # A layer is a channel.
         layers = _as_real(array).reshape(-1, *array.shape[array.ndim - inner :])
-        count, shown = len(layers), layers[:LAYERS_SHOWN]
-        if count > len(shown):
-            left_out[f"{name} (channels after the first {len(shown)})"] = None
-        names = [f"channel {k}" for k in range(len(shown))]
+        layers = layers[:LAYERS_SHOWN]
+        names = [f"channel {k}" for k in range(len(layers))]
         if inner == 1:
-            yield name, partial(_draw_lines, shown, axes, names)
+            yield name, partial(_draw_lines, layers, axes, names)
             continue
-        for label, layer in zip(names, shown, strict=True):
-            title = f"{name}, {label}" if count > 1 else name
+        for label, layer in zip(names, layers, strict=True):
+            title = f"{name}, {label}" if len(layers) > 1 else name
             yield title, partial(_draw_image, layer, axes)
 
 
@@ -327,18 +311,6 @@ def _time_of(example: Mapping[str, Any], sound: Sound) -> dict[str, Any]:
     """Returns the axis of samples: seconds from the beginning of the clip."""
     start_s = start_of(example) or 0.0
     return {"name": "time", "unit": "s", "start": start_s, "step": 1 / sound.rate}
-
-
-def _not_drawn(array: Array, inner: int) -> str:
-    """Returns why an array is not drawn; empty if it is."""
-    if not _is_number(array):
-        kind = "string" if array.dtype.kind in "OU" else str(array.dtype)
-        return f"a list of {kind}" if array.ndim else kind
-    if array.ndim == 0:
-        return "a single value"
-    if array.size == 0:
-        return "no values"
-    return f"{inner} dimensions" if inner > 2 else ""
 
 
 def _is_number(array: Array) -> bool:
@@ -466,7 +438,7 @@ def _picture(
     others = ("class", "filepath", "fs", "labels", "sample_rate", "win_start_idx")
     shown = {n: example[n] for n in [*names, *others] if n in example}
     try:
-        figure, _ = draw_examples([shown], metadata)
+        figure = draw_examples([shown], metadata)
     except ImportError:
         return _small("To draw arrays, install matplotlib.")
     if figure is None:

@@ -1,12 +1,9 @@
-"""The tables of a data set as arrays: its clips, the windows they gave, and their sums.
-
-Sums read the table of windows one group of rows at a time, so those of a billion
-windows need the memory of the clips alone.
-"""
+"""The tables of a data set as arrays: its clips, the windows they gave, and sums."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,12 +17,8 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import open_data_sets
 from beam_pipeline.dataset.tables import (
     belonging_together,
-    clip_by_clip,
-    clips_of,
     read_table,
-    with_clips,
 )
-from beam_pipeline.errors import InputError
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.inputs.columns import MANIFEST_FIELDS, NULLABLE_FIELDS
 from beam_pipeline.permutation import Integers
@@ -33,9 +26,6 @@ from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.planning.summary import CLIPS_NAMED
 from beam_pipeline.read.window_table import join_tables
 from beam_pipeline.recipe.recipe import AT_GRID, Recipe
-from beam_pipeline.storage import files
-from beam_pipeline.storage.pages import read_row_groups
-from beam_pipeline.write.window_rows import LEFT_OUT
 
 # Frames beyond this are in no file; below it, no product of them leaves 64 bits.
 _MOST = 1 << 48
@@ -176,9 +166,6 @@ def _integers(table: Any, name: str, file: str) -> Integers:
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
-# Levels in hundredths of a decibel: silence, then all that float32 can hold.
-_QUIETEST, _LOUDEST = -100_000, 100_000
-
 
 @dataclass(frozen=True)
 class WindowSummary:
@@ -192,9 +179,6 @@ class WindowSummary:
         Reason to how many are not in the data set, as in ``windows.parquet``.
     clips_without : int
         The clips of which no window is in the data set.
-    audio_s : float
-        Seconds of audio in the examples. Where windows overlap, a second counts once;
-        padding and copies do not count.
     levels : mapping
         Quantile to the level of that rank, in dB, of all windows that were read, also
         of those that were left out; copies do not count. Empty without windows.
@@ -203,7 +187,6 @@ class WindowSummary:
     windows: int
     left_out: Mapping[str, int]
     clips_without: int
-    audio_s: float
     levels: Mapping[float, float]
 
 
@@ -213,70 +196,32 @@ def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummar
     Returns
     -------
     dict
-        Empty if the data set has no table of windows: it was not recorded from audio
-        files.
+        Empty if the data set has no table of windows.
 
     Raises
     ------
     InputError
         If a table cannot be read, or does not fit the other.
     """
-    if metadata.recipe is None or not files.exists(files.join(folder, WINDOWS)):
+    tables = join_tables(open_data_sets(folder))
+    if tables is None:
         return {}
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = ["split", "windows", "sample_rate_hz", "index"]
-    clips = read_table(folder, MANIFEST, columns)
-    planned = clips["windows"].to_numpy()
-    ends, total = np.cumsum(planned), int(planned.sum())
-    names, reasons = [*metadata.splits], LEFT_OUT[1:]
-    split_of = pc.index_in(clips["split"].cast(pa.string()), pa.array(names))
-    split_of = split_of.fill_null(len(names)).to_numpy()
-    rates, rate_of = np.unique(clips["sample_rate_hz"], return_inverse=True)
-    # Counts by split: by reason, of which the last is none; by rate; by level.
-    many = len(names) + 1  # the last is that of clips in no split of the metadata
-    left_out = np.zeros((many, len(reasons) + 1), np.int64)
-    frames = np.zeros((many, len(rates)), np.int64)
-    levels = np.zeros((many, _LOUDEST - _QUIETEST + 1), np.int64)
-    held = np.zeros(len(clips), np.bool_)
-    first, last = 0, (-1, 0)
-    for rows in _read_windows(folder, metadata, clips):
-        clip = np.searchsorted(ends, np.arange(first, first + len(rows)), "right")
-        first += len(rows)
-        if first > total:
-            break
-        reason = pc.index_in(rows["left_out"].cast(pa.string()), pa.array(reasons))
-        reason = reason.fill_null(len(reasons)).to_numpy(zero_copy_only=False)
-        kept = reason == len(reasons)
-        new, last = _new_frames(rows, clip, kept, last)
-        held[clip[kept]] = True
-        split = split_of[clip]
-        np.add.at(left_out, (split, reason), 1)
-        np.add.at(frames, (split, rate_of[clip]), new)
-        level = rows["level_db"].to_numpy(zero_copy_only=False).astype(np.float64)
-        once = (rows["copy"].to_numpy() == 0) & ~np.isnan(level)
-        steps = np.rint(np.clip(100 * level[once], _QUIETEST, _LOUDEST)).astype(
-            np.int64
+    windows, manifest, clips, _ = tables
+    split_of = manifest["split"].to_numpy(zero_copy_only=False)
+    found = {}
+    for name in metadata.splits:
+        of_split = np.flatnonzero((split_of == name)[clips])
+        rows, of_clip = windows.take(of_split), clips[of_split]
+        left_out = Counter(rows["left_out"].drop_null().to_pylist())
+        held = np.unique(of_clip[rows["left_out"].is_null().to_numpy()])
+        levels = rows.filter(np.equal(rows["copy"], 0))["level_db"].drop_null()
+        found[name] = WindowSummary(
+            len(rows),
+            left_out,
+            len(np.unique(of_clip)) - len(held),
+            _quantiles(np.sort(levels.to_numpy())),
         )
-        np.add.at(levels, (split[once], steps - _QUIETEST), 1)
-    with belonging_together(folder):
-        if first != total:
-            raise ValueError(
-                f"{WINDOWS} has {first} rows or more, but the clips in {MANIFEST} have "
-                f"{total} windows"
-            )
-    without = np.bincount(split_of[~held & (planned > 0)], minlength=many)
-    return {
-        name: WindowSummary(
-            int(left_out[k].sum()),
-            {r: int(n) for r, n in zip(reasons, left_out[k], strict=False) if n},
-            int(without[k]),
-            float((frames[k] / rates).sum()),
-            _quantiles(levels[k]),
-        )
-        for k, name in enumerate(names)
-    }
+    return found
 
 
 def clips_left_out(folder: str) -> list[str]:
@@ -286,58 +231,7 @@ def clips_left_out(folder: str) -> list[str]:
     return sorted(paths[:CLIPS_NAMED].to_pylist())
 
 
-def _read_windows(folder: str, metadata: Metadata, clips: Any) -> Iterator[Any]:
-    """Yields the windows of the data set, clip by clip, some rows at a time.
-
-    Those of mixed examples are sorted first, all of them at once.
-    """
-    columns = ["start", "frames", "copy", "level_db", "left_out"]
-    if metadata.recipe is not None and metadata.recipe.examples_are_mixed:
-        columns = with_clips(columns, metadata.recipe)
-        windows = read_table(folder, WINDOWS, columns)
-        with belonging_together(folder):
-            rows = clip_by_clip(windows, clips_of(windows, clips))
-        yield windows.take(rows).combine_chunks()
-        return
-    path = files.join(folder, WINDOWS)
-    try:
-        for rows in read_row_groups(path, columns):
-            yield rows.select(columns).combine_chunks()
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}. Restore it, or record the data set again."
-        ) from error
-
-
-def _new_frames(
-    rows: Any, clip: Integers, kept: npt.NDArray[np.bool_], last: tuple[int, int]
-) -> tuple[Integers, tuple[int, int]]:
-    """Returns how many frames each window has that no kept window before it has.
-
-    ``last`` is the clip of the last kept window of the rows before, and its end. The
-    starts and the ends of a clip's windows ascend.
-    """
-    new = np.zeros(len(rows), np.int64)
-    if not kept.any():
-        return new, last
-    starts = rows["start"].to_numpy()[kept]
-    ends = starts + rows["frames"].to_numpy()[kept]
-    clips = clip[kept]
-    before = np.concatenate([[last[1]], ends[:-1]])
-    same = np.concatenate([[last[0]], clips[:-1]]) == clips
-    begins = np.where(same, np.maximum(starts, before), starts)
-    new[kept] = np.maximum(ends - begins, 0)
-    return new, (int(clips[-1]), int(ends[-1]))
-
-
-def _quantiles(levels: Integers) -> dict[float, float]:
-    """Returns the levels of some ranks; the least level stands for silence."""
-    total = int(levels.sum())
-    if not total:
-        return {}
-    up_to = np.cumsum(levels)
-    found = {}
-    for q in QUANTILES:
-        step = int(np.searchsorted(up_to, max(1, int(np.ceil(q * total)))))
-        found[q] = (step + _QUIETEST) / 100 if step else -np.inf
-    return found
+def _quantiles(levels: npt.NDArray[Any]) -> dict[float, float]:
+    """Returns the levels of some ranks, from levels in their order."""
+    ranks = {q: max(1, int(np.ceil(q * len(levels)))) for q in QUANTILES}
+    return {q: float(levels[rank - 1]) for q, rank in ranks.items() if len(levels)}

@@ -310,16 +310,9 @@ class Records(Sequence[Example]):
         ------
         OptionError
             See :func:`.conditions.rows_where`.
-
-        Warns
-        -----
-        DataSetWarning
-            If the condition names the class, and examples may have several.
         """
-        # It loads Arrow.
-        from beam_pipeline.read.conditions import rows_where, warn_of_classes
+        from beam_pipeline.read.conditions import rows_where  # it loads Arrow
 
-        warn_of_classes(condition, self.metadata)
         met = rows_where(examples_of(self.table()), condition)
         return Records(self._opened, self.numbers[met])
 

@@ -33,11 +33,9 @@ from beam_pipeline.dataset.folders import (
     WINDOWS,
     recorded_metadata,
 )
-from beam_pipeline.dataset.member_index import load_index
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import (
-    DamagedRecord,
     InputError,
     OptionError,
     VerificationError,
@@ -48,7 +46,6 @@ from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.process import usable_cores
-from beam_pipeline.read.members import MemberReader
 from beam_pipeline.read.recorded_windows import read_recorded
 from beam_pipeline.recipe.recipe import VALID_FRAMES
 from beam_pipeline.storage import files
@@ -63,8 +60,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Of the examples, and of the damaged members, of one shard, and of the windows that are
-# decoded again; of the others, only the number is said.
+# Of the examples of a shard, and of the windows that are decoded again; of others, only
+# the number is said.
 MOST_LINES = 20
 _NUMBERED = re.compile(r"-of-\d{5}.*\.tfrecord(\.gz)?$")
 _REMEDIES = {INDEX: ". `audio-tfrecords convert` makes a data set with a new index."}
@@ -191,7 +188,7 @@ def repair(folder: str | os.PathLike[str]) -> list[str]:
         damaged = [
             shard.file
             for shard in metadata.shards()
-            if any(True for _ in shard_problems(root, metadata, shard))
+            if any(True for _ in shard_problems(root, shard))
         ]
         if damaged:
             path = files.join(root, METADATA)
@@ -234,8 +231,9 @@ def find_problems(
     metadata.
 
     With ``deep``, each example is parsed, too, and its features are those of the
-    metadata; clip, window and class are those of its row in the tables. A damaged
-    example is named by its file, the byte where its member begins, and its number. ::
+    metadata; clip, window and class are those of its row in the tables. An example is
+    named by its file, the byte where its member begins, and its number. Reading a shard
+    ends at the first one whose checksum is wrong. ::
 
         shard --read once--> SHA-256, records --parse--> example
                                                          |  features by their specs
@@ -258,7 +256,7 @@ def find_problems(
         yield f"{file}: {problem}"
     if not deep:
         for shard in metadata.shards():
-            yield from shard_problems(root, metadata, shard)
+            yield from shard_problems(root, shard)
         return
     recorded: RecordedWindows | None = None
     if metadata.recipe is not None:
@@ -306,10 +304,7 @@ def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[tuple[str,
 
 
 def shard_problems(
-    root: str,
-    metadata: Metadata,
-    shard: ShardEntry,
-    use: Callable[[int, bytes], None] | None = None,
+    root: str, shard: ShardEntry, use: Callable[[int, bytes], None] | None = None
 ) -> Iterator[str]:
     """Reads a shard to its end and yields one line for each difference.
 
@@ -328,9 +323,7 @@ def shard_problems(
         return
     sha256, examples = found
     if sha256 != shard.sha256:
-        names = {entry.sha256: entry.file for entry in metadata.shards()}
-        other = names.get(sha256)
-        yield f"{shard.file}: {_other_content(size, shard.bytes, other)}"
+        yield f"{shard.file}: {_other_content(size, shard.bytes)}"
     if examples != shard.examples:
         yield f"{shard.file}: has {examples} records; expected {shard.examples}"
 
@@ -352,15 +345,15 @@ def _tried(read: Callable[[str], _T], path: str) -> tuple[_T, None] | tuple[None
         return read(path), None
     except FileNotFoundError:
         return None, "is missing"
-    except IsADirectoryError:
-        return None, "is a folder. Move it away"
     except (OSError, ValueError, InputError) as error:
         return None, str(error)
 
 
-def _other_content(size: int, expected: int, other: str | None = None) -> str:
-    what = f"it is {other}" if other else "it was changed or replaced"
-    return f"its SHA-256 differs ({size} bytes; expected {expected}): {what}"
+def _other_content(size: int, expected: int) -> str:
+    return (
+        f"its SHA-256 differs ({size} bytes; expected {expected}): it was changed or "
+        "replaced"
+    )
 
 
 def _shard_checks(
@@ -438,11 +431,14 @@ class _ShardCheck:
 
     def run(self) -> list[str]:
         """Reads the shard once; returns the lines of its problems."""
-        lines = list(
-            shard_problems(self._root, self._metadata, self._shard, self._check)
-        )
+        lines = list(shard_problems(self._root, self._shard, self._check))
         if self._checked < self._shard.examples:
-            self._find_damaged_members()
+            first, last = (
+                self._first + self._checked,
+                self._first + self._shard.examples,
+            )
+            where = f"examples {first} to {last - 1} of {self._split}"
+            lines.append(f"{self._shard.file}: {where} could not be read")
         lines += self._lines
         if self._found > MOST_LINES:
             lines.append(
@@ -483,39 +479,6 @@ class _ShardCheck:
             found, meant = example.get(name), values[places[number]]
             if not _are_same(found, meant):
                 yield f"{name} is {found!r}; {MANIFEST} and {WINDOWS} have {meant!r}"
-
-    def _find_damaged_members(self) -> None:
-        """Adds what is wrong with each member that cannot be read, by the index.
-
-        Reading from the beginning ends at the first of them.
-        """
-        try:
-            index = load_index(self._root)[self._shard.file]
-            index.check()
-        except (FileNotFoundError, InputError, KeyError, ValueError):
-            return
-        size = files.size(files.join(self._root, self._shard.file))
-        reader = MemberReader([self._root], [index])
-        for number in range(len(index.offsets) - 1):
-            span = index.span(number)
-            stop = span.first + span.examples
-            first, last = self._first + span.first, self._first + stop - 1
-            which = (
-                f"example {first}" if first == last else f"examples {first} to {last}"
-            )
-            where = f"{which} of {self._split}, at byte {span.offset}"
-            if size != index.bytes:
-                if span.offset + span.size > size:
-                    self._add(f"{where}: the file ends before")
-                continue
-            try:
-                for _ in reader.read(np.arange(span.first, stop), lambda *_: None):
-                    pass
-            except DamagedRecord as error:
-                self._add(f"{where}: {error.args[-1]}")
-            except InputError as error:
-                self._add(str(error))
-                return
 
 
 def _are_same(found: Any, meant: Any) -> bool:

@@ -333,19 +333,6 @@ function drawWave(canvas, samples, view) {
   }
 }
 
-function drawPicture(canvas, picture) {
-  const text = atob(picture.grey), width = canvas.width = picture.rows, height = canvas.height = picture.bins;
-  const image = canvas.getContext("2d").createImageData(width, height);
-  for (let x = 0; x < width; x += 1) {
-    for (let y = 0; y < height; y += 1) {
-      const grey = text.charCodeAt(x * height + (height - 1 - y)), at = 4 * (y * width + x);
-      for (let c = 0; c < 3; c += 1) image.data[at + c] = PALETTE[3 * grey + c];
-      image.data[at + 3] = 255;
-    }
-  }
-  canvas.getContext("2d").putImageData(image, 0, 0);
-}
-
 class Card {
   constructor(sample, index) {
     Object.assign(this, { sample, index, view: { from: 0, to: 1 }, position: 0, source: null });
@@ -394,15 +381,6 @@ class Card {
     if (this.sample.sound.declared_hz < rate) notes.push(`played ${brief(rate / this.sample.sound.declared_hz)} times slower`);
     if (this.sample.sound.cut_s) notes.push(`the first part of ${brief(this.sample.sound.cut_s)} s`);
     if (notes.length) this.node.append(element("p", { class: "soft" }, notes.join("; ")));
-  }
-
-  addPicture() {
-    const p = this.sample.picture;
-    const canvas = element("canvas", { class: "spectrum", role: "img",
-      "aria-label": `${p.feature} of ${nameOf(this.sample)}, from ${brief(p.low)} to ${brief(p.high)}` });
-    drawPicture(canvas, p);
-    this.node.append(canvas, element("p", { class: "soft" },
-      `${p.feature}, ${p.rows} × ${p.bins}, ${brief(p.low)} (dark) to ${brief(p.high)}. No samples are stored: give --input to hear it.`));
   }
 
   async draw() {

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import importlib.resources
 import json
-import operator
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import read_rejects
@@ -27,26 +27,25 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import read_table
-from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.inputs.listing import GivenInput, resolved
-from beam_pipeline.inputs.sources import Input
+from beam_pipeline.errors import ClipError, InputError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import audit, codes_of
+from beam_pipeline.read.example_source import Given, input_roots
 from beam_pipeline.read.example_view import (
+    Sound,
     as_float,
     class_of,
     describe_value,
     encode_sound,
 )
 from beam_pipeline.read.records import open_records
-from beam_pipeline.read.show import Sounds
+from beam_pipeline.read.show import stored_sound
 from beam_pipeline.read.window_table import examples_of, window_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.problems import (
     Sample,
-    find_silence,
     name_checks,
     paths_to_hear,
     report_problems,
@@ -55,7 +54,6 @@ from beam_pipeline.storage import files
 
 # The tables of the page take no more than this part of its bytes.
 _FOR_SOUNDS = 0.8
-_LARGEST_PICTURE = 20_000
 _VALUES_SHOWN = 8
 _SHOWN_ELSEWHERE = ("class", "copy", "filepath", "fs", "index", "win_start_idx")
 _LENGTH_BARS = 30
@@ -75,7 +73,7 @@ def report(
     bytes: int = DEFAULT_BYTES,
     seed: int = 0,
     examples: Mapping[str, Sequence[int]] | None = None,
-    input: GivenInput | None = None,
+    input: Given | None = None,
 ) -> str:
     """Writes a page that shows a data set, and returns its path.
 
@@ -105,20 +103,20 @@ def report(
         Chooses the examples.
     examples : mapping, optional
         Examples that come first, whatever the seed: their numbers in each split,
-        ``{"test": [12, 80]}``. They count as ``clips``; if they are more, all are
-        shown.
-    input : as in :func:`beam_pipeline.record`, optional
-        What the data set was recorded from, or all of them, to decode windows again, to
-        be measured and heard. Only data sets without a feature of samples need it. The
-        modules of transforms that the recipe names are imported.
+        ``{"test": [12, 80]}``.
+    input : path or sequence of paths, optional
+        What the data set was recorded from, or all of them. Of examples that hold no
+        samples, the stretches of the files are then measured and heard.
 
     Raises
     ------
     InputError
-        If there is no data set, or its files are damaged; or if several do not belong
-        together.
+        If there is no data set, or its files are damaged; if several do not belong
+        together; or if the inputs are not those of it.
     OptionError
-        If a number is negative, or there is no such split or example.
+        If a number is negative.
+    IndexError
+        If there is no such example.
     """
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
         check_whole(name, value, 0)
@@ -127,15 +125,7 @@ def report(
     path = files.given_path("output", default if output is None else output)
     if os.path.isdir(path):
         raise InputError(f"{path} is a folder. Give the name of a file.")
-    metadata = data.metadata
-    given = examples or {}
-    _check_examples(given, metadata)
-    inputs: Sequence[Input] = ()
-    with contextlib.ExitStack() as stack:
-        if input is not None and metadata.recipe is not None:
-            inputs = stack.enter_context(resolved(input, metadata.recipe))
-        page = _make(data, clips, bytes, seed, given, inputs)
-    files.write_bytes(path, page)
+    files.write_bytes(path, _make(data, clips, bytes, seed, examples or {}, input))
     return path
 
 
@@ -145,47 +135,30 @@ def _name(data: DataSets, between: str) -> str:
     return between.join(os.path.basename(name) or "records" for name in names)
 
 
-def _check_examples(examples: Mapping[str, Sequence[int]], metadata: Metadata) -> None:
-    """Raises OptionError if an example does not exist."""
-    held = {name: split.examples for name, split in metadata.splits.items()}
-    known = ", ".join(f"{name}:0 to {name}:{count - 1}" for name, count in held.items())
-    try:
-        chosen = [(s, operator.index(n)) for s, some in examples.items() for n in some]
-    except (AttributeError, TypeError) as error:
-        problem = 'must be a list of numbers for each split, {"test": [12, 80]}'
-        raise OptionError("examples", problem, examples) from error
-    for split, number in chosen:
-        if not 0 <= number < held.get(split, 0):
-            raise OptionError("examples", f"must be in {known}", f"{split}:{number}")
-
-
 def _make(
     data: DataSets,
     clips: int,
     size: int,
     seed: int,
     examples: Mapping[str, Sequence[int]],
-    inputs: Sequence[Input],
+    input: Given | None,
 ) -> bytes:
     metadata = data.metadata
     of_audio = all(map(has_tables, data.folders))
     audited = audit(data.folders) if of_audio else None
     rejects = _rejects(data) if metadata.recipe is not None else []
-    table = examples_of(window_table(data.folders))
-    clips = max(clips, sum(len({*numbers}) for numbers in examples.values()))
-    silence = find_silence(table)
-    leaks = paths_to_hear(audited, silence.whole) if audited else []
+    table = examples_of(window_table(data.folders, sources=True))
+    leaks = paths_to_hear(audited) if audited else []
     samples = draw_samples(data, table, clips, seed, leaks, examples)
-    values = {(each.split, each.number): each.values for each in samples}
-    sounds = Sounds(data, values, inputs)
-    measure(sounds, samples)
-    problems = report_problems(metadata, audited, table, silence, samples, rejects)
+    roots = input_roots(input, table) if input is not None and of_audio else []
+    measure(samples, metadata, roots)
+    problems = report_problems(metadata, audited, table, samples, rejects)
     looked_for, unchecked = name_checks(metadata, audited, table, samples)
     order = in_order(samples, [s for problem in problems for s in problem.samples])
     shown: list[dict[str, Any]] = []
     ids: dict[Sample, int] = {}
     budget = int(size * _FOR_SOUNDS)
-    for sample, sound in encode_sounds(sounds, order[:clips], budget):
+    for sample, sound in encode_sounds(order[:clips], metadata, roots, budget):
         ids[sample] = len(shown)
         shown.append(_describe(sample, sound, metadata))
     contents = {
@@ -267,9 +240,7 @@ def _describe(
     sample: Sample, sound: Mapping[str, Any] | None, metadata: Metadata
 ) -> dict[str, Any]:
     """Returns JSON values for one example."""
-    values, start = sample.values, None
-    if "win_start_idx" in values and values.get("fs"):
-        start = int(values["win_start_idx"]) / int(values["fs"])
+    values = sample.values
     names = sorted({*values} & {*metadata.features} - {*_SHOWN_ELSEWHERE})
     small = {n: values[n] for n in names if np.size(values[n]) <= _VALUES_SHOWN}
     return {
@@ -277,40 +248,17 @@ def _describe(
         "number": sample.number,
         "label": sample.label,
         "path": sample.path,
-        "start_s": start,
-        "copy": int(values.get("copy", 0)),
+        "start_s": sample.row.get("start_s"),
+        "copy": sample.row.get("copy", 0),
         "why": sample.why,
         "peak": round(sample.peak, 6) if np.isfinite(sample.peak) else None,
         "sound": sound,
-        "picture": None if sound else _picture(values, metadata),
         "values": {
             name: value if isinstance(value, str) else describe_value(value)
             for name, value in small.items()
         },
         "events": _events(values, metadata),
     }
-
-
-def _picture(values: Mapping[str, Any], metadata: Metadata) -> dict[str, Any] | None:
-    """Returns the first feature with two axes as grey levels, where nothing sounds."""
-    for name in sorted(metadata.features):
-        array = np.asarray(values.get(name))
-        if array.ndim != 2 or array.dtype.kind not in "fiu" or array.size < 4:
-            continue
-        step = -(-array.size // _LARGEST_PICTURE)
-        array = np.nan_to_num(array[::step].astype(np.float64))
-        low, high = float(array.min()), float(array.max())
-        grey = (array - low) / (high - low or 1.0) * 255
-        data = np.ascontiguousarray(grey.round().astype(np.uint8))
-        return {
-            "feature": name,
-            "rows": array.shape[0],
-            "bins": array.shape[1],
-            "low": low,
-            "high": high,
-            "grey": base64.b64encode(data.tobytes()).decode(),
-        }
-    return None
 
 
 def _events(values: Mapping[str, Any], metadata: Metadata) -> list[dict[str, Any]]:
@@ -383,20 +331,30 @@ def draw_samples(
         Examples that are read, too: their numbers in each split.
     """
     chosen: dict[str, dict[int, list[str]]] = defaultdict(dict)
-    for why, rows in _draw(table, clips * _MEASURED_FOR_EACH, seed, paths):
-        some = table.select(["split", "record"]).take(rows).to_pydict()
-        for split, number in zip(*some.values(), strict=True):
+    places: dict[tuple[str, int], dict[str, Any]] = {}
+    drawn = _draw(table, clips * _MEASURED_FOR_EACH, seed, paths)
+    for why, rows in chain(_asked_for(table, examples), drawn):
+        for row in table.take(rows).to_pylist():
+            split, number = row["split"], row["record"]
+            places[split, number] = row
             chosen[split].setdefault(number, []).extend(why)
-    for split, numbers in examples.items():
-        for number in dict.fromkeys(numbers):
-            chosen[split].setdefault(number, []).insert(0, _ASKED_FOR)
     samples = []
     for split, found in chosen.items():
         records = open_records(data.folders, split)[sorted(found)]
         for number, values in zip(sorted(found), records, strict=True):
             label = class_of(values, data.metadata.classes)
-            samples.append(Sample(split, number, values, found[number], label))
+            row = places[split, number]
+            samples.append(Sample(row, values, found[number], label))
     return samples
+
+
+def _asked_for(
+    table: Any, examples: Mapping[str, Sequence[int]]
+) -> Iterator[tuple[Sequence[str], Integers]]:
+    """Yields rows of the table, as :func:`_draw` does."""
+    splits = np.array(table["split"].to_pylist(), object)
+    for split, numbers in examples.items():
+        yield [_ASKED_FOR], np.flatnonzero(splits == split)[list(numbers)]
 
 
 def _draw(
@@ -425,14 +383,41 @@ def _draw(
     yield ["of a leak"], np.sort(first[files])
 
 
-def measure(sounds: Sounds, samples: Sequence[Sample]) -> None:
-    """Measures the sounds of examples.
+def sound_of(sample: Sample, metadata: Metadata, roots: Sequence[str]) -> Sound | None:
+    """Returns the samples of an example, or else its stretch of the file.
 
-    What can neither be read nor decoded again stays unmeasured.
+    None if it holds no samples, and its file is not given or cannot be read.
+
+    Parameters
+    ----------
+    roots : sequence of str
+        The folders of the inputs; none if no input was given.
     """
+    stored, row = stored_sound(sample.values, metadata), sample.row
+    if stored is not None or not roots:
+        return stored
+    path, first = files.join(roots[row["input"]], row["path"]), row["native_start"]
+    channel = "mix" if row["channel"] is None else row["channel"]
+    try:
+        with files.open_read(path) as file:
+            info = probe_audio(
+                file, name=path, allow_truncated=True, allow_nonfinite=True
+            )
+            with ClipReader(file, info, name=path, channels=channel) as reader:
+                samples = reader.read(first, first + row["native_frames"])
+                return Sound(samples, info.sample_rate_hz)
+    except (ClipError, OSError, ValueError):
+        return None
+
+
+def measure(
+    samples: Sequence[Sample], metadata: Metadata, roots: Sequence[str]
+) -> None:
+    """Measures the sounds of examples, as far as there are any."""
     for sample in samples:
-        with contextlib.suppress(InputError, OptionError):
-            size = np.abs(as_float(sounds.of(sample.split, sample.number).samples))
+        sound = sound_of(sample, metadata, roots)
+        if sound is not None:
+            size = np.abs(as_float(sound.samples))
             sample.peak = float(size.max(initial=0.0))
             sample.clipped = float(np.mean(size >= _FULL_SCALE))
 
@@ -451,7 +436,7 @@ def in_order(samples: Sequence[Sample], of_problems: Sequence[Sample]) -> list[S
 
 
 def encode_sounds(
-    sounds: Sounds, samples: Sequence[Sample], budget: int
+    samples: Sequence[Sample], metadata: Metadata, roots: Sequence[str], budget: int
 ) -> Iterator[tuple[Sample, dict[str, Any] | None]]:
     """Yields examples with their sounds, until the bytes of all sounds reach a budget.
 
@@ -459,12 +444,11 @@ def encode_sounds(
     declares, ``gain`` and ``cut_s``; None if there is neither a signal nor an input.
     """
     for sample in samples:
-        try:
-            heard, rate = sounds.of(sample.split, sample.number)
-        except (InputError, OptionError):
+        sound = sound_of(sample, metadata, roots)
+        if sound is None:
             yield sample, None
             continue
-        signal = as_float(heard)
+        signal, rate = as_float(sound.samples), sound.rate
         if signal.ndim == 2:
             signal = signal.mean(axis=0)
         slowed = max(1, -(-rate // _HIGHEST_HZ))

@@ -7,10 +7,10 @@ checks that read the tables beside the shards, or examples.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product, zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +28,10 @@ from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.text import counted
 
 FILES_SHOWN = 100
-# There may be a million; silence among the first of them is shown after sounds.
-_FINDINGS_READ = 10 * FILES_SHOWN
 _HEARD, _LEAKS_HEARD = 6, 12
 
 # A class is suspicious if so many of its examples reach full scale.
 _CLIPPED_SHARE, _CLIPPED_EXAMPLES = 0.001, 0.2
-_FEW_GROUPS = 3
 
 
 @dataclass(eq=False)
@@ -43,8 +40,8 @@ class Sample:
 
     Attributes
     ----------
-    split, number : str, int
-        Where it is: the position in the split.
+    row : mapping
+        The example's row in the table of windows.
     values : mapping
         The features of the example.
     why : list of str
@@ -56,8 +53,7 @@ class Sample:
         without a sound.
     """
 
-    split: str
-    number: int
+    row: Mapping[str, Any]
     values: Mapping[str, Any]
     why: list[str]
     label: str
@@ -65,16 +61,24 @@ class Sample:
     clipped: float = float("nan")
 
     @property
+    def split(self) -> str:
+        return str(self.row["split"])
+
+    @property
+    def number(self) -> int:
+        """The position in the split."""
+        return int(self.row["record"])
+
+    @property
     def path(self) -> str:
         """Its file; empty without one."""
-        return str(self.values.get("filepath", ""))
+        return str(self.row.get("path", ""))
 
 
 def report_problems(
     metadata: Metadata,
     audited: Audit | None,
     table: Any,
-    silence: Silence,
     samples: Sequence[Sample],
     rejects: Sequence[Mapping[str, Any]],
 ) -> list[Problem]:
@@ -86,8 +90,6 @@ def report_problems(
         None if the data set was not recorded from audio files.
     table : pyarrow.Table
         The windows that are in the data set.
-    silence : Silence
-        That of the table.
     samples : sequence of Sample
         Examples that were measured.
     rejects : sequence of mapping
@@ -96,12 +98,11 @@ def report_problems(
     rates = table["sample_rate_hz"].unique().to_pylist() if audited else ()
     found = [
         *_rejects(metadata, rejects),
-        *(_leaks(audited, samples, silence.whole) if audited else ()),
-        *_silent(silence),
+        *(_leaks(audited, samples) if audited else ()),
+        *_silent(table),
         *_clipped(samples),
         *metadata_problems(metadata, rates),
         *single_recordings(_recordings(table)),
-        *_few_groups(table),
     ]
     return sorted(found, key=lambda problem: problem.level != WRONG)
 
@@ -151,18 +152,14 @@ def name_checks(
     return looked_for, [f"{title}: {counts[title]}" for title in unsure] + unchecked
 
 
-def paths_to_hear(audited: Audit, silent: Container[str]) -> list[str]:
+def paths_to_hear(audited: Audit) -> list[str]:
     """Returns the files of the first leaks, which a page lets one hear."""
     found: dict[str, None] = {}
     for kind in KINDS:
         for finding in islice(audited.of_kind(kind), _LEAKS_HEARD):
-            if finding["across"] and not _is_silence(finding, silent):
+            if finding["across"]:
                 found.update((clip["path"], None) for clip in finding["clips"][:2])
     return list(found)[:_LEAKS_HEARD]
-
-
-def _is_silence(finding: Mapping[str, Any], silent: Container[str]) -> bool:
-    return all(clip["path"] in silent for clip in finding["clips"])
 
 
 def _heard(level: str, title: str, text: str, samples: Sequence[Sample]) -> Problem:
@@ -189,32 +186,19 @@ def _rejects(
         )
 
 
-def _leaks(
-    audited: Audit, samples: Sequence[Sample], silent: Container[str]
-) -> Iterator[Problem]:
-    """Yields what the audit found, across splits and within them.
-
-    Silence equals silence, which teaches little: it comes last.
-    """
+def _leaks(audited: Audit, samples: Sequence[Sample]) -> Iterator[Problem]:
+    """Yields what the audit found, across splits and within them."""
     for kind, across in product(KINDS, (True, False)):
         total = audited.count(kind, across=across)
         if not total:
             continue
         of_kind = (f for f in audited.of_kind(kind) if f["across"] == across)
-        chosen = sorted(
-            islice(of_kind, _FINDINGS_READ),
-            key=lambda each: _is_silence(each, silent),
-        )
         rows: list[str] = []
         paths: set[str] = set()
-        for finding in chosen[:FILES_SHOWN]:
+        for finding in islice(of_kind, FILES_SHOWN):
             clips = finding["clips"][:6]
-            row = "  =  ".join(f"{c['split']}: {c['path']}" for c in clips)
-            if _is_silence(finding, silent):
-                rows.append(f"{row} (silence)")
-            else:
-                rows.append(row)
-                paths.update(clip["path"] for clip in clips)
+            rows.append("  =  ".join(f"{c['split']}: {c['path']}" for c in clips))
+            paths.update(clip["path"] for clip in clips)
         text = f"{counted(total, 'finding')} of the audit."
         if across:
             text += " The test then asks what the model has seen in training."
@@ -225,53 +209,20 @@ def _leaks(
         yield problem._replace(files=rows)
 
 
-class Silence(NamedTuple):
-    """Which files are digital silence.
-
-    Attributes
-    ----------
-    whole, partly : set of str
-        The files of which every window is silent, and those of which some are.
-    windows : int
-        How many windows of the latter are silent.
-    """
-
-    whole: set[str]
-    partly: set[str]
-    windows: int
-
-
-def find_silence(table: Any) -> Silence:
-    """Returns the silence in a table of windows, which may have no levels."""
-    import pyarrow as pa
+def _silent(table: Any) -> Iterator[Problem]:
+    """Files of which every window is silent."""
     import pyarrow.compute as pc
 
     if "level_db" not in table.column_names:
-        return Silence(set(), set(), 0)
-    silent = pc.fill_null(pc.equal(table["level_db"], -np.inf), False)
-    files = pa.table({"path": table["path"], "silent": silent}).group_by("path")
-    found = files.aggregate([("silent", "sum"), ("silent", "count")]).to_pylist()
-    held = [each for each in found if each["silent_sum"]]
-    whole = {e["path"] for e in held if e["silent_sum"] == e["silent_count"]}
-    partly = {e["path"]: e["silent_sum"] for e in held if e["path"] not in whole}
-    return Silence(whole, {*partly}, sum(partly.values()))
-
-
-def _silent(silence: Silence) -> Iterator[Problem]:
-    """Files of which every window is silent, and those of which some are."""
-    if silence.whole:
+        return
+    files = table.group_by("path").aggregate([("level_db", "max")])
+    silent = files.filter(pc.field("level_db_max") == -np.inf)["path"].to_pylist()
+    if silent:
         yield Problem(
             WRONG,
-            f"{counted(len(silence.whole), 'file')} without any sound",
+            f"{counted(len(silent), 'file')} without any sound",
             "Every window of these files is digital silence.",
-            sorted(silence.whole)[:FILES_SHOWN],
-        )
-    if silence.partly:
-        yield Problem(
-            LOOK,
-            f"{counted(silence.windows, 'silent window')} in files with sound",
-            "`--keep 'energy(above_db=-60)'` leaves such windows out.",
-            sorted(silence.partly)[:FILES_SHOWN],
+            sorted(silent)[:FILES_SHOWN],
         )
 
 
@@ -303,20 +254,3 @@ def _recordings(table: Any) -> dict[str, Counter[str]]:
         for row in table.group_by(names).aggregate([]).to_pylist():
             found[row["split"]][row["class"] or ""] += 1
     return found
-
-
-def _few_groups(table: Any) -> Iterator[Problem]:
-    """Classes that come from few groups."""
-    if not {"class", "group"} <= set(table.column_names):
-        return
-    pairs = table.select(["class", "group"]).drop_null().group_by(["class", "group"])
-    groups = Counter(pairs.aggregate([])["class"].to_pylist())
-    few = {label: n for label, n in groups.items() if n < _FEW_GROUPS}
-    if few:
-        listed = ", ".join(f"{label} ({n})" for label, n in sorted(few.items())[:20])
-        yield Problem(
-            LOOK,
-            f"{len(few)} of {len(groups)} classes come from few groups",
-            f"Classes with fewer than {_FEW_GROUPS} groups: {listed}. A model may "
-            "learn the group (the recorder, the speaker, the day) in their place.",
-        )

@@ -434,16 +434,3 @@ def read_parquet(path: str, columns: Sequence[str] | None = None) -> Any:
         names = parquet.schema_arrow.names
         wanted = [name for name in names if columns is None or name in columns]
         return parquet.read(wanted, use_threads=False)
-
-
-def read_row_groups(path: str, columns: Sequence[str]) -> Iterator[Any]:
-    """Yields some columns of a Parquet file, as a table for each group of rows.
-
-    Raises
-    ------
-    ValueError, OSError
-        See :func:`open_parquet`.
-    """
-    with open_parquet(path) as parquet:
-        for k in range(parquet.num_row_groups):
-            yield parquet.read_row_group(k, list(columns), use_threads=False)

@@ -55,11 +55,10 @@ def test_plan_counts_as_record_does_and_writes_nothing(sounds, tmp_path, cli):
     assert_names(out, "12 clips", "0 rejected", "complete")
     split = Metadata.load(tmp_path / "out").splits["records"]
     seconds = f"{split.seconds:.2f}"  # of audio: windows neither overlap nor pad
-    for text in (planned, out):
+    counts = [str(split.examples), "12", seconds, str(len(split.shards))]
+    for text, wanted in ((planned, [*counts[:3], *counts[2:]]), (out, counts)):
         line = next(s for s in text.splitlines() if s.startswith("records"))
-        assert line.split()[1:6] == [
-            str(split.examples), "12", seconds, seconds, str(len(split.shards))
-        ]  # fmt: skip
+        assert line.split()[1 : len(wanted) + 1] == wanted
 
 
 def test_errors_are_one_paragraph_with_their_status(tmp_path, cli):
@@ -167,8 +166,8 @@ def test_windows_sums_up_and_lists_them(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = "record --input in --output out --win-len 500 --hop 250 --tail pad"
     header, line, *_ = cli(*words.split(), "--keep=energy").out.splitlines()
-    assert_names(header, "clips without one", "seconds of audio")
-    assert line.split()[1:4] == ["51", "14", "1"]
+    assert_names(header, "windows left out", "seconds of examples")
+    assert line.split()[1:3] == ["51", "14"]
     windows = ["windows", tmp_path / "out"]
     header, line, _, ranks, levels = cli(*windows).out.splitlines()
     assert "left out: keep" in header
@@ -241,7 +240,7 @@ WRONG_USAGE = [
     ("record --outptu=o", ["--outptu", "--output"]),
     ("plan --win-lenght 3", ["--win-lenght", "--win-len"]),
     ("show records --plto x.png", ["--plto", "--plot"]),
-    ("recrod --input sounds", ["no command recrod", "record"]),
+    ("recrod --input sounds", ["recrod", "record"]),
     ("record --runner=DirectRunner", ["--runner", "--"]),
     ("record --output y", ["--input"]),
     (f"record {NEEDED} more", ["more", "flag", "wildcards"]),
@@ -265,7 +264,6 @@ def test_values_may_look_like_anything():
 @pytest.mark.parametrize(("arguments", "facts"), [
     *((words, [*facts, "--help"]) for words, facts in WRONG_USAGE),
     ("plan --input x --win-len 5 --hop-seconds 1 --hop 5", ["--hop and --hop-"]),
-    ("show out --input in", ["--input: needs --save-wav"]),
     ("show out -- --x", ["--x"]),
     ("plan --input x --win-len 5 -- --foo", ["--runner", "--foo"]),
     ("plan --input x --win-len 5 -- --runner=DirectRunner --foo", ["--foo"]),
@@ -374,13 +372,6 @@ def test_help_of_a_first_day_has_no_empty_sections(cli):
     assert "labels" in titles
     assert "columns" not in titles
     assert "\ncolumns:\n" in cli("record", "--help-all").out
-
-
-def test_a_package_that_is_not_installed_is_named(whole, cli, monkeypatch):
-    monkeypatch.setitem(sys.modules, "lacking", None)
-    monkeypatch.setattr(Metadata, "load", lambda _: __import__("lacking.part"))
-    told = cli("windows", whole, status=1).err
-    assert_names(told, "This needs lacking.", "pip install lacking")
 
 
 # Modules of the current folder

@@ -15,9 +15,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import open_records, record, record_examples, report
-from beam_pipeline.cli.commands import parse_examples
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.reporting.problems import find_silence
 from tests.raising import raises
 from tests.sounds import write_corpus, write_samples, write_sound
 
@@ -114,9 +112,8 @@ def test_each_planted_problem_is_found(page, mess):
     look = {p["title"]: p for p in shown["problems"] if p["level"] == "look"}
     leak = wrong["Same audio across splits"]
     assert any("again-" in line for line in leak["files"])
-    # Silence comes after sounds, and is not heard.
-    assert [line.endswith("(silence)") for line in leak["files"]][-2:] == [False, True]
-    assert {shown["samples"][k]["label"] for k in leak["samples"]} == {"owl"}
+    heard_leaks = {shown["samples"][k]["label"] for k in leak["samples"]}
+    assert "owl" in heard_leaks <= {"owl", "mute"}
     silent = wrong["10 files without any sound"]
     assert silent["files"] == sorted(f"mute/{k}.wav" for k in range(10))
     clipped = wrong["Class hot is clipped"]
@@ -146,7 +143,7 @@ def test_each_planted_problem_is_found(page, mess):
 
 
 def test_what_was_not_looked_for(mess, tmp_path):
-    """Clipping needs samples: the windows are decoded again, if inputs are given."""
+    """Clipping needs samples: those of the files, if inputs are given."""
     features = {"mel": "log_mel(n_fft=256,hop=128,n_mels=20)"}
     options = {"win_seconds": 2, "max_rejected": 1, "features": features}
     record(mess / "in", tmp_path / "out", **options)
@@ -155,25 +152,15 @@ def test_what_was_not_looked_for(mess, tmp_path):
     assert group.endswith("--group-by")
     assert later == LATER
     assert clipping.startswith("clipped audio: not looked for")
-    for sample in blind["samples"]:
-        assert sample["sound"] is None
-        grey = base64.b64decode(sample["picture"]["grey"])
-        assert len(grey) == sample["picture"]["rows"] * sample["picture"]["bins"]
+    assert not any(sample["sound"] for sample in blind["samples"])
     seen = reported(tmp_path / "out", clips=20, input=mess / "in")
     assert seen["unchecked"] == [group, some, LATER]
     titles = [p["title"] for p in seen["problems"]]
     assert [title for title in titles if "clipped" in title] == ["Class hot is clipped"]
     assert all(sample["sound"] for sample in seen["samples"])
-    # Inputs that are gone are no error, but nothing is measured.
     (tmp_path / "none").mkdir()
-    gone = reported(tmp_path / "out", clips=20, input=tmp_path / "none")
-    assert gone["unchecked"] == blind["unchecked"]
-
-
-def test_files_that_are_partly_silent():
-    levels = [-np.inf, -3.0, -np.inf, -2.0, None]
-    table = pa.table({"path": [*"aabcc"], "level_db": levels})
-    assert find_silence(table) == ({"b"}, {"a"}, 1)
+    with raises(InputError, naming=[tmp_path / "none", "input"]):
+        reported(tmp_path / "out", input=tmp_path / "none")
 
 
 def test_sounds_are_those_of_the_examples(page, mess):
@@ -187,27 +174,23 @@ def test_sounds_are_those_of_the_examples(page, mess):
         assert example["class"] == sample["label"]
 
 
-def test_how_many_are_shown_and_which_come_first(mess, cli):
+def test_how_many_are_shown_and_which_come_first(mess):
     assert 0 < len(reported(mess / "out", bytes=100_000)["samples"]) < 20
     none = reported(mess / "out", clips=0)
     assert none["samples"] == []
     assert none["problems"]
-    path = mess / "given.html"
-    words = ["report", str(mess / "out"), "--output", str(path), "--clips", "5"]
-    given = ["--examples", "test:12,0", "--examples", "train:3", "--examples", "test:0"]
-    cli(*words, *given)
-    shown = contents(path)["samples"]
+    asked = {"test": [12, 0], "train": [3]}
+    shown = reported(mess / "out", clips=5, examples=asked)["samples"]
     found = [(sample["split"], sample["number"]) for sample in shown]
     assert len(found) == 5
     assert set(found[:3]) == {("test", 0), ("test", 12), ("train", 3)}
     assert all(sample["why"][0] == "asked for" for sample in shown[:3])
-    # More of them than clips: all are shown, and no others.
-    shown = reported(mess / "out", clips=0, examples={"test": range(4)})["samples"]
-    assert [sample["number"] for sample in shown] == [0, 1, 2, 3]
+    with pytest.raises(IndexError, match="999"):
+        report(mess / "out", mess / "none.html", examples={"test": [999]})
 
 
 def test_several_data_sets_are_one_page(tmp_path, monkeypatch, cli):
-    """Also those that are decoded again: each from its own tables."""
+    """Their spectra are heard from the files."""
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path / "in")
     features = {"mel": "log_mel(n_fft=256,n_mels=8)"}
@@ -292,19 +275,8 @@ def test_data_sets_of_elements(tmp_path, monkeypatch):
     assert shown["audio"] == {}
 
 
-def test_wrong_calls(mess, tmp_path, cli):
-    page, count = tmp_path / "a.html", len(open_records(mess / "out", "test"))
-    for given in ({"eval": [0]}, {"test": [count]}, {"test": [-1]}):
-        ((split, numbers),) = given.items()
-        facts = [f"{split}:{numbers[0]}", f"test:0 to test:{count - 1}"]
-        with raises(OptionError, "examples", naming=facts):
-            report(mess / "out", page, examples=given)
-    for given in (3, {"test": 12}):
-        with raises(OptionError, "examples", given, naming="split"):
-            report(mess / "out", page, examples=given)
-    for text in ("test", "test:", "test:a", "12"):
-        with raises(OptionError, "examples", naming=text):
-            parse_examples([text])
+def test_wrong_calls(mess, tmp_path):
+    page = tmp_path / "a.html"
     with raises(InputError, naming=[tmp_path / "none", "metadata.json"]):
         report(tmp_path / "none", page)
     with raises(OptionError, "clips"):
@@ -315,9 +287,6 @@ def test_wrong_calls(mess, tmp_path, cli):
     (broken / "manifest.parquet").write_bytes(b"")
     with raises(InputError, naming="manifest.parquet"):
         report(broken, page)
-    words = ["report", str(mess / "out"), "--output", str(page)]
-    said = cli(*words, "--examples", "test:999", status=2).err
-    assert said.startswith("audio-tfrecords: --examples: must ")
     assert not page.exists()
 
 

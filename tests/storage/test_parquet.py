@@ -21,7 +21,7 @@ from beam_pipeline.inputs.table_files import (
     open_table,
     read_rows,
 )
-from beam_pipeline.read.audit import audit, describe_overlaps
+from beam_pipeline.read.audit import audit
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import read_parquet, write_parquet
 from tests.sounds import write_corpus
@@ -125,7 +125,6 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
     assert threads == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("read", [describe_overlaps, audit])
-def test_data_sets_are_read_by_the_calling_thread(records, threads, read):
-    read(records)
+def test_data_sets_are_read_by_the_calling_thread(records, threads):
+    audit(records)
     assert threads == {threading.get_ident()}
