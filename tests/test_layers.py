@@ -58,7 +58,6 @@ HOMES = {
     "tensorflow_metadata": "[dataset.metadata]",
     "ml_dtypes": "[arrays]",
     "pyarrow": "[read.arrow] [read.open_audio] [read.records] "
-    "[read.recorded_windows] "
     "[storage.pages] [inputs.table_files] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] "
     "read.conditions "
