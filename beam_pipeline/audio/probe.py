@@ -422,15 +422,6 @@ class _Probe:
                     "decoded"
                 )
         with adding_length(info, is_known):
-            if info.frames == 0 and data is not None and data.present > 0:
-                # A recorder that was killed leaves this. So does one that recorded no
-                # samples and appended its notes, which is what libsndfile assumes.
-                raise EmptyAudio(
-                    self.name,
-                    "holds no frames: its header declares no samples. "
-                    f"{data.present} bytes follow the header; if these are samples, "
-                    "repair the header",
-                )
             self.check_whole()
             floats = info.subtype in ("FLOAT", "DOUBLE") and not self.allow_nonfinite
             if floats or not is_known:

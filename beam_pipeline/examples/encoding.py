@@ -265,18 +265,10 @@ def pack_varints(values: Any) -> bytes:
     if values.size < _LONG_LIST:
         return pack_varints(values.ravel().tolist())
     wide = values.ravel().astype(np.int64).view(np.uint64)
-    if wide.max() < 0x80:
-        return wide.astype(np.uint8).tobytes()
-    # 1, and 1 more for each 7 bits above the first; the tenth byte holds the 64th bit.
-    lengths = np.ones(len(wide), np.int64)
-    for bits in range(7, 64, 7):
-        lengths += wide >> np.uint64(bits) > 0
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    packed = np.empty(int(ends[-1]), np.uint8)
-    for k in range(int(lengths.max())):
-        long = lengths > k
-        low = (wide[long] >> np.uint64(7 * k)).astype(np.uint8) & np.uint8(0x7F)
-        more = np.where(lengths[long] > k + 1, np.uint8(0x80), np.uint8(0))
-        packed[starts[long] + k] = low | more
-    return packed.tobytes()
+    # Seven bits a byte, from the lowest on; all but the last have the eighth bit.
+    sevens = wide[:, np.newaxis] >> np.arange(0, 64, 7, dtype=np.uint64)
+    is_kept, is_followed = (sevens[:, k:] > 0 for k in (0, 1))
+    is_kept[:, 0] = True
+    packed = (sevens & np.uint64(0x7F)).astype(np.uint8)
+    packed[:, :-1] |= is_followed.astype(np.uint8) << 7
+    return packed[is_kept].tobytes()

@@ -317,20 +317,15 @@ def unpack_varints(packed: Any) -> Keys:
     lengths = ends - starts + 1
     if lengths.max() > 10:
         raise ValueError("a packed integer has more than 10 bytes")
-    values = np.zeros(len(ends), np.uint64)
-    for k in range(int(lengths.max())):
-        long = lengths > k
-        low = (data[starts[long] + k] & np.uint8(0x7F)).astype(np.uint64)
-        values[long] |= low << np.uint64(7 * k)
-    return values
+    shifts = 7 * (np.arange(len(data)) - np.repeat(starts, lengths))
+    low = (data & np.uint8(0x7F)).astype(np.uint64) << shifts.astype(np.uint64)
+    return np.bitwise_or.reduceat(low, starts)
 
 
 # Longer entries and runs are parsed each time; a full table of them is emptied.
 _LONG_ENTRY = 512
 _LONG_RUN = 2048
 _MOST_ENTRIES = 1 << 14
-# After so many runs, a table is given up if it knew fewer than a quarter of them.
-_TRIAL_RUNS = 4096
 
 # What an example stores of each wanted feature, see EntryParser; None: nothing.
 Stored = list[Any]
@@ -339,27 +334,13 @@ Stored = list[Any]
 class _Run:
     """Features in the writer's order, up to an array of a known size, if any."""
 
-    __slots__ = ("array", "known", "steps", "table", "tried")
+    __slots__ = ("array", "steps", "table")
 
     def __init__(self, steps: Sequence[EntryParser], array: EntryParser | None):
         self.steps = steps
         self.array = array
         is_decoded = any(step.is_wanted and step.is_decoded for step in steps)
         self.table: dict[bytes, Stored] | None = None if is_decoded else {}
-        self.tried = self.known = 0
-
-    def look_up(self, content: bytes) -> Stored | None:
-        """Returns what was stored for the same bytes."""
-        if self.table is None:
-            return None
-        found = self.table.get(content)
-        self.tried += 1
-        self.known += found is not None
-        if self.tried == _TRIAL_RUNS:
-            if 4 * self.known < self.tried:
-                self.table = None
-            self.tried = self.known = 0
-        return found
 
 
 def _keep(table: dict[bytes, Any], content: bytes, stored: Any) -> None:
@@ -444,8 +425,9 @@ class RecordParser:
                     end = data.find(array.prefix, at, stop)
                     if end < 0:
                         return None
-                content = data[at:end] if end - at <= _LONG_RUN else b""
-                values = run.look_up(content) if content else None
+                is_known = run.table is not None and end - at <= _LONG_RUN
+                content = data[at:end] if is_known else b""
+                values = run.table.get(content) if run.table and content else None
                 if values is None:
                     values = _parse_run(run.steps, data, at, end)
                     if values is None:

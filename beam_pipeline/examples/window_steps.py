@@ -199,10 +199,6 @@ class _OnCopies:
         return features
 
 
-# The samples of a folder, decoded, in each process.
-MOST_BYTES = 1 << 30
-
-
 def load_step(step: Any, sample_rate_hz: int) -> Any:
     """Returns a step with the sounds of its folder; other steps as they are.
 
@@ -246,14 +242,6 @@ def load_sounds(folder: str, sha256: str, sample_rate_hz: int) -> tuple[Sound, .
         if not sound.samples.any():
             raise RecipeError("folder", f"has a file that is silent: {name}", folder)
         sounds.append(sound)
-        held = sum(each.samples.nbytes for each in sounds)
-        if held > MOST_BYTES:
-            raise RecipeError(
-                "folder",
-                f"holds sounds that take more than {MOST_BYTES} bytes of memory at "
-                f"{sample_rate_hz} Hz; name a folder with fewer or shorter ones",
-                folder,
-            )
     return tuple(sounds)
 
 

@@ -83,22 +83,8 @@ class Frames:
 
     @classmethod
     def centred(cls, frames: int, n_fft: int, hop: int, pad_mode: str) -> Frames:
-        """Frames whose middles are ``hop`` apart, from the first frame of a window on.
-
-        Raises
-        ------
-        RecipeError
-            If the window is too short to be reflected.
-        """
+        """Frames whose middles are ``hop`` apart, from a window's first frame on."""
         half = n_fft // 2
-        if pad_mode == "reflect" and half >= frames:
-            raise RecipeError(
-                "pad_mode",
-                f"reflects {half} frames at each end, so the window needs at least "
-                f"{half + 1} frames, but it has {frames}; use constant, edge or a "
-                "smaller n_fft",
-                pad_mode,
-            )
         return cls(n_fft, hop, 1 + (frames + 2 * half - n_fft) // hop, -half, pad_mode)
 
     def axis(self, sample_rate_hz: int) -> dict[str, Any]:

@@ -28,7 +28,6 @@ import ast
 import contextlib
 import copyreg
 import dataclasses
-import dis
 import functools
 import hashlib
 import importlib
@@ -147,7 +146,7 @@ class _Described:
         if module == MAIN:
             used = {
                 each: function.__globals__[each]
-                for each in sorted(set(_names_in(code, name)))
+                for each in sorted(set(_names_in(code)))
                 if each in function.__globals__
             }
             described["globals"] = {
@@ -166,11 +165,6 @@ class _Described:
             described[what] = self.value(
                 getattr(function, what), f"a default of {name}"
             )
-        described["attributes"] = {
-            key: self.value(value, f"the attribute {key} of {name}")
-            for key, value in sorted(vars(function).items())
-            if key != "__wrapped__"  # the closure has it
-        }
         return described
 
     def _cell(self, cell: Any, where: str) -> Any:
@@ -270,18 +264,12 @@ def _codes_in(text: str, flags: int) -> list[CodeType]:
     return codes
 
 
-def _names_in(code: CodeType, name: str) -> Iterator[str]:
+def _names_in(code: CodeType) -> Iterator[str]:
     """Yields the names that code uses, also in the functions within it."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            raise UnknownCode(
-                f"{name} assigns the global {instruction.argval}, so what it returns "
-                "may depend on earlier calls, and shards on the number of workers"
-            )
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names_in(constant, name)
+            yield from _names_in(constant)
 
 
 # Names of code without a module of its own, in expressions.

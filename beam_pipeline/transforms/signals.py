@@ -132,7 +132,7 @@ def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatA
     more, but is shorter than the window. Each direction begins as if the first value of
     the padding had always been the input.
 
-    Windows can be long, so the forward result is stored in float32, piece by piece.
+    The forward result is rounded to float32.
     """
     out = np.empty(windows.shape, np.float32)
     if out.size == 0:
@@ -156,15 +156,12 @@ def _there_and_back(
     after = 2 * last - windows[..., -2 : -pad - 2 : -1]
     # A window of one frame has no padding.
     _, state = run(sections, before, initial_state((before if pad else first)[..., 0]))
-    for piece in pieces(windows):
-        filtered, state = run(sections, windows[..., piece], state)
-        out[..., piece] = filtered
+    forward, state = run(sections, windows, state)
     tail, _ = run(sections, after, state)
-    end = (tail if pad else filtered)[..., -1]
+    end = (tail if pad else forward)[..., -1]
     _, state = run(sections, tail[..., ::-1], initial_state(end))
-    for piece in reversed(pieces(windows)):
-        filtered, state = run(sections, out[..., piece][..., ::-1], state)
-        out[..., piece] = filtered[..., ::-1]
+    backward, _ = run(sections, forward.astype(np.float32)[..., ::-1], state)
+    out[...] = backward[..., ::-1]
 
 
 def pieces(samples: Array) -> list[slice]:
@@ -236,11 +233,8 @@ class _Butterworth(Step):
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """Filters frames (rows, m) forward only, from rest."""
         sections = butterworth(*self._design(), sample_rate_hz)
-        out = np.empty(frames.shape, np.float32)
-        state = at_rest(sections, frames)
-        for piece in pieces(frames):
-            out[..., piece], state = run(sections, frames[..., piece], state)
-        return out
+        filtered, _ = run(sections, frames, at_rest(sections, frames))
+        return filtered.astype(np.float32)
 
     def _design(self) -> tuple[str, Edges, int]:
         edges = tuple((field, float(getattr(self, field))) for field in self.EDGES)

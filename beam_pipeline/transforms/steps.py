@@ -217,8 +217,6 @@ def given_transform(given: Transform | str) -> tuple[Transform, str]:
         raise OptionError(
             "transform", "must be an expression or a transform, such as LogMel()", given
         )
-    if type(given).__repr__ is object.__repr__:
-        return given, type(given).__name__
     return given, getattr(given, "__name__", None) or repr(given)
 
 

@@ -11,7 +11,7 @@ with the context before it. A sample has the same value for any shards and block
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -91,29 +91,17 @@ class ClipGain(FrameByFrame, Step):
             If a sample is NaN or infinite, or the factor would be infinite.
         """
 
-        def chunks() -> Iterator[FloatArray]:
-            for at in slices(frames, CHUNK_FRAMES):
-                chunk = np.atleast_2d(reader.read(at.start, at.stop))
-                finite = np.isfinite(chunk)
-                if not finite.all():
-                    frame = at.start + int(np.argmin(finite.all(axis=0)))
-                    raise NonFiniteAudio(
-                        name,
-                        f"has a sample that is NaN or infinite at frame {frame}, so "
-                        f"clip_gain cannot measure its {self.kind} level; repair the "
-                        "file, or remove clip_gain",
-                    )
-                yield chunk
-
-        level_db = clip_level(self.kind, chunks(), sample_rate_hz)
+        chunks = slices(frames, CHUNK_FRAMES)
+        blocks = (np.atleast_2d(reader.read(at.start, at.stop)) for at in chunks)
+        level_db = clip_level(self.kind, blocks, sample_rate_hz)
         if level_db == -math.inf:
             return 1.0
         factor = 10 ** ((self.level_db - level_db) / 20)
         if not math.isfinite(factor):
             raise NonFiniteAudio(
                 name,
-                f"has a {self.kind} level of {level_db:g} dB, which is too far from "
-                f"{self.level_db:g} dB for clip_gain",
+                f"has a {self.kind} level of {level_db:g} dB, which clip_gain cannot "
+                f"bring to {self.level_db:g} dB; repair the file, or remove clip_gain",
             )
         return factor
 

@@ -109,12 +109,6 @@ def test_size_left_by_a_streaming_writer_is_unknown_length(size, riff_size):
     assert probe(data).frames == 1000
 
 
-def test_declared_size_zero_before_samples_is_an_error_with_their_size():
-    data = put(encode(noise(1000), subtype="PCM_16"), 40, "<I", 0)
-    with raises(EmptyAudio, naming="2000"):
-        probe(data)
-
-
 def test_file_that_shrinks_after_the_probe_is_unreadable():
     data = encode(noise(1000), subtype="PCM_16")
     clip = ClipReader(io.BytesIO(data[:-400]), probe(data), name="clip")

@@ -119,9 +119,6 @@ log_mel(n_fft=1024)                        10 16000    n_fft 1024 10
 log_mel(f_max=8001)                        2000 16000  f_max 8001.0 8000 16000
 log_mel(f_min=8000)                        2000 16000  f_min 8000.0
 log_mel(n_fft=64,n_mels=40)                2000 16000  n_mels 40 n_fft 64 16000 250.0
-mel(n_fft=16777216,center=True)            4000 16000  n_mels 64 10000000
-log_mel(center=True,pad_mode='reflect')    512 16000   pad_mode 'reflect' 512
-stft(center=True,pad_mode='reflect')       512 16000   pad_mode 'reflect' 512
 fft(n_fft=99)                              100 16000   n_fft 99 100
 mfcc(n_fft=512)                            511 16000   n_fft 512 511
 mfcc(f_max=9000)                           2000 16000  f_max 9000.0 8000
@@ -129,8 +126,6 @@ pcen(f_max=9000)                           2000 16000  f_max 9000.0 8000
 kaldi_fbank()                              399 16000   frame_length_s 0.025 400 399
 kaldi_fbank(f_max=4001)                    4000 8000   f_max 4001.0 4000
 kaldi_fbank(n_mels=300)                    4000 16000  n_mels 300
-kaldi_fbank(n_mels=4096,frame_length_s=1)  16000 16000 n_mels 4096
-kaldi_fbank(frame_shift_s=1,snip_edges=False) 4000 16000 frame_shift_s 1.0 16000 4000
 rms(frame=512)                             499 16000   frame 512 499
 zero_crossing_rate(frame=512)              499 16000   frame 512 499
 spectral_centroid(n_fft=511)               499 16000   n_fft 511 499
@@ -169,7 +164,7 @@ def test_windows_that_do_not_suit(row):
         with raises(RecipeError, field, eval(value), naming=facts):
             shape = (windows, int(frames))
             apply_transform(transform, np.zeros(shape, np.float32), int(rate))
-    of_axes = ("n_fft", "frame", "order", "pad_mode", "frame_length_s")
+    of_axes = ("n_fft", "frame", "order", "frame_length_s")
     if field in of_axes or call.startswith(("cqt", "chroma")):
         with raises(RecipeError, field, eval(value), naming=facts):
             steps_of(transform)[-1].axes(int(rate), int(frames))

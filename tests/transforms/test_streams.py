@@ -143,7 +143,7 @@ def test_silence_stays_silence():
 def test_nan_has_no_level():
     samples = noise(1000)
     samples[500] = np.nan
-    with raises(NonFiniteAudio, path="a.wav", naming="500"):
+    with raises(NonFiniteAudio, path="a.wav", naming="nan dB"):
         factors_of(samples, "clip_gain()")
 
 
