@@ -160,6 +160,13 @@ _FAMILIES = {
         streamed=_STREAMED_64,
         is_wave=True,
     ),
+    rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11": _Chunks(
+        struct.Struct("<16sQ"),
+        b"\x36\x26\xb2\x75",
+        first=0,
+        align=1,
+        size_counts_header=True,
+    ),
 }
 
 
