@@ -82,8 +82,6 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
     """
     names = metadata.components
     chosen = names if features is None else features
-    if not isinstance(chosen, Iterable):
-        raise OptionError("features", "must be a list of names", features)
     chosen = [chosen] if isinstance(chosen, str) else list(chosen)
     for name in chosen:
         check_name("feature", name, names)

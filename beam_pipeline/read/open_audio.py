@@ -254,12 +254,6 @@ class AudioWindows:
         for name in names:
             check_name("feature", name, specs)
         self.features, self._parser = parser_of(specs, names)
-        for name in OF_WINDOWS:
-            if name in self.features:
-                raise InputError(
-                    f"Feature {name} of {data.name} has the name of a column of "
-                    "open_audio. Choose other `features`."
-                )
         self._clips: list[Clip] = []
         self.rejects: list[Reject] = []
         self._inputs = closing.enter_context(resolved(source, self._recipe))
@@ -282,8 +276,6 @@ class AudioWindows:
         """Returns the recipe with the transforms of some features alone."""
         if names is None:
             return recipe
-        for name in names:
-            check_name("feature", name, self.metadata.features)
         asked = set(map(transform_of, names))
         kept = {n: text for n, text in recipe.features.items() if n in asked}
         encodings = {

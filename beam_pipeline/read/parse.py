@@ -19,7 +19,7 @@ import tensorflow as tf
 from beam_pipeline.arrays import BYTES
 from beam_pipeline.codecs import BYTES_LIST, INT8, JPEG, LISTS, PNG, TENSOR
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, describe_features
 from beam_pipeline.examples.structure import (
     Leaf,
@@ -100,17 +100,8 @@ def choose_parsing(
 ) -> Parsing:
     """Returns how examples are parsed, from the arguments of ``replay``."""
     structure, names = metadata.structure, metadata.components
-    if as_supervised is not None:
-        is_list = isinstance(as_supervised, Sequence)
-        if isinstance(as_supervised, str) or not is_list or len(as_supervised) < 2:
-            raise OptionError(
-                "as_supervised",
-                "must name two features or more, for example ('log_mel', 'target'); "
-                f"the features are {', '.join(names)}",
-                as_supervised,
-            )
-        if features is not None:
-            raise InputError("Give either `features` or `as_supervised`, not both.")
+    if as_supervised is not None and features is not None:
+        raise InputError("Give either `features` or `as_supervised`, not both.")
     encoded = [encoded] if isinstance(encoded, str) else list(encoded)
     for name in [*encoded, *(missing or ())]:
         check_name("feature", name, names)
@@ -153,14 +144,6 @@ def make_parser(
     InputError
         If TensorFlow does not have the dtype of a feature.
     """
-    for name, spec in parsing.specs.items():
-        try:
-            tf.dtypes.as_dtype(spec.tensor_dtype)
-        except TypeError as error:
-            raise InputError(
-                f"Feature {name} has the dtype {spec.dtype}, but TensorFlow does not "
-                "have this dtype. Leave the feature out of `features`."
-            ) from error
     if read is None:
         make_read = _batch_parser if parsing.is_fixed else make_element_parser
         read = make_read(parsing)

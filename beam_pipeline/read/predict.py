@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
 from collections import Counter
@@ -32,9 +31,9 @@ from beam_pipeline.errors import (
     TooManyRejected,
 )
 from beam_pipeline.inputs.listing import GivenInput
-from beam_pipeline.parameters import Number, check_flag, check_known, check_whole
+from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.read.models import Model, model_of
-from beam_pipeline.read.open_audio import CHANGEABLE, open_audio
+from beam_pipeline.read.open_audio import open_audio
 from beam_pipeline.recipe.recipe import DEFAULT_FEATURE
 from beam_pipeline.recipe.run_options import allowed_rejects
 from beam_pipeline.storage import files
@@ -88,7 +87,6 @@ def predict(
     """
     import pyarrow as pa
 
-    check_known(options, [*inspect.signature(Scoring).parameters, *CHANGEABLE])
     scoring = Scoring(model, input, like, **options)
     tables = [recording.rows for recording in scoring]
     return pa.concat_tables([scoring.schema.empty_table(), *tables])
@@ -155,8 +153,8 @@ class Scoring:
     ------
     InputError
         If the data set has no classes, or there is no recording. While it is iterated
-        over: if the model fails, or gives scores of another shape than ``(n,
-        classes)``, NaN or infinity.
+        over: if the model gives scores of another shape than ``(n, classes)``, NaN or
+        infinity.
     OptionError
         If an option has a wrong value.
     """
@@ -235,16 +233,7 @@ class Scoring:
         """Returns the model's scores of some windows, checked."""
         values = batch[self._feature]
         first = f"{batch['path'][0]} at {batch['start_s'][0]:g} s"
-        try:
-            scores = np.asarray(self._model(values))
-        except Exception as error:  # a model may raise anything
-            raise InputError(
-                f"The model fails on {first}, where it gets the feature "
-                f"{self._feature}, {values.dtype} of shape {values.shape}: "
-                f"{type(error).__name__}: {error}. If it was trained on another "
-                "feature or data set, change `feature` or `like`. A .pt2 file needs a "
-                "number of windows that is dynamic, torch.export.Dim."
-            ) from error
+        scores = np.asarray(self._model(values))
         wanted = len(values), len(self.classes)
         if scores.shape != wanted:
             raise InputError(

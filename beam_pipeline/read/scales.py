@@ -133,12 +133,7 @@ def choose_scales(
     ------
     InputError
         If a feature cannot be normalised, or the splits have no examples.
-    OptionError
-        If ``normalize`` is neither a bool nor names.
     """
-    if not isinstance(normalize, bool | Sequence):
-        need = "must be True, False or names of features"
-        raise OptionError("normalize", need, normalize)
     if normalize is False:
         return {}
     metadata, splits = statistics.metadata, statistics.splits

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.errors import OptionError
-from beam_pipeline.parameters import check_choice, check_whole
+from beam_pipeline.parameters import check_choice
 from beam_pipeline.tf_dataset.structure import (
     Array,
     as_samples,
@@ -267,10 +267,9 @@ def dataset_signal_downsample(
 
     Raises
     ------
-    OptionError, RecipeError
+    RecipeError
         A ValueError: if ``du`` or ``su`` is below 1, or the filter is too large.
     """
-    du, su = check_whole("du", du), check_whole("su", su)
     resample = partial(Resample(rate_hz=su), sample_rate_hz=du)
     resample(np.zeros((1, 1), np.float32))  # it refuses too large a filter
     function = partial(_channels, resample)
@@ -409,15 +408,8 @@ def prepare_signal_for_ml(
     tensor, shape (..., n, columns), float32
         11 columns for real signals and 12 for complex ones: 6 or 7 of time, 5 of
         frequency. Row k has sample k and bin k.
-
-    Raises
-    ------
-    OptionError
-        A ValueError: for an unknown domain, or none.
     """
     wanted = [domain] if isinstance(domain, str) else list(domain)
-    if not wanted or not set(wanted) <= set(DOMAINS):
-        raise OptionError("domain", f"must be of {' and '.join(DOMAINS)}", domain)
     x = as_samples(tf.convert_to_tensor(x))
     columns = []
     if "time" in wanted:

@@ -260,10 +260,6 @@ def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
         if others:
             raise OptionError("labels", f"must have only files of {folder}", others[0])
         return [str(labels[names[row]]) for row in rows]
-    if isinstance(labels, str | bytes) or not hasattr(labels, "__len__"):
-        raise OptionError(
-            "labels", "must be a mapping from files to classes, or a sequence", labels
-        )
     _check_length("labels", labels, paths)
     return [str(label) for label in labels]
 

@@ -137,10 +137,6 @@ def signal_dataset(
     else:
         dtype = signal_dtype if use_soundfile else "int32"
         check_choice("signal_dtype", dtype, DTYPES)
-        if as_complex and (np.dtype(dtype).kind == "i" or channels != "keep"):
-            raise OptionError(
-                "as_complex", "needs floats, and all channels", (dtype, channels)
-            )
         load = _audio_loader(columns, dtype, as_complex, data_key, channels, verbose)
     if verbose:
         print(f"{len(df)} files")
@@ -164,17 +160,13 @@ def _columns(
     df: pd.DataFrame, targets: Any, target_dtype: str, data_key: str
 ) -> Columns:
     """Returns the columns of all rows, with their numbers and targets."""
-    if not isinstance(df, pd.DataFrame):
-        raise OptionError("df", "must be a data frame", type(df).__name__)
-    if df.empty:
-        raise OptionError("df", "has no rows")
     for name in ("index", "fs", data_key):
         if name in df:
             raise OptionError(
                 "df", "must not have a column of this name; rename it", name
             )
     columns = {str(name): _column(str(name), df[name]) for name in df.columns}
-    _add_targets(columns, targets, target_dtype, len(df))
+    _add_targets(columns, targets, target_dtype)
     columns["index"] = np.arange(len(df), dtype=np.int64)
     return columns
 
@@ -190,12 +182,7 @@ def _column(name: str, column: pd.Series) -> Array:
             "row out with df.dropna()",
         )
     values = column.tolist()
-    try:
-        made = np.array(values)
-    except ValueError as error:
-        raise OptionError(
-            "df", f"has arrays of different shapes in column {name}"
-        ) from error
+    made = np.array(values)
     if made.dtype.kind in "biuf" or made.ndim > 1:
         return as_stored(made)
     # numpy's own types of text lose zeros at the end.
@@ -203,17 +190,12 @@ def _column(name: str, column: pd.Series) -> Array:
     return np.array(texts, object)
 
 
-def _add_targets(columns: Columns, targets: Any, dtype: str, rows: int) -> None:
+def _add_targets(columns: Columns, targets: Any, dtype: str) -> None:
     """Adds ``target``, and ``num_classes`` where there are classes.
 
     ``targets``, or a column ``target``, comes first. Otherwise, the target is the index
     of the class in the sorted list of classes. Whole targets become ``dtype``; numbers
     with fractions float32 at least.
-
-    Raises
-    ------
-    OptionError
-        If there is not one target for each row, or targets are no numbers.
     """
     classes = columns.get("class")
     if classes is not None:
@@ -225,12 +207,6 @@ def _add_targets(columns: Columns, targets: Any, dtype: str, rows: int) -> None:
     if "target" not in columns:
         return
     targets = columns["target"]
-    if targets.shape[:1] != (rows,) or targets.dtype.kind not in "biuf":
-        raise OptionError(
-            "targets",
-            f"must have one number, or array of them, for each of the {rows} rows",
-            f"shape {targets.shape} of {targets.dtype}",
-        )
     wanted = np.dtype(dtype)
     if targets.dtype.kind == "f" and wanted.kind in "iu":
         wanted = np.dtype(np.float32)

@@ -226,7 +226,6 @@ WRONG = {
     "drop_remainder": ["no"],
     "shard": [3, ("a", "b"), (2, 2)],
     "shuffle": [1, "globl"],
-    "normalize": [1.5],
     "mixup": [0, -1, float("nan"), float("inf"), True, "1"],
 }
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError, UnknownOption
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.read.models import model_of
 from beam_pipeline.read.predict import join_windows, predict, windows_above
 from tests.memory import forget_peak_memory, peak_memory_mib
@@ -208,7 +208,6 @@ def not_a_number(signals):
         (lambda x: x[:, :2], r"shape \(\d+, 2\) for a.wav at 0 s.*cat, dog, owl"),
         (lambda x: x[0, :3], r"shape \(3,\)"),
         (not_a_number, "NaN or infinity for a.wav at 0.5 s"),
-        (lambda x: x @ x, "fails on a.wav at 0 s.*signal, float32 of shape"),
     ],
 )
 def test_scores_that_cannot_be_right(folder, model, words):
@@ -232,7 +231,7 @@ def test_wrong_arguments_are_named(folder, tmp_path):
     night, like = folder / "night" / "a.wav", folder / "records"
     with pytest.raises(OptionError, match=r"model: must be a file .*got 7"):
         predict(7, night, like=like)
-    with pytest.raises(UnknownOption, match="treshold; did you mean threshold"):
+    with pytest.raises(OptionError, match="treshold"):
         predict(loud, night, like=like, treshold=0.1)
     with raises(InputError, naming=["class", "signal"]):
         predict(loud, night, like=like, feature="class")

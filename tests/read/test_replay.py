@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import open_records, record
-from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST, RAW
+from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read import parse
@@ -68,16 +68,6 @@ class TestRecorded:
         model.compile("sgd", "sparse_categorical_crossentropy")
         history = model.fit(ds, steps_per_epoch=2, epochs=1, verbose=0)
         assert np.isfinite(history.history["loss"]).all()
-
-
-class TestDtypes:
-    def test_a_dtype_that_tensorflow_lacks(self, tmp_path):
-        specs = [NUMBER, FeatureSpec("wide", "longdouble", (2,), RAW)]
-        columns = {"number": np.arange(2), "wide": np.zeros((2, 2), "longdouble")}
-        folder = make(tmp_path, specs, columns, {"all": (2,)})
-        with raises(InputError, naming=["wide", "longdouble"]):
-            replay(folder)
-        assert numbers(replay(folder, features=["number"])) == [0, 1]
 
 
 class TestCardinality:
@@ -203,7 +193,6 @@ WRONG = {
     "shuffle": [-1],
     "repeat": [-1],
     "shard": [(2, 2), (-1, 2)],
-    "as_supervised": ["number", 1, True, ("number",)],
     "features": [[]],
 }
 
