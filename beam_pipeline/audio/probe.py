@@ -334,14 +334,7 @@ def check_output(
             f"cannot be resampled from {rates[0]} to {rates[1]} Hz: one rate may be at "
             f"most {_MOST_RATIO} times the other; give another `sample_rate`",
         )
-    if channels in ("mix", "keep"):
-        return
-    if not isinstance(channels, int) or channels < 0:
-        raise ValueError(
-            "channels must be 'mix', 'keep' or an integer of 0 or more; got "
-            f"{channels!r}"
-        )
-    if channels >= info.channels:
+    if isinstance(channels, int) and channels >= info.channels:
         raise UnreadableAudio(
             name,
             f"has {info.channels} channels, and no channel {channels} (the first "

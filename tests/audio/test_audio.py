@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.clip_reader import ClipReader, output_frames, resample_start
 from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.probe import check_output, probe_audio
+from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.errors import (
     EmptyAudio,
     NonFiniteAudio,
@@ -200,13 +200,6 @@ def test_channels():
     np.testing.assert_allclose(mixed, whole[10:2000].mean(axis=1), atol=1e-7)
     with raises(UnreadableAudio, naming=["3", "5"]):
         reader(data, channels=5)
-
-
-@pytest.mark.parametrize("channels", [-1, "left", 1.0, None])
-def test_invalid_channels_are_an_error(channels):
-    info = AudioInfo(1, 8000, 2, "WAV", "PCM_16")
-    with raises(ValueError, naming=repr(channels)):
-        check_output(info, channels, name="clip")
 
 
 def test_rates_that_no_filter_fits_are_an_error():

@@ -467,18 +467,6 @@ def test_options_that_are_refused(sounds, tmp_path, options, facts):
         record(sounds, tmp_path / "out", win_len=2000, features=features, **options)
 
 
-def test_what_moves_time_is_known_by_the_step_not_by_a_word(sounds, tmp_path):
-    """The sounds of a folder that has the name of a step stay where they are."""
-    write_sound(tmp_path / "speed" / "hum.wav", 500)
-    folder = tmp_path / "speed"
-    options = {"features": {"m": LOG_MEL}, "event_targets": "mask:m", "copies": 1}
-    augment = f"background(folder='{folder}')"
-    _, rejects = plan(
-        sounds, win_len=2000, augment=augment, **options, **write_raven(sounds)
-    )
-    assert list(rejects) == []
-
-
 def test_a_class_that_is_not_in_the_given_list(sounds, tmp_path):
     options = write_raven(sounds) | {"win_len": 2000}
     _, rejects = plan(sounds, classes="owl,tit", **options)
@@ -517,15 +505,6 @@ def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
     rows = [line.split() for line in said.splitlines()[1 : 1 + len(metadata.splits)]]
     shown = {name: int(examples) for name, examples, *_ in rows}
     assert shown == {name: split.examples for name, split in metadata.splits.items()}
-
-
-def test_selections_make_the_plan_an_upper_bound(sounds):
-    options = {"win_len": 2000, "no_event": "drop", **write_raven(sounds)}
-    summary, _ = plan(sounds, keep="energy(above_db=-50)", **options)
-    said = describe_plan(summary, [], Recipe(win_len=2000)).splitlines()
-    times = "seconds of audio, at most  seconds of examples, at most"
-    assert f"examples, at most  clips  {times}  shards" in said[0]
-    assert any("/ clips / seconds of examples, at most" in line for line in said)
 
 
 def test_a_shard_holds_only_the_events_of_its_windows():

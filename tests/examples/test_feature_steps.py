@@ -65,23 +65,6 @@ def test_only_copies_change_and_each_has_a_key_of_its_own():
     assert not keys & {*plain[:, 0].tolist()}
 
 
-def test_a_key_depends_on_neither_the_block_nor_the_steps_before():
-    of = origins([0, 1, 2, 1])
-    alone = apply(features_of(x="Stamp()"), of)["x"]
-    chained = apply(features_of(x="gain(gain_db=0)|Stamp()"), of)["x"]
-    np.testing.assert_array_equal(chained, alone)
-    part = of.some(np.array([2, 3]))
-    (found, _) = features_of(x="Stamp()").apply(noise(4, 10)[2:], part)
-    np.testing.assert_array_equal(found["x"], alone[2:])
-
-
-def test_two_steps_of_a_chain_have_other_keys():
-    of = origins([1, 1, 1, 1])
-    twice = apply(features_of(x="Stamp()|Stamp()"), of)["x"]
-    once = apply(features_of(x="Stamp()"), of)["x"]
-    assert (twice[:, 0] != once[:, 0]).all()
-
-
 @pytest.mark.parametrize("how", ["type", "shape"])
 def test_copies_of_another_type_or_shape_are_refused(how):
     features = features_of(x=f"Stamp(how={how!r})")

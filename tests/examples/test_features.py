@@ -16,14 +16,11 @@ from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.features import (
     FeatureSet,
     check_transform,
-    resolve_transforms,
 )
-from beam_pipeline.examples.record_parser import decode_columns
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.examples.window_steps import Origins
 from beam_pipeline.recipe.canonical import split_options
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.wire import encode_tensor
 from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import Normalize, PeakGain
@@ -132,24 +129,6 @@ def test_decode_is_the_inverse_of_encode(drawn):
                 expect_same(example[name], np.asarray(value, spec.dtype))
 
 
-def columns_of(records, **specs):
-    return decode_columns(records, specs)
-
-
-@pytest.mark.parametrize("encoding", [FLOAT_LIST, RAW])
-def test_columns_of_different_lengths_are_lists(encoding):
-    spec = FeatureSpec("x", "float32", (None, 2), encoding, optional=True)
-    arrays = [np.ones((n, 2), np.float32) for n in (1, 3, 1)]
-    encoder = ExampleEncoder([spec])
-    found = columns_of(encoder.encode(3, {"x": [*arrays[:2], None]}), x=spec)["x"]
-    expect_same(found[0], arrays[0])
-    expect_same(found[1], arrays[1])
-    assert found[2] is None
-    found = columns_of(encoder.encode(2, {"x": [arrays[0], arrays[2]]}), x=spec)["x"]
-    expect_same(found, np.ones((2, 1, 2), np.float32))
-    assert columns_of(encoder.encode(1, {"x": [None]}), x=spec) == {"x": [None]}
-
-
 @pytest.mark.parametrize(("dtype", "shape", "encoding"), [
     ("float32", (), FLOAT_LIST), ("float32", (17, 2), FLOAT_LIST), ("float16", (), RAW),
     ("float64", (1,), RAW), ("complex64", (), RAW), ("int64", (), INT64_LIST),
@@ -197,58 +176,6 @@ def test_views_and_byte_orders_are_stored_alike(encoding):
         found = decode_examples(records, {"x": spec})
         for example, value in zip(found, plain, strict=True):
             expect_same(example["x"], value)
-
-
-@pytest.mark.parametrize(("dtype", "encoding", "value"), [
-    ("int64", INT64_LIST, -1), ("int64", INT64_LIST, 2**40), ("bool", INT64_LIST, True),
-    ("string", BYTES_LIST, "sæ"), ("string", BYTES_LIST, "")])  # fmt: skip
-def test_a_shared_value_is_stored_like_one_for_each(dtype, encoding, value):
-    spec = FeatureSpec("x", dtype, (), encoding)
-    encoder = ExampleEncoder([spec])
-    shared = encoder.encode(3, {"x": value})
-    assert shared == encoder.encode(3, {"x": np.array([value] * 3)})
-    assert [e["x"] for e in decode_examples(shared, {"x": spec})] == [value] * 3
-
-
-def encode_one(spec, value):
-    if spec.dtype != "string":
-        value = value.astype(spec.dtype)
-    return ExampleEncoder([spec]).encode(1, {spec.name: value})
-
-
-FLOATS = FeatureSpec("x", "float32", (3,), FLOAT_LIST)
-WHOLE = FeatureSpec("x", "int64", (3,), INT64_LIST)
-NUMBER = FeatureSpec("x", "int64", (), INT64_LIST)
-SMALL = FeatureSpec("x", "uint8", (3,), INT64_LIST)
-PACKED = FeatureSpec("x", "int16", (3,), RAW)
-TEXT = FeatureSpec("x", "string", (), BYTES_LIST)
-(EMPTY,) = ExampleEncoder([]).encode(1, {})
-
-
-MISMATCHES = {
-    "rubbish": ([b"no example"], FLOATS, []),
-    "longer": (encode_one(FLOATS, np.ones((1, 4))), FLOATS, ["x", 4, 3]),
-    "shorter": (encode_one(FLOATS, np.ones((1, 2))), FLOATS, ["x", 2, 3]),
-    "longer raw": (encode_one(PACKED, np.ones((1, 4))), PACKED, []),
-    "int as raw": (encode_one(WHOLE, np.ones((1, 3))), PACKED, []),
-    "text as int": (encode_one(TEXT, "abc"), WHOLE, []),
-    "float as int": (encode_one(FLOATS, np.full((1, 3), 0.5)), WHOLE, []),
-    "int as float": (encode_one(WHOLE, np.ones((1, 3))), FLOATS,
-                     ["x", INT64_LIST, FLOAT_LIST]),
-    "several as one": (encode_one(WHOLE, np.ones((1, 3))), NUMBER, ["x", 3]),
-    "large as small": (encode_one(WHOLE, np.full((1, 3), 256)), SMALL,
-                       ["x", "uint8", 256]),
-    "missing": ([EMPTY], FLOATS, ["x"]),
-    "missing in the second": (
-        [*encode_one(FLOATS, np.ones((1, 3))), EMPTY], FLOATS, ["x"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", MISMATCHES)
-def test_records_that_do_not_match_the_spec_are_refused(kind):
-    records, spec, facts = MISMATCHES[kind]
-    with raises(ValueError, naming=facts):  # of numpy, pyarrow and ours
-        decode_examples(records, {"x": spec})
 
 
 # FeatureSet
@@ -365,13 +292,6 @@ def test_values_in_another_byte_order_are_stored(dtype, order):
     np.testing.assert_array_equal(values, swapped(windows))
 
 
-def test_extended_precision_differs_between_machines_and_is_refused():
-    if np.longdouble == np.float64:
-        pytest.skip("this machine has no extended precision")
-    with raises(RecipeError, "feature x", "float128"):
-        check_transform("x", "", lambda w: np.zeros(2, np.longdouble), (9,), RATE)
-
-
 def test_axes_that_do_not_fit_are_left_out():
     """A user-defined step may change the axes that the steps before it describe."""
 
@@ -382,18 +302,6 @@ def test_axes_that_do_not_fit_are_left_out():
     for step, axes in ((np.abs, 2), (halve, 0), (lambda x: x.max((1, 2)), 0)):
         (spec,) = check_transform("x", "", Chain((log_mel, step)), (256,), RATE)
         assert len(spec.axes) == axes
-
-
-@pytest.mark.parametrize(("text", "field", "value", "facts"), [
-    ("mel(hop=0)", "feature b: mel: hop", 0, ()), ("mell()", "feature b", "mell()", ()),
-    ("low_pass()", "feature b", "low_pass()", "cutoff_hz"),
-])  # fmt: skip
-def test_an_error_in_an_expression_names_the_feature(text, field, value, facts):
-    features = {"a": "identity()", "b": text}
-    with raises(RecipeError, field, value, naming=facts):
-        split_options(None, {"win_len": 10, "features": features})
-    with raises(RecipeError, field, value, naming=facts):
-        resolve_transforms(Recipe(win_len=10, features=features))
 
 
 def test_a_value_for_each_window_is_no_signal():
@@ -498,9 +406,6 @@ def test_an_encoding_fits_if_values_come_back(dtype, shape):
                 expect_same(found["x"], value)
 
 
-IMAGE = "log_mel(n_fft=64,hop=16,n_mels=4)|as_image()"
-
-
 # The size of an example, which decides the size of shards
 
 
@@ -518,18 +423,3 @@ def test_example_bytes_is_the_length_of_a_typical_example(win_len):
     }
     (record,) = ExampleEncoder(features.specs.values()).encode(1, columns)
     assert example_bytes(features) == len(record)
-
-
-@pytest.mark.parametrize("encoding", ["png", "jpeg"])
-def test_example_bytes_counts_the_pixels_of_an_image(encoding):
-    features = {"image": IMAGE}
-    pixels = example_bytes(feature_set(features=features))
-    found = feature_set(features=features, encodings={"image": encoding})
-    assert example_bytes(found) == pixels
-
-
-def test_example_bytes_of_a_tensor_is_exact():
-    found = feature_set(encodings={"signal": TENSOR})
-    header = len(encode_tensor(np.zeros(100, np.float32))) - 400
-    raw = feature_set(encodings={"signal": RAW})
-    assert header < example_bytes(found) - example_bytes(raw) + 4 < 2 * header

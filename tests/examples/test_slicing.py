@@ -94,9 +94,3 @@ def test_a_record_that_ends_early_is_an_error(cut):
     record = field(1, entry("a", feature))
     with raises(ValueError):
         keep(record[:-cut], {"a"})
-
-
-def test_a_number_in_the_place_of_a_message_is_an_error():
-    for record in (b"\x08\x05", field(1, b"\x08\x05"), field(1, field(1, b"\x08\x05"))):
-        with raises(ValueError):
-            keep(record, {"a"})

@@ -14,7 +14,7 @@ from beam_pipeline.errors import (
     TransformError,
 )
 from beam_pipeline.examples.window_steps import Origins, WindowSteps, clip_bits
-from beam_pipeline.planning.clips import copies_in, example_numbers
+from beam_pipeline.planning.clips import copies_in
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.write.blocks import BLOCK_BYTES
@@ -76,13 +76,6 @@ def corpus(tmp_path_factory):
 
 def examples_of(folder, **options):
     return list(replay(str(folder), **options).as_numpy_iterator())
-
-
-def test_numbers_of_examples():
-    windows, copies = example_numbers(2, 5, 1)
-    assert windows.tolist() == [1, 1, 2, 2, 3]
-    assert copies.tolist() == [0, 1, 0, 1, 0]
-    assert example_numbers(3, 2, 0)[0].tolist() == [3, 4]
 
 
 @pytest.mark.parametrize(

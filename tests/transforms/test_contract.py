@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.augment import Sound
 from beam_pipeline.transforms.base import apply_transform, steps_of
-from beam_pipeline.transforms.cqt import Chroma
 from beam_pipeline.transforms.frames import PAD_MODE, stretch
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
@@ -90,20 +89,6 @@ def test_a_transform(call, monkeypatch):
     has_products = call.startswith(("chroma", "cqt", "mfcc"))
     most = 2e-6 * max(1, np.abs(features).max()) if has_products else 0
     np.testing.assert_allclose(features_of(windows), features, rtol=0, atol=most)
-
-
-@pytest.mark.parametrize("call", EVERY_CALL)
-def test_any_amplitude_gives_finite_values(call):
-    transform = parse_transform(call)
-    for amplitude in (1e-42, 1e-20, 1e10, 1e30, 1e39):
-        with np.errstate(over="ignore"):
-            windows = (noise(2, 9000) * amplitude).astype(np.float32)
-        if amplitude > 1e10 and "as_image" in call:
-            return
-        features = apply_transform(transform, windows, RATE)
-        # Beyond float32, or of a power that is, nothing may warn.
-        is_loud = amplitude > 1 and call.startswith(("gain(gain_db=200)", "pcen"))
-        assert amplitude > 1e10 or is_loud or np.isfinite(features).all()
 
 
 SOUNDS = [
@@ -279,22 +264,6 @@ def test_nan_goes_wherever_its_sample_counts(call):
             np.testing.assert_array_equal(features[1][~unknown], clean[1][~unknown])
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf])
-@pytest.mark.parametrize("call", FLOAT_CALLS)
-def test_infinity_is_no_ordinary_number(call, value):
-    transform = parse_transform(call)
-    clean = apply_transform(transform, windows(), RATE)
-    features = apply_transform(transform, with_sample(4001, value), RATE)
-    np.testing.assert_array_equal(features[[0, 2]], clean[[0, 2]])
-    changed = features[1] != clean[1]
-    # A median is the same for whatever is greatest; a sign is one, and pYIN's path as
-    # above.
-    if not call.startswith(("normalize(kind='median')", "zero_crossing", "pyin")):
-        assert not (changed & np.isfinite(features[1])).any()
-    if not call.startswith("zero_crossing"):
-        assert not np.isfinite(features[1]).all()
-
-
 @pytest.mark.parametrize("call", [call for call in EVERY_CALL if "as_image" in call])
 def test_what_has_no_grey_level_is_refused(call):
     """Not a black pixel: a reader could not find it."""
@@ -303,12 +272,3 @@ def test_what_has_no_grey_level_is_refused(call):
         with raises(RecipeError, "feature", naming="as_image"):
             apply_transform(transform, with_sample(4001, value), RATE)
     assert apply_transform(transform, windows(), RATE).dtype == np.uint8
-
-
-def test_shares_of_a_class_that_overflows():
-    """Beside an infinite class the others would be 0, and it would be NaN alone."""
-    tone = np.sin(2 * np.pi * 440 / RATE * np.arange(FRAMES)).astype(np.float32)
-    classes = Chroma(norm="none")(np.float32(1.7e38) * tone[np.newaxis], RATE)[0, 8]
-    assert np.isinf(classes[9])
-    assert np.isfinite(classes[3])
-    assert np.isnan(Chroma()(np.float32(1.7e38) * tone[np.newaxis], RATE)[0, 8]).all()

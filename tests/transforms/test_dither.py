@@ -5,7 +5,6 @@ import pytest
 
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.transforms import Dither
-from beam_pipeline.transforms.steps import parse_stream
 from beam_pipeline.transforms.stream import CHUNK_FRAMES, in_clip
 from tests.transforms.test_augment import splitmix
 from tests.transforms.test_streams import stepped
@@ -38,17 +37,3 @@ def test_a_part_of_a_file_has_the_noise_of_the_file():
     reader = stepped(samples, *in_clip([Dither()], "a.wav", 0, 0))
     at = CHUNK_FRAMES - 3
     np.testing.assert_array_equal(reader.read(at, at + 9), whole[at : at + 9])
-
-
-def test_no_amplitude_changes_nothing_and_nan_stays():
-    samples = np.float32([0.5, np.nan, -1, np.inf])
-    np.testing.assert_array_equal(dithered(samples, amplitude=0), samples)
-    assert np.isnan(dithered(samples)).tolist() == [False, True, False, False]
-
-
-def test_steps_after_it_begin_with_the_dithered_frames_before():
-    samples = np.zeros(CHUNK_FRAMES + 100, np.float32)
-    steps = in_clip(parse_stream("dither()|pre_emphasis()"), "a.wav", 0, 0)
-    found = stepped(samples, *steps).read(0, len(samples))
-    noise = dithered(samples)[np.newaxis]
-    np.testing.assert_array_equal(found, steps[1].on_stream(noise, RATE)[0])

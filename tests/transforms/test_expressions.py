@@ -15,11 +15,7 @@ from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import PeakGain, RmsGain
 from beam_pipeline.transforms.steps import (
-    AUGMENTATION,
-    PLACEMENT,
-    SELECTION,
     format_transform,
-    parse_steps,
     parse_transform,
 )
 from tests.raising import assert_names, raises
@@ -250,18 +246,6 @@ def test_lambdas_and_local_functions(own, monkeypatch):
     windows = np.ones((1, 5), np.float32)
     found = [parse_transform(text)(windows)[0, 0] for text in texts]
     assert found == [2, 2, 3, 2]
-
-
-@pytest.mark.parametrize(("text", "kind", "facts"), [
-    ("nois()", AUGMENTATION, ["noise", "augment"]),
-    ("log_mel()", AUGMENTATION, ["log_mel", "augment"]),
-    ("noise(snr_db=1)", AUGMENTATION, ["snr_db", "low_snr_db"]),
-    ("energi()", SELECTION, ["energy", "keep"]),
-    ("peak(above_db=low)", SELECTION, ["above_db", "keep"]),
-    ("peaks()|sounds()", PLACEMENT, ["windows_at", 2])])  # fmt: skip
-def test_other_kinds_of_steps_are_refused_alike(text, kind, facts):
-    with raises(RecipeError, naming=facts):
-        parse_steps(text, kind)
 
 
 @pytest.mark.usefixtures("own")

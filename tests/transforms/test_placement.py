@@ -8,11 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_pipeline.transforms.placement import Peaks, Sounds
-from beam_pipeline.transforms.selection import Energy
 from beam_pipeline.transforms.steps import (
     PLACEMENT,
-    format_steps,
-    given_steps,
 )
 from tests.transform_checks import noise
 
@@ -103,20 +100,6 @@ def test_blocks_do_not_matter(shape, cuts):
         assert step.passages(parts, RATE).tolist() == whole.tolist()
 
 
-@pytest.mark.parametrize("above_db", [-30.0, -12.3, 0.0])
-@pytest.mark.parametrize("difference", [0.0, -1e-3])
-def test_the_level_is_that_of_the_selection(above_db, difference):
-    frame = np.full((2, 10), 10 ** (above_db / 20), np.float32)
-    clip = np.concatenate([np.zeros((2, 10), np.float32), frame], axis=1)
-    level = 10 * math.log10(np.mean(np.square(frame, dtype=np.float64)))
-    for above in (level + difference, level + 1e-3):
-        kept = Energy(above_db=above).keep(frame[np.newaxis], RATE).all()
-        assert kept == (above <= level)
-        found = Sounds(above_db=above).passages([clip], RATE)
-        assert found.tolist() == ([[10, 20]] if kept else [])
-        assert len(Peaks(above_db=above).passages([clip], RATE)) == kept
-
-
 @pytest.mark.parametrize("cls", PLACEMENT.table.values())
 def test_silence_and_nan_are_no_sound(cls):
     step = cls(above_db=-200)
@@ -130,13 +113,3 @@ def test_a_frame_has_at_least_one_sample():
     clip = np.array([0, 1, 0], np.float32)
     assert Peaks(frame_s=1e-9).passages([clip], RATE).tolist() == [[1, 1]]
     assert Peaks(frame_s=100).passages([clip], RATE).tolist() == [[2, 2]]
-
-
-def test_words_are_no_expressions():
-    for word in PLACEMENT.words:
-        assert list(given_steps({"windows_at": word, "keep": ""})) == []
-    found = list(given_steps({"windows_at": "peaks()", "keep": "peak()"}))
-    assert [text for text, _ in found] == ["peak()", "peaks()"]
-    assert format_steps("sounds(above_db=-30)", PLACEMENT) == (
-        "sounds(above_db=-30.0,min_gap_s=0.2,min_sound_s=0.0,frame_s=0.01)"
-    )

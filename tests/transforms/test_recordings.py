@@ -69,16 +69,6 @@ def test_a_background_is_a_stretch_at_the_ratio(shape):
     assert {number for number, _ in firsts} == {0, 1}
 
 
-def test_a_stretch_of_silence_adds_nothing():
-    sound = np.zeros(500, np.float32)
-    sound[0] = 1
-    windows, keys = noise(30, 20), random_keys(30)
-    step = Background(folder="x").with_sounds([Sound("a", sound)])
-    out = step.augment(windows, keys, RATE)
-    silent = np.floor(draw(keys, 1) * 481) > 0
-    np.testing.assert_array_equal(out[silent], windows[silent])
-
-
 # Folders
 
 

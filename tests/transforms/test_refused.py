@@ -79,7 +79,6 @@ def test_a_value_out_of_range(cls, given, field, facts):
 AGAINST_OTHERS = """
 ar_spectrum(n_fft=16)                 n_fft 16 order 16
 as_image(high=-23)                    high -23.0 low -23
-as_image(low=9.5)                     high 9.0 low 9.5
 background(folder='x',low_snr_db=30)  high_snr_db 20.0 low_snr_db 30
 band_pass(low_hz=9,high_hz=9)         high_hz 9.0 low_hz
 chroma(bins_per_octave=10)            bins_per_octave 10 12
@@ -89,12 +88,8 @@ delta(width=4)                        width 4 odd
 kaldi_fbank(f_min=9,f_max=9)          f_max 9.0 f_min 9
 linear_prediction(frame=16,hop=1)     order 16 17
 linear_prediction(frame=400)          hop None frame
-linear_prediction(hop=400)            hop 400 frame
-log_mel(f_min=9,f_max=9)              f_max 9.0 f_min 9
-mfcc(f_min=9,f_max=8)                 f_max 8.0 f_min 9
 mfcc(n_mels=10)                       n_mfcc 20 n_mels 10
 noise(low_snr_db=50)                  high_snr_db 40.0 low_snr_db 50
-pyin(f_max=65)                        f_max 65.0 f_min 65
 random_gain(low_db=7)                 high_db 6.0 low_db 7
 speed(low=0.905)                      low 0.905 0.01
 speed(low=1.2)                        high 1.1 low 1.2
@@ -115,32 +110,20 @@ def test_values_that_do_not_fit_each_other(row):
 # A transform, the frames of windows and their rate, then the same.
 DOES_NOT_SUIT = """
 log_mel()                                  1023 16000  n_fft 1024 1023
-log_mel(n_fft=1024)                        10 16000    n_fft 1024 10
 log_mel(f_max=8001)                        2000 16000  f_max 8001.0 8000 16000
 log_mel(f_min=8000)                        2000 16000  f_min 8000.0
 log_mel(n_fft=64,n_mels=40)                2000 16000  n_mels 40 n_fft 64 16000 250.0
 fft(n_fft=99)                              100 16000   n_fft 99 100
-mfcc(n_fft=512)                            511 16000   n_fft 512 511
-mfcc(f_max=9000)                           2000 16000  f_max 9000.0 8000
-pcen(f_max=9000)                           2000 16000  f_max 9000.0 8000
 kaldi_fbank()                              399 16000   frame_length_s 0.025 400 399
 kaldi_fbank(f_max=4001)                    4000 8000   f_max 4001.0 4000
 kaldi_fbank(n_mels=300)                    4000 16000  n_mels 300
 rms(frame=512)                             499 16000   frame 512 499
-zero_crossing_rate(frame=512)              499 16000   frame 512 499
-spectral_centroid(n_fft=511)               499 16000   n_fft 511 499
-spectral_flatness()                        499 16000   n_fft 1024 499
-loudness()                                 1023 16000  frame 1024 1023
 linear_prediction()                        16 16000    order 16 17
 linear_prediction(frame=400,hop=160)       399 16000   frame 400 399
-ar_spectrum()                              16 16000    order 16 17
 yin()                                      4000 2000   f_max 2093.0 1000
-pyin()                                     4000 2000   f_max 2093.0 1000
 cqt()                                      4000 8000   f_min 32.703 84 3951.04
 cqt(bins_per_octave=1,n_bins=4096)         4000 16000  f_min 32.703 4096
 cqt(f_min=0.1,n_bins=12,hop=1)             4000 48000  f_min 0.1
-cqt(f_min=1e-300,n_bins=1)                 4000 48000  f_min 1e-300
-chroma()                                   4000 8000   f_min 32.703
 log_mel()|delta()                          2600 16000  width 9 7
 resample(rate_hz=1000000000)               9 16000     rate_hz 1000000000 62500/1
 resample(rate_hz=7999)                     9 8000      rate_hz 7999 7999/8000
@@ -151,7 +134,6 @@ band_pass(low_hz=50,high_hz=9000)          9 16000     high_hz 9000.0
 band_pass(low_hz=50,high_hz=50.1)          9 16000     high_hz 50.1 0.16 low_hz 16000
 lufs()                                     6399 16000  feature 6399 0.4
 lufs()                                     4000 3999   sample_rate_hz 3999 4000
-lufs_gain()                                6399 16000  feature 6399 0.4
 loudness(weighting='k')                    1024 3999   sample_rate_hz 3999 4000
 """
 
@@ -168,15 +150,6 @@ def test_windows_that_do_not_suit(row):
     if field in of_axes or call.startswith(("cqt", "chroma")):
         with raises(RecipeError, field, eval(value), naming=facts):
             steps_of(transform)[-1].axes(int(rate), int(frames))
-
-
-def test_equal_bounds_where_values_are_drawn():
-    for name, low, high in (
-        ("random_gain", "low_db", "high_db"),
-        ("noise", "low_snr_db", "high_snr_db"),
-        ("speed", "low", "high"),
-    ):
-        assert STEPS[name](**{low: 1, high: 1})
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -210,23 +210,6 @@ def test_each_step_of_a_chain_counts_what_it_clips():
     assert apply_counting(Gain(gain_db=6), windows, RATE)[1] == 0
 
 
-def test_the_shape_of_a_single_window_is_told():
-    facts = ["(n, frames)", "window[None]", "(1, frames)"]
-    with raises(RecipeError, value=(4000,), naming=facts):
-        LogMel()(noise(4000), RATE)
-    levels = Chain((np.ravel, LogMel()))  # one value for each window, then a spectrum
-    with raises(RecipeError, value=(4000,), naming=["last", *facts]):
-        levels(noise(1, 4000), RATE)
-
-
-def test_a_floor_leaves_what_is_above_it():
-    windows = noise(1, 4000)
-    free = LogMel()(windows, RATE)
-    floor = float(np.exp(np.median(free)))
-    expected = np.maximum(free, np.float32(np.log(floor)))
-    np.testing.assert_array_equal(LogMel(floor=floor)(windows, RATE), expected)
-
-
 # Grey levels
 
 
@@ -246,10 +229,3 @@ def test_grey_levels_are_the_equations_in_fractions(values, low, width):
     least = sum(x < -Fraction(1, 2) - half or x > 255.5 + half for x in levels)
     most = sum(x < -Fraction(1, 2) + half or x >= 255.5 - half for x in levels)
     assert least <= step.count_clipped(windows) <= most
-
-
-def test_grey_levels_at_halves_round_to_even():
-    halves = np.arange(-2, 14, dtype=np.float32)[np.newaxis] / 2
-    image = AsImage(low=0, high=255)(halves)
-    assert image.dtype == np.uint8
-    assert image[0, :8].tolist() == [0, 0, 0, 0, 1, 2, 2, 2]
