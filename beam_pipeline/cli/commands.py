@@ -399,21 +399,17 @@ class Show(Command):
     save_wav: str | None = option(None, Text(), "FOLDER")
 
     def run(self) -> int:
-        from beam_pipeline.dataset.rejects import lost_audio
         from beam_pipeline.read.example_view import example_text
         from beam_pipeline.read.show import show
 
         shown = show(self.records, self.n, self.split, clip=self.clip, where=self.where)
-        records, metadata = shown.records, shown.records.metadata
+        records = shown.records
         if self.text:
             stored = records.serialised(range(len(records)))
             for title, record in zip(shown.titles(), stored, strict=True):
-                say(f"# {title}\n{example_text(record, metadata)}")
+                say(f"# {title}\n{example_text(record, records.metadata)}")
         else:
             say(repr(shown))
-            if metadata.rejected:
-                lost = lost_audio(self.records, metadata)
-                say(f"{metadata.rejected:,} rejected{lost}")
         if self.plot is not None:
             has_suffix = os.path.splitext(self.plot)[1]
             picture = self.plot if has_suffix else f"{self.plot}.png"

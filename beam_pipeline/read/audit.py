@@ -155,10 +155,6 @@ class Audit:
         for kind in KINDS:
             yield from self.of_kind(kind)
 
-    def summary(self) -> dict[str, str]:
-        """Returns how many findings each kind has, by what they have in common."""
-        return {title: self._counts(kind) for kind, title in KINDS.items()}
-
     def _counts(self, kind: str) -> str:
         if kind in self.not_compared:
             return self.not_compared[kind]
@@ -176,7 +172,7 @@ class Audit:
 
     def __str__(self) -> str:
         """Returns a line for each kind of finding."""
-        lines = (f"{title}: {counts}" for title, counts in self.summary().items())
+        lines = (f"{title}: {self._counts(kind)}" for kind, title in KINDS.items())
         return "\n".join([f"{self.clips:,} clips in {', '.join(self.splits)}", *lines])
 
     def describe(self, findings: int = FINDINGS_SHOWN) -> str:
@@ -660,21 +656,17 @@ def _clean_table(
 def _group_names(table: Any, components: Integers) -> Any:
     """Returns the name of each clip's component.
 
-    It is that of the recorded group, if all of its clips are in one; then their split
-    stays. Otherwise it is the first path.
+    It is that of the first recorded group of its clips. So the split of a group without
+    findings stays. Without groups, it is the first path.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     columns = {"component": components, "path": table["path"], "group": table["group"]}
     found = pa.table(columns).group_by("component", use_threads=False)
-    every = pc.CountOptions(mode="all")
-    found = found.aggregate(
-        [("path", "min"), ("group", "min"), ("group", "count_distinct", every)]
-    )
+    found = found.aggregate([("path", "min"), ("group", "min")])
     groups = pc.replace_substring(found["group_min"], GROUP_SEPARATOR, ", ")
-    alone = pc.equal(found["group_count_distinct"], 1)
-    names = pc.coalesce(pc.if_else(alone, groups, None), found["path_min"])
+    names = pc.coalesce(groups, found["path_min"])
     return names.take(pc.index_in(pa.array(components), found["component"]))
 
 

@@ -17,16 +17,13 @@ digits of the batch size, and keeps the last batch if it is smaller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from beam_pipeline.codecs import TENSOR
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.record_parser import RecordParser
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.storage import files
-from beam_pipeline.storage.tfrecord import read_any_records
 from beam_pipeline.storage.wire import DTYPES
 from beam_pipeline.text import parse_json, typed
 
@@ -157,20 +154,3 @@ def original_specs(folder: str) -> OriginalSpecs:
             "Restore the file."
         ) from error
     return specs
-
-
-def check_first_record(paths: Sequence[str], stored: Mapping[str, FeatureSpec]) -> None:
-    """Raises :class:`InputError` if the first record does not have these features."""
-    path = next((path for path in paths if files.size(path)), None)
-    if path is None:
-        return
-    try:
-        with files.open_read(path) as file:
-            record = next(read_any_records(file))
-        RecordParser(stored, stored).stored(record, 0, len(record))
-    except (StopIteration, ValueError) as error:
-        raise InputError(
-            f"{path} does not begin with a record that {SPEC_FILE} describes: {error}. "
-            f"Restore the file, or put the {SPEC_FILE} beside the records that was "
-            "written with them."
-        ) from error

@@ -30,7 +30,6 @@ from beam_pipeline.read.choices import (
 from beam_pipeline.read.original_records import (
     IMAG,
     REAL,
-    check_first_record,
     find_original,
     original_batch_size,
     original_files,
@@ -232,7 +231,6 @@ def is_original(records: Folders) -> TypeGuard[files.PathLike]:
 def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
     """Returns what tf_dataset's folder holds, its files, and how a record is read."""
     specs, paths = original_specs(folder), original_files(folder)
-    check_first_record(paths, specs.stored)
     parse = make_element_parser(Parsing(specs.stored))
 
     def read(serialised: Any) -> dict[str, Any]:

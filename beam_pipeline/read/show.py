@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.errors import InputError, OptionError, OutputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.parameters import check_text, check_whole
 from beam_pipeline.read.choices import Split
 from beam_pipeline.read.example_view import (
@@ -154,20 +154,12 @@ def save_wav(sound: Sound, path: str) -> None:
     ------
     OptionError
         If the path is on no file system of this machine.
-    OutputError
-        If it cannot be written.
     """
     import soundfile
 
     if not files.is_local(path):
         raise OptionError("save_wav", "must be a folder on this machine", path)
     dtype, subtype = _IN_WAV[sound.samples.dtype.name]
-    try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        samples = sound.samples.astype(dtype).T
-        soundfile.write(path, samples, sound.rate, subtype=subtype)
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise OutputError(
-            f"{path} cannot be written: {error}. Give another folder, or free some "
-            "space."
-        ) from error
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    samples = sound.samples.astype(dtype).T
+    soundfile.write(path, samples, sound.rate, subtype=subtype)

@@ -137,8 +137,7 @@ function showProblems() {
     place.append(card);
   }
   if (!data.problems.length) {
-    place.append(element("article", { class: "problem fine" }, element("span", { class: "mark" }, data.looked_for.length ? "Nothing found" : "Not looked at"),
-      element("p", {}, `Looked for: ${data.looked_for.join("; ") || "nothing"}.`), unchecked()));
+    place.append(element("article", { class: "problem fine" }, element("span", { class: "mark" }, "Nothing found"), unchecked()));
   } else if (data.unchecked.length) {
     place.append(element("article", { class: "problem" }, element("span", { class: "mark" }, "Not everything was looked for"),
       unchecked()));

@@ -46,7 +46,7 @@ from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.problems import (
     Sample,
-    name_checks,
+    name_unchecked,
     paths_to_hear,
     report_problems,
 )
@@ -153,7 +153,6 @@ def _make(
     roots = input_roots(input, table) if input is not None and of_audio else []
     measure(samples, metadata, roots)
     problems = report_problems(metadata, audited, table, samples, rejects)
-    looked_for, unchecked = name_checks(metadata, audited, table, samples)
     order = in_order(samples, [s for problem in problems for s in problem.samples])
     shown: list[dict[str, Any]] = []
     ids: dict[Sample, int] = {}
@@ -167,8 +166,7 @@ def _make(
         **_describe_data_set(metadata),
         "audio": _audio(data) if of_audio else {},
         "rejects": rejects,
-        "looked_for": looked_for,
-        "unchecked": unchecked,
+        "unchecked": name_unchecked(metadata, audited, table, samples),
         "problems": [
             {
                 **problem._asdict(),

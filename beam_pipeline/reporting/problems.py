@@ -107,49 +107,35 @@ def report_problems(
     return sorted(found, key=lambda problem: problem.level != WRONG)
 
 
-def name_checks(
+def name_unchecked(
     metadata: Metadata,
     audited: Audit | None,
     table: Any,
     samples: Sequence[Sample],
-) -> tuple[list[str], list[str]]:
-    """Returns what was looked for, and what was not, with the reason."""
-    counts, compared, unsure = dict[str, str](), list[str](), list[str]()
-    if audited is not None:
-        counts = audited.summary()
-        compared = [KINDS[kind] for kind in KINDS if kind not in audited.not_compared]
-        unsure = [KINDS[k] for k in (*audited.not_compared, *audited.incomplete)]
-    no_table = f"the data set has no {MANIFEST}"
-    no_samples, no_recipe = "the examples hold no samples", ""
-    if metadata.recipe is not None:
-        no_samples += "; `report --input` decodes them again"
+) -> list[str]:
+    """Returns what was not looked for, with the reason."""
+    reasons: dict[str, str] = {}
+    if audited is None:
+        reasons["leaks"] = f"the data set has no {MANIFEST}"
     else:
-        no_recipe = no_table if audited is None else "it was converted"
+        partly = {**audited.not_compared, **audited.incomplete}
+        reasons |= {KINDS[kind]: reason for kind, reason in partly.items()}
+        reasons[f"what clips share only after {SKETCH_SECONDS:g} s"] = "not compared"
     has_levels = False
     if "level_db" in table.column_names:
         has_levels = table["level_db"].null_count < len(table)
-    has_statistics = any(
-        entry.statistics.get("features") for entry in metadata.splits.values()
-    )
-    # What is looked for, whether it was, and why not.
-    checks = (
-        (f"leaks: {', '.join(compared)}", bool(compared), no_table),
-        ("silent audio", has_levels, "the levels of windows are not known"),
-        ("clipped audio", any(np.isfinite(s.clipped) for s in samples), no_samples),
-        ("constant and non-finite features", has_statistics, "there are no statistics"),
-        ("rejects, classes that a split lacks", not no_recipe, no_recipe),
-    )
-    looked_for = [what for what, is_done, _ in checks if is_done]
-    unchecked = [
-        f"{what.rstrip(': ')}: not looked for, because {why}"
-        for what, is_done, why in checks
-        if not is_done
-    ]
-    if audited is not None:
-        unchecked.append(
-            f"what clips share only after {SKETCH_SECONDS:g} s: not compared"
+    if not has_levels:
+        reasons["silent audio"] = "the levels of windows are not known"
+    if not any(np.isfinite(sample.clipped) for sample in samples):
+        reasons["clipped audio"] = (
+            "the examples hold no samples; `report --input` takes those of the files"
         )
-    return looked_for, [f"{title}: {counts[title]}" for title in unsure] + unchecked
+    splits = metadata.splits.values()
+    if not any(split.statistics.get("features") for split in splits):
+        reasons["constant and non-finite features"] = "there are no statistics"
+    if metadata.recipe is None:
+        reasons["rejects, classes that a split lacks"] = "no run of `record` wrote them"
+    return [f"{what}: {reason}" for what, reason in reasons.items()]
 
 
 def paths_to_hear(audited: Audit) -> list[str]:

@@ -237,32 +237,6 @@ def test_an_entry_that_is_damaged_or_contradicts(tmp_path, text, facts):
         specs_of(tmp_path, text)
 
 
-NUMBERS = {"dtype": "tf.int32", "previous_dtype": "tf.int32"}
-
-
-@pytest.mark.parametrize(
-    ("change", "facts"),
-    [
-        (lambda specs: specs["x"].update(shape=[4]), ["x", "(5,)", "(4,)"]),
-        (lambda specs: specs["x"].update(shape=[5, 1]), ["x", "(5,)", "(5, 1)"]),
-        (lambda specs: specs["x"].update(NUMBERS), ["x", "float64", "int32"]),
-        (lambda specs: specs.update(y=specs["x"]), ["y"]),
-        *((content, []) for content in
-          (b"x" * 100, b"\x1f\x8b" + bytes(40), bytes(3))),
-    ],
-)  # fmt: skip
-def test_records_that_contradict_the_description(tmp_path, change, facts):
-    folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
-    (path,) = original_files(folder)
-    if isinstance(change, bytes):  # no records at all
-        Path(path).write_bytes(change)
-    else:
-        replace_spec(folder, change)
-        facts = [SPEC_FILE, f"feature {facts[0]}", *facts[1:]]
-    with raises(InputError, naming=[path, *facts]):
-        replay(folder)
-
-
 def test_a_later_record_of_another_shape_is_an_error(tmp_path):
     folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
     (first,) = original_files(folder)

@@ -1,7 +1,6 @@
 """Examples for people: lines, protobuf text, pictures, HTML for notebooks, sounds."""
 
 import base64
-import errno
 import io
 import os
 import sys
@@ -207,16 +206,7 @@ def test_titles_name_the_class_the_file_and_the_second(tmp_path):
     assert start_of({"fs": [8, 8], "win_start_idx": [0, 1]}) is None
 
 
-def test_pictures_that_cannot_be_written(whole, tmp_path):
-    records = open_records(whole, "test")[:1]
-    for name, fact in (
-        ("gone/x.png", os.strerror(errno.ENOENT)),
-        ("x" * 300 + ".png", os.strerror(errno.ENAMETOOLONG)),
-        ("x.txt", "txt"),
-    ):
-        path = str(tmp_path / name)
-        with raises(OptionError, "plot", path, naming=fact):
-            plot_examples([*records], records.metadata, path)
+def test_examples_without_arrays_are_no_picture(tmp_path):
     records = open_records(record_examples([{"a": 1, "t": ["x"]}], tmp_path / "out"))
     with raises(InputError, naming="no signal, spectrum or image"):
         plot_examples([*records], records.metadata, str(tmp_path / "x.png"))
@@ -494,8 +484,8 @@ def test_elements_with_a_sample_rate_are_heard(tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     sound = np.linspace(-1, 1, 100, dtype=np.float32)
     record_examples([{"sound": sound, "sample_rate": 8000}], "out")
-    for folder in ("gs://bucket/x", "out/metadata.json", "out/metadata.json/x"):
-        assert_names(cli("show", "out", "--save-wav", folder, status=2).err, folder)
+    said = cli("show", "out", "--save-wav", "gs://bucket/x", status=2).err
+    assert_names(said, "gs://bucket/x")
     assert os.listdir() == ["out"]
     (path,) = saved(cli, "out", tmp_path / "wav")
     samples, rate = soundfile.read(path, dtype="float32")
