@@ -19,14 +19,15 @@ CALLS = {
     "chroma": ["chroma()", "chroma(norm='none')", "chroma(f_min=1046.5,n_octaves=1)"],
     "cmvn": [
         f"log_mel()|cmvn({options})"
-        for options in ("", "norm_vars=False,over='clip'")
+        for options in ("", "norm_vars=False,over='clip'", "window=5,min_window=3",
+                        "window=6,center=True")
     ],
     "cqt": [f"cqt(kind={kind!r})" for kind in ("magnitude", "power", "db", "complex")],
     "delta": ["log_mel()|delta()", "log_mel()|delta(order=2)"],
     "fft": ["fft()", "fft(kind='power')"],
     "gain": ["gain(gain_db=-3)", "gain(gain_db=200)"],
     "high_pass": ["high_pass(cutoff_hz=300)"],
-    "kaldi_fbank": ["kaldi_fbank()", "kaldi_fbank(snip_edges=False)"],
+    "kaldi_fbank": ["kaldi_fbank()", "kaldi_fbank(snip_edges=False,use_energy=True)"],
     "linear_prediction": [
         f"linear_prediction(method={method!r},output={output!r})"
         for method in ("burg", "yule_walker")

@@ -37,9 +37,11 @@ from beam_pipeline.transforms.base import Transform as Transform
 from beam_pipeline.transforms.base import per_window as per_window
 from beam_pipeline.transforms.cqt import Chroma as Chroma
 from beam_pipeline.transforms.cqt import Cqt as Cqt
+from beam_pipeline.transforms.descriptors import OnsetStrength as OnsetStrength
 from beam_pipeline.transforms.descriptors import Rms as Rms
 from beam_pipeline.transforms.descriptors import SpectralBandwidth as SpectralBandwidth
 from beam_pipeline.transforms.descriptors import SpectralCentroid as SpectralCentroid
+from beam_pipeline.transforms.descriptors import SpectralContrast as SpectralContrast
 from beam_pipeline.transforms.descriptors import SpectralFlatness as SpectralFlatness
 from beam_pipeline.transforms.descriptors import SpectralRolloff as SpectralRolloff
 from beam_pipeline.transforms.descriptors import ZeroCrossingRate as ZeroCrossingRate

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -53,6 +53,9 @@ CHANGE_DB = Number(-100.0, 100.0)
 
 # Samples that are computed together; intermediate values stay in the cache.
 _PIECE = 2**16
+
+# Number of octaves whose sum is pink noise; below the last, the spectrum is flat.
+_OCTAVES = 12
 
 # Speeds are whole multiples of 1 / GRID.
 GRID = 100
@@ -273,19 +276,30 @@ class Noise(_AtSnr):
     ``low_snr_db`` to ``high_snr_db``. The channels of a window share the ratio and the
     level of the noise; each channel has different noise. Silence stays silence.
 
-    A sample is the sum of the four 16-bit parts of a word of SplitMix64. Sums of
+    A white sample is the sum of the four 16-bit parts of a word of SplitMix64. Sums of
     integers are exact on every machine; a logarithm and a cosine are not. The density
-    is nearly normal (kurtosis 2.7 instead of 3) and ends at 3.46 standard deviations.
+    is nearly normal (kurtosis 2.7 instead of 3) and ends at 3.46 standard deviations. A
+    pink sample is the sum of 12 white samples; the sample of octave ``k = 0 .. 11`` is
+    held for ``2**k`` frames (Voss and Clarke). The power density of pink noise is
+    proportional to ``1 / f`` within 1 dB, for ``f`` from a 1000th to half of the sample
+    rate, and flat below a 10 000th.
 
     Attributes
     ----------
     low_snr_db, high_snr_db : float
         dB, -100 to 100.
+    color : str
+        ``white`` or ``pink``.
 
     Raises
     ------
     RecipeError
         If a value is out of its range, or ``high_snr_db`` is below ``low_snr_db``.
+
+    References
+    ----------
+    R. F. Voss, J. Clarke, "1/f noise" in music: Music from 1/f noise, Journal of the
+    Acoustical Society of America 63, 1978.
 
     Examples
     --------
@@ -295,13 +309,15 @@ class Noise(_AtSnr):
     0.1000
     """
 
+    color: str = parameter("white", Choice(("white", "pink")))
+
     def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
         return keys, self._ratios(keys, 0)
 
     def _change(
         self, window: FloatArray, out: FloatArray, key: int, ratio: float
     ) -> None:
-        _fill_noise(out, key)
+        _fill_noise(out, key, _COLORS[self.color])
         self._add(out, ratio, window, out)
 
 
@@ -390,7 +406,36 @@ def white_noise(key: int, start: int, stop: int) -> FloatArray:
     return total
 
 
-def _fill_noise(out: FloatArray, key: int) -> None:
+def _pink(key: int, start: int, stop: int) -> FloatArray:
+    """Samples ``start .. stop - 1`` of a key's pink noise: integers with mean 0.
+
+    From the longest octave down, each value is its octave's sample plus the sum of the
+    octaves above, which is held twice as long. Many octaves change at the same time at
+    some frames; a random offset keeps these from the start of every window.
+    """
+    keys = hash64(key, np.arange(_OCTAVES + 1, dtype=np.int64)).tolist()
+    offset = keys[_OCTAVES] % 2 ** (_OCTAVES - 1)
+    first, last = start + offset, stop - 1 + offset
+    top = _OCTAVES - 1
+    total = white_noise(keys[top], first >> top, (last >> top) + 1)
+    for octave in reversed(range(top)):
+        low, high = first >> octave, last >> octave
+        held = np.repeat(total, 2)[low & 1 :][: high - low + 1]
+        # Sums have 22 bits at most, so float32 is exact here, too.
+        total = white_noise(keys[octave], low, high + 1)
+        total += held
+    return total
+
+
+_COLORS: dict[str, Callable[[int, int, int], FloatArray]] = {
+    "white": white_noise,
+    "pink": _pink,
+}
+
+
+def _fill_noise(
+    out: FloatArray, key: int, color: Callable[[int, int, int], FloatArray]
+) -> None:
     """Fills (frames,) or (channels, frames) with a key's noise; channels differ."""
     frames = out.shape[-1]
     channels = out.reshape(-1, frames)
@@ -398,7 +443,7 @@ def _fill_noise(out: FloatArray, key: int) -> None:
     for channel, own_key in zip(channels, keys, strict=True):
         for start in range(0, frames, _PIECE):
             stop = min(start + _PIECE, frames)
-            channel[start:stop] = white_noise(own_key, start, stop)
+            channel[start:stop] = color(own_key, start, stop)
 
 
 def _resample(signal: FloatArray, step: int, out: FloatArray) -> None:

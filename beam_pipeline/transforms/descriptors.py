@@ -14,17 +14,19 @@ power is infinite in float32.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from beam_pipeline.arrays import Array, FloatArray
-from beam_pipeline.parameters import Number, parameter
-from beam_pipeline.transforms.base import LEAST_LEVEL
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray
+from beam_pipeline.parameters import Number, WholeNumber, parameter
+from beam_pipeline.transforms.base import LEAST_LEVEL, POSITIVE
 from beam_pipeline.transforms.frames import (
     SignalFrames,
     SpectrumFrames,
+    axis_at,
     exact_taper,
     frames_of,
     gathered,
@@ -32,6 +34,7 @@ from beam_pipeline.transforms.frames import (
     on_signals,
     spectrum_of,
 )
+from beam_pipeline.transforms.mel import MelFrames
 
 # A share that leaves something on both sides.
 _PART = Number(below=1.0, is_positive=True)
@@ -60,8 +63,9 @@ class _Spectral(SpectrumFrames):
         self,
         signals: FloatArray,
         measure: Callable[[FloatArray], FloatArray],
+        *size: int,
     ) -> FloatArray:
-        """The results of ``measure`` for all frames: (n, time_frames).
+        """The results of ``measure`` for all frames: (n, time_frames, *size).
 
         ``measure`` gets power of shape (f, bins), which it may overwrite, and returns
         (f, *size). It reduces each row as a contiguous run, for any number of
@@ -75,10 +79,10 @@ class _Spectral(SpectrumFrames):
 
         def measured(tapered: Array) -> FloatArray:
             power = spectrum_of(tapered.reshape(-1, n_fft), n_fft, "power")
-            return measure(power).reshape(tapered.shape[:2])
+            return measure(power).reshape(*tapered.shape[:2], *size)
 
         frames, values = self.frames(signals.shape[-1]), n_fft * (1 + self.is_exact)
-        return frames.features(signals, measured, taper=taper, values=values)
+        return frames.features(signals, measured, *size, taper=taper, values=values)
 
 
 class _Frequency(_Spectral):
@@ -308,6 +312,125 @@ class SpectralRolloff(_Frequency):
         return found
 
 
+class SpectralContrast(_Spectral):
+    """Peaks over valleys of the spectrum in octave bands, in dB.
+
+    ::
+
+        edges = 0, f_min, 2 f_min, 4 f_min .. 2**bands f_min
+        y[t, b] = 10 log10(max(peak, floor)) - 10 log10(max(valley, floor))
+
+    ``peak`` and ``valley`` are the means of the ``max(1, round(quantile * bins))``
+    largest and smallest magnitudes of a band (halves round to even). The lowest band is
+    below ``f_min``; the highest band extends to half the rate. Windows (n, frames) give
+    (n, time_frames, bands + 1), windows (n, channels, frames) give
+    (n, channels, time_frames, bands + 1), in float32. Silence gives 0.
+
+    The result agrees with librosa (largest difference found: 7e-6 dB), including these
+    details. The bin just below an edge between two bands belongs only to the upper
+    band, but counts in ``bins`` of both. And the logarithm is that of powers, although
+    it is applied to magnitudes. But librosa raises all values to at least 80 dB below
+    the loudest peak of the whole array; here, no value depends on other frames.
+
+    Attributes
+    ----------
+    n_fft, hop : int
+        Length of a frame and step to the next one, in frames of the signal.
+    bands : int
+        Number of octaves from ``f_min``, at most 64. The last octave must begin below
+        half the rate.
+    f_min : float
+        Edge of the lowest octave, in Hz.
+    quantile : float
+        Share of a band's bins in its peak, and in its valley; above 0 and below 1.
+    floor : float
+        The least magnitude, 1e-30 to 1e30.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range; in a call, if a frame is longer than the window,
+        or a band is empty.
+
+    References
+    ----------
+    D.-N. Jiang, L. Lu, H.-J. Zhang, J.-H. Tao and L.-H. Cai, Music type classification
+    by spectral contrast feature, ICME, 2002.
+
+    Examples
+    --------
+    >>> SpectralContrast()(np.zeros((2, 2048), np.float32), 16000).shape
+    (2, 5, 7)
+    """
+
+    is_exact = True
+
+    bands: int = parameter(6, WholeNumber(1, 64))
+    f_min: float = parameter(200.0, POSITIVE)
+    quantile: float = parameter(0.02, _PART)
+    floor: float = parameter(1e-10, LEAST_LEVEL)
+
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        contrast = functools.partial(self._contrast, self._octaves(sample_rate_hz))
+        return self._measured(signals, contrast, self.bands + 1)
+
+    def _contrast(
+        self, octaves: list[tuple[slice, int]], power: FloatArray
+    ) -> FloatArray:
+        """The features of spectra (f, bins)."""
+        magnitudes = np.sqrt(power, out=power)
+        out = np.empty((len(power), len(octaves)), np.float32)
+        for band, (bins, count) in enumerate(octaves):
+            ordered = np.sort(magnitudes[:, bins], axis=1)
+            most = max(1, round(self.quantile * count))
+            valley, peak = (
+                np.maximum(_mean(ends), np.float32(self.floor))
+                for ends in (ordered[:, :most], ordered[:, -most:])
+            )
+            out[:, band] = np.float32(10) * (np.log10(peak) - np.log10(valley))
+        return out
+
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        """Describes the axis of bands; the frequency of a band is its lower edge."""
+        self._octaves(sample_rate_hz)
+        return [axis_at("octave_band", "Hz", self._lower_edges().tolist())]
+
+    def _lower_edges(self) -> DoubleArray:
+        return np.append(0.0, self.f_min * 2.0 ** np.arange(self.bands))
+
+    def _octaves(self, sample_rate_hz: int) -> list[tuple[slice, int]]:
+        """For each band, its bins and the number of bins that its quantile counts."""
+        lower = self._lower_edges()
+        if lower[-1] >= sample_rate_hz / 2:
+            raise self.refused(
+                "bands",
+                f"puts the start of the last octave at {lower[-1]:g} Hz, but it must "
+                f"be below half the sample rate of {sample_rate_hz} Hz; use fewer "
+                "bands, or a lower f_min",
+            )
+        hz = np.arange(self.n_fft // 2 + 1) * (sample_rate_hz / self.n_fft)
+        # A band has the bins from its edge to the next one, including both. From the
+        # second band on, it takes one more bin from the end of the band before.
+        first = np.searchsorted(hz, lower, "left")
+        last = np.append(np.searchsorted(hz, lower[1:], "right") - 1, hz.size - 1)
+        # The lowest band leaves its last bin to the next one.
+        empty = np.flatnonzero(last < first + (lower == 0))
+        if empty.size:
+            raise self.refused(
+                "n_fft",
+                f"leaves the band from {lower[empty[0]]:g} Hz without a bin; at "
+                f"{sample_rate_hz} Hz, there is a bin every "
+                f"{sample_rate_hz / self.n_fft:.1f} Hz; use a larger n_fft, or a "
+                "higher f_min",
+            )
+        first[1:] -= 1
+        counts = (last + 1 - first).tolist()
+        ends = np.append(last[:-1], hz.size).tolist()
+        bands = map(slice, first.tolist(), ends)
+        return list(zip(bands, counts, strict=True))
+
+
 class ZeroCrossingRate(_Level):
     """Share of a frame's samples that have another sign than the one before.
 
@@ -381,6 +504,73 @@ class Rms(_Level):
         return np.asarray(np.sqrt(_total(framed) * np.float32(1 / self.frame)))
 
 
+class OnsetStrength(MelFrames):
+    """Mean rise of the mel bands' level from a frame to the next, in dB.
+
+    ::
+
+        L[t, m] = 10 log10(max(M[t, m], floor))
+        y[0] = 0
+        y[t] = mean_m max(0, L[t, m] - L[t - 1, m])
+
+    with the mel power ``M`` of :class:`LogMel`. Windows (n, frames) give
+    (n, time_frames), windows (n, channels, frames) give (n, channels, time_frames), in
+    float32. Silence gives 0.
+
+    The result agrees with librosa's
+    ``onset_strength(S=10 * log10(maximum(M, floor)), center=False)``. The largest
+    difference found is 3e-6 dB for the same mel bands, and 4e-3 dB for librosa's own,
+    which it computes in float64. Given a signal instead, librosa centres its frames,
+    moves the result by half a frame, and raises all levels to at least 80 dB below the
+    loudest band of the whole array.
+
+    Attributes
+    ----------
+    n_fft, hop : int
+        Length of a frame and step to the next one, in frames of the signal.
+    n_mels : int
+        Number of bands.
+    f_min, f_max : float
+        Edges of the lowest and of the highest band, in Hz; None: half the rate.
+    floor : float
+        The least power; with a higher one, faint sounds count less.
+
+    Raises
+    ------
+    RecipeError
+        As for :class:`LogMel`.
+
+    References
+    ----------
+    S. Böck and G. Widmer, Maximum filter vibrato suppression for onset detection,
+    DAFx, 2013.
+
+    Examples
+    --------
+    >>> OnsetStrength(n_mels=40)(np.zeros((1, 1400), np.float32), 16000)
+    array([[0., 0.]], dtype=float32)
+    """
+
+    floor: float = parameter(1e-10, POSITIVE)
+
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        frames = self.frames(signals.shape[-1])
+        out = np.zeros((len(signals), frames.count), np.float32)
+        last = np.empty(0, np.float32)
+        for (rows, times), samples in frames.stretches(signals):
+            levels = self.bands(samples, sample_rate_hz)
+            if times.start:
+                out[rows, times.start] = _mean_rise(last, levels[:, 0])
+            out[rows, times][:, 1:] = _mean_rise(levels[:, :-1], levels[:, 1:])
+            last = levels[:, -1]
+        return out
+
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        """Describes the axes after that of time: none."""
+        return []
+
+
 def _centroid(magnitudes: FloatArray) -> FloatArray:
     """Mean bin, weighted by magnitude."""
     bins = np.arange(magnitudes.shape[1], dtype=np.float32)
@@ -399,3 +589,9 @@ def _over(weighted: FloatArray, total: FloatArray) -> FloatArray:
     """Weighted sums over the sum of the weights; 0 if that sum is 0."""
     # NaN must not become 0.
     return np.divide(weighted, total, out=np.zeros_like(total), where=~(total <= 0))
+
+
+def _mean_rise(before: FloatArray, after: FloatArray) -> FloatArray:
+    rise = after - before
+    np.maximum(rise, 0, out=rise)
+    return _mean(rise)

@@ -102,10 +102,21 @@ def test_white_noise_is_a_sum_of_the_parts_of_a_word():
     assert augment.white_noise(99, 7, 40).tolist() == expected
 
 
+def test_pink_noise_is_a_sum_of_held_octaves():
+    keys = [splitmix(5, k) for k in range(13)]
+    offset = keys[12] % 2048
+    rows = [augment.white_noise(key, 0, 8000) for key in keys[:12]]
+    expected = [
+        sum(int(rows[k][t + offset >> k]) for k in range(12)) for t in range(3, 3000)
+    ]
+    assert augment._pink(5, 3, 3000).tolist() == expected
+
+
+@pytest.mark.parametrize("color", ["white", "pink"])
 @pytest.mark.parametrize("shape", [(4000,), (3, 4000), (1, 1)])
-def test_the_ratio_is_that_of_the_levels(shape):
+def test_the_ratio_is_that_of_the_levels(color, shape):
     windows, keys = noise(30, *shape), random_keys(30)
-    step = Noise(low_snr_db=-20, high_snr_db=20)
+    step = Noise(low_snr_db=-20, high_snr_db=20, color=color)
     added = step.augment(windows, keys, RATE).astype(np.float64) - windows
     expected = -20 + 40 * uniforms(keys)
     snr_db = [

@@ -18,6 +18,7 @@ fft(): frequency Hz 2001 0.0 4.0
 fft(n_fft=8192): frequency Hz 4097 0.0 1.953125
 mfcc(n_mfcc=13,n_mels=40): time s 12 0.0 0.016 0.064; cepstral_coefficient 1 13 0.0 1.0
 pcen(n_mels=2): time s 12 0.0 0.016 0.064; mel_band Hz 2 (1005.645, 2836.4)
+kaldi_fbank(n_mels=1,use_energy=True): time s 23 0.0 0.01 0.025; mel_band Hz 2 (0.0, 1802.798)
 kaldi_fbank(n_mels=1,snip_edges=False): time s 25 -0.0075 0.01 0.025; mel_band Hz 1 (1802.798,)
 linear_prediction(): coefficient 1 16 1 1
 linear_prediction(output='gain'):
@@ -27,6 +28,8 @@ ar_spectrum(n_fft=64): frequency Hz 33 0.0 250.0
 ar_spectrum(frame=400,hop=160): time s 23 0.0 0.01 0.025; frequency Hz 257 0.0 31.25
 rms(frame=512,hop=200): time s 18 0.0 0.0125 0.032
 spectral_centroid(n_fft=512,hop=300): time s 12 0.0 0.01875 0.032
+spectral_contrast(bands=3): time s 12 0.0 0.016 0.064; octave_band Hz 4 (0.0, 200.0, 400.0, 800.0)
+onset_strength(): time s 12 0.0 0.016 0.064
 loudness(): time s 12 0.0 0.016 0.064
 yin(): time s 4 0.0 0.032 0.128; column  2 0 1 ['f0_hz', 'aperiodicity']
 pyin(): time s 4 0.0 0.032 0.128; column  2 0 1 ['f0_hz', 'voiced_probability']
@@ -62,18 +65,18 @@ def test_axes_of_a_chain():
 # What silence gives; what is not here gives zeros.
 SILENCE = {
     "ar_spectrum()": -160, "cqt(kind='db')": -100, "kaldi_fbank()": np.log(2.0**-23),
-    "log_mel()": np.log(1e-10),
+    "kaldi_fbank(use_energy=True)": np.log(2.0**-23), "log_mel()": np.log(1e-10),
     "log_mel(floor=1e-8)": np.log(1e-8), "log_mel(log='db')": -100,
     "loudness(floor_db=-70)": -70, "lufs()": -70, "spectral_flatness()": 1,
     "stft(kind='db',floor=1e-8)": -80,
 }  # fmt: skip
 ZEROS = """
-analytic chroma cqt fft lufs_gain mel normalize pcen pcen(bias=0)
+analytic chroma cqt fft lufs_gain mel normalize onset_strength pcen pcen(bias=0)
 peak_gain pre_emphasis pyin rms rms_gain spectral_bandwidth spectral_centroid
-spectral_rolloff stft linear_prediction normalize(kind='log')
+spectral_contrast spectral_rolloff stft linear_prediction normalize(kind='log')
 linear_prediction(output='gain') log_mel()|cmvn() log_mel()|delta()
 low_pass(cutoff_hz=9) resample(rate_hz=8000) zero_crossing_rate
-log_mel()|as_image()
+kaldi_fbank(log=False) log_mel()|as_image()
 """
 
 

@@ -97,7 +97,7 @@ SOUNDS = [
 ]
 COPIES = [
     "random_gain()", "random_polarity()", "time_shift()", "time_shift(wrap=True)",
-    "noise()", "speed()", "speed(low=0.5,high=2)",
+    "noise()", "noise(color='pink')", "speed()", "speed(low=0.5,high=2)",
     "reverb(folder='x')", "reverb(folder='x',wet=0.5)", "background(folder='x')",
 ]  # fmt: skip
 

@@ -68,6 +68,13 @@ def framewise(function, x, **options):
     return function(x, **frames, **options)[..., 0, :]
 
 
+def onsets(x):
+    found = librosa.onset.onset_strength_multi(
+        S=np.moveaxis(levels(x), -1, -2), sr=RATE, center=False
+    )
+    return found[..., 0, :]
+
+
 def of_each(function, x):
     """A function of one window or channel, for all of them."""
     flat = x.reshape(-1, x.shape[-1])
@@ -179,11 +186,14 @@ CASES = [
     *((f"{name}(n_fft=1023)", lambda x, name=name: shape(name, x)[..., 0, :], 1e-6)
       for name in ("spectral_centroid", "spectral_bandwidth", "spectral_rolloff",
                    "spectral_flatness")),
+    ("spectral_contrast(n_fft=1023)",
+     lambda x: frames_last(shape("spectral_contrast", x)), 2e-6),
     ("zero_crossing_rate(frame=512,hop=200)",
      part(framewise, librosa.feature.zero_crossing_rate), 1e-7),
     ("rms(frame=512,hop=200)",
      lambda x: librosa.feature.rms(y=x, frame_length=512, hop_length=200,
                                    center=False)[..., 0, :], 1e-6),
+    ("onset_strength()", onsets, 1e-6),
     ("analytic()", scipy.signal.hilbert, 5e-7),
     ("pre_emphasis()",
      lambda x: librosa.effects.preemphasis(x, coef=0.97, zi=-0.97 * x[..., :1]), 2e-7),
@@ -212,7 +222,10 @@ CASES = [
         ("f_min=60,f_max=7600",
          {"mel_opts__low_freq": 60.0, "mel_opts__high_freq": 7600.0}),
         ("frame_length_s=0.032,frame_shift_s=0.0125",
-         {"frame_opts__frame_length_ms": 32.0, "frame_opts__frame_shift_ms": 12.5}))),
+         {"frame_opts__frame_length_ms": 32.0, "frame_opts__frame_shift_ms": 12.5}),
+        ("log=False", {"use_log_fbank": False}),
+        ("use_power=False", {"use_power": False}),
+        ("use_energy=True", {"use_energy": True}))),
 ]  # fmt: skip
 
 

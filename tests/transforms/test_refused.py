@@ -83,6 +83,7 @@ background(folder='x',low_snr_db=30)  high_snr_db 20.0 low_snr_db 30
 band_pass(low_hz=9,high_hz=9)         high_hz 9.0 low_hz
 chroma(bins_per_octave=10)            bins_per_octave 10 12
 chroma(bins_per_octave=6000)          n_bins 42000 4096
+cmvn(window=5,over='clip')            window 5 clip
 delta(width=3,order=3)                order 3 width 3
 delta(width=4)                        width 4 odd
 kaldi_fbank(f_min=9,f_max=9)          f_max 9.0 f_min 9
@@ -117,7 +118,10 @@ fft(n_fft=99)                              100 16000   n_fft 99 100
 kaldi_fbank()                              399 16000   frame_length_s 0.025 400 399
 kaldi_fbank(f_max=4001)                    4000 8000   f_max 4001.0 4000
 kaldi_fbank(n_mels=300)                    4000 16000  n_mels 300
+onset_strength()                           499 16000   n_fft 1024 499
 rms(frame=512)                             499 16000   frame 512 499
+spectral_contrast()                        2000 8000   bands 6 6400
+spectral_contrast(n_fft=512,f_min=31)      2000 16000  n_fft 512
 linear_prediction()                        16 16000    order 16 17
 linear_prediction(frame=400,hop=160)       399 16000   frame 400 399
 yin()                                      4000 2000   f_max 2093.0 1000
@@ -146,7 +150,7 @@ def test_windows_that_do_not_suit(row):
         with raises(RecipeError, field, eval(value), naming=facts):
             shape = (windows, int(frames))
             apply_transform(transform, np.zeros(shape, np.float32), int(rate))
-    of_axes = ("n_fft", "frame", "order", "frame_length_s")
+    of_axes = ("n_fft", "frame", "order", "bands", "frame_length_s")
     if field in of_axes or call.startswith(("cqt", "chroma")):
         with raises(RecipeError, field, eval(value), naming=facts):
             steps_of(transform)[-1].axes(int(rate), int(frames))
