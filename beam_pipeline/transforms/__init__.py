@@ -62,6 +62,7 @@ from beam_pipeline.transforms.pitch import Yin as Yin
 from beam_pipeline.transforms.placement import Peaks as Peaks
 from beam_pipeline.transforms.placement import Sounds as Sounds
 from beam_pipeline.transforms.selection import AcEnergy as AcEnergy
+from beam_pipeline.transforms.selection import Active as Active
 from beam_pipeline.transforms.selection import Energy as Energy
 from beam_pipeline.transforms.selection import Peak as Peak
 from beam_pipeline.transforms.signals import Analytic as Analytic

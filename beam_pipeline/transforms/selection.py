@@ -12,8 +12,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from beam_pipeline.arrays import Booleans, DoubleArray, FloatArray
-from beam_pipeline.parameters import parameter
+from beam_pipeline.parameters import Number, parameter
 from beam_pipeline.transforms.base import (
+    COUNT,
     LEVEL_DB,
     Step,
     as_float32,
@@ -52,8 +53,11 @@ class _AboveLevel(Step):
     def keep(self, windows: FloatArray, sample_rate_hz: int) -> Booleans:
         windows = as_float32(windows)
         least = 10 ** (self.above_db / self.unit_db)
-        kept = (self._measure(window) >= least for window in windows)
+        kept = (self._is_kept(window, least) for window in windows)
         return np.fromiter(kept, bool, len(windows))
+
+    def _is_kept(self, window: FloatArray, least: float) -> bool:
+        return self._measure(window) >= least
 
     def _measure(self, window: FloatArray) -> float:
         raise NotImplementedError
@@ -143,6 +147,55 @@ class Peak(_AboveLevel):
 
     def _measure(self, window: FloatArray) -> float:
         return max(float(window.max()), -float(window.min()))
+
+
+class Active(_AboveLevel):
+    """Keeps a window that is above a level for a share of its time.
+
+    The window is cut into adjacent frames. A frame is active if
+    ``10 log10(mean(x**2)) >= above_db``, with the mean over its samples in all
+    channels. The window is kept if ``active / frames >= share``. Samples after the last
+    whole frame are ignored. Silence is left out at any level; a frame that contains NaN
+    is not active.
+
+    Attributes
+    ----------
+    above_db : float
+        dB relative to an RMS of 1, -200 to 200.
+    share : float
+        Above 0, at most 1.
+    frame : int
+        Length of a frame, in frames of the signal.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range; in a call, if a frame is longer than the window.
+
+    Examples
+    --------
+    >>> window = np.array([[0.1, 0.1, 0, 0, 0, 0, 0, 0]], np.float32)
+    >>> Active(share=0.25, frame=2).keep(window, 16000)
+    array([ True])
+    >>> Active(share=0.26, frame=2).keep(window, 16000)
+    array([False])
+    """
+
+    above_db: float = parameter(-50.0, LEVEL_DB)
+    share: float = parameter(0.1, Number(most=1.0, is_positive=True))
+    frame: int = parameter(512, COUNT)
+
+    def keep(self, windows: FloatArray, sample_rate_hz: int) -> Booleans:
+        frames = windows.shape[-1]
+        if self.frame > frames:
+            raise self.refused("frame", f"must not exceed the window's {frames} frames")
+        return super().keep(windows, sample_rate_hz)
+
+    def _is_kept(self, window: FloatArray, least: float) -> bool:
+        active = frame_powers(window, self.frame) >= least
+        # Divide, do not multiply: 7 / 100 rounds to the same number as the text 0.07,
+        # but 0.07 * 100 is more than 7.
+        return int(np.count_nonzero(active)) / len(active) >= self.share
 
 
 def frame_powers(window: FloatArray, frame: int) -> DoubleArray:

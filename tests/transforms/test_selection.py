@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.transforms.selection import (
     AcEnergy,
+    Active,
     Energy,
     Peak,
     mean_square,
     variance,
 )
+from tests.raising import raises
 from tests.transform_checks import noise
 
 RATE = 16000
@@ -27,7 +30,7 @@ def test_energy_compares_the_rms(level_db, shape):
     windows = np.full((1, *shape), 10 ** (level_db / 20), np.float32)
     windows[..., ::2] *= -1
     exact_db = 20 * math.log10(abs(float(windows.flat[0])))
-    for cls in (Energy, AcEnergy, Peak):
+    for cls in (Energy, AcEnergy, Peak, Active):
         assert cls(above_db=exact_db - 1e-9).keep(windows, RATE).all()
         assert not cls(above_db=exact_db + 1e-9).keep(windows, RATE).any()
 
@@ -38,6 +41,46 @@ def test_peak_is_that_of_any_channel_and_sign():
     windows[1, 0, 0] = 0.5
     windows[2] = 0.49
     assert Peak(above_db=-6.03).keep(windows, RATE).tolist() == [True, True, False]
+
+
+def active_by_hand(window, above_db, share, frame):
+    """Frame by frame."""
+    channels = np.atleast_2d(window).astype(np.float64)
+    count = channels.shape[-1] // frame
+    powers = [
+        np.mean(channels[:, t * frame : (t + 1) * frame] ** 2) for t in range(count)
+    ]
+    return sum(power >= 10 ** (above_db / 10) for power in powers) / count >= share
+
+
+@given(
+    data=st.data(),
+    channels=st.integers(1, 3),
+    frames=st.integers(1, 300),
+    share=st.floats(0.01, 1),
+)
+def test_active_counts_frames(data, channels, frames, share):
+    frame = data.draw(st.integers(1, frames))
+    levels = data.draw(
+        st.lists(st.sampled_from([0.0, 0.01, 0.2, 1.0]), min_size=8, max_size=8)
+    )
+    window = noise(channels, frames) * np.repeat(levels, 40)[:frames]
+    window = window.astype(np.float32)
+    kept = Active(above_db=-30, share=share, frame=frame).keep(window[None], RATE)
+    assert kept.tolist() == [active_by_hand(window, -30, share, frame)]
+
+
+@pytest.mark.parametrize("count", range(1, 101))
+def test_a_share_written_down_is_met_exactly(count):
+    window = np.zeros((1, 100), np.float32)
+    window[0, :count] = 1
+    share = float(f"{count / 100:.2f}")
+    assert Active(share=share, frame=1).keep(window, RATE).all()
+    if count > 1:
+        assert (
+            not Active(share=share, frame=1).keep(window[:, 1:], RATE).all()
+            or (count - 1) / 99 >= share
+        )
 
 
 @pytest.mark.parametrize("frames", [1, 2**16 - 1, 2**16, 2**16 + 1, 200_001])
@@ -68,3 +111,8 @@ def test_an_offset_does_not_count():
     assert not AcEnergy(above_db=level_db + 0.01).keep(windows, RATE).any()
     constant = np.ones((1, 2, 4000), np.float32)
     assert not AcEnergy(above_db=-200).keep(constant, RATE).any()
+
+
+def test_a_frame_is_no_longer_than_the_window():
+    with raises(RecipeError, "frame", 512, naming="511"):
+        Active(frame=512).keep(noise(1, 511), RATE)
