@@ -12,7 +12,6 @@ microsecond. Without a watcher, nothing is stored.
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import threading
 import time
@@ -20,26 +19,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple, Protocol
 
-# A message says what a run waits for after this time, and each time it has doubled.
-PATIENCE_S = 30.0
-
 # The longest time between two looks that counts: the run may have been suspended.
 MOST_BETWEEN_S = 1.0
-
-_LOG = logging.getLogger(__name__)
 
 # The stages of the work on a clip; marks, and the rejects of clips, name them.
 PROBE, DECODE, SELECT, TRANSFORM, ENCODE = (
     "probe", "decode", "select_and_augment", "transform", "encode",
 )  # fmt: skip
-
-_WORDS = {
-    PROBE: "probing it",
-    DECODE: "decoding it",
-    SELECT: "the selection and augmentation of its windows",
-    TRANSFORM: "the transform of its windows",
-    ENCODE: "encoding its examples",
-}
 
 
 class Marked(Protocol):
@@ -77,7 +63,7 @@ class Mark(NamedTuple):
 
     def describe(self) -> str:
         """What the process is doing, for a message about the clip."""
-        return f"its {self.step}" if self.step else _WORDS.get(self.stage, self.stage)
+        return f"its {self.step}" if self.step else f"its stage {self.stage}"
 
     def __str__(self) -> str:
         return f"{self.filepath}: {self.describe()}"
@@ -129,7 +115,6 @@ class MarkClock:
         self._limit_s = limit_s
         self._mark: Mark | None = None
         self._age_s = 0.0
-        self._told_at_s = PATIENCE_S
         self._looked = time.monotonic()
 
     def is_overdue(self, mark: Mark | None) -> bool:
@@ -138,15 +123,9 @@ class MarkClock:
         passed = min(now - self._looked, MOST_BETWEEN_S)
         self._looked = now
         if mark is None or mark != self._mark:
-            self._mark, self._age_s, self._told_at_s = mark, 0.0, PATIENCE_S
+            self._mark, self._age_s = mark, 0.0
             return False
         self._age_s += passed
-        if self._age_s >= self._told_at_s:
-            self._told_at_s *= 2
-            _LOG.warning(
-                "%s has taken %.0f s; the time limit is %g s",
-                mark, self._age_s, self._limit_s,
-            )  # fmt: skip
         return self._age_s > self._limit_s
 
 

@@ -31,7 +31,7 @@ def test_a_mark_says_what_a_worker_does():
         assert state.mark() is None
         Marks.mark(FIRST, "decode")
         assert mark_of(state) == (3, 0, "a/1.wav", "decode", "")
-        assert str(state.mark()) == "a/1.wav: decoding it"
+        assert str(state.mark()) == "a/1.wav: its stage decode"
         Marks.mark(FIRST, "transform")
         Marks.step("feature mel")
         assert mark_of(state) == (3, 0, "a/1.wav", "transform", "feature mel")

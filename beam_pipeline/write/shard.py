@@ -316,13 +316,21 @@ class Observations:
         win_len, valid = example_format.win_len, block.valid_frames
         features, rate = example_format.features, block.slot.clip.sample_rate_hz
         self.statistics.add_clipped(block.clipped)
-        marks_padding = VALID_FRAMES in features.specs
-        if win_len is None or not marks_padding or valid.min() >= win_len:
+        if (
+            win_len is None
+            or VALID_FRAMES not in features.specs
+            or valid.min() >= win_len
+        ):
             self._add_whole(block.values, block.windows)
             return
-        parts = without_padding(block.values, features.specs, valid, win_len, rate)
-        for rows, values in parts:
-            self._add_whole(values, block.windows[rows, ..., : int(valid[rows.start])])
+        for k, frames in enumerate(valid.tolist()):
+            values = {
+                name: without_padding(
+                    some[k : k + 1], features.specs.get(name), frames, win_len, rate
+                )
+                for name, some in block.values.items()
+            }
+            self._add_whole(values, block.windows[k : k + 1, ..., :frames])
 
     def _add_whole(
         self, values: Mapping[str, Any], windows: npt.NDArray[np.float32]
@@ -365,13 +373,9 @@ _COUNTERS: Sequence[tuple[str, Callable[[Any], Any]]] = (
 
 
 def without_padding(
-    values: Mapping[str, Any],
-    specs: Mapping[str, FeatureSpec],
-    valid: npt.NDArray[np.int64],
-    win_len: int,
-    sample_rate_hz: int,
-) -> Iterator[tuple[slice, Mapping[str, Any]]]:
-    """Yields values without padding: of whole windows together, of others alone.
+    value: Any, spec: FeatureSpec | None, frames: int, win_len: int, rate_hz: int
+) -> Any:
+    """Returns a feature of one window without padding.
 
     ::
 
@@ -382,48 +386,19 @@ def without_padding(
 
     Parameters
     ----------
-    values : mapping
-        By name, for each example a value; arrays of shape (n, ...), or lists.
-    specs : mapping
-        Features that are not in it have no padding. Nor has a feature whose values are
-        not in the order of time: one number for a window, for example.
-    valid : numpy.ndarray, shape (n,), int64
-        The frames of each window before the padding.
+    value : numpy.ndarray, shape (1, ...), or list
+        An array whose axes have a time, or whose last axis has a value for each frame,
+        ends where the padding begins. Any other value stays.
+    spec : FeatureSpec or None
+        None: the feature has no padding.
+    frames : int
+        The frames of the window before the padding.
     win_len : int
         The frames of a window.
-
-    Yields
-    ------
-    rows : slice
-        The examples.
-    values : mapping
-        Their values. Arrays whose axes have a time, or whose last axis has a value for
-        each frame, end where the padding begins.
     """
-    bounds = np.flatnonzero(np.diff(valid < win_len)) + 1
-    first = 0
-    for end in [*bounds.tolist(), len(valid)]:
-        if first < end and valid[first] >= win_len:
-            rows = slice(first, end)
-            yield rows, {name: some[rows] for name, some in values.items()}
-            first = end
-        for k in range(first, end):
-            rows, frames = slice(k, k + 1), int(valid[k])
-            yield (
-                rows,
-                {
-                    name: _cut(some[rows], specs.get(name), frames, win_len,
-                               sample_rate_hz)
-                    for name, some in values.items()
-                },
-            )  # fmt: skip
-        first = end
-
-
-def _cut(
-    value: Any, spec: FeatureSpec | None, frames: int, win_len: int, rate_hz: int
-) -> Any:
-    if spec is None or not isinstance(value, np.ndarray) or value.ndim < 2:
+    if spec is None or frames >= win_len:
+        return value
+    if not isinstance(value, np.ndarray) or value.ndim < 2:
         return value
     for k, axis in enumerate(spec.axes):
         if axis.get("name") == "time" and "step" in axis:
