@@ -23,7 +23,6 @@ import numpy.typing as npt
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
-from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.audio.retrying import retry
 from beam_pipeline.errors import (
     ClipError,
@@ -94,16 +93,11 @@ class _ClipStep(Step):
         del self._prober  # it has caches, which cannot be pickled
         super().teardown()
 
-    def clip_of(
-        self, values: Mapping[str, Any], info: AudioInfo | None = None
-    ) -> Clip | TaggedOutput:
-        """Returns the clip of an element, or the reject of its file.
-
-        With ``info``, its file is not opened.
-        """
+    def clip_of(self, values: Mapping[str, Any]) -> Clip | TaggedOutput:
+        """Returns the clip of an element, or the reject of its file."""
         row = SourceRow(0, 0, values["filepath"], None)
         try:
-            return retry(lambda: self._prober.clip(row, info), row.filepath)
+            return retry(lambda: self._prober.clip(row), row.filepath)
         except ClipError as error:
             reject = self.reject("probe", error, error.reason)
             return TaggedOutput(REJECTS, reject)
@@ -176,8 +170,8 @@ class Probe(_ClipStep):
 class CutWindows(_ClipStep):
     """Decodes a file and cuts its windows: path or dict -> a dict for each window.
 
-    Memory holds one block of windows, however long the file is. An element that
-    :class:`Probe` made is not probed again. Each dict has the keys of the element, and
+    Memory holds one block of windows, however long the file is. Each dict has the keys
+    of the element, and
 
     ``signal``
         The window, float32, of shape ``(frames,)``, or ``(channels, frames)`` with
@@ -226,7 +220,7 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
 
     def process(self, element: Any) -> Iterator[Any]:
         values = _values_of(element)
-        clip = self.clip_of(values, _probed(values))
+        clip = self.clip_of(values)
         if isinstance(clip, TaggedOutput):
             yield clip
             return
@@ -259,12 +253,6 @@ def _values_of(element: Any) -> dict[str, Any]:
             f"{shown(element)}."
         )
     return {**values, "filepath": os.fspath(path)}
-
-
-def _probed(values: Mapping[str, Any]) -> AudioInfo | None:
-    """What a :class:`Probe` found; None if the element comes from elsewhere."""
-    found = [values.get(k) for k in ("frames", "fs", "channels", "format", "subtype")]
-    return None if None in found else AudioInfo(*found)  # type: ignore[arg-type]
 
 
 class Transform(Step):
@@ -357,9 +345,7 @@ class Transform(Step):
             )
         return array, int(rate or 0)
 
-    def _apply(
-        self, element: Any, window: npt.NDArray[Any], rate: int
-    ) -> npt.NDArray[Any]:
+    def _apply(self, element: Any, window: npt.NDArray[Any], rate: int) -> Any:
         """Returns the result of a window, as that of an array with one window."""
 
         def run(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -50,10 +50,9 @@ _STATE_BYTES = ctypes.sizeof(WorkerState)
 
 
 class Guard:
-    """Starts a guard beside this process, for all its threads, once for each job."""
+    """Starts a guard beside this process, for all its threads, once."""
 
     _starting = threading.Lock()
-    _run = ""
     _process: subprocess.Popen[bytes] | None = None
 
     @classmethod
@@ -62,13 +61,8 @@ class Guard:
         if job.limit_s is None:
             return
         with cls._starting:
-            if cls._run == job.run or (cls._process is None and Marks.are_watched()):
-                return
-            if cls._process is not None:  # it guards for another job
-                assert cls._process.stdin is not None
-                cls._process.stdin.close()
-                cls._process.wait()
-            cls._run, cls._process = job.run, _start(job, job.limit_s)
+            if not Marks.are_watched():
+                cls._process = _start(job, job.limit_s)
 
 
 def _start(job: Job, limit_s: float) -> subprocess.Popen[bytes]:

@@ -112,21 +112,18 @@ def write_shards(work: beam.PCollection, job: Job) -> WrittenShards:
         job.recipe.compression, job.work_folder, job.claim,
     )
     written = encoded.records | "WriteToTFRecord" >> beam.ParDo(write)  # ShardInfo
-    return WrittenShards(checked[FINISHED], written, encoded[REJECTS])
+    shards = (checked[FINISHED], written) | "AllShards" >> beam.Flatten()  # ShardInfo
+    return WrittenShards(shards, encoded[REJECTS])
 
 
 def finish(
     once: beam.PCollection, written: WrittenShards, job: Job
 ) -> beam.PCollection:
     """Compares the shards with the plan, and writes ``metadata.json`` last."""
-    shards = (
-        (written.finished, written.shards)
-        | "AllShards" >> beam.Flatten()             # ShardInfo
-    )
     return (
         once
         | "FinishDataSet" >> beam.Map(
-            finish_planned, AsIter(shards), AsIter(written.rejects), job,
+            finish_planned, AsIter(written.shards), AsIter(written.rejects), job,
         )                                           # path of metadata.json
     )
 
@@ -250,8 +247,7 @@ def check_poison_clips(job: Job) -> None:
 class WrittenShards(NamedTuple):
     """What :func:`write_shards` gives."""
 
-    finished: beam.PCollection  # ShardInfo, of shards that an earlier run wrote
-    shards: beam.PCollection  # ShardInfo
+    shards: beam.PCollection  # ShardInfo, also of shards that an earlier run wrote
     rejects: beam.PCollection  # Reject
 
 

@@ -121,27 +121,21 @@ class Prober:
         finally:
             Marks.unmark()
 
-    def clip(self, row: SourceRow, info: AudioInfo | None = None) -> Clip:
+    def clip(self, row: SourceRow) -> Clip:
         """Returns the clip of a row without a problem.
-
-        Parameters
-        ----------
-        info : AudioInfo, optional
-            What an earlier probe found in the row's file, which is not opened then.
 
         Raises
         ------
         ClipError
             If the row cannot become a clip.
         """
-        modified_ns = 0
-        if info is None and row.known is not None:
-            info = AudioInfo(*row.known, format="", subtype="")
+        if row.known is None:
+            info, modified_ns = self._probed(row)
+        else:
+            info, modified_ns = AudioInfo(*row.known, format="", subtype=""), 0
             if files.is_beams(row.filepath):
                 with files.closing(self._begun(row)):
                     pass  # raises if the file does not exist
-        if info is None:
-            info, modified_ns = self._probed(row)
         with adding_length(info):
             return self._clip_of(row, info, modified_ns)
 

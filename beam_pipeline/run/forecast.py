@@ -27,7 +27,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -47,11 +46,8 @@ from beam_pipeline.process import OneThread
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.workers import Workers
 from beam_pipeline.storage.tfrecord import compress_member, suffix_for
-from beam_pipeline.text import html_line, html_table
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from beam_pipeline.write.shard import ShardDraft, encode_shard
-
-REJECTS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +224,3 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan: {self.summary.described()}; {len(self.rejects):,} rejects>"
-
-    def _repr_html_(self) -> str:
-        kept = {name: self.summary.kept(name) for name in self.summary.layouts}
-        rows = [
-            (name, examples, f"{seconds:.2f}", self.summary.layouts[name].shards)
-            for name, (examples, seconds) in kept.items()
-        ]
-        parts = [html_table(("split", "examples", "seconds", "shards"), rows)]
-        if (found := self.forecast) is not None:
-            text = f"forecast: {found.bytes / 1e6:,.1f} MB, {found.seconds:,.0f} s"
-            parts.append(html_line(f"{text} of one worker"))
-        first = [(r.filepath, r.reason) for r in islice(self.rejects, REJECTS_SHOWN)]
-        parts.append(html_table(("rejected", "reason"), first))
-        return "".join(parts)

@@ -95,7 +95,7 @@ def run_local(
         drop_changed(job.work_folder, job.inputs, processes.limit_s)
         summary = plan_here(job, folder, processes)
         written = write_here(job, folder, summary, workers, processes, watch)
-        infos = [page for one in written for page in one.finished + one.shards]
+        infos = [page for one in written for page in one.shards]
         rejects = [page for one in written for page in one.rejects]
         finish_job(folder, Pages(folder, infos), Pages(folder, rejects), job)
 
@@ -223,7 +223,6 @@ def in_ipython() -> bool:
 class WrittenPages(NamedTuple):
     """Pages of what :func:`write_shards` gives in one process."""
 
-    finished: list[Page]
     shards: list[Page]
     rejects: list[Page]
 

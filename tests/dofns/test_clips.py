@@ -12,7 +12,6 @@ from beam_pipeline import record
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.dofns import CutWindows, Probe
 from beam_pipeline.errors import InputError, RecipeError, UnreadableAudio
-from beam_pipeline.planning import prober
 from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.pipelines import drive, exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises
@@ -160,37 +159,6 @@ def test_the_keys_of_an_element_stay(mixed):
         {**shared, "signal": samples[:600], "fs": RATE, "win_start_idx": 0},
         {**shared, "signal": last, "fs": RATE, "win_start_idx": 600},
     ])  # fmt: skip
-
-
-@pytest.mark.parametrize("options", [{}, {"sample_rate": 5000}])
-def test_after_a_probe_nothing_is_probed_again(mixed, monkeypatch, options):
-    paths = [str(mixed / name) for name in NAMES]
-    cut = CutWindows(win_len=500, **options)
-    alone = drive(cut, paths)
-    after, rejects, _ = run_step(paths, Probe(), cut)
-    assert rejects == []
-    assert signals_of(after) == signals_of(alone)
-    assert {e["fs"] for e in after} == {options.get("sample_rate", RATE)}
-    assert after[0]["seconds"] == 2500 / RATE
-    probed = drive(Probe(), paths[:1])
-    monkeypatch.setattr(prober, "probe_audio", None)
-    assert len(drive(cut, probed)) > 0
-    with pytest.raises(TypeError):
-        drive(cut, paths[:1])
-
-
-def test_a_file_that_changes_after_its_probe(tmp_path):
-    path = tmp_path / "x.wav"
-    write_sound(path, 1000)
-    (probed,) = drive(Probe(), [path])
-    write_sound(path, 1000, channels=2)
-    (made,) = drive(CutWindows(win_len=100), [probed])
-    assert (made.tag, made.value["stage"]) == ("rejects", "decode")
-    assert made.value["error"] == "UnreadableAudio"
-    assert_names(made.value["reason"], "windows 0 to 9 of 10")
-    path.unlink()
-    (made,) = drive(CutWindows(win_len=100), [probed])
-    assert made.value["error"] == "UnreadableAudio"
 
 
 def test_damage_in_the_middle_leaves_the_windows_before_it(tmp_path):

@@ -24,7 +24,6 @@ CELLS = (
     "metadata = record({input!r}, {output!r}, win_seconds=0.5)",
     "print(metadata.splits['records'].examples)",
     "metadata",
-    "plan({input!r}, win_seconds=0.5)",
     "open_records({output!r})[0]",
     "silent = record({input!r}, {output!r} + '2', win_seconds=0.5, watch=False)",
     "from dataclasses import dataclass\n"
@@ -72,7 +71,7 @@ def test_record_in_a_notebook(tmp_path, monkeypatch):
     assert_names(text_of(recorded, "stderr"), "8/8 examples")
     assert "WARNING" not in text_of(recorded, "stderr")
     assert silent.outputs == []
-    for cell, fact in zip(shown, ("records", "4.00", "signal"), strict=True):
+    for cell, fact in zip(shown, ("records", "signal"), strict=True):
         (output,) = cell.outputs
         assert_names(output.data["text/html"], fact)
     for cell in (own, of_lambda):
@@ -111,10 +110,7 @@ def test_what_a_notebook_shows(tmp_path):
     texts = texts_of(metadata._repr_html_())
     assert {"records", "8", "2 classes: <cat>, dog", "signal", "500"} <= {*texts}
     planned = plan(tmp_path / "in", **options)
-    assert tuple(planned) == (planned.summary, planned.rejects)
     assert len(repr(planned)) < 200 > len(repr(planned.summary))
-    texts = texts_of(planned._repr_html_())
-    assert {"records", "8", "dog/2.wav"} <= {*texts}
     found = audit(tmp_path / "out")
     (text,) = texts_of(found._repr_html_())
     assert "same audio: 1 across splits" in text or "1 within one split" in text
