@@ -267,8 +267,6 @@ class Transform(Step):
     transform : str or callable
         An expression, or a transform: an object such as ``LogMel()``, or a function of
         windows ``(n, frames)``; see :mod:`beam_pipeline.transforms.base`.
-    key : str
-        The key of the window in a dict.
     into : str, optional
         The key of the result. Without it, the result replaces the window, and ``fs``
         becomes the rate after the transform, if it resamples.
@@ -293,19 +291,16 @@ class Transform(Step):
         self,
         transform: str | base.Transform,
         *,
-        key: str = "signal",
         into: str | None = None,
         sample_rate: int | None = None,
         on_error: str = "raise",
     ):
         super().__init__(on_error)
         self._transform, self._name = given_transform(transform)
-        check_text("key", key)
         if into is not None:
             check_text("into", into)
         if sample_rate is not None:
             check_whole("sample_rate", sample_rate)
-        self._key = key
         self._into = into
         self._sample_rate = sample_rate
         self._needs_rate = base.needs_sample_rate(self._transform)
@@ -322,13 +317,13 @@ class Transform(Step):
     def _window_of(self, element: Any) -> tuple[npt.NDArray[Any], int]:
         rate = self._sample_rate
         if isinstance(element, Mapping):
-            if self._key not in element:
+            if "signal" not in element:
                 raise InputError(
-                    f"An element has no key {self._key}; its keys are "
-                    f"{', '.join(map(str, element)) or 'none'}. Check `key`."
+                    "An element has no key signal; its keys are "
+                    f"{', '.join(map(str, element)) or 'none'}."
                 )
             rate = element.get("fs", rate)
-            array = np.asarray(element[self._key])
+            array = np.asarray(element["signal"])
         elif self._into is not None:
             raise InputError(
                 f"An element is no dict, so there is no key {self._into} to add. Give "
@@ -369,7 +364,7 @@ class Transform(Step):
             return result
         if self._into is not None:
             return {**element, self._into: result}
-        changed = {self._key: result}
+        changed = {"signal": result}
         if "fs" in element:
             changed["fs"] = base.rate_after(self._transform, rate)
         return {**element, **changed}

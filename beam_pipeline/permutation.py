@@ -68,8 +68,6 @@ class Permutation:
     def __init__(
         self, n: int, seed: int = 0, epoch: int = 0, name: str = "order of epoch"
     ):
-        if not 0 <= n < 1 << 62:
-            raise ValueError(f"a permutation needs 0 <= n < 2**62; got {n}")
         self.n = n
         rounds = _rounds(n)
         key = text_key(str(seed), f"{name} {epoch}")

@@ -91,9 +91,3 @@ def test_orders_of_seeds_and_epochs_differ():
 def test_no_such_position(position):
     with pytest.raises(IndexError, match=r"0 \.\. 4"):
         Permutation(5).at([position])
-
-
-@pytest.mark.parametrize("n", [-1, 1 << 62])
-def test_no_such_length(n):
-    with pytest.raises(ValueError, match="2\\*\\*62"):
-        Permutation(n)

@@ -59,27 +59,6 @@ def test_every_mark_and_all_progress_is_new():
             seen.add(state.mark())
 
 
-def test_who_waits_for_a_store_has_no_mark():
-    state = new_state()
-    with Marks.kept_in(state):
-        Marks.mark(FIRST, "decode")
-        before = state.mark()
-        with Marks.waiting():
-            assert state.mark() is None
-        after = state.mark()
-    assert after == before._replace(serial=after.serial) != before
-
-
-def test_text_that_is_too_long_is_cut():
-    state = new_state()
-    with Marks.kept_in(state):
-        Marks.mark(Clip(1, 0, "x" * 9999), "decode")
-        Marks.step("ü" * 9999)
-        _, _, filepath, _, step = mark_of(state)
-    assert filepath == "x" * 4111
-    assert step.rstrip("\N{REPLACEMENT CHARACTER}") == "ü" * 119
-
-
 def test_threads_that_work_on_several_clips_share_one_mark():
     state = new_state()
     with Marks.kept_in(state):

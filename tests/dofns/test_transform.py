@@ -164,7 +164,7 @@ def test_elements_that_lack_something(call, element, error, facts):
 @pytest.mark.parametrize(("args", "options", "field"), [
     (("log_mal()",), {}, "feature"), (("",), {}, "feature"), ((3,), {}, "transform"),
     ((LogMel,), {}, "transform"), ((None,), {}, "transform"),
-    (("rms()",), {"key": ""}, "key"), (("rms()",), {"into": 3}, "into"),
+    (("rms()",), {"into": 3}, "into"),
     (("rms()",), {"sample_rate": 0}, "sample_rate"),
     (("rms()",), {"on_error": "drop"}, "on_error"),
 ])  # fmt: skip

@@ -132,16 +132,3 @@ def test_the_citation_has_what_the_format_requires():
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     assert citation["authors"] == [{"name": "The audio-tfrecords developers"}]
     assert f'license="{citation["license"]}"' in (ROOT / "setup.py").read_text()
-
-
-def test_the_changelog_has_the_form_of_keep_a_changelog():
-    text = (ROOT / "CHANGELOG.md").read_text()
-    versions = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    assert versions[0] == "Unreleased"
-    assert all(
-        re.match(r"\d+\.\d+\.\d+( - \d{4}-\d\d-\d\d)?$", v) for v in versions[1:]
-    )
-    for version in text.split("\n## ")[1:]:
-        kinds = re.findall(r"^### (.+)$", version, re.MULTILINE)
-        order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
-        assert kinds == [kind for kind in order if kind in kinds], version[:20]

@@ -12,7 +12,6 @@ from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.rejects import (
     NAMED_IN_ERRORS,
-    check_any_accepted,
     check_rejects,
 )
 from beam_pipeline.dataset.tables import ManifestPart
@@ -240,12 +239,6 @@ def test_rejected_clips_are_counted_once_each(rows, allowed, fails):
     assert "broke" in text
     more = count - NAMED_IN_ERRORS
     assert any(names(line, more) for line in lines[1 + len(named) :]) == (more > 0)
-
-
-def test_nothing_to_record_says_why():
-    with raises(TooManyRejected, naming=["1", "a/0.wav"]):
-        check_any_accepted(PlanSummary(ListingSummary(1, 0), None, {}), [early(0)])
-    check_any_accepted(summary_of(train=1), [early(0)])
 
 
 # What is counted
