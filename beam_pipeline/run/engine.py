@@ -395,10 +395,7 @@ def _reason(error: Exception) -> str:
     details = getattr(error, "details", None)
     text = str(details()) if callable(details) else str(error)
     lines = text.strip().splitlines() or [type(error).__name__]
-    last = lines[-1].strip()
-    if last.startswith("ModuleNotFoundError"):
-        last += "; workers must be able to import it, see docs/engines.md"
-    return last
+    return lines[-1].strip()
 
 
 def read_counters(result: Any) -> dict[str, int]:

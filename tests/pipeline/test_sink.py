@@ -2,27 +2,20 @@
 
 import hashlib
 import shutil
-from collections import defaultdict
-from io import BytesIO
 
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.typehints.decorators import TypeCheckError
 
 from beam_pipeline.dataset.folders import read_run_error
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.pipeline.graph import EncodeExamples, step
 from beam_pipeline.pipeline.sink import WriteShards, WriteToTFRecord, find_finished
 from beam_pipeline.planning.shards import Shard
 from beam_pipeline.storage.claim import UNCLAIMED
-from beam_pipeline.storage.tfrecord import SUFFIX, inflate_by_member, read_any_records
+from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from beam_pipeline.write.blocks import (
     EncodedBlock,
-    FrameBlock,
-    WindowBlock,
-    cut_windows,
 )
 from tests.pipelines import run_step
 from tests.raising import raises
@@ -88,26 +81,6 @@ def test_plain_bytes_are_written_as_beam_writes_them(tmp_path, options):
         assert_that(read["beam"], equal_to(RECORDS), "as Beam writes")
 
     run(compare)
-
-
-def test_members_of_plain_bytes_hold_whole_records(tmp_path):
-    long = [bytes([k]) * 300_000 for k in range(9)]
-
-    def write(pipeline):
-        records = pipeline | beam.Create(long, reshuffle=False)
-        records | WriteToTFRecord(
-            str(tmp_path / "x"), file_name_suffix=SUFFIX, num_shards=1
-        )
-
-    run(write)
-    (path,) = tmp_path.iterdir()
-    with path.open("rb") as file:
-        contents = defaultdict[int, bytes](bytes)
-        for piece in inflate_by_member(file):
-            contents[piece.start] += piece.content
-    members = [list(read_any_records(BytesIO(each))) for each in contents.values()]
-    assert sorted(member for some in members for member in some) == long
-    assert list(map(len, members)) == [3, 3, 3]
 
 
 # Placed records
@@ -276,20 +249,3 @@ def test_a_receipt_without_its_file_counts_for_nothing(written, tmp_path, change
     else:
         path.write_bytes(content[:-1] if change == "cut" else content + b"\0")
     assert found_in(folder, shard) is None
-
-
-# The types of blocks between the steps of a job
-
-
-@pytest.mark.parametrize(
-    ("taking", "given"),
-    [
-        (step(cut_windows, FrameBlock, WindowBlock), WindowBlock),
-        (beam.ParDo(EncodeExamples()), WindowBlock),
-    ],
-)
-def test_a_step_takes_the_blocks_of_the_step_before(taking, given):
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    blocks = pipeline | beam.Create([]).with_output_types(given)
-    with raises(TypeCheckError, naming=given.__name__):
-        blocks | taking

@@ -1,6 +1,5 @@
 """Whole runs with encodings: what is replayed, and what else reads the data set."""
 
-import contextlib
 import io
 import json
 
@@ -17,14 +16,11 @@ from beam_pipeline import (
     record_examples,
 )
 from beam_pipeline.codecs import CODECS
-from beam_pipeline.dataset import job
-from beam_pipeline.errors import OptionError, OutputError, RecipeError, TooManyRejected
+from beam_pipeline.errors import OptionError, RecipeError, TooManyRejected
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
-from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.wire import encode_tensor
 from beam_pipeline.transforms import per_window
-from tests.claims import start
 from tests.data_sets import contents, problems_in, rejects_in
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
@@ -209,24 +205,6 @@ def test_features_and_encodings_that_cannot_be_end_a_run_before_it_writes(
     with raises(RecipeError, field, naming=facts):
         record(runs / "in", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("encoding", ["png", "jpeg", "tensor"])
-def test_an_unfinished_run_of_images_keeps_its_version_of_pillow(
-    tmp_path, monkeypatch, encoding
-):
-    recipe = Recipe(
-        win_len=500,
-        features={"image": FEATURES["image"]},
-        encodings={"image": encoding},
-    )
-    output = str(tmp_path / "out")
-    start(output, recipe)
-    real = job._version
-    monkeypatch.setattr(job, "_version", lambda n: "1" if n == "pillow" else real(n))
-    refusal = raises(OutputError, naming=output)
-    with refusal if encoding in ("png", "jpeg") else contextlib.nullcontext():
-        start(output, recipe)
 
 
 # Signals as sounds

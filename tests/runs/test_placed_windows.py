@@ -23,28 +23,6 @@ from tests.raising import assert_names, raises
 from tests.sounds import RATE, damage, write_samples, write_sound
 
 
-@pytest.mark.parametrize(
-    ("passage", "tail", "starts"),
-    [
-        ((20, 20), "drop", [18]),  # a peak
-        ((20, 23), "drop", [19]),  # shorter than a window
-        ((0, 1), "drop", [0]),  # it would begin at -2
-        ((39, 40), "drop", [36]),  # it would end after the clip
-        ((20, 24), "drop", [20]),
-        ((20, 26), "drop", [20]),
-        ((20, 26), "pad", [20, 23]),  # what follows is in the window
-        ((20, 26), "overlap", [20, 22]),
-        ((20, 27), "drop", [20, 23]),
-        ((34, 40), "pad", [34, 36]),  # it would end after the clip
-        ((40, 40), "drop", [36]),
-    ],
-)
-def test_windows_of_one_passage(passage, tail, starts):
-    """Windows of 4 frames every 3, in a clip of 40."""
-    found = cover_passages(np.array([passage]), 40, WindowPlan(4, 3, tail))
-    assert found.starts == tuple(starts)
-
-
 @given(
     cuts=st.lists(st.integers(0, 60), max_size=8, unique=True),
     length=st.integers(1, 12),

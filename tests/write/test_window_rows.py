@@ -71,9 +71,3 @@ def test_rows_survive_their_text(n):
     found = WindowRows.unpack(join_rows([rows, rows]).pack())
     for column, expected in zip(found, rows, strict=True):
         assert column.tolist() == 2 * expected.tolist()
-
-
-def test_lost_windows_have_no_level():
-    rows = WindowRows.of(np.arange(2), *np.zeros((2, 2))).rejected()
-    assert np.isnan(levels_db(rows.levels)).all()
-    assert rows.left_out.tolist() == [REJECTED, REJECTED]
