@@ -375,6 +375,12 @@ def test_every_page_is_in_the_table_of_contents():
         assert page == index or page.name in listed
 
 
+def test_the_readme_shows_the_flow():
+    (picture,) = [b.text for b in blocks_of(README) if b.tag == "text"]
+    for word in ("plan", "decode", "transform", "GZIP", "record_dataset", "replay"):
+        assert word in picture
+
+
 def test_the_readme_is_short():
     assert len(README.read_text().splitlines()) <= README_LINES
 
