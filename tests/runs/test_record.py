@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import soundfile
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
@@ -218,6 +219,16 @@ def test_a_file_that_changed_since_the_run_was_cut_off_is_read_again(out, tmp_pa
         os.utime(path, ns=(time_ns, time_ns))
     record(*places, max_rejected=1, **options)
     expect_complete(examples_in(out), sounds, 500, 500)
+
+
+def test_int16_is_kept(out, tmp_path):
+    write_sound(tmp_path / "in" / "a" / "x.wav", 2000)
+    samples, _ = soundfile.read(tmp_path / "in" / "a" / "x.wav", dtype="int16")
+    record(tmp_path / "in", out, win_len=1000, dtype="int16")
+    for example in examples_in(out):
+        start = int(example["win_start_idx"])
+        assert example["signal"].dtype == np.int16
+        np.testing.assert_array_equal(example["signal"], samples[start : start + 1000])
 
 
 NAN = np.where(np.arange(2000) == 1234, np.nan, 0)
