@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline import Metadata, Recipe, open_records, plan, record
+from beam_pipeline import Metadata, open_records, plan, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.side_by_side import as_recorded, reused_recipe
+from beam_pipeline.dataset.side_by_side import reused_recipe
 from beam_pipeline.elements.record_examples import record_examples
 from beam_pipeline.errors import (
     DataSetWarning,
@@ -326,15 +326,6 @@ def test_classes_keep_their_numbers(birds, tmp_path):
     assert summary.example_format.classes == ("owl", "tit")
 
 
-def test_the_data_set_itself_is_complete(birds, tmp_path):
-    found = []
-    metadata = Metadata.load(birds / "out")
-    record(birds / "a", birds / "out", recipe=metadata, found=found.append)
-    assert found == [metadata]
-    with raises(OutputError, naming=["classes", "'tit,owl'"]):
-        record(birds / "a", birds / "out", recipe=metadata, classes="tit,owl")
-
-
 def test_another_class_is_rejected(birds, tmp_path):
     metadata = Metadata.load(birds / "out")
     with raises(TooManyRejected, naming=["bat/4.wav", "convert --classes"]):
@@ -356,13 +347,6 @@ def test_without_labels_there_are_no_classes(birds, tmp_path):
     assert made.classes == ()
     # A data set without classes has none to bring.
     assert reused_recipe(made) == made.recipe
-
-
-def test_a_list_of_the_user_stays(birds, tmp_path):
-    made = record(birds / "a", tmp_path / "out", win_len=500, classes="tit,owl,bat")
-    assert reused_recipe(made) == made.recipe
-    # It is an option of this recipe, so the same classes without it are another one.
-    assert as_recorded(Recipe(win_len=500), made) == Recipe(win_len=500)
 
 
 def test_elements_have_no_recipe(birds, tmp_path):
