@@ -74,13 +74,6 @@ class RunOptions(Declared):
         is_list = isinstance(self.beam_args, list | tuple)
         if not (is_list and all(isinstance(word, str) for word in self.beam_args)):
             raise OptionError("beam_args", "must be a list of texts", self.beam_args)
-        if self.skip_recorded and self.is_template():
-            raise OptionError(
-                "skip_recorded",
-                "cannot be given with `--template_location`, because the data set may "
-                "change before the job is started",
-                self.skip_recorded,
-            )
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args
