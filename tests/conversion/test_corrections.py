@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import soundfile
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, audit, convert, open_records, record, report, verify
 from beam_pipeline.cli.main import main
@@ -102,41 +100,6 @@ def test_corrected_is_as_if_recorded_so(sounds, wrong, labels, tmp_path, options
     asked = {name: options[name] for name in names if name in options}
     recorded_from(sounds, rows, tmp_path / "wanted", **asked)
     assert_as_recorded(tmp_path / "made", tmp_path / "wanted")
-
-
-@settings(
-    max_examples=10, deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(
-    labels=st.dictionaries(
-        st.sampled_from([path for path, *_ in CLIPS]),
-        st.sampled_from(["ant", "cat", "owl", "zebra"]), min_size=1,
-    ),
-    drop=st.sets(st.sampled_from([path for path, *_ in CLIPS]), max_size=9),
-    splits=st.sampled_from([None, "a=1,b=1", "b=.2,a=.3,c=.5"]),
-)  # fmt: skip
-def test_each_example_follows_its_clip(wrong, tmp_path, labels, drop, splits):
-    """All examples, one by one: who goes, who stays, with which class."""
-    made = tmp_path / "made"
-    shutil.rmtree(made, ignore_errors=True)
-    metadata = convert(
-        wrong, made, splits=splits, drop=sorted(drop), workers=1,
-        labels=[{"path": path, "label": label} for path, label in labels.items()],
-    )  # fmt: skip
-    used = {label for path, label in labels.items() if path not in drop}
-    assert metadata.classes == tuple(sorted({*CLASSES} | used))
-    key = lambda e: (e["filepath"], int(e["win_start_idx"]))  # noqa: E731
-    found = {key(e): e for e in examples_in(made)}
-    wanted = {key(e): e for e in examples_in(wrong) if e["filepath"] not in drop}
-    assert {*found} == {*wanted}
-    for place, example in wanted.items():
-        label = labels.get(place[0], example["class"])
-        assert found[place]["class"] == label
-        assert metadata.classes[found[place]["target"]] == label
-        assert np.array_equal(found[place]["power"], example["power"])
-    groups = assert_tables_fit(made).values()
-    assert sum(map(len, groups)) == len(set().union(*groups))
 
 
 def test_a_corrected_data_set_is_a_data_set(sounds, wrong, labels, tmp_path, capsys):

@@ -185,19 +185,6 @@ def test_features_of_a_structure_by_name(tmp_path):
         replay(folder, features=["0/r/row_splits_0"])
 
 
-def test_keys_like_the_names_of_parts(tmp_path):
-    ragged, sparse = tf.ragged.constant([[1], []]), tf.sparse.from_dense([0, 5])
-    element = {
-        "a/row_splits_0": 1, "a/indices": 2, "a/dense_shape": 3, "a/shape": 4,
-        "b/indices": 5, "c/d": 6,
-        "a": ragged, "b": sparse, "c": {"d": 7},
-    }  # fmt: skip
-    for pairs in (element.items(), reversed(element.items())):
-        ds = tf.data.Dataset.from_tensors(dict(pairs))
-        folder = record_dataset(ds, tmp_path / "out", overwrite=True)
-        expect_equal(next(iter(replay(folder))), next(iter(ds)))
-
-
 def test_progress_counts_elements_and_files(tmp_path, capsys):
     ds = tf.data.Dataset.range(10)
     record_dataset(ds, tmp_path / "out", elements_per_file=4, progress=True)

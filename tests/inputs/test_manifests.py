@@ -21,7 +21,6 @@ from beam_pipeline.errors import (
     RecipeError,
     TooManyRejected,
 )
-from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.inputs.table_files import (
@@ -178,17 +177,6 @@ def test_types_of_columns(tmp_path, values, dtype):
 # Rows
 
 
-def test_rows_of_a_table(corpus):
-    path = write_csv(corpus / "m.csv", ROWS)
-    assert rows_of(path, label_from="kind") == [
-        SourceRow(
-            i, 0, row["path"], row["kind"], group=row["path"], line=2 + i,
-            columns=(row["loud"], row["take"]), file=i,
-        )
-        for i, row in enumerate(ROWS)
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(("row", "facts"), [
     ({"path": ""}, ["path"]), ({"kind": " "}, ["kind"]),
     ({"offset_s": "-1"}, ["offset_s", "-1"]),
@@ -235,17 +223,6 @@ def test_a_table_without_a_header_is_told_of_the_option(corpus):
     path.write_text("a/1.wav,1.5\n")
     with raises(RecipeError, "path_column", naming=["a/1.wav", "--column-names"]):
         plan(str(path), win_len=100, label_from="none")
-
-
-def test_parts_of_one_file_in_two_tables_are_of_one_file(corpus):
-    for name, offset in (("m.csv", 0.0), ("n.csv", 0.01)):
-        write_csv(corpus / name, [{"path": "a/1.wav", "offset_s": offset}])
-    texts = [str(corpus / name) for name in ("m.csv", "n.csv")]
-    recipe = Recipe(win_len=1, label_from="none")
-    rows = list(Listing(survey(resolve_inputs(texts), recipe), recipe).rows())
-    assert [(row.problem, row.source, row.file) for row in rows] == [
-        (None, 0, 0), (None, 1, 0)
-    ]  # fmt: skip
 
 
 def test_two_tables_need_the_same_columns(corpus):

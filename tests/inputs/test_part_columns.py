@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from beam_pipeline import Metadata, open_records, plan, record
 from beam_pipeline.dataset.tables import manifest_fields
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.inputs.columns import PartColumns, is_own_manifest, part_in_seconds
+from beam_pipeline.inputs.columns import PartColumns, part_in_seconds
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import raises
@@ -131,15 +130,6 @@ def test_the_own_manifest_is_an_input(tmp_path):
     record(own, tmp_path / "low", label_from="class", win_len=100, sample_rate=4000)
     ends = {e["win_start_idx"] + 100 for e in open_records(tmp_path / "low")}
     assert max(ends) == 2000
-
-
-@pytest.mark.parametrize("columns", [[], [("index", ColumnType("int64"))]])
-def test_an_own_manifest_is_known_by_its_columns(columns):
-    names = [*manifest_fields(Audio(), columns)]
-    assert is_own_manifest(names)
-    assert not is_own_manifest(names[1:])
-    assert PartColumns.of(names, "path", "x").in_frames
-    assert PartColumns.of(names, "path", "x").names() == {"start", "frames", "channel"}
 
 
 @pytest.mark.parametrize(

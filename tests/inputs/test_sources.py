@@ -10,7 +10,6 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.columns import Labeler, SourceRow
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import (
-    FILE,
     FOLDER,
     GLOB,
     LIST,
@@ -176,25 +175,6 @@ def test_globs_take_every_file_that_matches(tmp_path, pattern, names):
     assert names_of(tmp_path / pattern) == names
 
 
-@pytest.mark.parametrize(("pattern", "root"), [
-    ("*.wav", ""), ("a*/x", ""), ("a/b*/x", "/a"), ("a/b/c?", "/a/b"),
-    ("a/[b]/c", "/a"),
-])  # fmt: skip
-def test_names_of_globs_are_relative_to_the_folder_before_the_wildcard(
-    tmp_path, pattern, root
-):
-    wanted = Input(GLOB, f"{tmp_path}/{pattern}", f"{tmp_path}{root}")
-    assert resolve_input(f"{tmp_path}/{pattern}") == wanted
-
-
-def test_what_exists_is_literal_though_it_looks_like_a_glob(tmp_path):
-    touch(tmp_path, "[ab].wav", "a.wav", "b.wav")
-    assert resolve_input(str(tmp_path / "[ab].wav")).kind == FILE
-    assert names_of(tmp_path / "[ab].wav") == ["[ab].wav"]
-    (tmp_path / "[ab].wav").unlink()
-    assert names_of(tmp_path / "[ab].wav") == ["a.wav", "b.wav"]
-
-
 @pytest.mark.parametrize("pattern", ["gs://b/x/*.wav", "s3://b/x/a?.wav"])
 def test_remote_globs_are_not_looked_for_first(pattern):
     folder = pattern.rpartition("/")[0]
@@ -254,17 +234,6 @@ def test_a_list_is_cut_at_ends_of_lines_alone(tmp_path, character):
 
 
 # Several inputs
-
-
-def test_rows_count_over_all_inputs(tmp_path):
-    touch(tmp_path, "a/1.wav", "a/2.wav", "a/no.md", "b/1.wav", "c.wav")
-    rows = rows_of(tmp_path / "b", tmp_path / "c.wav", tmp_path / "a")
-    assert rows == [
-        row_of(0, 0, "1.wav", "b"),
-        row_of(1, 1, "c.wav", tmp_path.name),
-        row_of(2, 2, "1.wav", "a"),
-        row_of(3, 2, "2.wav", "a"),
-    ]
 
 
 @pytest.mark.parametrize(
