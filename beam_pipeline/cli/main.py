@@ -1,23 +1,30 @@
 """The command line: ``audio-tfrecords record | plan | show | verify | ...``.
 
-Each command imports what it needs when it runs, so ``--help`` prints at once. This
-module imports the commands when it runs, so that Ctrl-C ends the program in one line.
+Each command imports what it needs when it runs, so ``--help`` prints at once.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import traceback
 from collections.abc import Sequence
+
+from beam_pipeline.cli.commands import COMMANDS, Record
+from beam_pipeline.cli.parser import (
+    PROGRAM,
+    Command,
+    complain,
+    parse_command,
+    warnings_at_the_end,
+)
+from beam_pipeline.errors import AudioTFRecordsError
 
 
 def command() -> int:
     """Runs the command of a process; returns the exit status, see :func:`main`."""
     gc.set_threshold(10_000)  # modules make objects by the thousand, and keep them
-    try:
-        status = main()
-    except KeyboardInterrupt:
-        sys.exit("audio-tfrecords: Interrupted.")
+    status = main()
     gc.freeze()  # the end of the interpreter would look at each object again
     return status
 
@@ -35,16 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     4       a data set does not verify, or a clip is in two splits
     ======  ====================================================
     """
-    from beam_pipeline.cli.commands import COMMANDS, Record
-    from beam_pipeline.cli.parser import (
-        PROGRAM,
-        Command,
-        complain,
-        parse_command,
-        warnings_at_the_end,
-    )
-    from beam_pipeline.errors import AudioTFRecordsError
-
     command: Command | None = None
     try:
         command = parse_command(COMMANDS, sys.argv[1:] if argv is None else argv)
@@ -72,8 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # an unexpected error is one paragraph, too
         if command is not None and command.debug:
             raise
-        import traceback
-
         last = traceback.extract_tb(error.__traceback__)[-1]
         complain(
             f"{type(error).__name__}: {error} (in {last.name}, {last.filename}:"

@@ -284,14 +284,8 @@ def printable(text: str) -> str:
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Prints a line, or several, to standard output unless ``file`` is given.
-
-    Characters that its encoding does not have are printed as ``\\xe9``.
-    """
-    stream = sys.stdout if file is None else file
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    shown = printable(text).encode(encoding, "backslashreplace").decode(encoding)
-    print(shown, file=stream)
+    """Prints a line, or several, to standard output unless ``file`` is given."""
+    print(printable(text), file=file)
 
 
 def complain(message: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, product, zip_longest
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -158,10 +158,8 @@ def _heard(level: str, title: str, text: str, samples: Sequence[Sample]) -> Prob
 def _rejects(
     metadata: Metadata, rejects: Sequence[Mapping[str, Any]]
 ) -> Iterator[Problem]:
-    """The rejects, beginning with one of each kind of error."""
     if metadata.rejected:
-        by_kind = zip_longest(*(kind["files"] for kind in rejects))
-        files = [file for one_of_each in by_kind for file in one_of_each if file]
+        files = [file for kind in rejects for file in kind["files"]]
         share = metadata.rejected / max(metadata.clips, 1)
         yield Problem(
             LOOK,

@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import io
 import os
 import re
 import shutil
@@ -192,20 +191,7 @@ def test_windows_sums_up_and_lists_them(tmp_path, cli, monkeypatch):
     assert_names(error, "--split", "--csv")
 
 
-# verify and convert
-
-
-def test_verify_names_what_differs(folder, cli):
-    out = cli("verify", folder).out
-    assert_names(out, f"{folder}: ", "60 examples in 6 shards match the metadata")
-    shards = sorted(folder.glob("*.gz"))
-    shards[1].unlink()
-    assert_names(cli("verify", folder, status=4).err, shards[1].name)
-    (folder / "metadata.json").write_text("[")
-    (line,) = cli("verify", folder, status=4).err.splitlines()
-    assert_names(line, "metadata.json", "JSONDecodeError")
-    (folder / "metadata.json").unlink()
-    cli("verify", folder, status=2)
+# convert
 
 
 def test_convert_prints_what_it_did(folder, tmp_path, cli):
@@ -318,15 +304,6 @@ def test_an_unknown_scheme_is_wrong_usage(tmp_path, monkeypatch, cli, words):
     assert_names(line, "hdfs://")  # it is not installed
 
 
-def test_an_output_without_the_characters_of_a_name(tmp_path, monkeypatch, cli):
-    write_sound(tmp_path / "caf\N{LATIN SMALL LETTER E WITH ACUTE}" / "a.wav", 600)
-    out = io.TextIOWrapper(io.BytesIO(), "ascii")
-    monkeypatch.setattr(sys, "stdout", out)
-    assert main(["plan", "--input", str(tmp_path), "--win-len", "500"]) == 0
-    out.seek(0)
-    assert_names(out.read(), r"caf\xe9")
-
-
 def test_a_current_folder_that_was_deleted(tmp_path, monkeypatch, cli):
     write_sound(tmp_path / "in" / "a.wav", 600)
     (tmp_path / "gone").mkdir()
@@ -351,19 +328,6 @@ def test_help_and_version_need_no_heavy_library(cli):
     for name, parser in make_parser(COMMANDS, everything=False)[1].items():
         examples = parser.format_help().rpartition("\nexample")[2].splitlines()[1:]
         assert examples[0].startswith(f"  audio-tfrecords {name}")
-
-
-def test_ctrl_c_while_commands_are_imported_is_one_line():
-    code = (
-        "import sys; from beam_pipeline.cli.main import command\n"
-        "class Interrupt:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'beam_pipeline.cli.commands': raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Interrupt())\n"
-        "command()"
-    )
-    interrupted = run_python("-c", code, status=1)
-    assert interrupted.stderr == "audio-tfrecords: Interrupted.\n"
 
 
 def test_help_of_a_first_day_has_no_empty_sections(cli):

@@ -398,15 +398,6 @@ def test_the_text_shows_the_first_of_many(tmp_path, planted):
     assert_names(text, "b  c9.wav", "a  ... and 6 more")
 
 
-def test_in_an_object_store(tmp_path, planted, bucket):
-    for name in "xy":
-        write_sound(tmp_path / f"{name}.wav", 8000)
-    found = planted([{"path": f"{n}.wav", "kind": "k", "part": n} for n in "xy"])
-    record(tmp_path / "m.csv", f"s3://{bucket}/o", win_len=400,
-           label_from="kind", split_column="part")  # fmt: skip
-    assert counts(audit(f"s3://{bucket}/o")) == counts(found) == {"audio": (1, 0)}
-
-
 # Arithmetic
 
 

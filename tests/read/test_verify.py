@@ -288,19 +288,6 @@ def test_other_examples_with_checksums_that_fit(folder, change, facts):
 MORE = FeatureSpec("more", "int64", (), INT64_LIST)
 
 
-def test_each_wrong_value_is_named(folder):
-    file, split = rewrite_shard(
-        folder, lambda records: [r.replace(b"owl_1", b"owl_2") for r in records]
-    )
-    lines = [line for line in verify(folder, deep=True) if "filepath" in line]
-    count = Metadata.load(folder).splits["train"].shards[0].examples
-    owls = open_records(folder, split).of_clip("owl/owl_1.wav").numbers
-    expected = [n for n in owls.tolist() if n < count]
-    assert expected
-    for line, number in zip(lines, expected, strict=True):
-        assert_names(line, file, f"example {number} of train", "manifest.parquet")
-
-
 def test_a_class_that_does_not_fit_its_target(folder):
     # Same lengths: the record stays well-formed.
     rewrite_shard(

@@ -331,25 +331,6 @@ def test_what_is_wrong_is_on_the_first_screen(opened):
     assert BAD_NAME.replace("/", "-") in opened.inner_text("#sample-cards")
 
 
-@needs_browser
-def test_the_reasons_of_rejects_are_on_the_first_screen(chromium, tmp_path):
-    for k in range(3):
-        write_sound(tmp_path / "in" / f"{k}.wav", 2 * RATE, seed=k)
-    whole = tmp_path / "in" / "0.wav"
-    (tmp_path / "in" / "cut.wav").write_bytes(whole.read_bytes()[:RATE])
-    for k in range(5):
-        (tmp_path / "in" / f"empty{k}.wav").touch()
-    options = {"win_seconds": 1, "label_from": "none", "max_rejected": 6}
-    record(tmp_path / "in", tmp_path / "out", **options)
-    tab = chromium.new_page(viewport={"width": 1280, "height": 900})
-    tab.goto(Path(report(tmp_path / "out", tmp_path / "report.html")).as_uri())
-    # One of each kind comes first.
-    for line in ("empty0.wav: not readable", "cut.wav: ends early", "and 3 more"):
-        box = tab.get_by_text(line).first.bounding_box()
-        assert box["y"] + box["height"] < 900, line
-    tab.close()
-
-
 SPECTRUM_COLUMNS = """canvas => [5, canvas.width / 2, canvas.width - 1].map(x => {
     const data = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height).data;
     return Array.from(data).join();
