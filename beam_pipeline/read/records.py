@@ -414,25 +414,18 @@ class Records(Sequence[Example]):
         return Batches(self, batch_size, **options)
 
     def to_torch(
-        self,
-        batch_size: int,
-        *,
-        rank: tuple[int, int] | None = None,
-        **options: Unpack[BatchOptions],
+        self, batch_size: int, **options: Unpack[BatchOptions]
     ) -> TorchBatches:
         """Returns batches of tensors, as a ``torch.utils.data.IterableDataset``.
 
         ::
 
-            dataset = records.to_torch(32, shuffle="global", drop_remainder=True)
-            loader = StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+            for batch in records.to_torch(32, shuffle="global", drop_remainder=True):
+                ...
 
-        The ranks and their workers read different examples, all of them together every
-        example of an epoch; with ``drop_remainder``, each of them gives the same number
-        of batches. Each pass over the loader is the next epoch.
-        With ``StatefulDataLoader`` of torchdata, the loader's ``state_dict`` continues
-        at the next example, also with workers. Its ``num_workers`` and the number of
-        ranks must then stay the same.
+        The ranks of a distributed job read different examples, all of them together
+        every example of an epoch; with ``drop_remainder``, each of them gives the same
+        number of batches. Each pass is the next epoch.
 
         Texts are lists of str. Features whose shapes differ between examples, or that
         an example may lack, are lists of tensors.
@@ -440,16 +433,15 @@ class Records(Sequence[Example]):
         Parameters
         ----------
         batch_size : int
-        rank : (int, int), optional
-            ``(index, count)`` of this trainer. Default: that of ``torch.distributed``,
-            if it is initialised; or the environment variables ``RANK`` and
-            ``WORLD_SIZE``; or a single one.
         **options
-            See :meth:`batches`. By default, workers share the cores.
+            See :meth:`batches`. By default, ``shard`` is the rank and the number of
+            ranks of ``torch.distributed``, if it is initialised; or the environment
+            variables ``RANK`` and ``WORLD_SIZE``.
         """
         with needing("torch", "to_torch"):
-            from beam_pipeline.read.torch import TorchBatches
-        return TorchBatches(self, batch_size, rank, options)
+            from beam_pipeline.read.torch import TorchBatches, find_rank
+        options = {"shard": find_rank(), **options}
+        return TorchBatches(self.batches(batch_size, **options))
 
     def to_arrow(
         self,

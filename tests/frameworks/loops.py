@@ -27,8 +27,8 @@ LOG, STATE = "log.jsonl", "state.pickle"
 def torch(records, state):
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    dataset = records.to_torch(BATCH, shuffle="global", seed=1, threads=1)
-    loader = StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+    dataset = records.to_torch(BATCH, shuffle="global", seed=1)
+    loader = StatefulDataLoader(dataset, batch_size=None)
     first = 0
     if state is not None:
         loader.load_state_dict(state["loader"])
