@@ -362,8 +362,8 @@ class Show(Command):
     n
         How many.
     split
-        Which split, or several (fold0+fold2), all others (!fold1), or a part
-        (train[:10%]). Default: all for a clip; or else train, or else the largest.
+        Which split, or several (fold0+fold2), or all others (!fold1). Default: all for
+        a clip; or else train, or else the largest.
     clip
         Only windows of this file, by its path relative to its input.
     where

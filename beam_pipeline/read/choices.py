@@ -1,4 +1,4 @@
-"""What of a data set is read: splits, several of them, or parts; and which features.
+"""What of a data set is read: a split, or several of them; and which features.
 
 Also how much readers hold in memory.
 
@@ -7,7 +7,6 @@ Also how much readers hold in memory.
     "train"                     a split
     "fold0+fold2"               several, one after the other; also ["fold0", "fold2"]
     "!fold1"                    all others, in the order of the metadata
-    "train[:10%]"               a part, as in Python's slices, by percent or number
 
 Every reader gives the examples in this order: split after split as chosen, and in a
 split the order on disk, shard after shard.
@@ -16,14 +15,8 @@ split the order on disk, shard after shard.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from itertools import combinations, pairwise
 from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from beam_pipeline.arrays import numpy_dtype
 from beam_pipeline.codecs import BYTES_LIST
@@ -99,13 +92,11 @@ def check_name(kind: str, name: str, known: Iterable[str]) -> None:
         raise InputError(f"There is no {kind} {name!r}, only {listed(names, name)}.")
 
 
-# A split, or several, and parts of them; see above.
+# A split, or several; see above.
 Split = str | Sequence[str]
 
 _BETWEEN = "+"
 _WITHOUT = "!"
-_PART = re.compile(r"([^\[\]]+)\[([^\[\]:]*):([^\[\]:]*)\]")
-_BOUND = re.compile(r"(-?)(?:(\d+)|(\d+(?:\.\d+)?)%)")
 
 
 class ShardRange(NamedTuple):
@@ -116,87 +107,43 @@ class ShardRange(NamedTuple):
     take: int
 
 
-class SplitChoice(NamedTuple):
-    """The chosen examples.
-
-    Attributes
-    ----------
-    splits : tuple of str
-        The splits that they are of, each once.
-    shards : sequence of ShardEntry
-        All shards of these splits, in order.
-    spans : sequence of range
-        Their numbers among the examples of these shards; no number is in two of them.
-    """
-
-    splits: tuple[str, ...]
-    shards: Sequence[ShardEntry]
-    spans: Sequence[range]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether these are all examples of the splits."""
-        return sum(map(len, self.spans)) == sum(s.examples for s in self.shards)
-
-    @property
-    def text(self) -> str:
-        """The splits, in the form that :func:`choose_splits` takes."""
-        return _BETWEEN.join(self.splits)
-
-    def numbers(self) -> range | npt.NDArray[np.int64]:
-        """Returns the numbers of the examples among all of the splits."""
-        spans = self.spans
-        if all(a.stop == b.start for a, b in pairwise(spans)):
-            return range(spans[0].start, spans[-1].stop)
-        return np.concatenate([np.arange(s.start, s.stop) for s in spans])
-
-    def pieces(self) -> list[ShardRange]:
-        """Returns the pieces of shards that hold the examples, in order."""
-        whole = [ShardRange(shard, 0, shard.examples) for shard in self.shards]
-        pieces = [_pieces_between(whole, s.start, s.stop) for s in self.spans]
-        return [piece for some in pieces for piece in some]
-
-
-def _pieces_between(
-    pieces: Iterable[ShardRange], start: int, stop: int
+def cut_shards(
+    shards: Sequence[ShardEntry], index: int, count: int
 ) -> list[ShardRange]:
-    """Returns the pieces of the examples ``start .. stop - 1`` of some pieces."""
-    cut, first = [], 0
-    for shard, begin, examples in pieces:
-        skip = max(start - first, 0)
-        take = min(stop - first, examples) - skip
-        if take > 0:
-            cut.append(ShardRange(shard, begin + skip, take))
-        first += examples
-    return cut
+    """Returns the pieces of shards that the trainer ``index`` of ``count`` reads.
 
-
-def cut_pieces(
-    pieces: Sequence[ShardRange], index: int, count: int
-) -> list[ShardRange]:
-    """Returns the pieces that the trainer ``index`` of ``count`` reads.
-
-    >>> a, b = ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")
-    >>> cut = cut_pieces([ShardRange(a, 0, 4), ShardRange(b, 0, 2)], 1, 2)
+    >>> cut = cut_shards([ShardEntry("a", 4, 0, ""), ShardEntry("b", 2, 0, "")], 1, 2)
     >>> [(p.shard.file, p.skip, p.take) for p in cut]
     [('a', 3, 1), ('b', 0, 2)]
     """
-    total = sum(piece.take for piece in pieces)
+    total = sum(shard.examples for shard in shards)
     start, stop = index * total // count, (index + 1) * total // count
-    return _pieces_between(pieces, start, stop)
+    cut, first = [], 0
+    for shard in shards:
+        skip = max(start - first, 0)
+        take = min(stop - first, shard.examples) - skip
+        if take > 0:
+            cut.append(ShardRange(shard, skip, take))
+        first += shard.examples
+    return cut
+
+
+def shards_of(metadata: Metadata, splits: Iterable[str]) -> list[ShardEntry]:
+    """Returns all shards of some splits, in order."""
+    return [shard for name in splits for shard in metadata.splits[name].shards]
 
 
 def choose_splits(
     metadata: Metadata, split: Split | None, option: str = "split"
-) -> SplitChoice:
-    """Returns the examples that ``split`` names; without it, those of the only split.
+) -> tuple[str, ...]:
+    """Returns the splits that ``split`` names; without it, the only one.
 
     Raises
     ------
     InputError
         If there is no such split, or if the data set has several and none is named.
     OptionError
-        If the text has another form, or examples are named twice.
+        If the text has another form, or a split is named twice.
     """
     known = metadata.splits
     if split is None and len(known) != 1:
@@ -217,20 +164,11 @@ def choose_splits(
         names = [name for name in known if name not in left_out]
         if not names:
             raise OptionError(option, "leaves no split to read", split)
-    parts = [_part_of_split(name, metadata, option) for name in names]
-    splits = tuple(dict.fromkeys(name for name, _ in parts))
-    shards, firsts = list[ShardEntry](), dict[str, int]()
-    for name in splits:
-        firsts[name] = sum(shard.examples for shard in shards)
-        shards += known[name].shards
-    spans = [
-        range(firsts[name] + part.start, firsts[name] + part.stop)
-        for name, part in parts
-    ]
-    for one, other in combinations(spans, 2):
-        if max(one.start, other.start) < min(one.stop, other.stop):
-            raise OptionError(option, "names examples twice", split)
-    return SplitChoice(splits, shards, spans)
+    for name in names:
+        check_name(option, name, known)
+    if len(set(names)) < len(names):
+        raise OptionError(option, "names a split twice", split)
+    return tuple(names)
 
 
 def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
@@ -243,36 +181,3 @@ def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
     if not entries:
         raise OptionError(option, "must name at least one", split)
     return entries
-
-
-def _part_of_split(text: str, metadata: Metadata, option: str) -> tuple[str, range]:
-    """Returns a split, and the numbers of its examples that are named."""
-    match = _PART.fullmatch(text)
-    name = text if text in metadata.splits or match is None else match[1]
-    check_name(option, name, metadata.splits)
-    total = sum(shard.examples for shard in metadata.splits[name].shards)
-    if match is None or name == text:
-        return name, range(total)
-    start = _bound(match[2], total, 0, text, option)
-    stop = _bound(match[3], total, total, text, option)
-    return name, range(start, max(start, stop))
-
-
-def _bound(text: str, total: int, default: int, whole: str, option: str) -> int:
-    """Returns the number of an example: 100, -100, 10%, -10%, or the default.
-
-    ``p%`` is ``floor(total * p / 100)``, so ``[:p%]`` and ``[p%:]`` have every example
-    once. Numbers beyond the split are its end, as in Python's slices.
-    """
-    if not text:
-        return default
-    match = _BOUND.fullmatch(text)
-    if match is None:
-        raise OptionError(
-            option,
-            "must be like train[:10%], train[10%:90%], train[:100] or train[-100:]",
-            whole,
-        )
-    number = int(match[2] or total * Fraction(match[3]) / 100)
-    number = min(number, total)
-    return total - number if match[1] else number

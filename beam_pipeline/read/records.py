@@ -29,7 +29,12 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Structure, component_names, needed_features
 from beam_pipeline.parameters import check_text
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.choices import Split, choose_features, choose_splits
+from beam_pipeline.read.choices import (
+    Split,
+    choose_features,
+    choose_splits,
+    shards_of,
+)
 from beam_pipeline.read.example_source import Given, Source, make_source
 from beam_pipeline.read.members import MemberReader, check_shards
 from beam_pipeline.read.scales import Statistics, choose_statistics
@@ -91,7 +96,7 @@ def open_records(
         members; or if the index does not fit the data set.
     """
     opened = OpenSplits(folder, split, features, statistics)
-    return Records(opened, opened.numbers)
+    return Records(opened, range(len(opened.reader)))
 
 
 class Example(dict[str, Any]):
@@ -585,10 +590,7 @@ def _reopened(
 
 
 class OpenSplits:
-    """One open split or several, which a sequence and its views share.
-
-    ``numbers`` are those of the chosen examples, which may be a part.
-    """
+    """One open split or several, which a sequence and its views share."""
 
     def __init__(
         self,
@@ -599,13 +601,12 @@ class OpenSplits:
     ):
         self.data = data = open_data_sets(folders)
         self.metadata = data.metadata
-        choice = choose_splits(self.metadata, split)
+        self.splits = choose_splits(self.metadata, split)
+        self.split = "+".join(self.splits)
         names = choose_features(self.metadata, features)
-        self.split, self.splits = choice.text, choice.splits
         self.statistics = choose_statistics(self.metadata, self.splits, statistics)
-        self.numbers = choice.numbers()
         self.asked_features = None if features is None else tuple(names)
-        shards = choice.shards
+        shards = shards_of(self.metadata, self.splits)
         self.reader = MemberReader(data.folders, check_shards(data, shards))
         known = self.metadata.features
         self.features, self.parser = parser_of(known, names, self.metadata.structure)

@@ -24,8 +24,9 @@ from beam_pipeline.read.choices import (
     Split,
     check_share,
     choose_splits,
-    cut_pieces,
+    cut_shards,
     memory_bytes,
+    shards_of,
 )
 from beam_pipeline.read.original_records import (
     IMAG,
@@ -89,9 +90,7 @@ def replay(
         one: in each split, one after the other.
     split : str or list of str, optional
         Required if the data set has several. ``"fold0+fold2"`` or ``["fold0",
-        "fold2"]`` are several, one after the other; ``"!fold1"`` are all others;
-        ``"train[:10%]"``, ``"train[10%:]"`` and ``"train[:100]"`` are the first or
-        other examples in the order on disk. See :mod:`.choices`.
+        "fold2"]`` are several, one after the other; ``"!fold1"`` are all others.
     features : sequence of str, optional
         The features to read, besides ``num_classes``. Default: all.
     as_supervised : sequence of str, optional
@@ -174,12 +173,12 @@ def replay(
     else:
         data = open_data_sets(records)
         folder, metadata = data.folders[0], data.metadata
-        choice = choose_splits(metadata, split)
+        splits = choose_splits(metadata, split)
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-        scaled_by = choose_statistics(metadata, choice.splits, statistics)
+        scaled_by = choose_statistics(metadata, splits, statistics)
         scales = choose_scales(parsing.specs, normalize, scaled_by)
         share = (0, 1) if shard is None else check_share("shard", shard)
-        pieces = cut_pieces(choice.pieces(), *share)
+        pieces = cut_shards(shards_of(metadata, splits), *share)
         check_files(folder, [piece.shard for piece in pieces])
         parts = [
             FilePart(

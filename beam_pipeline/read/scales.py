@@ -17,7 +17,7 @@ import numpy as np
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import open_data_sets
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.errors import DataSetWarning, InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.read.choices import Split, check_name, choose_splits
@@ -76,7 +76,7 @@ def choose_statistics(
     Raises
     ------
     InputError, OptionError
-        See :func:`choose_splits`; also if a part of a split is given.
+        See :func:`choose_splits`.
     """
     if given is None:
         if "train" in metadata.splits:
@@ -86,12 +86,7 @@ def choose_statistics(
     if isinstance(given, os.PathLike) or _is_folder(given, metadata):
         data = open_data_sets(os.fspath(given))
         return Statistics.of_other(data.metadata, given)
-    choice = choose_splits(metadata, given, "statistics")
-    if not choice.is_whole:
-        raise OptionError(
-            "statistics", f"are those of whole splits, like {choice.text}", given
-        )
-    return Statistics(metadata, choice.splits, given)
+    return Statistics(metadata, choose_splits(metadata, given, "statistics"), given)
 
 
 def _is_folder(given: Split, metadata: Metadata) -> TypeGuard[str]:

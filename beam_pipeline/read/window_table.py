@@ -19,7 +19,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import belonging_together, clips_of, read_table
-from beam_pipeline.errors import InputError, OptionError, similar_path
+from beam_pipeline.errors import InputError, similar_path
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import FILE_SHA256, MANIFEST_FIELDS, SKETCH_FIELDS
 from beam_pipeline.permutation import Integers
@@ -126,10 +126,7 @@ def window_table(
     metadata = data.metadata
     splits = tuple(metadata.splits)
     if split is not None:
-        choice = choose_splits(metadata, split)
-        if not choice.is_whole:
-            raise OptionError("split", "must name whole splits for a table", split)
-        splits = choice.splits
+        splits = choose_splits(metadata, split)
     return read_window_table(data, splits, sources, as_one=False)
 
 
