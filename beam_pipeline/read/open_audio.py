@@ -12,15 +12,16 @@ from a data set. One block of windows is in memory, however long a recording is.
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -201,19 +202,22 @@ def recipe_like(metadata: Metadata, options: Mapping[str, Any]) -> Recipe:
 
 
 class _Window(NamedTuple):
-    """An example, serialised, and where its window is."""
+    """An example, serialised, its position among those asked for, and its place."""
 
     record: bytes
+    position: int
     path: str
     input: int
     start_s: float
     end_s: float
 
 
-class AudioWindows:
-    """The windows of recordings, which are decoded each time they are asked for.
+class AudioWindows(Sequence[Example]):
+    """A sequence of the windows of recordings, which are decoded when asked for.
 
-    Iterating gives dicts, as those of :class:`.Records`.
+    ``audio[i]`` is a dict, as that of :class:`.Records`. Each call decodes again, and
+    where a recording is resampled, from its beginning; so read many windows by
+    :meth:`batches`, or by iterating.
 
     Attributes
     ----------
@@ -253,7 +257,13 @@ class AudioWindows:
         names = list(specs) if features is None else list(features)
         for name in names:
             check_name("feature", name, specs)
+            if name in OF_WINDOWS:
+                raise InputError(
+                    f"Feature {name} of {data.name} has the name of a column of "
+                    "open_audio. Choose other `features`."
+                )
         self.features, self._parser = parser_of(specs, names)
+        self._maker = ExampleMaker(self._parser, self.features)
         self._clips: list[Clip] = []
         self.rejects: list[Reject] = []
         self._inputs = closing.enter_context(resolved(source, self._recipe))
@@ -318,13 +328,31 @@ class AudioWindows:
     def __len__(self) -> int:
         return sum(clip.examples for clip in self._clips)
 
+    def __getitem__(self, number: Any) -> Any:
+        position = number = range(len(self))[operator.index(number)]
+        for clip in self._clips:
+            if position < clip.examples:
+                break
+            position -= clip.examples
+        # The last bits depend on where resampling begins.
+        begin = position if clip.native_rate_hz == clip.sample_rate_hz else 0
+        segment = Segment(clip, begin, position + 1 - begin, 0)
+        for window in self._each([segment]):
+            if window.position == position - begin:
+                return self._made(window)
+        raise InputError(
+            f"Window {number}, of {clip.filepath}, cannot be decoded, or `keep` leaves "
+            "it out."
+        )
+
     def __iter__(self) -> Iterator[Example]:
-        new = partial(Example.of, self.metadata)
-        maker = ExampleMaker(self._parser, self.features)
         for some in self._windows(AHEAD):
-            for window in some:
-                stored = self._parser.stored(window.record, 0, len(window.record))
-                yield maker.make(stored, new)
+            yield from map(self._made, some)
+
+    def _made(self, window: _Window) -> Example:
+        stored = self._parser.stored(window.record, 0, len(window.record))
+        made: Example = self._maker.make(stored, partial(Example.of, self.metadata))
+        return made
 
     def _segments(self) -> Iterator[Segment]:
         """Yields the segments that hold the windows of each recording."""
@@ -339,7 +367,7 @@ class AudioWindows:
 
         Each time, libraries are held to one thread, and get all of them back after.
         """
-        windows = self._each()
+        windows = self._each(self._segments())
         while True:
             with OneThread.held():
                 some = list(islice(windows, count))
@@ -347,11 +375,10 @@ class AudioWindows:
                 return
             yield some
 
-    def _each(self) -> Iterator[_Window]:
+    def _each(self, segments: Iterable[Segment]) -> Iterator[_Window]:
         """Yields windows in order; what cannot be decoded becomes a reject."""
-        segments: Any = self._segments()
         shard = Shard("this reading", _SPLIT, 0, len(self))
-        work = ShardWork(shard, segments, self._format)
+        work = ShardWork(shard, cast(Any, segments), self._format)
         for block in encode_shard(
             work, self._inputs, self._recipe, with_sketches=False
         ):
@@ -363,8 +390,10 @@ class AudioWindows:
             starts = clip.start + rows.starts[kept]
             start_s, end_s = starts / rate, (starts + rows.frames[kept]) / rate
             where = start_s.tolist(), end_s.tolist()
-            for record, *at in zip(block.records, *where, strict=True):
-                yield _Window(record, clip.filepath, clip.source, *at)
+            positions = (block.slot.position + kept).tolist()
+            found = zip(block.records, positions, *where, strict=True)
+            for record, position, *at in found:
+                yield _Window(record, position, clip.filepath, clip.source, *at)
 
     def table(self) -> Any:
         """Returns where each window is, without decoding.

@@ -81,13 +81,19 @@ def test_every_transform_gives_what_is_recorded(tmp_path, channels):
         np.testing.assert_array_equal(made[name], wanted[name])
 
 
-def test_the_table_says_where_windows_are(sounds, like):
+def test_windows_are_a_sequence(sounds, like):
     audio = open_audio(sounds, like)
     examples, table = list(audio), audio.table().to_pydict()
     assert len(audio) == len(examples) == len(table["path"]) > 20
     starts = [e["win_start_idx"] / e["fs"] for e in examples]
     assert table["start_s"] == starts
     assert np.allclose(np.subtract(table["end_s"], starts), 0.25)
+    for i in (0, 1, len(audio) - 1, -1, -len(audio)):
+        for name, value in audio[i].items():
+            np.testing.assert_array_equal(value, examples[i][name])
+    for wrong in (len(audio), -len(audio) - 1):
+        with pytest.raises(IndexError):
+            audio[wrong]
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
@@ -130,6 +136,7 @@ def test_another_rate_becomes_that_of_the_data_set(like, tmp_path):
     record(tmp_path / "in", tmp_path / "out", recipe=like, sample_rate=RATE,
            label_from="none", num_shards=1)  # fmt: skip
     check_same(audio, open_records(tmp_path / "out"))
+    np.testing.assert_array_equal(audio[7]["mel"], list(audio)[7]["mel"])
 
 
 def test_what_chooses_windows_for_training_is_left_out(tmp_path):
@@ -152,6 +159,8 @@ def test_what_chooses_windows_for_training_is_left_out(tmp_path):
     quiet = open_audio(tmp_path / "in", out, keep="energy(above_db=0)", hop=1000)
     assert len(quiet) == 37
     assert list(quiet) == []
+    with raises(InputError, naming=["Window 3", "keep"]):
+        quiet[3]
 
 
 def test_what_cannot_be_read_is_named(like, tmp_path):
