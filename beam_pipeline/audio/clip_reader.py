@@ -130,7 +130,6 @@ class ClipReader:
     ) -> None:
         check_output(info, channels, sample_rate_hz, name=name)
         to_hz = sample_rate_hz or info.sample_rate_hz
-        self._frames = output_frames(info.frames, info.sample_rate_hz, to_hz)
         self._keeps_channels = channels == "keep"
         self._rows = info.channels if self._keeps_channels else 1
         with contextlib.ExitStack() as stack:
@@ -167,16 +166,9 @@ class ClipReader:
 
         Raises
         ------
-        ValueError
-            The range does not follow these rules.
         UnreadableAudio
             Decoding fails or ends before ``stop``; the reason names the frame.
         """
-        if not self._start <= start <= stop <= self._frames:
-            raise ValueError(
-                f"a range must start at {self._start} or later and end by "
-                f"{self._frames}; got {start} to {stop}"
-            )
         out = np.empty((self._rows, stop - start), np.float32)
         self._start = start
         known = max(0, min(stop, self._stop) - start)

@@ -110,7 +110,7 @@ class ExampleEncoder:
                 parts += [repeat(prefix), arrays]
                 total += len(prefix) + payload
                 continue
-            rows = value if isinstance(value, list) else _row_values(spec, value, count)
+            rows = value if isinstance(value, list) else list(value)
             entries = [b"" if row is None else encode_entry(spec, row) for row in rows]
             parts.append(entries)
             length = [n + len(entry) for n, entry in zip(length, entries, strict=True)]
@@ -129,14 +129,6 @@ class ExampleEncoder:
             if (values := columns[spec.name][number]) is not None
         ]
         return length_delimited(2, b"".join(entries))
-
-
-def _row_values(spec: FeatureSpec, values: Array, count: int) -> Sequence[Any]:
-    """Returns each example's values: short lists as lists, which encode faster."""
-    if spec.encoding not in LISTS or values.size > count * _LONG_LIST:
-        return list(values)
-    rows: list[Any] = np.asarray(values).reshape(count, -1).tolist()
-    return rows
 
 
 def encode_entry(spec: FeatureSpec, value: Any) -> bytes:

@@ -515,9 +515,6 @@ class _FromFolder(_EachWindow):
 
     def draw_sounds(self, keys: Keys) -> Integers:
         """The number of each window's sound."""
-        if not self.sounds:
-            problem = "is not loaded; use with_sounds(sounds).augment"
-            raise self.refused("folder", problem)
         return draw_whole(keys, 0, len(self.sounds))
 
 

@@ -47,8 +47,6 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.errors import RecipeError
-
 MAIN = "__main__"
 
 _FUTURE = functools.reduce(
@@ -369,19 +367,8 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, FunctionType | type):
             for name, code in {**_received, **_given}.items():
                 if code is value:
-                    return _receive, (name, _pickled(value))
+                    return _receive, (name, by_value(value))
         return NotImplemented
-
-
-def _pickled(code: FunctionType | type) -> bytes:
-    try:
-        return by_value(code)
-    except (pickle.PicklingError, RecursionError, TypeError) as error:
-        raise RecipeError(
-            f"the code of {code.__qualname__}",
-            f"uses a value that cannot be sent to another process: {error} Use "
-            "numbers, text, arrays or functions, and names that keep their values",
-        ) from error
 
 
 def _receive(name: str, pickled: bytes) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, Number, WholeNumber
-from beam_pipeline.transforms.base import Chain, Identity, apply_transform, steps_of
+from beam_pipeline.transforms.base import apply_transform, steps_of
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     PLACEMENT,
@@ -166,9 +166,3 @@ def test_a_name_that_no_parameter_has(name):
 def test_the_closest_name_is_told():
     with raises(RecipeError, naming="no parameter n_mel; did you mean n_mels?"):
         STEPS["log_mel"](n_mel=64)
-
-
-@pytest.mark.parametrize("steps", [(Identity(),), (Identity(), 3)])
-def test_chains_that_cannot_be(steps):
-    with raises(RecipeError, "steps"):
-        Chain(steps)
