@@ -153,8 +153,8 @@ class Scoring:
     ------
     InputError
         If the data set has no classes, or there is no recording. While it is iterated
-        over: if the model gives scores of another shape than ``(n, classes)``, NaN or
-        infinity.
+        over: if the model fails, or gives scores of another shape than ``(n,
+        classes)``, NaN or infinity.
     OptionError
         If an option has a wrong value.
     """
@@ -233,7 +233,16 @@ class Scoring:
         """Returns the model's scores of some windows, checked."""
         values = batch[self._feature]
         first = f"{batch['path'][0]} at {batch['start_s'][0]:g} s"
-        scores = np.asarray(self._model(values))
+        try:
+            scores = np.asarray(self._model(values))
+        except Exception as error:  # a model may raise anything
+            raise InputError(
+                f"The model fails on {first}, where it gets the feature "
+                f"{self._feature}, {values.dtype} of shape {values.shape}: "
+                f"{type(error).__name__}: {error}. If it was trained on another "
+                "feature or data set, change `feature` or `like`. A .pt2 file needs a "
+                "number of windows that is dynamic, torch.export.Dim."
+            ) from error
         wanted = len(values), len(self.classes)
         if scores.shape != wanted:
             raise InputError(

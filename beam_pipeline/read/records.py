@@ -45,6 +45,7 @@ from beam_pipeline.read.window_table import (
     read_window_table,
 )
 from beam_pipeline.storage.files import PathLike
+from beam_pipeline.text import html_line, html_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -207,6 +208,19 @@ class Records(Sequence[Example]):
             f"<Records: {count} examples of split {self.split} in {self.folder}: "
             f"{', '.join(self.features)}; fingerprint {self.fingerprint[:12]}>"
         )
+
+    def _repr_html_(self) -> str:
+        from beam_pipeline.dataset.metadata import view_features
+
+        parts = [html_line(repr(self)[1:-1]), view_features(self.features)]
+        splits = self.metadata.splits
+        counts = {name: splits[name].examples_per_class for name in self._opened.splits}
+        if self.classes and self.is_whole and all(counts.values()):
+            rows = [
+                (name, *(of[name] for of in counts.values())) for name in self.classes
+            ]
+            parts.append(html_table(("class", *counts), rows))
+        return "".join(parts)
 
     @overload
     def __getitem__(self, key: int) -> Example: ...

@@ -23,7 +23,8 @@ def read_recipe(path: str) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If the file does not exist or cannot be parsed, or if a name is unknown.
+        If the file does not exist or cannot be parsed, or if a name is unknown or
+        occurs twice.
     RecipeError
         If a value is of a type that its option cannot have.
     """
@@ -63,8 +64,19 @@ def _load(text: bytes, path: str) -> Any:
     """
     import yaml
 
+    class Loader(yaml.BaseLoader):  # type: ignore[misc]
+        """A loader that refuses a name that occurs twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [key.value for key, _ in node.value]
+            for place, (key, _) in enumerate(node.value):
+                if key.value in names[:place]:
+                    problem = f"{key.value} occurs twice"
+                    raise yaml.MarkedYAMLError(None, None, problem, key.start_mark)
+            return super().construct_mapping(node, deep)
+
     try:
-        return yaml.load(text, yaml.BaseLoader)
+        return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path}: not a recipe in YAML or JSON: {error}") from error
     except RecursionError as error:

@@ -137,7 +137,8 @@ function showProblems() {
     place.append(card);
   }
   if (!data.problems.length) {
-    place.append(element("article", { class: "problem fine" }, element("span", { class: "mark" }, "Nothing found"), unchecked()));
+    place.append(element("article", { class: "problem fine" }, element("span", { class: "mark" },
+      data.unchecked.length ? "Nothing found in what was looked for" : "Nothing found"), unchecked()));
   } else if (data.unchecked.length) {
     place.append(element("article", { class: "problem" }, element("span", { class: "mark" }, "Not everything was looked for"),
       unchecked()));

@@ -13,6 +13,7 @@ import re
 import socket
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from beam_pipeline.dataset.job import Job
 
 ANSWER_S = 10.0
+TOKEN_S = 6.0
 
 _ADDRESS = re.compile(
     r"(?:(https?|spark)://)?(\[[0-9a-f:.]+\]|[^/,:\[\]]+)(?::(\d+))?/?"
@@ -55,6 +57,8 @@ _ADDRESSES = {
 _HAVE_JOB_SERVER = (
     "PortableRunner", "PrismRunner", "FlinkRunner", "SparkRunner", "KafkaStreamsRunner",
 )  # fmt: skip
+
+_LOG = logging.getLogger(__name__)
 
 _STEP = "[while running "
 _ENDED = "The runner ended the job with the state {}. {}"
@@ -87,10 +91,13 @@ def check_engine(beam_args: Sequence[str]) -> None:
     OptionError
         See :func:`check_beam_args`.
     EngineError
-        If nothing answers at an address.
+        If nothing answers at an address, or Google gives this machine no token for
+        Dataflow.
     """
     name, values = check_beam_args(beam_args)
     check_addresses(name, values)
+    if name == "DataflowRunner" and not values["no_auth"]:
+        check_credentials(values["gcp_oauth_scopes"])
 
 
 def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
@@ -99,6 +106,7 @@ def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
     Which options are known depends on the runner:
 
     - With a job server, any: it has options of its own, which cannot be known before.
+      Those that Beam does not know are logged, because Beam may drop them.
     - With every other runner, Beam's options and those that the runner's own module
       defines.
 
@@ -120,10 +128,24 @@ def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
     runner = _make_runner(options.view_as(StandardOptions).runner)
     values, unknown = _parse(words)  # again: the runner may define options
     name = type(runner).__name__
+    if name == "BundleBasedDirectRunner":
+        problem = (
+            "this runner cannot run the job, because it decodes all blocks of a shard "
+            "before it writes the first one. Use DirectRunner, or leave `--runner` out"
+        )
+        raise _wrong(problem, f"--runner={name}")
     if name == "PortableRunner" and not values.get("job_endpoint"):
         raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
-    if unknown and name not in _HAVE_JOB_SERVER:
-        raise _unknown_option(unknown[0].partition("=")[0])
+    for option in (word.partition("=")[0] for word in unknown):
+        if name not in _HAVE_JOB_SERVER:
+            problem = f"the runner does not know this option{_hint(option)}"
+            raise _wrong(problem, option)
+        if option.startswith("-"):
+            _LOG.warning(
+                "Beam has no option %s%s; the job server may know it.",
+                option,
+                _hint(option),
+            )
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         problems = " ".join(line.strip().rstrip(".") + "." for line in errors)
@@ -174,11 +196,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _unknown_option(name: str) -> OptionError:
+def _hint(option: str) -> str:
     known = re.findall(r"--[\w-]+", _parser().format_help())
-    close = did_you_mean(name, known, cutoff=0.8)
-    hint = f" (did you mean {close}?)" if close else ""
-    return _wrong(f"the runner does not know this option{hint}", name)
+    close = did_you_mean(option, known, cutoff=0.8)
+    return f" (did you mean {close}?)" if close else ""
 
 
 def check_addresses(runner: str, values: dict[str, Any]) -> None:
@@ -209,6 +230,41 @@ def check_addresses(runner: str, values: dict[str, Any]) -> None:
                 "engine, as launch/README.md shows, or check host, port and network. "
                 "Nothing was written."
             ) from error
+
+
+def check_credentials(scopes: Sequence[str]) -> None:
+    """Asks Google for a token, as Beam would do for minutes.
+
+    Raises
+    ------
+    EngineError
+        If there is none in time.
+    """
+    import google.auth
+    from google.auth.transport.requests import Request
+
+    problems = [f"no answer in {TOKEN_S:g} s"]
+
+    def ask() -> None:
+        try:
+            credentials: Any
+            credentials, _ = google.auth.default(scopes=scopes)
+            credentials.refresh(Request())
+            problems.clear()
+        except Exception as error:
+            # Google's errors have a second argument, the whole answer.
+            problems[:] = [str(error.args[0])]
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(TOKEN_S)
+    if problems:
+        raise EngineError(
+            "Google gives no token for the credentials of this machine "
+            f"({problems[0]}). Check the network, and log in by `gcloud auth "
+            "application-default login` or name the key of a service account in "
+            "GOOGLE_APPLICATION_CREDENTIALS. Nothing was written."
+        )
 
 
 def run_on_engine(

@@ -190,6 +190,7 @@ def test_what_records_say_of_themselves(plain_folder):
     facts = ["23", "train", plain_folder, *COLUMNS, records.fingerprint[:12]]
     assert_names(repr(records), *facts)
     assert_names(repr(records[:2]), "2 of 23")
+    assert_names(records._repr_html_(), "23", *COLUMNS)
     assert repr(records[:2]) != repr(records[1:3])
 
 

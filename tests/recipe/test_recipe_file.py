@@ -43,6 +43,8 @@ def test_every_field_that_a_data_set_stores_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "facts"), [
+    ("features: {x: rms(), x: lufs()}\n", ["x", "line 1"]),
+    ('{"hop": 1,\n"hop": 2}', ["hop", "line 2"]),
     ("win-seconds: 1\nwin_seconds: 0.3\n", ["win-seconds", "win_seconds"]),
     ("win-second: 1\n", ["win-second", "win-seconds"]),
     ("win_second: 1\n", ["win_second", "win_seconds"]),

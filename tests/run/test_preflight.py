@@ -1,5 +1,7 @@
 """What an engine of Beam would not tell, or not before it is too late."""
 
+import json
+import logging
 import socket
 from functools import partial
 from importlib.util import find_spec
@@ -9,7 +11,8 @@ from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 from beam_pipeline import Metadata
 from beam_pipeline.errors import EngineError
-from beam_pipeline.run.engine import check_addresses
+from beam_pipeline.run import engine
+from beam_pipeline.run.engine import check_addresses, check_credentials, check_engine
 from tests.loopback import refusing_port
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus
@@ -61,6 +64,7 @@ def test_a_job_goes_through_a_job_server(tmp_path, job_endpoint, record_on):
         (["--runner=DirectRunner", "--job_port=abc"], ["abc"]),
         (["--runner=DirectRunner", "--flink_version=1"], []),
         (["--runner=FlinkRuner"], ["FlinkRunner"]),
+        (["--runner=BundleBasedDirectRunner"], ["DirectRunner", "--runner"]),
         (["--runner=no.such.Runner"], ["no"]),
         (["--runner=tests.sounds.NoRunner"], []),
         (["--runner=PortableRunner"], ["--job_endpoint", "HOST", "PORT"]),
@@ -104,3 +108,34 @@ def test_an_engine_that_is_not_there_is_told_at_once(runner, name, prefix):
 def test_what_names_no_address_is_left_to_the_runner(master):
     check_addresses("FlinkRunner", {"flink_master": master})
     check_addresses("SparkRunner", {"spark_master_url": master})
+
+
+def test_what_nobody_can_judge_is_left_to_the_job_server(caplog):
+    with caplog.at_level(logging.WARNING, "beam_pipeline"):
+        check_engine(["--runner=SparkRunner", "--parallism", "4"])
+    assert_names(*caplog.messages, "--parallelism")
+
+
+@needs_dataflow
+def test_credentials_are_tried_before_a_job_is_sent(tmp_path, monkeypatch):
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    key = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    account = {"type": "service_account", "client_email": "a@b"}
+    account |= {"private_key": key.decode()}
+    path = tmp_path / "key.json"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    monkeypatch.setattr(engine, "TOKEN_S", 0.5)
+    remedy = "GOOGLE_APPLICATION_CREDENTIALS"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        path.write_text(json.dumps(account | {"token_uri": uri}))
+        with raises(EngineError, naming=["0.5 s", remedy]):
+            check_credentials([])
+    path.write_text("{}")
+    with raises(EngineError, naming=[str(path), remedy]):
+        check_credentials([])
