@@ -422,10 +422,6 @@ class ColumnType(NamedTuple):
         """Whether a value is one number."""
         return not self.shape and self.dtype not in TEXTS
 
-    def __str__(self) -> str:
-        sizes = ", ".join("any length" if n is None else str(n) for n in self.shape)
-        return f"list of {self.dtype}, {sizes}" if self.shape else self.dtype
-
 
 Column = tuple[str, ColumnType]
 

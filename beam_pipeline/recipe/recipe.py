@@ -618,7 +618,6 @@ class Recipe(
     Events,
     Labels,
     init=False,
-    repr=False,
     eq=False,
 ):
     """How audio becomes examples: a frozen value, checked when it is created.
@@ -747,14 +746,6 @@ class Recipe(
         texts = [*self.features.values(), *vars(self).values()]
         code = code_in(text for text in texts if isinstance(text, str))
         return {**vars(self), "_code": code}
-
-    def __repr__(self) -> str:
-        changed = (
-            f"{option.name}={json_of(self, option)!r}"
-            for section in SECTIONS
-            for option in changed_options(self, section)
-        )
-        return f"Recipe({', '.join(changed)})"
 
 
 # In the order of the JSON.

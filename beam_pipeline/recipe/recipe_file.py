@@ -1,4 +1,4 @@
-"""Recipes in files: YAML with the names of options, or a data set's metadata."""
+"""Recipes in files: YAML with the names of options."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _NULLS = ("", "~", "null")
 
 
 def read_recipe(path: str) -> dict[str, Any]:
-    """Returns the options of the recipe in a file or a data set, by names in Python.
-
-    Those of a data set have its classes, in its order, so that its targets keep their
-    meaning for other data.
+    """Returns the options of the recipe in a file, by names in Python.
 
     Raises
     ------
@@ -35,25 +32,12 @@ def read_recipe(path: str) -> dict[str, Any]:
             "which is no data set. Check `recipe`."
         )
     values = _load(files.read_bytes(location), path)
-    of_data_set = isinstance(values, dict) and "format_version" in values
-    if of_data_set:
-        values = _of_data_set(values)
     if not isinstance(values, dict):
         raise InputError(
             f"{path} must hold a recipe: names of options with their values; got "
             f"{shown(values)}."
         )
-    return _by_option(values, path, of_data_set)
-
-
-def _of_data_set(metadata: Mapping[str, Any]) -> Any:
-    """The recipe in a data set's metadata, with the classes beside it."""
-    recipe, classes = metadata.get("recipe"), metadata.get("classes")
-    if recipe is None and isinstance(metadata.get("options"), dict):
-        recipe = metadata["options"].get("recipe")  # of a data set that was converted
-    if isinstance(recipe, dict) and recipe.get("classes") is None and classes:
-        return {**recipe, "classes": classes}
-    return recipe
+    return _by_option(values, path)
 
 
 def _load(text: bytes, path: str) -> Any:
@@ -83,16 +67,12 @@ def _load(text: bytes, path: str) -> Any:
         raise InputError(f"{path} is nested too deep for a recipe") from error
 
 
-def _by_option(
-    values: Mapping[str, Any], path: str, of_data_set: bool
-) -> dict[str, Any]:
+def _by_option(values: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Returns the checked values by the names of options, which may be those of flags.
 
     Only the recipe of a data set has options that no flag gives.
     """
-    known = {
-        n: o for n, o in recipe_options().items() if of_data_set or not o.is_carried
-    }
+    known = {n: o for n, o in recipe_options().items() if not o.is_carried}
     try:
         found = named_options(values, known)
     except OptionError as error:

@@ -83,12 +83,6 @@ class Settings(Declared):
     beam_args: Sequence[str] = ()
     progress: Progress = None
 
-    def check(self) -> None:
-        """Checks what is called with the progress."""
-        shown = self.progress
-        if not (shown is None or isinstance(shown, bool) or callable(shown)):
-            raise OptionError("progress", "must be True, False or callable", shown)
-
 
 def record(
     save_directory_path: files.PathLike,
@@ -324,14 +318,10 @@ def check_class(example_class: Any, splits: Mapping[str, Sequence[Source]]) -> N
     Raises
     ------
     OptionError
-        If it is not a subclass of Example, or declares nothing.
+        If it declares nothing.
     InputError
         If there are no sources.
     """
-    if not (isinstance(example_class, type) and issubclass(example_class, Example)):
-        raise OptionError(
-            "example_class", "must be a subclass of Example", example_class
-        )
     example_class.feature_specs()
     if not any(splits.values()):
         raise InputError("There are no examples to record.")

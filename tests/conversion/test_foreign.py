@@ -55,21 +55,6 @@ def shapes_of(specs):
 # What follows from examples
 
 
-def test_one_record_has_single_values_and_fixed_lists(tmp_path):
-    record = example_of(n=5, x=[1.5, 2.5], t=b"\xff\0", several=[b"a", b"b"])
-    specs, (element,) = convert_one(tmp_path, record)
-    assert {name: spec.dtype for name, spec in specs.items()} == {
-        "n": "int64", "several": "string", "t": "string", "x": "float32"
-    }  # fmt: skip
-    assert shapes_of(specs) == {
-        "n": ((), False), "several": ((2,), False), "t": ((), False), "x": ((2,), False)
-    }  # fmt: skip
-    assert element["n"] == 5
-    assert element["t"] == b"\xff\0"
-    assert element["x"].tolist() == [1.5, 2.5]
-    assert element["several"].tolist() == [b"a", b"b"]
-
-
 def test_lengths_and_missing_features_follow_from_all_examples(tmp_path, monkeypatch):
     monkeypatch.setattr(records_module, "FIRST", 2)
     records = [example_of(n=1, x=[1.0], m=[1, 2], late=7, e=[1])] * 2

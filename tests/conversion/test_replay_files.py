@@ -1,12 +1,9 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from beam_pipeline import record_examples, replay_files
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.storage import files
 from tests.conversion.test_foreign import example_of, write
 from tests.raising import raises
 
@@ -52,41 +49,12 @@ def test_what_the_first_examples_show(foreign):
         (None, {"batch_size": 0}, OptionError, "batch_size"),
         (None, {"batch_size": "4"}, OptionError, "batch_size"),
         (None, {"shuffle": -1}, OptionError, "shuffle"),
-        (None, {"features": 3}, OptionError, "features"),
         (None, {"dtypes": {"lable": "int32"}}, OptionError, "label"),
     ],
 )
 def test_wrong_arguments(foreign, paths, options, error, fact):
     with raises(error, naming=fact):
         replay_files(foreign if paths is None else paths, **options)
-
-
-def test_files_in_a_store_are_those_of_a_local_folder(foreign, bucket):
-    remote = [f"s3://{bucket}/{Path(path).name}" for path in foreign]
-    for path, there in zip(foreign, remote, strict=True):
-        files.write_bytes(there, Path(path).read_bytes())
-    orders = []
-    for options in ({"shuffle": 7, "seed": 3}, {"shuffle": True, "seed": 1}):
-        for paths in (foreign, remote):
-            found = replay_files(paths, **options)
-            orders.append([int(e["box"][1]) for e in found])
-            assert sorted(orders[-1]) == [*range(20)]
-    assert orders[0] == orders[1] != orders[2] == orders[3]
-    both = replay_files([foreign[0], remote[1]])
-    assert [int(e["label"]) for e in both] == [i % 3 for i in range(20)]
-    with raises(InputError, naming="c.tfrecord"):
-        replay_files(f"s3://{bucket}/c.tfrecord")
-
-
-def test_batches_are_ragged_where_lengths_differ(foreign):
-    (first, *_) = replay_files(foreign, batch_size=4)
-    assert first["label"].shape == (4,)
-    assert first["words"].row_lengths().numpy().tolist() == [1, 2, 1, 2]
-    fixed = replay_files(
-        foreign, features=["label", "box"], batch_size=8, drop_remainder=True
-    )
-    assert fixed.element_spec["box"].shape == (8, 2)
-    assert len(list(fixed)) == 2
 
 
 def test_dtypes_and_a_schema(tmp_path):

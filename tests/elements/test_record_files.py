@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from beam_pipeline import read_records, write_records
 from beam_pipeline.errors import InputError
-from beam_pipeline.storage import files
 
 RECORDS = [b"123", b"", b"\0" * 70000, b"xyz314"]
 
@@ -63,10 +62,3 @@ def test_no_file(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError, match="does not exist"):
             read_records(path)
-
-
-def test_in_a_store(bucket):
-    path = f"s3://{bucket}/folder/a.tfrecord.gz"
-    assert write_records(path, RECORDS) == 4
-    assert list(read_records(path)) == RECORDS
-    assert files.size(path) > 0

@@ -41,13 +41,3 @@ def test_layouts(tmp_path, names, inputs, options, splits):
     assert summary.example_format.classes == CLASSES
     assert splits is None or sorted(summary.layouts) == splits
     assert sum(layout.total for layout in summary.layouts.values()) == len(names)
-
-
-def test_an_expression_sees_the_path_below_the_input(tmp_path):
-    write_sound(tmp_path / "owl" / "1.wav", 500)
-    folder = r"(?P<class>[^/]+)/[^/]+$"
-    _, (reject,) = plan(tmp_path / "owl", win_len=500, label_from=folder)
-    assert folder in reject.reason
-    for source, label_from in ((tmp_path, folder), (tmp_path / "owl", "folder")):
-        summary, _ = plan(source, win_len=500, label_from=label_from)
-        assert summary.example_format.classes == ("owl",)

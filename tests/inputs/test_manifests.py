@@ -396,12 +396,6 @@ def test_classes_have_one_spelling(tmp_path):
         assert [row.label for row in found] == ["Zo\u00eb", "Zo\u00eb"]
 
 
-def test_a_column_of_classes_is_told_to_be_one(corpus):
-    rows = [{"path": "a/1.wav", "class": "owl"}]
-    with raises(RecipeError, "columns", "class", naming="--label-from"):
-        plan(write_csv(corpus / "m.csv", rows), win_len=500)
-
-
 # Splits
 
 

@@ -141,16 +141,6 @@ def test_names_in_a_locale_without_utf_8(tmp_path, monkeypatch, encoding):
 # Links
 
 
-def test_links_are_followed(tmp_path):
-    touch(tmp_path, "real/a.wav", "in/b.wav")
-    (tmp_path / "in" / "linked").symlink_to(tmp_path / "real")
-    (tmp_path / "in" / "c.wav").symlink_to(tmp_path / "real" / "a.wav")
-    (tmp_path / "start").symlink_to(tmp_path / "in")
-    wanted = ["b.wav", "c.wav", "linked/a.wav"]
-    assert names_of(tmp_path / "in") == wanted
-    assert names_of(tmp_path / "start") == wanted
-
-
 def test_link_loops_end(tmp_path):
     touch(tmp_path, "a/x.wav", "b/y.wav")
     (tmp_path / "a" / "up").symlink_to(tmp_path)
@@ -225,14 +215,6 @@ def test_a_file_is_one_however_lists_and_folders_spell_it(tmp_path):
     assert [row.row for row in rows if row.problem is None] == [0, 1, 3]
 
 
-@pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
-def test_a_list_is_cut_at_ends_of_lines_alone(tmp_path, character):
-    name = f"a{character}b.wav"
-    touch(tmp_path, name)
-    (tmp_path / "list.txt").write_text(f"{name}\n", newline="")
-    assert names_of(tmp_path / "list.txt") == [name]
-
-
 # Several inputs
 
 
@@ -249,17 +231,6 @@ def test_inputs_that_overlap_are_refused(tmp_path, first, second):
     for pair in (texts, texts[::-1]):
         with raises(InputError, naming=["--input", *map(os.path.normpath, pair)]):
             resolve_inputs(pair)
-
-
-@pytest.mark.parametrize(("first", "second"), [
-    ("in/*.wav", "in/a.wav"), ("in/sub", "in/*/b.wav"), ("in/a.wav", "in/?.wav"),
-])  # fmt: skip
-def test_a_file_of_two_inputs_is_taken_once(tmp_path, first, second):
-    touch(tmp_path, "in/a.wav", "in/sub/b.wav")
-    inputs = resolve_inputs([f"{tmp_path}/{first}", f"{tmp_path}/{second}"])
-    once, twice = listed(inputs, "none")
-    assert once.problem is None
-    assert_names(twice.problem, "clip 0", "0")
 
 
 @pytest.mark.parametrize(("first", "second"), [

@@ -1,12 +1,9 @@
 """Declared types and classes. Which values a dtype holds is tested with elements."""
 
-import pickle
-
 import numpy as np
 import pytest
 from toy_example import ToyExample
 
-from beam_pipeline.errors import ExampleError
 from beam_pipeline.tfrecorder import Example, tfrecordable
 from beam_pipeline.tfrecorder.example import FieldType, declared_fields, read_csv_rows
 from tests.data_sets import decode_examples
@@ -119,15 +116,6 @@ def test_a_record_holds_what_is_declared():
     assert list(found) == ["label", "data", "data/shape", "area"]
     np.testing.assert_array_equal(found["data"], data, strict=True)
     assert (found["label"], found["area"]) == (-7, 2.5)
-
-
-def test_errors_name_class_and_attribute():
-    example = Toy(data=np.full(3, 0.1))
-    with pytest.raises(TypeError, match=r"^Toy: Feature data is float32, which") as err:
-        example.serialize_to_string()
-    assert isinstance(err.value, ExampleError)
-    copied = pickle.loads(pickle.dumps(err.value))
-    assert (type(copied), str(copied)) == (type(err.value), str(err.value))
 
 
 def test_a_csv_file_may_have_a_mark_empty_lines_and_quotes(tmp_path):

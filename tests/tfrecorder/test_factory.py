@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError
@@ -239,16 +238,6 @@ def test_files_of_two_data_sets(tmp_path):
     Path(moved).rename(tmp_path / "moved.tfrecord.gz")
     (found,) = factory.generate_dataset(tmp_path / "moved.tfrecord.gz", type(other))
     assert [int(value) for value in found] == [1]
-
-
-def test_parse_from_string_in_a_map_and_alone():
-    example = Item(3)
-    example.load()
-    record = example.serialize_to_string()
-    dataset = tf.data.Dataset.from_tensors(record).map(Item.parse_from_string)
-    for values in (Item.parse_from_string(record), *dataset):
-        assert [values[0], values[2]] == [3, "é".encode()]
-        np.testing.assert_array_equal(values[1], np.full((3, 2), 3, np.float32))
 
 
 # The checker

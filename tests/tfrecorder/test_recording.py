@@ -104,12 +104,6 @@ def test_errors_name_the_row_and_the_method(method):
         run([Word("bad")], fail_in="load")
 
 
-def test_a_row_that_is_none_is_an_error_of_its_source():
-    none = type("NoRow", (Word,), {"to_csv_row": lambda self: None})
-    with pytest.raises(ExampleError, match=r"row \['a'\]: to_csv_row\(\) raised"):
-        run([["a"]], none)
-
-
 class Odd(Word):
     letter = property(lambda self: {}["x"])
 
