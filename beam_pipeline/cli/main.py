@@ -6,6 +6,7 @@ Each command imports what it needs when it runs, so ``--help`` prints at once.
 from __future__ import annotations
 
 import gc
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ from beam_pipeline.errors import AudioTFRecordsError
 def command() -> int:
     """Runs the command of a process; returns the exit status, see :func:`main`."""
     gc.set_threshold(10_000)  # modules make objects by the thousand, and keep them
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # it may lack characters of names
+            stream.reconfigure(errors="backslashreplace")
     status = main()
     gc.freeze()  # the end of the interpreter would look at each object again
     return status
