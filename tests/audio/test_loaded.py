@@ -146,20 +146,6 @@ def test_a_probe_that_does_not_tell_the_truth(found):
         ClipReader(io.BytesIO(), info, name="x", loader=loader)
 
 
-@pytest.mark.parametrize("channels", ["mix", "keep", 1])
-def test_ranges_of_a_clip(channels):
-    samples = np.random.default_rng(0).uniform(-1, 1, (2, 300)).astype("f4")
-    loader = load_as((samples, 8000))
-    info = loader.probe(io.BytesIO(), "x")
-    whole = {"mix": samples.sum(axis=0) / 2, "keep": samples, 1: samples[1]}[channels]
-    with ClipReader(
-        io.BytesIO(), info, name="x", channels=channels, loader=loader
-    ) as reader:
-        for start, stop in ((0, 0), (0, 10), (5, 200), (299, 300), (300, 300)):
-            found = reader.read(start, stop)
-            np.testing.assert_array_equal(found, whole[..., start:stop])
-
-
 def test_suffixes_need_a_loader():
     with raises(RecipeError, "loader_suffixes", ".npy"):
         Recipe(win_len=1, loader_suffixes=".npy")

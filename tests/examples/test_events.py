@@ -16,11 +16,8 @@ from beam_pipeline.cli.reports import describe_plan
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.examples.event_targets import EventRule, TimedWindows
 from beam_pipeline.inputs.event_files import Event, read_events
-from beam_pipeline.planning.clips import Clip
-from beam_pipeline.planning.shards import Segment, narrow_events
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
-from beam_pipeline.recipe.recipe import Recipe
 from tests.data_sets import rejects_in
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
@@ -416,16 +413,6 @@ def test_clips_whose_events_cannot_be_used_are_named(sounds, tmp_path):
     assert_names(reasons["b/z.wav"], "z.txt", "line 1", "'end'")
 
 
-def test_empty_files_have_no_events(sounds, tmp_path):
-    options = write_audacity(sounds) | {"win_len": 2000}
-    for name in LIVES:
-        (sounds / name).with_suffix(".txt").write_text("")
-    with raises(InputError, naming="--no-event"):  # there is no class at all
-        record(sounds, tmp_path / "out", **options)
-    metadata = record(sounds, tmp_path / "out", no_event="quiet", **options)
-    assert metadata.splits["records"].examples_per_class == {"quiet": 10 + 11 + 13}
-
-
 def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
     """A run that continues writes shards again if their events have changed."""
     options = write_audacity(sounds) | {"win_len": 2000, "num_shards": 2}
@@ -505,15 +492,3 @@ def test_the_plan_counts_no_windows_that_are_dropped(sounds, tmp_path, options):
     rows = [line.split() for line in said.splitlines()[1 : 1 + len(metadata.splits)]]
     shown = {name: int(examples) for name, examples, *_ in rows}
     assert shown == {name: split.examples for name, split in metadata.splits.items()}
-
-
-def test_a_shard_holds_only_the_events_of_its_windows():
-    recipe = Recipe(win_seconds=1.0, events="{stem}.txt", no_event="none")
-    events = tuple(Event(k + 0.25, k + 0.5, "call") for k in range(100))
-    clip = Clip(
-        0, 0, "day.wav", None, "records", 800_000, 8000, 1, "WAV", "PCM_16", 8000,
-        800_000, 100, events=events,
-    )  # fmt: skip
-    narrowed = narrow_events(Segment(clip, 20, 10, 0), recipe)
-    assert narrowed.clip.events == events[20:30]
-    assert narrowed._replace(clip=clip) == Segment(clip, 20, 10, 0)

@@ -315,15 +315,6 @@ def test_a_value_for_each_window_is_no_signal():
             check_transform("z", "", Chain((peaks, step)), (64,), RATE)
 
 
-def test_a_transform_that_writes_into_its_windows_is_refused():
-    def louder(windows):
-        windows *= 2
-        return windows
-
-    with raises(RecipeError, "feature x", naming="read-only"):
-        check_transform("x", "", louder, (9,), RATE)
-
-
 # apply
 
 

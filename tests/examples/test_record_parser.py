@@ -250,12 +250,3 @@ def test_a_text_may_hold_what_precedes_an_array():
     texts = [text, text + text, "x"]
     records, columns = alike(texts, np.array([1, 2, 3]))
     check_alike(parsed(records, ALIKE), columns)
-
-
-@pytest.mark.parametrize("repeats", [1, 5])
-def test_runs_that_do_not_repeat(repeats):
-    numbers = np.arange(6000) // repeats
-    texts = [f"file {n}" for n in numbers]
-    texts[:6] = ["x" * n for n in (0, 500, 513, 2040, 2050, 5000)]
-    records, columns = alike(texts, numbers)
-    check_alike(parsed(records, ALIKE), columns)

@@ -1,5 +1,6 @@
 """Left-out windows and augmented copies: as functions, and in whole runs."""
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,12 @@ from beam_pipeline.errors import (
     TooManyRejected,
     TransformError,
 )
-from beam_pipeline.examples.window_steps import Origins, WindowSteps, clip_bits
+from beam_pipeline.examples.window_steps import (
+    Origins,
+    WindowSteps,
+    clip_bits,
+    run_on_windows,
+)
 from beam_pipeline.planning.clips import copies_in
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
@@ -31,19 +37,12 @@ def write_wav(path, sound):
 
 @dataclass(frozen=True)
 class Broken:
-    """Works on silence alone, in both roles."""
-
-    how: str = "raises"
+    """Works on silence alone."""
 
     def keep(self, windows, sample_rate_hz):
-        if windows.any() and self.how == "raises":
+        if windows.any():
             raise ValueError("no")
-        return np.ones(len(windows) + windows.any(), bool)
-
-    def augment(self, windows, keys, sample_rate_hz):
-        if windows.any() and self.how == "raises":
-            raise ValueError("no")
-        return windows.astype(np.float64) if windows.any() else windows
+        return np.ones(len(windows), bool)
 
 
 @dataclass(frozen=True)
@@ -194,16 +193,6 @@ def test_the_seed_and_the_step_change_what_is_random():
     assert not out.flags.writeable
 
 
-@pytest.mark.parametrize("how", ["raises", "shape"])
-@pytest.mark.parametrize("field", ["keep", "augment"])
-def test_an_error_on_sound_names_the_clip(field, how):
-    made = WindowSteps((Broken(how),), (Broken(how),))
-    windows = np.ones((2, 5), np.float32)
-    of = Origins("a.wav", RATE, *[np.arange(2)] * 3)
-    with raises(TransformError, path="a.wav", naming=[field, "Broken", "frame 0"]):
-        (made.selected if field == "keep" else made.augmented)(windows, of)
-
-
 def test_clips_that_fail_are_rejects(corpus, tmp_path):
     with raises(TooManyRejected, naming=6):
         record(corpus, tmp_path / "out", win_len=100, keep=Broken())
@@ -237,3 +226,24 @@ def test_invalid_options_are_refused(corpus, options, field, value):
 def test_copies_need_a_split_that_has_them(corpus, make, options, names):
     with raises(RecipeError, "copies", 1, naming=["train", *names]):
         plan(make(corpus), win_len=100, copies=1, augment="noise()", **options)
+
+
+def exits_on_large_keys(windows, keys):
+    if keys.max() >= 2:
+        sys.exit(f"{len(windows)} windows")
+
+
+def fails_together(windows, keys):
+    if len(windows) > 1:
+        raise ValueError(f"{len(keys)} windows")
+
+
+@pytest.mark.parametrize(("run", "facts"), [
+    # The cause is that of the first call, with all windows.
+    (exits_on_large_keys, ["window at frame 120", "SystemExit: 4 windows"]),
+    (fails_together, ["100", "130", "together", "ValueError: 4 windows"]),
+])  # fmt: skip
+def test_a_step_that_fails_on_sound(run, facts):
+    with raises(TransformError, path="a.wav", naming=["feature x", *facts]):
+        arrays = np.ones((4, 3), np.float32), np.arange(4)
+        run_on_windows(run, arrays, "feature x", np.arange(100, 140, 10), "a.wav")

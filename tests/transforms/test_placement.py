@@ -107,9 +107,3 @@ def test_silence_and_nan_are_no_sound(cls):
         clip = np.full(300, value, np.float32)
         for blocks in ([clip], [clip, clip[:1]], [clip[:0]], []):
             assert step.passages(blocks, RATE).shape == (0, 2)
-
-
-def test_a_frame_has_at_least_one_sample():
-    clip = np.array([0, 1, 0], np.float32)
-    assert Peaks(frame_s=1e-9).passages([clip], RATE).tolist() == [[1, 1]]
-    assert Peaks(frame_s=100).passages([clip], RATE).tolist() == [[2, 2]]

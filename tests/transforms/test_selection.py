@@ -70,19 +70,6 @@ def test_active_counts_frames(data, channels, frames, share):
     assert kept.tolist() == [active_by_hand(window, -30, share, frame)]
 
 
-@pytest.mark.parametrize("count", range(1, 101))
-def test_a_share_written_down_is_met_exactly(count):
-    window = np.zeros((1, 100), np.float32)
-    window[0, :count] = 1
-    share = float(f"{count / 100:.2f}")
-    assert Active(share=share, frame=1).keep(window, RATE).all()
-    if count > 1:
-        assert (
-            not Active(share=share, frame=1).keep(window[:, 1:], RATE).all()
-            or (count - 1) / 99 >= share
-        )
-
-
 @pytest.mark.parametrize("frames", [1, 2**16 - 1, 2**16, 2**16 + 1, 200_001])
 def test_mean_square(frames):
     window = noise(2, frames)

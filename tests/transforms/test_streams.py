@@ -13,7 +13,6 @@ from beam_pipeline.planning.clips import stream_steps
 from beam_pipeline.transforms.steps import parse_stream
 from beam_pipeline.transforms.stream import (
     CHUNK_FRAMES,
-    Factor,
     SteppedReader,
     measure_factors,
     with_factors,
@@ -73,14 +72,6 @@ def test_ranges_are_pieces_of_the_whole(places, channels):
         np.testing.assert_array_equal(
             reader.read(start, max(start, stop)), whole[..., start : max(start, stop)]
         )
-
-
-def test_a_step_without_context_and_frames_at_the_end():
-    samples = noise(CHUNK_FRAMES)
-    reader = stepped(samples, Factor(2.0))
-    np.testing.assert_array_equal(reader.read(CHUNK_FRAMES - 1, CHUNK_FRAMES),
-                                  2 * samples[-1:])  # fmt: skip
-    assert reader.read(CHUNK_FRAMES, CHUNK_FRAMES).shape == (0,)
 
 
 def test_only_what_is_needed_is_read():
