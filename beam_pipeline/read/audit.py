@@ -100,8 +100,7 @@ class Audit:
         finding        int64   the number of the finding; its clips follow each other
         across         bool    whether its clips are in several splits
         mixed          bool    whether its clips have several classes
-        detail         text    what the kind does not say: the group, the hash of the
-                               samples, the classes
+        detail         text    what the kind does not say: the group, the classes
         split, path    text    of the clip
         start_s, end_s float64 its place in the file, in seconds
         class          text    null without classes
@@ -388,12 +387,9 @@ def _details(kind: str, sets: Any, mixed: Any, clips: Any) -> list[str]:
     if kind == GROUP:
         names = clips["group"].take(firsts).to_pylist()
         details = [name.replace(GROUP_SEPARATOR, ", ") for name in names]
-    elif kind == AUDIO:
-        details = [each.hex() for each in clips[CONTENT].take(firsts).to_pylist()]
     for k in np.flatnonzero(mixed).tolist():
         labels = clips["class"][firsts[k] : ends[k]].to_pylist()
-        classes = ", ".join(dict.fromkeys(map(str, labels)))
-        details[k] = "; ".join(filter(None, (details[k], f"classes {classes}")))
+        details[k] = f"classes {', '.join(dict.fromkeys(map(str, labels)))}"
     return details
 
 

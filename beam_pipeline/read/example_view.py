@@ -342,13 +342,7 @@ def _draw_lines(lines: Array, described: Axes, names: Sequence[str], axes: Any) 
 def _draw_image(image: Array, described: Axes, axes: Any) -> None:
     """Draws a spectrum over time, or a line for each column that has a label."""
     if described and "labels" in described[-1]:
-        # Each line has an axis of its own, because its meaning differs.
-        axes.set_xlabel(_label_of(described[0]))
-        x = _values_of(described[0], len(image))
-        for number, label in enumerate(described[-1]["labels"]):
-            beside = axes if number == 0 else axes.twinx()
-            beside.plot(x, image[:, number], f"C{number}", linewidth=0.6)
-            beside.set_ylabel(label, color=f"C{number}")
+        _draw_lines(image.T, described[:1], described[-1]["labels"], axes)
         return
     axes.imshow(image.T, origin="lower", aspect="auto", interpolation="nearest")
     sides = zip((axes.xaxis, axes.yaxis), described, image.shape, strict=False)

@@ -89,7 +89,7 @@ def test_recorded_splits_are_clean(speakers, tmp_path, options):
     assert status(tmp_path / "o") == 0
 
 
-def test_files_of_one_name_and_parts_side_by_side_are_clean(speakers, tmp_path):
+def test_files_of_one_name_in_two_inputs_are_clean(speakers, tmp_path):
     """The same names in two folders are not the same files."""
     for take in range(2):
         more = tmp_path / "more" / "a" / f"a_s0_{take}.wav"
@@ -97,17 +97,6 @@ def test_files_of_one_name_and_parts_side_by_side_are_clean(speakers, tmp_path):
     inputs = {"train": speakers, "test": tmp_path / "more"}
     record(inputs, tmp_path / "inputs", win_len=800)
     assert counts(audit(tmp_path / "inputs")) == {}
-    rows = [
-        {"path": f"a/a_s{speaker}_0.wav", "offset_s": offset, "duration_s": 0.0667}
-        for speaker in range(6)
-        for offset in (0.0, 0.0667, 0.1333)
-    ]
-    options = {"win_len": 100, "label_from": "none", "folds": 2}
-    path = write_csv(speakers / "m.csv", rows)
-    for rate in (None, 3000):
-        out = tmp_path / f"parts at {rate}"
-        record(path, out, sample_rate=rate, **options)
-        assert counts(audit(out)) == {}
 
 
 # Planted leaks
@@ -258,7 +247,7 @@ def test_the_same_audio_under_another_name(tmp_path, name, subtype, options):
     assert counts(found) == {"audio": (1, 0)}
     (finding,) = found
     assert [clip["class"] for clip in finding["clips"]] == ["b", "a"]
-    assert finding["detail"].endswith("; classes b, a")
+    assert finding["detail"] == "classes b, a"
     assert "same audio: 1 across splits, 1 with several classes" in found.describe()
     assert status(tmp_path / "o") == 4
 
@@ -392,7 +381,7 @@ def test_the_text_shows_the_first_of_many(tmp_path, planted):
     found = planted(rows)
     assert counts(found) == {"audio": (27, 0)}
     text = found.describe()
-    assert text.count("same audio across splits:") == 20
+    assert text.count("same audio across splits\n") == 20
     assert_names(text, "... and 7 more of same audio", "--json")
     text = found.describe(99)
     assert_names(text, "b  c9.wav", "a  ... and 6 more")

@@ -22,7 +22,6 @@ from beam_pipeline.read.example_view import (
     draw_examples,
     encode_sound,
     plot_examples,
-    start_of,
     view_example,
 )
 from beam_pipeline.recipe.recipe import Recipe
@@ -195,15 +194,6 @@ def test_pictures(folder):
     np.testing.assert_array_equal(image.get_array(), ROWS[0]["matrix"].T)
     (line,) = panels[6].get_lines()
     assert line.get_ydata().tolist() == [0.5, 1.5]
-
-
-def test_titles_name_the_class_the_file_and_the_second(tmp_path):
-    where = {"filepath": "a/b.wav", "fs": 8, "win_start_idx": 12}
-    rows = [{"x": [1, 2], "class": "cat", **where}, {"x": [1, 2], "class": "", **where}]
-    records = open_records(record_examples(rows, tmp_path / "out"))
-    assert titles_of(records) == ["cat, b.wav, from 1.500 s", "b.wav, from 1.500 s"]
-    assert start_of({"fs": 0, "win_start_idx": 0}) is None
-    assert start_of({"fs": [8, 8], "win_start_idx": [0, 1]}) is None
 
 
 def test_examples_without_arrays_are_no_picture(tmp_path):

@@ -207,18 +207,14 @@ def varied(sounds, tmp_path_factory):
     [
         {"random_starts": True, "max_windows": 3},
         {"tail": "pad", "compression": "none", "dtype": "int16"},
-        {"tail": "overlap", "hop": 300, "order": "listed", "label_from": "none"},
         {"features": {"i": "log_mel(n_fft=256,n_mels=8)|as_image()"},
          "encodings": {"i": "png"}, "folds": 3, "stratify": True},
         {"features": {"i": "log_mel(n_fft=256,n_mels=8)|as_image()", "f": "fft()"},
          "encodings": {"i": "jpeg", "f": "tensor"}},
-        {"label_from": r"(?P<class>[a-z]+)_(?P<who>\d)", "group_by": "who",
-         "splits": "train=.5,test=.5"},
         {"sample_rate": 4000, "stream": "high_pass(cutoff_hz=50)"},
         {"sample_rate": 3000, "hop": 300, "order": "mixed", "elements_per_file": 50,
          "copies": 1, "augment": "random_gain()", "keep": "energy(above_db=-15.1)"},
         {"events": "{folder}/{stem}.txt", "no_event": "drop"},
-        {"events": "{folder}/{stem}.txt", "event_targets": "multi_hot"},
     ],
     ids=str,
 )  # fmt: skip

@@ -95,13 +95,8 @@ def test_conditions_choose_what_pandas_chooses(folder):
     held = table[table["left_out"].isna()].reset_index()
     for condition, met in [
         ("class == 'owl' and snr > 2", (held["class"] == "owl") & (held["snr"] > 2)),
-        ("class in ['owl', 'cat']", held["class"].isin(["owl", "cat"])),
-        ("'dog_1' in path or copy != 0",
-         held["path"].str.contains("dog_1") | (held["copy"] != 0)),
         ("not (end_s - start_s < 500 / 8000)",
          ~(held["end_s"] - held["start_s"] < 500 / 8000)),
-        ("1 <= number <= 3 and group is None", held["number"].between(1, 3)),
-        ("not group == 'x'", held["number"] < 0),  # null is neither
     ]:  # fmt: skip
         chosen = records.where(condition)
         assert chosen.numbers.tolist() == np.flatnonzero(met).tolist(), condition
