@@ -16,7 +16,7 @@ if [ $# -gt 0 ]; then
 fi
 # A process that has loaded JAX or TensorFlow must not fork, as PyTorch's loader does.
 forking=()
-for file in tests/frameworks/test_{torch,hugging_face,notebook}.py; do
+for file in tests/frameworks/test_{torch,notebook}.py; do
   forking+=("$file")
 done
 run tests/frameworks "${forking[@]/#/--ignore=}" >"$frameworks/tests.log" 2>&1 &

@@ -12,8 +12,6 @@ import pickle
 import signal
 import sys
 
-import numpy as np
-
 from beam_pipeline.read.records import open_records
 
 BATCH = 4
@@ -77,32 +75,7 @@ def tensorflow(records, state):
             yield batch["number"].numpy().tolist(), batches.state_dict
 
 
-def hugging_face(records, state):
-    """A stream in pieces, read by the two workers of a loader."""
-    import datasets
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    order = np.random.default_rng(1).permutation(len(records))
-    pieces = [(start, start + 9) for start in range(0, len(records), 9)]
-    kwargs = {"records": records[order], "pieces": pieces}
-    stream = datasets.IterableDataset.from_generator(read_pieces, gen_kwargs=kwargs)
-    loader = StatefulDataLoader(stream, BATCH, num_workers=2)
-    if state is not None:
-        loader.load_state_dict(state)
-    for batch in loader:
-        yield batch["number"].tolist(), loader.state_dict
-
-
-def read_pieces(records, pieces):
-    for start, stop in pieces:
-        for example in records[start:stop]:
-            yield {"number": example["number"], "text": example["text"]}
-
-
-LOOPS = {
-    loop.__name__: loop
-    for loop in (torch, torch_records, grain, tensorflow, hugging_face)
-}
+LOOPS = {loop.__name__: loop for loop in (torch, torch_records, grain, tensorflow)}
 
 
 def take(numbers, state):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.frameworks.conftest import COUNT, need, numbers_on_disk
+from tests.frameworks.conftest import COUNT, need
 
 grain = need("grain")
 from absl import flags  # noqa: E402
@@ -18,18 +18,6 @@ def test_records_are_a_source(records):
     assert len(source) == COUNT
     np.testing.assert_array_equal(source[7]["x"], records[7]["x"])
     assert source[COUNT + 3]["number"] == records[3]["number"]  # repeated
-
-
-def test_batches_are_stacked(records):
-    batch = grain.MapDataset.source(records).batch(5)[1]
-    assert type(batch) is dict
-    numbers = numbers_on_disk(records)[5:10]
-    assert batch["number"].tolist() == numbers
-    assert batch["text"].tolist() == [f"ä{number}" for number in numbers]
-    for row, example in enumerate(records[5:10]):
-        assert batch["x"].dtype == np.float32
-        np.testing.assert_array_equal(batch["x"][row], example["x"])
-        np.testing.assert_array_equal(batch["complex"][row], example["complex"])
 
 
 @pytest.mark.parametrize("workers", [0, 1])

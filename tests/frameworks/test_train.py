@@ -1,9 +1,7 @@
 """The scripts of launch/train, in a small form: synthesised sounds, an epoch or two."""
 
-import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -67,39 +65,6 @@ def test_digits(digits, tmp_path_factory, script, package):
     assert (counts.sum(axis=1) == CLIPS).all()
     assert share == pytest.approx(100 * counts.trace() / counts.sum(), abs=0.05)
     assert share > 100 / len(DIGITS)  # more than by chance
-
-
-def test_errors_lead_to_the_report(digits, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    from digits import record_digits, show_results
-
-    records = record_digits(digits, tmp_path, "eve")
-    from beam_pipeline import audit, open_records
-
-    assert audit(records, group_by="speaker").leaks == 0
-    test = open_records(records, "test")
-    truth = test.read(slice(None))["target"]
-    assert {example["speaker"] for example in test} == {"eve"}
-    assert {int(example["copy"]) for example in test} == {0}
-    probabilities = np.full((len(truth), len(DIGITS)), 0.1)
-    probabilities[np.arange(len(truth)), truth] = 0.7
-    wrong = [3, 11]  # the second one is more certain
-    for number, certainty in zip(wrong, (0.8, 0.9), strict=True):
-        probabilities[number] = 0.01
-        probabilities[number, (truth[number] + 1) % len(DIGITS)] = certainty
-    capsys.readouterr()
-    show_results(records, probabilities)
-    said = capsys.readouterr().out
-    assert "accuracy on unseen speakers: 87.5%" in said
-    links = re.findall(r"(\d\.\d\d), (.+)#test-(\d+)$", said, re.MULTILINE)
-    assert [(p, int(n)) for p, _, n in links] == [("0.90", 11), ("0.80", 3)]
-    line = next(line for line in said.splitlines() if line.endswith("#test-11"))
-    file = test.source(11).path
-    assert line.strip().startswith(f"{file}, 0.00 s, {DIGITS[truth[11]]}, ")
-    page = Path(links[0][1]).read_text()
-    shown = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-    assert {s["number"] for s in shown["samples"][:2]} == set(wrong)
-    sys.modules.pop("digits", None)
 
 
 @trains

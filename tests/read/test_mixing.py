@@ -132,10 +132,6 @@ class TestBatches:
             numbers = pairs_of(batches)
             assert sorted(numbers) == [*range(5), *range(1000, 1030)]
 
-    def test_rows_belong_together(self):
-        for batch in mixed_of([9, 9, 9], ends="leave").batches(5):
-            assert np.array_equal(batch["number"] % 1000, batch["pair"][:, 0])
-
     def test_each_source_is_normalised_by_its_own_statistics(self):
         mixed = mixed_of([4, 4], ends="leave")
         statistics = mixed.sources[1].metadata.splits["train"].statistics

@@ -72,7 +72,7 @@ class TestRecorded:
 
 class TestCardinality:
     @pytest.mark.parametrize("shuffle", [False, 4])
-    @pytest.mark.parametrize("batch_size", [1, 4, 23, 100])
+    @pytest.mark.parametrize("batch_size", [4, 23, 100])
     @pytest.mark.parametrize("repeat", [False, 3])
     @pytest.mark.parametrize("drop_remainder", [False, True])
     def test_known_and_true(
@@ -131,12 +131,6 @@ class TestOrder:
         folder = make(tmp_path, [NUMBER], columns, {"all": (100,) * 4})
         order = numbers(replay(folder, shuffle=20))
         assert {number // 100 for number in order[:20]} == {0, 1, 2, 3}
-
-    def test_an_int_is_the_size_of_the_buffer(self, numbered):
-        order = numbers(
-            replay(numbered, split="test", shuffle=1, batch_size=4, repeat=9)
-        )
-        assert order == [0, 1, 2, 3] * 9
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
         monkeypatch.setattr(parse, "SHUFFLE_BYTES", 1)
@@ -295,23 +289,15 @@ POLICY = tf.data.experimental.AutoShardPolicy
     ],
     ids=str,
 )
-@pytest.mark.parametrize("workers", [2, 3])
-def test_each_example_goes_to_one_worker(numbered, policy, options, workers):
+def test_each_example_goes_to_one_worker(numbered, policy, options):
     given = tf.data.Options()
     if policy is not None:
         given.experimental_distribute.auto_shard_policy = policy
     found = []
-    for worker in range(workers):
+    for worker in range(3):
         ds = replay(numbered, split="train", **options).with_options(given)
-        found += numbers(_AutoShardDataset(ds, workers, worker))
+        found += numbers(_AutoShardDataset(ds, 3, worker))
     assert sorted(found) == sorted([*range(23)] * options.get("repeat", 1))
-
-
-def test_whatever_is_ready_first(numbered):
-    shares = [*range(5), *range(6, 15)], [5, *range(15, 23)]
-    for worker, expected in enumerate(shares):
-        ds = replay(numbered, split="train", batch_size=4, deterministic=False)
-        assert sorted(numbers(_AutoShardDataset(ds, 2, worker))) == expected
 
 
 def test_a_share_is_not_divided(numbered):

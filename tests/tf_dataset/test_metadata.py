@@ -37,18 +37,6 @@ def test_the_columns_of_the_document(data):
     assert df["target"].dtype == df["num_classes"].dtype == np.int64
 
 
-@pytest.mark.parametrize(("name", "label"), [
-    ("signal123_blah_blah_cargo.wav", "cargo"),
-    ("a_7_saw.wav", "saw"),
-    ("9_class2.wav", "class2"),
-    ("x_wav.wav", "wav"),
-    ("1.5_2.5_tug.WAV", "tug"),
-])  # fmt: skip
-def test_the_label_is_the_text_after_the_last_underscore(name, label, tmp_path):
-    make_files(tmp_path, name)
-    assert construct_metadata(tmp_path)["class"].tolist() == [label]
-
-
 def test_folders_are_listed_and_the_order_is_that_of_paths(tmp_path):
     wanted = make_files(tmp_path, "a/b/3_x.wav", "a/c_y.wav", "b_x.wav")
     make_files(tmp_path, "notes.txt", "a/other_z.mp3")

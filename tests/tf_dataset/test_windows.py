@@ -63,19 +63,6 @@ def test_windows_are_those_that_are_recorded(pad):
             assert window["sig_len"] == 4 * count
 
 
-def test_keys_types_and_shapes():
-    ds = dataset_signal_slice_windows(signals(9), win_len=4)
-    assert {name: (s.dtype.name, s.shape) for name, s in ds.element_spec.items()} == {
-        "class": ("string", ()), "index": ("int64", ()), "pair": ("int32", (2,)),
-        "sig_len": ("int32", ()), "signal": ("int32", (4,)),
-        "win_len": ("int32", ()), "win_start_idx": ("int32", ()),
-    }  # fmt: skip
-    first, second, third = cut(4, 9, win_len=4)
-    assert [x["index"] for x in (first, second, third)] == [0, 1, 1]
-    assert third["class"] == b"class 1"
-    assert third["pair"].tolist() == [1, 7]
-
-
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize(
     ("win_len", "seed", "dtype", "channels"),
