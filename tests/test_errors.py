@@ -10,7 +10,6 @@ from beam_pipeline.errors import (
     AudioTFRecordsError,
     InputError,
     OptionError,
-    similar_path,
 )
 
 # The fields of a class, and of those that inherit from it.
@@ -52,15 +51,6 @@ def test_errors_survive_pickling_copying_and_their_own_message(kind):
             assert text in repr(rebuilt) or "\n" in text
 
 
-@pytest.mark.parametrize(
-    "kind", [k for k in CLASSES if issubclass(k, errors.ClipError)]
-)
-def test_the_fields_of_a_clips_error(kind):
-    error = kind("a/1.wav", "it is short")
-    assert (error.path, error.reason) == ("a/1.wav", "it is short")
-    assert kind(str(error)).reason == str(error)
-
-
 def test_options_are_spelled_as_flags_but_values_are_not():
     flags = {"win_len": "--win-len", "tail": "--tail"}
     error = OptionError("win_len", "needs `tail` = pad, not `this`", "`tail`")
@@ -71,19 +61,3 @@ def test_options_are_spelled_as_flags_but_values_are_not():
     in_file = OptionError("r.yaml: tail", "must be text")
     assert in_file.told(flags) == "r.yaml: tail: must be text"
     assert InputError("Check `tail`.").told(flags) == "Check --tail."
-
-
-@pytest.mark.parametrize(
-    ("path", "known"),
-    [
-        ("fish/yawn.wav", "fish/Yawn.wav"),
-        ("sounds/fish/Yawn.wav", "fish/Yawn.wav"),
-        ("/far/away/sounds/fish/Yawn.wav", "fish/Yawn.wav"),
-        ("fish/Yawm.wav", "fish/Yawn.wav"),
-        ("far/below/bird/a.wav", "bird/a.wav"),  # of the same name, and like it
-        ("none.txt", None),
-    ],
-)
-def test_a_path_that_is_not_there_has_one_like_it(path, known):
-    assert similar_path(path, ["fish/Oink.wav", "fish/Yawn.wav", "fish/a.wav",
-                               "bird/a.wav"]) == known  # fmt: skip

@@ -76,17 +76,6 @@ def test_a_long_order_does_not_follow_that_on_disk(seed):
     assert ((table - n / 100) ** 2 / (n / 100)).sum() < 140
 
 
-def test_orders_of_seeds_and_epochs_differ():
-    n = 10_000
-    orders = [
-        Permutation(n, seed, epoch).at(np.arange(n))
-        for seed, epoch in [(0, 0), (0, 1), (1, 0), (-1, 0), (2**70, 0)]
-    ]
-    for i, one in enumerate(orders):
-        for other in orders[:i]:
-            assert np.count_nonzero(one == other) < 10
-
-
 @pytest.mark.parametrize("position", [-1, 5])
 def test_no_such_position(position):
     with pytest.raises(IndexError, match=r"0 \.\. 4"):

@@ -138,16 +138,6 @@ def name_of(summary, split, k):
 # What is compared
 
 
-def test_a_whole_run_is_complete():
-    summary = summary_of(train=10, eval=4)
-    name = name_of(summary, "train", 1)
-    check_complete(summary, infos_of(summary), [early(0)])
-    lost = [late(0, name, 1), late(1, name, 2)]
-    check_complete(summary, infos_of(summary, {name: 3}), lost)
-    rejects = [early(0), early(1), late(2, name, 1)]
-    check_clips(summary, rejects, manifest_of(summary, rejects), "work")
-
-
 @pytest.mark.parametrize(
     ("short", "lost"), [(1, 0), (0, 1), (2, 1), (1, 2), (4, 0), (-1, 0)]
 )
@@ -292,33 +282,20 @@ def test_counts_with_windows_lost_in_several_shards():
 
 
 ONE_SHARD = summary_of(tally(("train", "a", RATE, (1, 4))), train=4)
-STALE = "records-00000-of-00001.tfrecord.gz"
-
-
-def finish(folder, infos, rejects=(), summary=ONE_SHARD, claimed=True, **options):
-    """Ends a run of a plan, with these shards and these rejects of the plan."""
-    work = folder / "work"
-    work.mkdir(parents=True, exist_ok=True)
-    if claimed:
-        (work / "job.json").touch()
-    write_receipts(infos, work)
-    job = Job((FOLDER,), f"{folder}/", str(work), RECIPE, **options)
-    pages = []
-    for values in ([list(rejects)], manifest_of(summary, rejects)):
-        writer = PageWriter(job.plan_folder())
-        for value in values:
-            writer.add(value)
-        pages.append(writer.finish())
-    publish(PublishedPlan(summary, (), *pages), job.plan_folder())
-    return finish_job(job.plan_folder(), iter(infos), iter(()), job), job
-
-
-def files_in(folder):
-    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
 def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
-    path, job = finish(tmp_path, infos_of(ONE_SHARD))
+    infos, work = infos_of(ONE_SHARD), tmp_path / "work"
+    work.mkdir()
+    (work / "job.json").touch()
+    write_receipts(infos, work)
+    job = Job((FOLDER,), f"{tmp_path}/", str(work), RECIPE)
+    folder = job.plan_folder()
+    writer = PageWriter(folder)
+    for part in manifest_of(ONE_SHARD):
+        writer.add(part)
+    publish(PublishedPlan(ONE_SHARD, (), (), writer.finish()), folder)
+    path = finish_job(folder, iter(infos), iter(()), job)
     assert path == str(tmp_path / "metadata.json")
     assert {each.name for each in tmp_path.iterdir()} == {
         "manifest.parquet", "members.index", "metadata.json", "rejected.jsonl",
@@ -327,35 +304,7 @@ def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
     before = Path(path).read_bytes()
     assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
     # A runner may do it again, when the plan is gone; but not with other shards.
-    assert finish_job(job.plan_folder(), iter(infos_of(ONE_SHARD)), (), job) == path
+    assert finish_job(folder, iter(infos), (), job) == path
     with raises(IncompleteRun, naming="deleted"):
-        finish_job(job.plan_folder(), iter(()), (), job)
+        finish_job(folder, iter(()), (), job)
     assert Path(path).read_bytes() == before
-
-
-def test_an_unfinished_one_has_its_rejects_and_what_was_there(tmp_path):
-    (tmp_path / STALE).touch()
-    with raises(IncompleteRun):
-        finish(tmp_path, [], [early(7)], max_rejected="1")
-    found = {name for name in files_in(tmp_path) if not name.startswith("work/")}
-    assert found == {"rejected.jsonl", STALE}
-    assert (tmp_path / "work" / "error.json").exists()
-    (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
-    assert json.loads(line)["path"] == "a/7.wav"
-
-
-@pytest.mark.parametrize("claimed", [False, True])
-def test_only_a_claimed_output_is_swept(tmp_path, claimed):
-    (tmp_path / "work").mkdir()
-    drafts = {"manifest.parquet.tmp-0a1f", "metadata.json.tmp-12",
-              "work/job.json.tmp-1", "work/plan.json.tmp-99"}  # fmt: skip
-    others = {"manifest.parquet.tmp-copy", "notes.tmp-12", "work/job.json.bak"}
-    for name in [STALE, *drafts, *others]:
-        (tmp_path / name).touch()
-    finish(tmp_path, infos_of(ONE_SHARD), claimed=claimed)
-    left = files_in(tmp_path)
-    assert left.issuperset(others)
-    if claimed:
-        assert left.isdisjoint({STALE, *drafts})
-    else:
-        assert STALE in left

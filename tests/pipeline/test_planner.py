@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from threading import Barrier
 
-import apache_beam as beam
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.inputs import listing
 from beam_pipeline.inputs.listing import resolved
-from beam_pipeline.pipeline import graph, planner
+from beam_pipeline.pipeline import planner
 from beam_pipeline.pipeline.planner import (
     ClipPages,
     make_plan,
@@ -29,9 +28,7 @@ from beam_pipeline.pipeline.planner import (
 from beam_pipeline.planning import shards
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.run.local import (
-    in_memory_pipeline,
     phase_folder,
-    plan_local,
     plan_phase,
 )
 from beam_pipeline.storage import files, pages
@@ -60,24 +57,6 @@ def plan_here(job):
     folder = job.plan_folder()
     plan_phase(job, folder)
     return told(folder)
-
-
-def plan_by_beam(job):
-    """The plan of the graph, in Beam's in-memory runner."""
-    with in_memory_pipeline() as pipeline:
-        once = pipeline | "Once" >> beam.Create([job.inputs], reshuffle=False)
-        work = graph.plan_shards(once, job)
-        names = work | beam.Map(lambda work: work.shard.name)
-        names | beam.Map(_note, job.work_folder)
-    found = told(job.plan_folder())
-    noted = (Path(job.work_folder) / "noted").read_text().split()
-    assert len(noted) == len(set(noted)) == len(found["work"])
-    return found
-
-
-def _note(name, folder):
-    with (Path(folder) / "noted").open("a") as file:
-        file.write(f"{name}\n")
 
 
 def rows_of(lengths, every=1):
@@ -126,25 +105,6 @@ KINDS = {
     "copies": {"augment": "random_gain()", "copies": 2, "sample_rate": 8000},
     "columns": {"columns": "who"},
 }
-
-
-@pytest.mark.parametrize("kind", ["splits", "stratified", "mixed", "columns"])
-def test_an_engine_makes_the_same_plan(tmp_path, kind):
-    options = {"label_from": "kind", "columns": "none", **KINDS[kind]}
-    chosen = {"win_len": 100, "elements_per_file": 4, "short_clips": "reject"}
-    recipe = Recipe(**{**chosen, **options})
-    rows = [*rows_of(LENGTHS), {"path": "short.wav", "frames": 9, "kind": "k0",
-                                "who": 1, "sample_rate_hz": 8000}]  # fmt: skip
-    with resolved(write_table(tmp_path, rows), recipe) as inputs:
-        jobs = [a_job(tmp_path / name, inputs, recipe) for name in ("here", "beam")]
-        here, there = plan_here(jobs[0]), plan_by_beam(jobs[1])
-        assert here == there
-        assert (len(here["work"]) > 9, len(here["rejects"])) == (True, 1)
-        totals = [(Path(job.work_folder) / "plan.json").read_bytes() for job in jobs]
-        assert totals[0] == totals[1]
-        summary, rejects = plan_local(jobs[0], None)
-        assert repr(summary) == here["summary"]
-        assert list(map(repr, rejects)) == here["rejects"]
 
 
 def set_limits(patch, limit):

@@ -43,11 +43,9 @@ def names_below(folder):
     "options",
     [
         {},
-        {"num_shards": 3},
         {"file_name_suffix": ".tfrecord.gz", "num_shards": 3},
         {"compression_type": "gzip", "num_shards": 2, "file_name_suffix": ".gz"},
         {"shard_name_template": "", "file_name_suffix": ".gz"},
-        {"file_name_suffix": ".bz2", "num_shards": 1},
         {"coder": beam.coders.StrUtf8Coder(), "num_shards": 1},
     ],
     ids=str,

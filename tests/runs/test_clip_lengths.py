@@ -15,7 +15,7 @@ from beam_pipeline import Metadata, open_records, plan, record, verify
 from beam_pipeline.errors import InputError, TooManyRejected
 from beam_pipeline.read.window_table import window_table
 from tests.raising import raises
-from tests.sounds import RATE, write_sound
+from tests.sounds import write_sound
 
 # Name -> frames; a second has 8000, and a window 4000.
 SOUNDS = {
@@ -128,27 +128,6 @@ def test_a_clip_below_the_least_length_is_no_reject(sounds):
     found, rejects = plan(sounds, win_len=8000, min_seconds=0.25, short_clips="reject")
     assert [r.filepath for r in rejects] == ["cat/half.wav", "dog/less.wav"]
     assert found.left_out == {"too_short": 1}
-
-
-def test_a_split_of_which_all_clips_are_left_out_is_empty(tmp_path):
-    for split, frames in (("train", 8000), ("test", 100)):
-        write_sound(tmp_path / split / "owl/a.wav", frames)
-    inputs = [f"{split}={tmp_path / split}" for split in ("train", "test")]
-    metadata = record(inputs, tmp_path / "out", win_len=4000, short_clips="skip")
-    assert {name: split.examples for name, split in metadata.splits.items()} == {
-        "train": 2
-    }
-    assert verify(tmp_path / "out", deep=True, input=inputs) == []
-
-
-def test_whole_clips_have_limits_too(sounds, tmp_path):
-    limits = {"win_len": "clip", "min_seconds": 0.5, "max_seconds": 2}
-    metadata = record(sounds, tmp_path / "out", sample_rate=RATE, **limits)
-    assert recorded(tmp_path / "out") == {
-        "cat/half.wav": 1, "cat/one.wav": 1, "dog/two.wav": 1,
-    }  # fmt: skip
-    assert metadata.left_out == {"too_short": 2, "too_long": 2}
-    assert verify(tmp_path / "out", deep=True, input=sounds) == []
 
 
 @pytest.mark.filterwarnings("error")

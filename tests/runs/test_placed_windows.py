@@ -155,12 +155,6 @@ def test_a_damaged_clip_is_rejected_by_the_plan(sounds, tmp_path):
     assert [reject.stage for reject in rejects] == ["probe"]
 
 
-def test_the_command_says_what_is_wrong(sounds, cli):
-    flags = ["plan", "--input", str(sounds), "--win-len", "1000", "--windows-at"]
-    assert_names(cli(*flags, "peak", status=2).err, "--windows-at", "peaks", "sounds")
-    assert_names(cli(*flags, "peaks(above_db=-30)").out, "1 without sound")
-
-
 # At events: around the middle of each, or from its onset
 
 
@@ -208,13 +202,6 @@ def test_each_event_is_in_one_part(events, cuts, length, at):
                 wanted.add(max(start, first) - first)
         found = place_windows(some, at, length, part, 100, 1)
         assert found.starts == tuple(sorted(wanted))
-
-
-def test_a_segment_has_its_windows_alone():
-    placed = PlacedWindows(0, (3, 5, 9, 12))
-    some = placed.narrowed(1, 2)
-    assert some == PlacedWindows(1, (5, 9))
-    assert some.of(2, 1).tolist() == [9] == placed.of(2, 1).tolist()
 
 
 EVENTS = {

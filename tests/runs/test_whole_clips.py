@@ -7,14 +7,13 @@ import pytest
 
 from beam_pipeline import (
     Metadata,
-    open_audio,
     open_records,
     plan,
     record,
     replay,
     verify,
 )
-from beam_pipeline.errors import InputError, RecipeError
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.transforms.mel import LogMel
 from tests.raising import assert_names, raises
@@ -115,24 +114,6 @@ def test_replay_gives_tensors_of_any_length(run):
     pairs = replay(str(run.folder), split="train", as_supervised=("mel", "target"))
     mel, _ = next(iter(pairs.padded_batch(len(examples))))
     assert mel.shape == (len(examples), max(len(e["mel"]) for e in examples), 12)
-
-
-def test_other_readers(run):
-    records = open_records(str(run.folder), "train")
-    batch = next(iter(records.batches(3, normalize=["both/level"])))
-    assert isinstance(batch["signal"], list)
-    assert len(batch["both/level"]) == 3
-    np.testing.assert_array_equal(batch["mel"][2], records[2]["mel"])
-    with raises(InputError, naming=["pairs", "replay"]):
-        records.batches(3).to_tf()
-    mel = open_records(str(run.folder), "train", features=["mel"])
-    rows = next(iter(mel.batches(3).to_tf()))["mel"]
-    np.testing.assert_array_equal(rows[2].numpy(), records[2]["mel"])
-    assert len(records.where("valid_frames > 2600")) == sum(
-        len(example["signal"]) > 2600 for example in records
-    )
-    opened = open_audio(run.source, run.folder, features=["both/level"])
-    assert len({example["both/level"].tobytes() for example in opened}) == 12
 
 
 def test_a_clip_too_short_for_a_transform_is_rejected(tmp_path):
