@@ -268,8 +268,8 @@ class Transform(Step):
         An expression, or a transform: an object such as ``LogMel()``, or a function of
         windows ``(n, frames)``; see :mod:`beam_pipeline.transforms.base`.
     into : str, optional
-        The key of the result. Without it, the result replaces the window, and ``fs``
-        becomes the rate after the transform, if it resamples.
+        The key of the result in a dict. Without it, the result replaces the window, and
+        ``fs`` becomes the rate after the transform, if it resamples.
     sample_rate : int, optional
         In Hz, for arrays, and for dicts that have no ``fs``.
     on_error : str
@@ -324,11 +324,6 @@ class Transform(Step):
                 )
             rate = element.get("fs", rate)
             array = np.asarray(element["signal"])
-        elif self._into is not None:
-            raise InputError(
-                f"An element is no dict, so there is no key {self._into} to add. Give "
-                f"dicts, or no `into`; got {shown(element)}."
-            )
         else:
             array = np.asarray(element)
         if rate is None and self._needs_rate:

@@ -41,14 +41,13 @@ from __future__ import annotations
 
 import difflib
 import errno
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
 from beam_pipeline.text import hidden, shown
 
-# So many paths are compared with one that is not there.
+# So many words are compared with one that is not known.
 _COMPARED = 10_000
 
 
@@ -321,8 +320,11 @@ def needing(package: str, what: str) -> Iterator[None]:
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Returns the known word that is closest to this one; None if none is close."""
-    close = difflib.get_close_matches(word, list(known), 1, cutoff)
+    """Returns the known word that is closest to this one; None if none is close.
+
+    Of many words, such as the paths of a data set, it compares the first 10,000.
+    """
+    close = difflib.get_close_matches(word, list(islice(known, _COMPARED)), 1, cutoff)
     return close[0] if close else None
 
 
@@ -331,14 +333,6 @@ def listed(known: Iterable[str], word: str) -> str:
     names = list(known)
     close = did_you_mean(word, names)
     return ", ".join(names) + (f" (did you mean {close}?)" if close else "")
-
-
-def similar_path(path: str, known: Collection[str]) -> str | None:
-    """Returns the known path that is closest to this one, best one of its name."""
-    name = os.path.basename(path).casefold()
-    same = (each for each in known if os.path.basename(each).casefold() == name)
-    same_name = did_you_mean(path, islice(same, _COMPARED), cutoff=0)
-    return same_name or did_you_mean(path, islice(known, _COMPARED))
 
 
 def check_feature(option: str, name: str, known: Iterable[str]) -> None:

@@ -75,9 +75,6 @@ class Permutation:
         # Each round: K, and what makes its bits.
         self._rounds = [(np.uint64(k % max(n, 1)), bits) for k, bits in drawn]
 
-    def __len__(self) -> int:
-        return self.n
-
     def at(self, positions: npt.ArrayLike) -> Integers:
         """Returns the numbers at some positions.
 

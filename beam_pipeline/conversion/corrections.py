@@ -27,7 +27,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import count_on
 from beam_pipeline.dataset.tables import with_columns
 from beam_pipeline.dataset.warn import warn_of_splits
-from beam_pipeline.errors import InputError, OptionError, similar_path
+from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import encode_entry
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
@@ -297,7 +297,7 @@ class ClipNames:
         ]
         if not rows:
             any_path = next(iter(self._rows), "")
-            other = path if known else similar_path(path, self._rows) or any_path
+            other = path if known else did_you_mean(path, self._rows) or any_path
             k = self._rows.get(other, [0])[0]
             raise ValueError(
                 f"names {path!r}, but the data set has no such clip; it has, for "

@@ -19,7 +19,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import belonging_together, clips_of, read_table
-from beam_pipeline.errors import InputError, similar_path
+from beam_pipeline.errors import InputError, did_you_mean
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import FILE_SHA256, MANIFEST_FIELDS, SKETCH_FIELDS
 from beam_pipeline.permutation import Integers
@@ -217,7 +217,7 @@ def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
     rows = table.filter(pc.equal(table["path"], path))
     if len(rows) == 0:
         known = table["path"].unique().to_pylist()
-        example = similar_path(path, known) or next(iter(known), None)
+        example = did_you_mean(path, known) or next(iter(known), None)
         hint = "" if example is None else f", for example {example!r}"
         raise InputError(
             f"The split has no window of {path!r}. Paths are relative to their "
