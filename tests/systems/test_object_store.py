@@ -99,11 +99,6 @@ def test_deleting_a_folder_leaves_its_neighbours(bucket):
     assert list(files.list_files(f"s3://{bucket}")) == ["ab/1"]
 
 
-def test_a_bucket_must_be_named():
-    with raises(InputError, naming="s3://"):
-        files.size("s3://")
-
-
 def test_a_missing_object_is_a_file_not_found_error(bucket):
     with raises(FileNotFoundError, naming=f"gs://{bucket}/none.wav") as raised:
         files.read_bytes(f"gs://{bucket}/none.wav")
@@ -207,20 +202,6 @@ def test_a_stretch_of_a_long_file_needs_few_bytes(bucket, proxy, tmp_path, suffi
     assert probing < 6 * FIRST_BYTES
     assert proxy.bytes_sent < whole * 10 / 3600 + 6 * FIRST_BYTES
     assert proxy.bytes_sent < whole / 50
-
-
-def test_sequential_reads_take_few_requests(bucket, proxy):
-    path = f"s3://{bucket}/large"
-    content = bytes(20 << 20)
-    files.write_bytes(path, content)
-    proxy.reset()
-    with files.open_read(path) as file:
-        total = 0
-        while block := file.read(50_000):
-            total += len(block)
-    assert total == len(content)
-    assert proxy.bytes_sent == len(content)
-    assert len(proxy.requests) < 14
 
 
 def test_to_wait_for_a_store_is_no_work_on_a_clip(bucket, monkeypatch):

@@ -69,24 +69,6 @@ def shard_names(records):
     return [shard.file for shard in records.metadata.splits["records"].shards]
 
 
-def test_a_store_that_fails_for_a_while(folder, proxy):
-    records = open_records(folder)
-    proxy.refuse = 2
-    check(records, [3, 30])
-    proxy.cut = 1
-    check(records, [3, 30])
-    proxy.delay_s = 0.3
-    check(records, [5])
-
-
-def test_a_store_that_refuses(folder, proxy):
-    records = open_records(folder)
-    name = shard_names(records)[0]
-    proxy.deny = "/" + folder.partition("://")[2].partition("/")[0]
-    with pytest.raises(StoreError, match=f"{name}: the store refuses access"):
-        records[0]
-
-
 def test_what_is_not_there(folder, bucket):
     scheme = folder.partition("://")[0]
     with pytest.raises(InputError, match="holds no finished data set"):
