@@ -268,19 +268,10 @@ def test_opus_has_two_bits_a_sample_and_at_least_24_kbit() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["opus", "vorbis"])
-def test_lossy_signals_are_refused_or_damaged_by_name(encoding: str) -> None:
+def test_lossy_signals_are_refused_by_name(encoding: str) -> None:
     for bad in (np.nan, np.inf):
         with raises(InputError, naming=["Feature x", bad, encoding]):
             encode(np.array([0.0, bad], "f4"), encoding, 8000)
-    data = encode(np.zeros(9000, "f4"), encoding, 8000)
-    flac = encode(np.zeros(9000, "f4"), "flac", 8000)
-    for damaged, shape, reason in (
-        (flac, (9000,), "of FLAC, not of OGG"),
-        (data[:100], (9000,), "cannot be decoded"),
-        (data, (8999,), r"\(1, 9000\) instead of \(8999,\)"),
-    ):
-        with pytest.raises(ValueError, match=reason):
-            decode(damaged, encoding, "float32", shape)
     spec = FeatureSpec("x", "float32", (3, None), encoding, rate_hz=8000)
     assert "1 to 2 channels" in (encoding_problem(spec, encoding) or "")
     spec = FeatureSpec("x", "float32", (None,), encoding, rate_hz=44100)

@@ -51,10 +51,8 @@ _RATES_HZ = {
 }
 # Thousands of bits a second, by (MPEG 1, layer).
 _KILOBITS = {
-    (True, 1): (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
     (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
     (True, 3): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
-    (False, 1): (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
     (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
     (False, 3): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
@@ -289,7 +287,7 @@ class MpegStream:
 def find_mpeg(file: BinaryIO) -> MpegStream | None:
     """Returns where the frames of an MP3 file are; ``None`` for other formats.
 
-    It knows layers I to III of MPEG 1, 2 and 2.5.
+    It knows the layers II and III of MPEG 1, 2 and 2.5.
 
     Parameters
     ----------
@@ -301,7 +299,7 @@ def find_mpeg(file: BinaryIO) -> MpegStream | None:
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return None
     version, layer, rate = head[1] >> 3 & 3, 4 - (head[1] >> 1 & 3), head[2] >> 2 & 3
-    if version == 1 or layer == 4 or rate == 3:
+    if version == 1 or layer not in (2, 3) or rate == 3:
         return None
     mono = head[3] >> 6 == 3
     # Bytes before the encoder's header, which is where the sound of a frame would be.
@@ -328,11 +326,8 @@ def _frame_lengths(version: int, layer: int, rate: int) -> tuple[int, ...]:
         if byte >> 2 & 3 != rate or not 1 <= code <= len(kilobits):
             continue
         bits = kilobits[code - 1] * 1000
-        if layer == 1:
-            lengths[byte] = (12 * bits // hz + padding) * 4
-        else:
-            half = layer == 3 and version != 3
-            lengths[byte] = (72 if half else 144) * bits // hz + padding
+        half = layer == 3 and version != 3
+        lengths[byte] = (72 if half else 144) * bits // hz + padding
     return tuple(lengths)
 
 

@@ -14,7 +14,6 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from types import FunctionType
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
@@ -145,17 +144,8 @@ def needs_sample_rate(transform: Transform) -> bool:
     """Whether the transform, or a step of its chain, takes ``sample_rate_hz``."""
     if isinstance(transform, Chain):
         return any(needs_sample_rate(step) for step in transform.steps)
-    for call in (type(transform).__call__, transform):
-        if isinstance(call, FunctionType):
-            return _takes_rate(call)
-    return _takes_rate.__wrapped__(transform)  # may be unhashable
-
-
-# Called for each block; inspecting a signature takes as long as a small transform.
-@functools.lru_cache(maxsize=256)
-def _takes_rate(call: Callable[..., Any]) -> bool:
     try:
-        return "sample_rate_hz" in inspect.signature(call).parameters
+        return "sample_rate_hz" in inspect.signature(transform).parameters
     except (TypeError, ValueError):  # compiled callables may have no signature
         return False
 

@@ -29,7 +29,6 @@ from beam_pipeline.transforms.frames import (
     axis_at,
     exact_taper,
     frames_of,
-    gathered,
     hann_window,
     on_signals,
     spectrum_of,
@@ -106,9 +105,7 @@ class _Level(SignalFrames):
 
     @on_signals
     def __call__(self, signals: FloatArray) -> FloatArray:
-        frames = self.frames(signals.shape[-1])
-        shape = len(signals), frames.count
-        return gathered(frames.stretches(signals), self._levels, shape)
+        return self.frames(signals.shape[-1]).stretch_features(signals, self._levels)
 
     def _levels(self, samples: FloatArray) -> Array:
         """The numbers (n, time_frames) of samples (n, frames)."""

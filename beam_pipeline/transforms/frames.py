@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -165,6 +165,15 @@ class Frames:
         for rows, times in cache_blocks(len(signals), self.count, self.length, some):
             yield (rows, times), signals[rows, slice(*self.span(times))]
 
+    def stretch_features(
+        self, signals: FloatArray, measure: Callable[[Array], Array], *size: int
+    ) -> FloatArray:
+        """The features of all stretches; ``measure`` gives those of one."""
+        out = np.empty((len(signals), self.count, *size), np.float32)
+        for where, samples in self.stretches(signals):
+            out[where] = measure(samples)
+        return out
+
 
 class OverTime(Step):
     """A step whose features have an axis of time: that of its ``frames``."""
@@ -272,30 +281,6 @@ def frames_of(signals: FloatArray, length: int, hop: int) -> FloatArray:
     """A view (..., time_frames, length) of signals (..., frames)."""
     views = np.lib.stride_tricks.sliding_window_view(signals, length, axis=-1)
     return views[..., ::hop, :]
-
-
-def gathered(
-    pieces: Iterable[tuple[Where, Array]],
-    features: Callable[[Array], Array],
-    shape: tuple[int, ...],
-    dtype: npt.DTypeLike = np.float32,
-) -> Array:
-    """The features of all pieces in one array.
-
-    Parameters
-    ----------
-    pieces : iterable of (slices, numpy.ndarray)
-        Such as :meth:`Frames.blocks`.
-    features : callable
-        From a piece to what belongs at its slices.
-    shape : tuple of int
-        (signals, time frames, ...)
-    dtype : numpy.dtype
-    """
-    out = np.empty(shape, dtype)
-    for where, piece in pieces:
-        out[where] = features(piece)
-    return out
 
 
 def on_signals(method: Method) -> Method:
@@ -433,13 +418,14 @@ class Fft(Step):
     @on_signals
     def __call__(self, signals: FloatArray) -> Array:
         n_fft = self.length_for(signals.shape[-1])
-        blocks = cache_blocks(len(signals), 1, n_fft)
-        return gathered(
-            ((block, signals[block[0], np.newaxis]) for block in blocks),
+        spectra = Frames(signals.shape[-1], 1, 1).features(
+            signals,
             lambda frames: spectrum_of(frames, n_fft, self.kind),
-            (len(signals), 1, n_fft // 2 + 1),
-            np.complex64 if self.kind == "complex" else np.float32,
-        )[:, 0]
+            n_fft // 2 + 1,
+            values=n_fft,
+            dtype=np.complex64 if self.kind == "complex" else np.float32,
+        )
+        return spectra[:, 0]
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
         """Describes the last axis: frequency, as in :meth:`Stft.axes`."""

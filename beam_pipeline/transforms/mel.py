@@ -42,7 +42,6 @@ from beam_pipeline.transforms.frames import (
     axis_at,
     cache_blocks,
     exact_taper,
-    gathered,
     hann_window,
     on_signals,
     to_levels,
@@ -578,11 +577,11 @@ class Mfcc(MelFrames):
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         frames = self.frames(signals.shape[-1])
         cosines = dct_matrix(self.n_mfcc, self.n_mels, self.lifter)
-        return gathered(
-            frames.stretches(signals),
+        return frames.stretch_features(
+            signals,
             # One product for each window: its rounding depends on the shape alone.
             lambda samples: self.bands(samples, sample_rate_hz) @ cosines,
-            (len(signals), frames.count, self.n_mfcc),
+            self.n_mfcc,
         )
 
     def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
