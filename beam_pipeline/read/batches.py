@@ -49,19 +49,14 @@ State = dict[str, Any]
 Task = Callable[[], Batch]
 
 
-class ReadingOptions(TypedDict, total=False):
-    """The keywords of :class:`BatchIteration`."""
-
-    shard: tuple[int, int] | None
-    drop_remainder: bool
-    threads: int | None
-
-
-class MixOptions(ReadingOptions, total=False):
+class MixOptions(TypedDict, total=False):
     """The keywords of :class:`.MixedBatches`."""
 
     shuffle: Shuffle
     normalize: bool | Sequence[str]
+    shard: tuple[int, int] | None
+    drop_remainder: bool
+    threads: int | None
 
 
 class BatchOptions(MixOptions, total=False):

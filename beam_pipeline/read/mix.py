@@ -22,7 +22,6 @@ from beam_pipeline.read.batches import (
     BatchIteration,
     MixOptions,
     Part,
-    ReadingOptions,
     Share,
     Shuffle,
     State,
@@ -237,7 +236,7 @@ class MixedBatches(BatchIteration):
         *,
         shuffle: Shuffle = "global",
         normalize: bool | Sequence[str] = False,
-        **reading: Unpack[ReadingOptions],
+        **reading: Any,
     ):
         super().__init__(batch_size, shuffle, mixed.seed, **reading)
         self._mixed = mixed
