@@ -210,7 +210,8 @@ class StoreError(AudioTFRecordsError):
 
     def _message(self, flags: Mapping[str, str]) -> str:
         path, reason, *advice = self.args
-        hint = advice[0] if advice else "Check the address and the network."
+        again = "Check the address and the network. Then give the command again."
+        hint = advice[0] if advice else again
         return f"{path}: {reason}. {hint}"
 
 

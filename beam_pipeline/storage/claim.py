@@ -57,10 +57,6 @@ BEAT_S = 5.0
 WATCH_S = 30.0
 # A run that ends holds its claim a little longer; so do the workers of one that died.
 PATIENCE_S = 2.0
-# Another run may be faster, or may be deleting the folder: some misses are normal. If
-# there are so many, the folder cannot be made.
-_MOST_MISSES = 200
-
 # The file of a claim has always this length, so that it is rewritten in place.
 _BYTES = 600
 
@@ -340,7 +336,6 @@ def delete_empty(folders: list[str]) -> None:
 def _take(output: str) -> _Held:
     """Takes an output over from the claims before, if all of them are free."""
     deadline = time.monotonic() + PATIENCE_S
-    misses = 0
     while True:
         before = _claims_on(output)
         living = [
@@ -348,24 +343,17 @@ def _take(output: str) -> _Held:
             for number, content in before.items()
             if not _is_free(_path_of(output, number), content)
         ]
-        if living:
+        # Another run may be faster, or may be deleting the folder.
+        held = None if living else _create(output, max(before, default=0) + 1)
+        if held is None:
             if time.monotonic() > deadline:
+                owner = Owner.parse(living[-1]) if living else None
                 raise OutputError(
-                    f"Another run writes into {output}: "
-                    f"{Owner.parse(living[-1]) or 'it has just begun'}. Wait until "
-                    "that run ends, or give another folder."
+                    f"{output} cannot be claimed: another run writes there"
+                    f"{f' ({owner})' if owner else ''}, or its work folder cannot be "
+                    "made. Wait until that run ends, or give another folder."
                 )
             time.sleep(0.05)
-            continue
-        held = _create(output, max(before, default=0) + 1)
-        if held is None:
-            misses += 1
-            if misses == _MOST_MISSES:
-                raise OutputError(
-                    f"{output} cannot be claimed: its work folder cannot be made, or "
-                    "others make and delete it all the time. Give another folder."
-                )
-            time.sleep(0.01)
             continue
         now = _claims_on(output)
         now.pop(held.claim.number, None)

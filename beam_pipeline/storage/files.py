@@ -23,7 +23,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 from beam_pipeline.errors import (
     DiskError,
@@ -39,7 +39,6 @@ from beam_pipeline.text import holds_credentials
 
 MOST_BEGUN_BYTES = 1 << 20
 
-_T = TypeVar("_T")
 PathLike = str | os.PathLike[str]
 
 
@@ -89,13 +88,7 @@ def absolute(path: str) -> str:
         )
     if not is_local(path):
         return path
-    try:
-        return os.path.abspath(os.path.expanduser(path))
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{path}: the current folder, where it would be, was deleted. Change to "
-            "another folder, or give the whole path."
-        ) from error
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def path_text(option: str, given: object, what: str = "a path") -> str:
@@ -159,17 +152,11 @@ class _LocalFile(io.FileIO):
 
     def readinto(self, buffer: Any) -> int:
         with reading(str(self.name)):
-            count: int | None = super().readinto(buffer)
-            return self._done(count)
+            return super().readinto(buffer) or 0
 
     def readall(self) -> bytes:
         with reading(str(self.name)):
-            return self._done(super().readall())
-
-    def _done(self, result: _T | None) -> _T:
-        if result is None:  # it would have to wait
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return result
+            return super().readall() or b""
 
 
 @contextmanager
@@ -515,7 +502,7 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
         return
     try:
         with os.scandir(folder) as entries:
-            names = [(e.name + "/" * _is_folder(e), e.path) for e in entries]
+            names = [(e.name + "/" * e.is_dir(), e.path) for e in entries]
     except OSError as error:
         raise InputError(
             f"{error.filename} cannot be listed: {error.strerror}. Change its "
@@ -526,15 +513,6 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
             yield from _walk(path, prefix + name, (*inside, real))
         else:
             yield prefix + name
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno == errno.ELOOP:  # links that lead to each other
-            return False
-        raise
 
 
 # Temporary files
@@ -570,15 +548,11 @@ def temporary_folder() -> Iterator[str]:
     Those of processes that were killed are deleted, too.
     """
     delete_abandoned()
-    folder, lock = _locked_folder()
-    inside = os.path.join(folder, "files")  # it may be deleted and made again
-    os.mkdir(inside, 0o700)
+    folder = tempfile.mkdtemp(dir=folder_of_process())
     try:
-        yield inside
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-        delete_abandoned()
 
 
 # What folder_of_process() has made, by process and place: TMPDIR may change.
@@ -592,7 +566,7 @@ def folder_of_process() -> str:
     """
     key = os.getpid(), private_folder()
     if not os.path.isdir(_made.get(key, "")):
-        _made[key], _ = _locked_folder()  # the lock ends with the process
+        _made[key] = _locked_folder()
     return _made[key]
 
 
@@ -609,8 +583,8 @@ def delete_abandoned() -> None:
                 os.close(lock)
 
 
-def _locked_folder() -> tuple[str, int]:
-    """Makes a folder that this process has locked, as long as the lock is open."""
+def _locked_folder() -> str:
+    """Makes a folder that this process has locked until it ends."""
     while True:
         folder = tempfile.mkdtemp(prefix="process-", dir=private_folder())
         # Another process may look before the folder is locked, and delete it.
@@ -619,5 +593,5 @@ def _locked_folder() -> tuple[str, int]:
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if os.path.isdir(folder):
-                return folder, lock
+                return folder
             os.close(lock)

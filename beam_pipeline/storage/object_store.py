@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
 from beam_pipeline.errors import InputError, StoreError
@@ -48,7 +49,6 @@ _RETRIES: dict[str, Any] = {
     "retry_timeout": timedelta(minutes=3),
 }
 
-_CUT_ANSWER = "list response body"
 # The process that started the client, whose threads do not survive a fork.
 _started_in: list[int] = []
 _SPAWN = (
@@ -507,10 +507,13 @@ def list_files(folder: str) -> Iterator[str]:
     StoreError
         The store does not list in sorted order, as S3's directory buckets do not.
     """
+    import obstore
+
     store, key = _split(folder.rstrip("/") + "/")
     previous = ""
     with _explained(folder):
-        for entry in _entries(store, key):
+        entries = obstore.list(store, prefix=key or None)
+        for entry in chain.from_iterable(entries):
             name = entry["path"][len(key) :]
             if name < previous:
                 if entry["size"] == 0 and f"{name}/" >= previous:
@@ -523,24 +526,6 @@ def list_files(folder: str) -> Iterator[str]:
                 )
             previous = name
             yield name
-
-
-def _entries(store: Any, key: str) -> Iterator[Any]:
-    """Yields what a store lists; the client does not ask again after a cut answer."""
-    import obstore
-    from obstore.exceptions import GenericError
-
-    last: str | None = None
-    for left in reversed(range(_RETRIES["max_retries"] + 1)):
-        try:
-            for chunk in obstore.list(store, prefix=key or None, offset=last):
-                for entry in chunk:
-                    last = entry["path"]
-                    yield entry
-            return
-        except GenericError as error:
-            if not left or _CUT_ANSWER not in str(error):
-                raise
 
 
 def delete(paths: Sequence[str]) -> None:

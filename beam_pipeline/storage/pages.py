@@ -42,7 +42,6 @@ CACHE_KIB = 32 << 10
 ENTRIES_HELD = 1 << 18
 
 _MOST_KEYS = 3
-_SHOWN = 20
 
 
 def _connect() -> sqlite3.Connection:
@@ -135,20 +134,7 @@ class SortedValues(Sequence[_T]):
         return (pickle.loads(value) for (value,) in found)
 
     def __getitem__(self, index: Any) -> Any:
-        chosen = range(self._count)[index]
-        if isinstance(chosen, int):
-            return next(islice(self, chosen, None))
-        return [self[k] for k in chosen]
-
-    def __repr__(self) -> str:
-        first = [repr(value) for value in islice(self, _SHOWN)]
-        if self._count > _SHOWN:
-            first.append(f"... and {self._count - _SHOWN:,} more")
-        return f"[{', '.join(first)}]"
-
-    def __eq__(self, other: object) -> bool:
-        """Whether another sequence has the same values in the same order."""
-        return isinstance(other, Sequence) and list(self) == list(other)
+        return next(islice(self, range(self._count)[index], None))
 
     def close(self) -> None:
         """Frees the memory, and the disk."""
@@ -198,23 +184,9 @@ _LEVEL = 1
 
 
 class Batch(tuple[_T, ...]):
-    """Values that cross a shuffle together; Beam pickles a list's values one by one.
-
-    Named tuples of one kind are pickled as columns, which halves the time.
-    """
+    """Values that cross a shuffle together; Beam pickles a list's values one by one."""
 
     __slots__ = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kinds = set(map(type, self))
-        kind = kinds.pop() if len(kinds) == 1 else object
-        if hasattr(kind, "_make"):
-            return _of_columns, (kind, *map(Batch, zip(*self, strict=True)))
-        return Batch, (tuple(self),)
-
-
-def _of_columns(kind: Callable[..., _T], *columns: Iterable[Any]) -> Batch[_T]:
-    return Batch(map(kind, *columns))
 
 
 class Place(NamedTuple):

@@ -13,7 +13,6 @@ import base64
 import hashlib
 import os
 import struct
-import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -55,14 +54,6 @@ _MASK_DELTA = 0xA282EAD8
 FRAME_BYTES = 16  # what a record has besides its data
 _HEADER_BYTES = 12  # a length and its checksum
 _GZIP_MAGIC = b"\x1f\x8b"
-if google_crc32c.implementation != "c":
-    warnings.warn(
-        "google-crc32c runs as pure Python here, which makes writing records hundreds "
-        "of times slower. Install a build with its C extension "
-        "(pip install --force-reinstall google-crc32c).",
-        RuntimeWarning,
-        stacklevel=2,
-    )
 
 # A record, or a member, may take so many bytes of memory, or so many times the bytes of
 # its file: a crafted one must not request it all.
