@@ -106,9 +106,9 @@ def record(
     Raises
     ------
     OptionError, InputError, OutputError
-        If an option, an input or the output cannot be used; before anything is written.
+        If an option, an input or the output cannot be used; nothing is recorded then.
     EngineError
-        If the runner's engine cannot be reached; before anything is written.
+        If the runner's engine cannot be reached; nothing is recorded then.
     TooManyRejected
         If more clips are rejected than ``max_rejected``; everything else is written.
     IncompleteRun, WorkerDied

@@ -41,7 +41,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
@@ -101,12 +101,6 @@ def is_ours(name: str) -> bool:
     return name in _BESIDE or is_csv or is_shard_file(name)
 
 
-def stale_shards(output: str, current: Iterable[str]) -> list[str]:
-    """Returns the shards in an output folder that are not among the current ones."""
-    current = set(current)
-    return [name for name in files.list_files(output) if _is_stale(name, current)]
-
-
 def delete_stale(output: str, current: Iterable[str], claim: Claim = UNCLAIMED) -> None:
     """Deletes the shards of earlier plans of a run, and files that it has not finished.
 
@@ -128,7 +122,7 @@ def delete_stale(output: str, current: Iterable[str], claim: Claim = UNCLAIMED) 
     stale = [
         name
         for name in files.list_files(output)
-        if _is_stale(name, current) or _is_draft(name)
+        if (is_shard_file(name) and name not in current) or _is_draft(name)
     ]
     for name in stale:
         claim.discard(files.join(output, name))
@@ -136,10 +130,6 @@ def delete_stale(output: str, current: Iterable[str], claim: Claim = UNCLAIMED) 
         for folder in {name.rpartition("/")[0] for name in stale} - {""}:
             with suppress(OSError):  # the folder holds other files
                 os.rmdir(files.join(output, folder))
-
-
-def _is_stale(name: str, current: Container[str]) -> bool:
-    return name not in current and is_shard_file(name)
 
 
 def _is_draft(name: str) -> bool:

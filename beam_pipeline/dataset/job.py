@@ -143,10 +143,10 @@ def job_stamp(job: Job) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns a text for each fact in which two stamps differ, by name.
 
-    The stamps may be parts of one, such as the recipe. ``old`` may be what a work
-    folder holds after the machine went down: then there are none.
+    The stamps may be parts of one, such as the recipe. There are none if one of them
+    has no recipe: it is of elements, or of a file that cannot be read.
     """
-    if not isinstance(old.get("recipe"), Mapping):
+    if not all(isinstance(each.get("recipe"), Mapping) for each in (old, new)):
         return []
     before, now = _facts(old), _facts(new)
     return [
@@ -175,6 +175,7 @@ def _facts(stamp: Mapping[str, Any]) -> dict[str, Any]:
         else:
             facts[f"`{option}`"] = value
     inputs = stamp.get("inputs") or []
+    facts["`output`"] = stamp.get("output")
     facts["`input`"] = [
         each["split"] + "=" * bool(each["split"]) + each["location"] for each in inputs
     ]
@@ -271,7 +272,7 @@ def sources_of_code(recipe: Recipe) -> dict[str, str]:
 
 # How a data set differs; the text continues "... holds a data set, and".
 OTHER_RECIPE = "it has another recipe"
-OTHER_INPUTS = "it has other inputs, or its inputs have changed"
+OTHER_INPUTS = "the names, classes or columns of its inputs were others"
 NEWER_FILE = "{} was written after it was recorded"
 DAMAGED_FILE = "its file {} is missing or damaged"
 OTHER_EXAMPLES = "these inputs do not give its examples"
@@ -315,8 +316,6 @@ def _differences_beside_inputs(job: Job, metadata: Metadata) -> Iterator[str]:
     for name, size in sizes.items():
         if files.size(files.join(job.output_folder, name)) != size:
             yield DAMAGED_FILE.format(name)
-    for name in folders.stale_shards(job.output_folder, sizes):
-        yield f"{name} in its folder is not one of its shards"
 
 
 def _differences_of_inputs(
@@ -338,15 +337,8 @@ def _differences_of_inputs(
                 newer.append(path)
             elif change == _MOVED:
                 moved.add(row.row)
-    summary = listing.summary()
-    for what, old, new in (
-        ("clips", metadata.clips, summary.clips),
-        ("files that are no audio", metadata.ignored, summary.ignored),
-    ):
-        if old != new:
-            yield f"{OTHER_INPUTS} ({old} {what} were listed; here are {new})"
-    if metadata.listing_sha256 != summary.sha256:
-        yield f"{OTHER_INPUTS} (their names, classes or columns differ)"
+    if metadata.listing_sha256 != listing.summary().sha256:
+        yield OTHER_INPUTS
     for path in newer:
         yield NEWER_FILE.format(path)
     for problem in make_again(metadata, moved):

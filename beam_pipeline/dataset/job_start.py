@@ -46,13 +46,7 @@ from beam_pipeline.dataset.replace import (
     new_folder,
     put_in_place,
 )
-from beam_pipeline.errors import (
-    EngineError,
-    InputError,
-    OutputError,
-    RecipeError,
-    StoreError,
-)
+from beam_pipeline.errors import OutputError, StoreError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.recipe.recipe import Recipe
@@ -60,14 +54,11 @@ from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import (
     CLAIMS,
-    POISON_CLIPS,
     UNCLAIMED,
     WORK_FOLDER,
     Claim,
     claimed,
-    delete_empty,
     has_claims,
-    missing_folders,
 )
 from beam_pipeline.text import parse_json
 
@@ -213,7 +204,7 @@ def started(
     if not is_claimed:
         case_of(found, asked)  # may refuse, before anything is written
     goes_on = partial(folders.has_run, work) if run.has_runner() else bool
-    with claimed(output, goes_on) as claim, _failing_cleanly(work, claim):
+    with claimed(output, goes_on) as claim:
         is_switched = finish_switch(output, claim)
         found = look()._replace(is_switched=is_switched)  # another run may have come
         case = case_of(found, asked)
@@ -273,7 +264,8 @@ def element_output(
             if is_local:
                 put_in_place(written, folder, claim)
         except BaseException as error:
-            if claim.is_held() and not _store_fails(error, work):
+            store_fails = not is_local and isinstance(error, StoreError)
+            if claim.is_held() and not store_fails:
                 if not is_local and _made_room(folder, work):
                     delete_data_set(folder, list(_held_files(folder, work)), claim)
                 folders.clear_work(work, claim)
@@ -369,21 +361,9 @@ def case_of(found: OutputState, asked: Asked) -> Case:
 
 
 def _other_run(old: Mapping[str, Any], asked: Asked) -> OutputError:
-    output = asked.output
-    if old.get("output", output) != output:
-        return OutputError(
-            f"`work_dir` {asked.work} holds an unfinished run that writes to "
-            f"{old['output']}. Give another `work_dir`, or give `overwrite` to discard "
-            "that run."
-        )
-    if not asked.continues:
-        return OutputError(
-            f"{output} holds an unfinished run of `record`. Give another folder, or "
-            "give `overwrite` to discard that run."
-        )
-    others = differences(old, asked.stamp) or ["it cannot be read"]
+    others = differences(old, asked.stamp) or ["it is of another kind"]
     return OutputError(
-        f"{output} holds an unfinished run of another job: {'; '.join(others)}. To "
+        f"{asked.work} holds an unfinished run of another job: {'; '.join(others)}. To "
         "finish it, give its command again. To replace it, give `overwrite`. To keep "
         "it, give another `output`."
     )
@@ -504,40 +484,3 @@ def _placed_rows(entry: Input, work: str) -> Input:
     return replace(
         entry, location=location, table=replace(entry.table, location=location)
     )
-
-
-# What happens if the start, or the run, fails
-
-
-@contextmanager
-def _failing_cleanly(work: str, claim: Claim) -> Iterator[None]:
-    """Deletes the files of a run if the block fails before the job has a plan.
-
-    It does so only for errors after which no job can still run on an engine. Where
-    something was written, the error of a store says that the run can be continued.
-    """
-    missing = missing_folders(work)
-    try:
-        yield
-    except (EngineError, InputError, RecipeError, StoreError) as error:
-        if not _store_fails(error, work) and claim.is_held() and _is_unused(work):
-            folders.clear_work(work, claim)
-            delete_empty(missing)
-        if isinstance(error, StoreError) and len(error.args) == 2:
-            advice = "Finished shards are kept: give the same command again."
-            raise StoreError(*error.args, advice) from error
-        raise
-
-
-def _store_fails(error: BaseException, work: str) -> bool:
-    """Whether the work folder is in a store that cannot be used."""
-    return isinstance(error, StoreError) and not files.is_local(work)
-
-
-def _is_unused(work: str) -> bool:
-    """Whether the run in a work folder has left nothing that a later one continues."""
-    names = {name.partition("/")[0] for name in files.list_files(work)}
-    return folders.has_run(work) and names <= {
-        folders.METADATA, CLAIMS, folders.JOB_FILE, folders.ERROR_FILE,
-        folders.PLANS, folders.PHASES, folders.ROWS, POISON_CLIPS,
-    }  # fmt: skip

@@ -35,15 +35,7 @@ from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
-from beam_pipeline.text import (
-    html_line,
-    html_table,
-    parse_json,
-    shortened,
-    shown,
-    time_unit,
-    typed,
-)
+from beam_pipeline.text import html_table, parse_json, shortened, shown, typed
 
 if TYPE_CHECKING:
     from beam_pipeline.planning.shards import ShardInfo
@@ -58,8 +50,6 @@ OWN_SHA256 = "sha256"
 
 # Linux allows no longer paths.
 LONGEST_PATH = 4096
-
-CLASSES_SHOWN = 20
 
 _STAT_THREADS = 32
 
@@ -208,39 +198,14 @@ class Metadata:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{n} {s.examples:,}" for n, s in self.splits.items())
-        clips = f" of {self._recorded_clips():,} clips" if self.recipe else ""
+        left = self.clips - self.rejected - sum((self.left_out or {}).values())
+        clips = f" of {left:,} clips" if self.recipe else ""
         classes = f"{len(self.classes):,} classes; " if self.classes else ""
         features = ", ".join(
             f"{name} {spec.dtype}" + (f" {list(spec.shape)}" if spec.shape else "")
             for name, spec in self.features.items()
         )
         return f"<Metadata: examples{clips}: {splits}; {classes}features {features}>"
-
-    def _repr_html_(self) -> str:
-        """Returns tables of the splits and the features, and the first classes."""
-        clips = self.recipe is not None and self._recorded_clips() > 0
-        unit, unit_s = time_unit(entry.seconds for entry in self.splits.values())
-        header = ("split", "examples", "shards", *(("clips", unit) if clips else ()))
-        rows = [
-            (
-                name,
-                entry.examples,
-                len(entry.shards),
-                *((entry.clips, f"{entry.seconds / unit_s:.2f}") if clips else ()),
-            )
-            for name, entry in self.splits.items()
-        ]
-        parts = [html_table(header, rows)]
-        if self.classes:
-            more = len(self.classes) - CLASSES_SHOWN
-            named = ", ".join(self.classes[:CLASSES_SHOWN])
-            tail = f" and {more:,} more" if more > 0 else ""
-            parts.append(html_line(f"{len(self.classes):,} classes: {named}{tail}"))
-        parts.append(view_features(self.features))
-        return "".join(parts)
-
-    def _recorded_clips(self) -> int:
-        return self.clips - self.rejected - sum((self.left_out or {}).values())
 
     @property
     def recorded_with(self) -> Recipe | None:

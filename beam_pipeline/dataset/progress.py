@@ -15,26 +15,23 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import posixpath
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from beam_pipeline.dataset import folders
 from beam_pipeline.errors import AudioTFRecordsError, InputError, StoreError
-from beam_pipeline.planning.shards import ShardLayout
 from beam_pipeline.planning.summary import PlanSummary
 from beam_pipeline.process import WorkerState
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, Claim
-from beam_pipeline.text import time_text
-
-# A plan with more is none.
-MOST_SHARDS = 10_000_000
+from beam_pipeline.text import time_text, typed
 
 WATCH_S = 2.0  # how often to look at a work folder, perhaps on an object store
 
@@ -75,13 +72,23 @@ class RunProgress:
     error: AudioTFRecordsError | None = None
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """``plan.json``: the examples of each shard, by the name of its receipt."""
+
+    seconds: float
+    shards: Mapping[str, int]
+
+
 def write_totals(summary: PlanSummary, work_folder: str, claim: Claim) -> None:
-    """Writes ``plan.json``: the layout of each split, and its seconds of audio."""
-    splits = {
-        split: {**asdict(layout), "seconds": summary.seconds(split)}
-        for split, layout in summary.layouts.items()
+    """Writes ``plan.json``: the examples of each shard, and all seconds of audio."""
+    shards = {
+        posixpath.basename(folders.receipt_path(shard.name, "")): shard.examples
+        for layout in summary.layouts.values()
+        for shard in map(layout.shard, range(layout.shards))
     }
-    content = json.dumps({"splits": splits}, indent=2).encode()
+    plan = _Plan(math.fsum(map(summary.seconds, summary.layouts)), shards)
+    content = json.dumps(asdict(plan), indent=2).encode()
     claim.write(files.join(work_folder, folders.PLAN_FILE), content)
 
 
@@ -93,41 +100,20 @@ def read_progress(work_folder: str) -> RunProgress:
     InputError
         If a file of the run is damaged.
     """
+    path = files.join(work_folder, folders.PLAN_FILE)
+    stored, run_error = folders.read_json(path), folders.read_run_error(work_folder)
+    if stored is None:
+        return RunProgress(error=run_error)
     try:
-        return _progress(work_folder)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise folders.damaged(
-            files.join(work_folder, folders.PLAN_FILE), repr(error)
-        ) from error
-
-
-def _progress(work_folder: str) -> RunProgress:
-    plan = folders.read_json(files.join(work_folder, folders.PLAN_FILE))
-    error = folders.read_run_error(work_folder)
-    if plan is None:
-        return RunProgress(error=error)
+        plan: _Plan = typed(_Plan, stored, "")
+    except ValueError as error:
+        raise folders.damaged(path, error) from error
     done = {n.replace(folders.LOST, ".json") for n in folders.receipts(work_folder)}
-    found = RunProgress(error=error)
-    for values in plan["splits"].values():
-        seconds = values.pop("seconds")
-        layout = ShardLayout(**values)
-        if layout.shards > MOST_SHARDS:
-            raise ValueError(f"{layout.shards} shards")
-        finished = [
-            shard.examples
-            for shard in map(layout.shard, range(layout.shards))
-            if posixpath.basename(folders.receipt_path(shard.name, "")) in done
-        ]
-        totals = found.totals
-        found = replace(
-            found,
-            totals=Totals(totals.examples + layout.total, totals.seconds + seconds),
-            examples=found.examples + sum(finished),
-            seconds=found.seconds + seconds * sum(finished) / layout.total,
-            shards=found.shards + layout.shards,
-            shards_done=found.shards_done + len(finished),
-        )
-    return found
+    finished = [count for name, count in plan.shards.items() if name in done]
+    totals = Totals(sum(plan.shards.values()), plan.seconds)
+    seconds = plan.seconds * sum(finished) / max(1, totals.examples)
+    counts = len(plan.shards), len(finished)
+    return RunProgress(totals, sum(finished), seconds, *counts, run_error)
 
 
 def find_run(folder: str) -> str | None:

@@ -40,18 +40,6 @@ if TYPE_CHECKING:
     )
     from beam_pipeline.recipe.recipe import Audio, Recipe
 
-# In the schema of the file: who reads it with other tools sees only names.
-_DESCRIPTIONS = {
-    "first_index": {
-        "description": "planned: the number of its first window in the split, among "
-        "all planned windows. Where windows were left out, examples have other "
-        "numbers; windows.parquet says which windows are in the data set"
-    },
-    "windows": {
-        "description": "planned: its rows in windows.parquet, with those that were "
-        "left out"
-    },
-}
 _ROW = list(MANIFEST_FIELDS).index("index")
 _OF_CLIP = attrgetter(*(field for _, field in MANIFEST_FIELDS.values() if field))
 _CLIPS_IN_GROUP = 1 << 16
@@ -152,12 +140,7 @@ def write_manifest(
     """
     import pyarrow as pa
 
-    schema = pa.schema(
-        [
-            pa.field(name, arrow_type(kind), metadata=_DESCRIPTIONS.get(name))
-            for name, kind in fields.items()
-        ]
-    )
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in fields.items()])
     parts = _with_sketches(parts, sketches)
     groups = in_groups(parts, attrgetter("clips"), _CLIPS_IN_GROUP)
     write_parquet(path, schema, (_manifest_table(group, schema) for group in groups))

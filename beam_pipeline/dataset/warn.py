@@ -29,16 +29,7 @@ WRONG, LOOK = "wrong", "look"
 # Splits whose scores tell how good a model is.
 EVALUATION = ("test", "eval", "valid", "validation", "val", "dev")
 
-# Names of columns that probably have the class.
-_OF_CLASSES = {"label", "species", "category"}
-
 _NAMED = 5  # classes, or sample rates
-
-# The type of a clipped feature -> what to do.
-_UNCLIPPED = {
-    "int16": "Store float32, or turn the clips down, with clip_gain() in `stream`",
-    "uint8": "Check `low` and `high` of as_image()",
-}
 
 
 class Problem(NamedTuple):
@@ -83,7 +74,7 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
             _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
             _lacking(counts),
             single_recordings(clips),
-            _classes(example_format.classes, example_format.features.specs, recipe),
+            _number_classes(example_format.classes, recipe),
             _few(examples, recipe),
             _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
         )
@@ -168,7 +159,7 @@ def _of_recipe(
                 reason if split.left_out else "Its clips were rejected",
             )
     yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
-    yield from _classes(metadata.classes, metadata.features, recipe)
+    yield from _number_classes(metadata.classes, recipe)
     yield from _few({name: s.examples for name, s in filled.items()}, recipe)
     yield from _mixed_rates(rates, recipe)
 
@@ -189,7 +180,8 @@ def _of_values(metadata: Metadata) -> Iterator[Problem]:
                 LOOK,
                 f"{clipped:,} of the {values['count']:,} values of {feature} in "
                 f"{split} were beyond the range of {dtype}, and were clipped",
-                _UNCLIPPED.get(dtype, "Check the range of its last step"),
+                "Store float32, check the range of the last step, or turn the clips "
+                "down with clip_gain() in `stream`",
             )
 
 
@@ -244,21 +236,9 @@ def single_recordings(clips: Mapping[str, Mapping[str, int]]) -> Iterator[Proble
             )
 
 
-def _classes(
-    classes: Sequence[str], features: Iterable[str], recipe: Recipe
-) -> Iterator[Problem]:
-    """Yields columns of classes that are not read; numbers that are not all whole."""
-    if recipe.events is not None:
-        return
-    if recipe.label_from == "folder":
-        unread = _OF_CLASSES.intersection(features) - recipe.features.keys()
-        for name in sorted(unread):
-            yield Problem(
-                LOOK,
-                f"the column {name} is a feature, and classes are names of folders",
-                f"If the column has the classes, give `label_from` {name}",
-            )
-    if recipe.label_from in LABEL_SOURCES:
+def _number_classes(classes: Sequence[str], recipe: Recipe) -> Iterator[Problem]:
+    """Yields classes of a column that are numbers, and not all whole."""
+    if recipe.events is not None or recipe.label_from in LABEL_SOURCES:
         return
     try:
         values = list(map(float, classes))

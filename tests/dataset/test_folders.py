@@ -73,7 +73,8 @@ def claimed(folder):
 
 
 @pytest.mark.parametrize(
-    ("done", "examples", "seconds"), [([], 0, 0.0), ([0], 4, 2.0), ([0, 2], 6, 3.0)]
+    ("done", "examples", "seconds"),
+    [([], 0, 0.0), ([0], 4, 1.625), ([0, 2], 6, 2.4375)],
 )
 def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
     work = claimed(tmp_path)

@@ -70,9 +70,6 @@ def test_classes(tmp_path, call):
         {"path": str(path), "kind": path.parent.name, "part": part, "level": level}
         for path, part, level in zip(paths, "aab", (0.5, 1.5, 2.0), strict=True)
     ]
-    others = [{"path": row["path"], "species": row["kind"]} for row in table]
-    (text,) = said_by(plan, tmp_path, others)
-    assert_names(text, "column species", "folders", "`label_from` species")
     options = {"label_from": "kind", "split_column": "part"}
     assert said_by(call, tmp_path, table, **options) == [
         "split a has no example of class2",

@@ -1,7 +1,6 @@
 """The arithmetic of plans, compared with lists of every example."""
 
 import itertools
-import pickle
 from collections import Counter
 from contextlib import closing
 
@@ -31,7 +30,6 @@ from beam_pipeline.planning.shards import (
 )
 from beam_pipeline.planning.summary import longest_walk
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.storage.pages import Batch
 
 RATE = 8000
 SHUFFLED = Recipe(win_len=100, seed=3)
@@ -191,17 +189,6 @@ def test_the_digest_depends_on_every_field_of_a_task():
     ]
     digests = {make_task(*task)[0].digest for task in tasks}
     assert len(digests) == len(tasks) > 20
-
-
-def test_a_batch_keeps_the_kinds_of_its_values():
-    """Also those of nested named tuples, and of values of several kinds."""
-    segments = [Segment(clip(row), 0, 1, row) for row in range(3)]
-    segments[1] = segments[1]._replace(clip=clip(1)._replace(columns=(1.5, "x")))
-    for values in ([], [1], segments, [*segments, clip(3)], [(segments[0],), ()]):
-        back = pickle.loads(pickle.dumps(Batch(values)))
-        assert type(back) is Batch
-        # Named tuples equal plain ones, but do not look like them.
-        assert repr(tuple(back)) == repr(tuple(values))
 
 
 # Counts
