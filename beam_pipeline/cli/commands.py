@@ -138,7 +138,7 @@ class Record(Job):
 
     def run(self) -> int:
         from beam_pipeline.api import record, write_template
-        from beam_pipeline.dataset.progress import watch_bar, watch_lines
+        from beam_pipeline.dataset.progress import watch_bar
 
         search_here()
         if self.report is not None and os.path.isdir(self.report):
@@ -157,12 +157,11 @@ class Record(Job):
         already: list[Any] = []
         with contextlib.ExitStack() as stack:
             stack.enter_context(_quiet(self.debug))
-            bar = functools.partial(watch_bar, stack)
             metadata = record(
                 self.input,
                 self.output,
                 beam_args=self.beam_args,
-                watch=bar if sys.stderr.isatty() else watch_lines,
+                watch=functools.partial(watch_bar, stack),
                 counted=_print_counters,
                 found=already.append,
                 **given,
@@ -839,7 +838,7 @@ class Status(Command):
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_progress
-        from beam_pipeline.dataset.progress import follow, watch_bar, watch_lines
+        from beam_pipeline.dataset.progress import follow, watch_bar
 
         with contextlib.ExitStack() as stack:
             update: Callable[[int, float], None] | None = None
@@ -848,10 +847,7 @@ class Status(Command):
                     say(describe_progress(progress))
                     return 0
                 if progress.totals.examples and update is None:
-                    bar = functools.partial(watch_bar, stack)
-                    update = (bar if sys.stderr.isatty() else watch_lines)(
-                        progress.totals
-                    )
+                    update = watch_bar(stack, progress.totals)
                 if update is not None:
                     update(progress.examples, progress.seconds)
         say(f"{self.run_folder}: complete")

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.arrays import TEXTS, numpy_dtype
-from beam_pipeline.codecs import ENCODINGS, INT64_LIST, LISTS
+from beam_pipeline.codecs import ENCODINGS, LISTS
 from beam_pipeline.dataset.folders import METADATA, SCHEMA
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec, Shape, describe_features
@@ -307,8 +307,7 @@ class Metadata:
         A data set is complete if it has that file, so it is the last one. ``beside``
         are the files that readers open besides shards; the folder has the others.
         """
-        schema = schema_text(self.features, self.classes)
-        files.write_bytes(files.join(folder, SCHEMA), schema)
+        files.write_bytes(files.join(folder, SCHEMA), schema_text(self.features))
         entries = {
             name: FileEntry(*files.hash_of(files.join(folder, name))) for name in beside
         }
@@ -594,13 +593,10 @@ def _shape(spec: FeatureSpec) -> str:
 # The schema
 
 
-def schema_text(
-    features: Mapping[str, FeatureSpec], classes: Sequence[str] = ()
-) -> bytes:
+def schema_text(features: Mapping[str, FeatureSpec]) -> bytes:
     """Returns the schema of the examples as a TensorFlow Metadata text proto.
 
     TFX, TF Transform, TFDV and tfx-bsl read it. They see raw arrays as byte strings.
-    With classes, ``class``, ``target`` and ``labels`` have their values as domains.
     """
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
@@ -610,8 +606,6 @@ def schema_text(
         kind = LISTS[spec.stored_in].schema_type
         feature = schema.feature.add(name=name, type=schema_pb2.FeatureType.Value(kind))
         feature.annotation.comment.append(spec.description)
-        if classes:
-            _add_domain(feature, spec, classes)
         if not spec.optional:
             feature.presence.min_fraction = 1.0
             feature.presence.min_count = 1
@@ -622,16 +616,6 @@ def schema_text(
         for size in spec.sizes if spec.encoding in LISTS else ():
             feature.shape.dim.add(size=size)
     return str(text_format.MessageToString(schema)).encode()
-
-
-def _add_domain(feature: Any, spec: FeatureSpec, classes: Sequence[str]) -> None:
-    """Describes the values of a feature that says the class of an example."""
-    if spec.name == "class":
-        feature.string_domain.value.extend(classes)
-    elif spec.name in ("target", "labels") and spec.encoding == INT64_LIST:
-        largest = 1 if spec.name == "labels" else len(classes) - 1
-        feature.int_domain.min, feature.int_domain.max = 0, largest
-        feature.int_domain.is_categorical = True
 
 
 def parse_schema(text: bytes, where: str) -> dict[str, FeatureSpec]:

@@ -300,50 +300,25 @@ def progress_bar(
 
 
 def watch_bar(stack: contextlib.ExitStack, totals: Totals) -> Update:
-    """Starts a progress bar, which ``stack`` closes.
+    """Starts a progress bar, which ``stack`` closes; in a log, lines.
 
     Returns the function that updates it with the number of finished examples and their
     seconds of audio.
     """
+    is_log = not (in_notebook() or sys.stderr.isatty())
     bar = make_bar(
         total=totals.examples,
         disable=not totals.examples,
         unit=" examples",
+        mininterval=SECONDS_BETWEEN_LINES if is_log else 0.1,
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} examples, {rate_fmt}, "
-        "{remaining} left{postfix}",
+        "{remaining} left{postfix}" + "\n" * is_log,
     )
     stack.callback(bar.close)
 
     def update(examples: int, seconds: float) -> None:
-        bar.set_postfix_str(_audio(seconds, totals), refresh=False)
+        text = f"{time_text(seconds, totals.seconds)} of examples"
+        bar.set_postfix_str(text, refresh=False)
         bar.update(examples - bar.n)
 
     return update
-
-
-def watch_lines(totals: Totals) -> Update:
-    """Returns a function that prints the progress, at most every ten seconds."""
-    started = last = time.monotonic()
-
-    def update(examples: int, seconds: float) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < SECONDS_BETWEEN_LINES:
-            return
-        last = now
-        rate = examples / (now - started)
-        words = [
-            f"{examples:,} of {totals.examples:,} examples "
-            f"({100 * examples // max(1, totals.examples)}%)",
-            _audio(seconds, totals),
-            f"{rate:.0f} examples/s",
-        ]
-        if rate:
-            words.append(f"{(totals.examples - examples) / rate:.0f} s left")
-        print(", ".join(words), file=sys.stderr)
-
-    return update
-
-
-def _audio(seconds: float, totals: Totals) -> str:
-    return f"{time_text(seconds, totals.seconds)} of examples"

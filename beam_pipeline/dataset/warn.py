@@ -69,16 +69,9 @@ def warn_of_plan(summary: PlanSummary, recipe: Recipe) -> None:
         for counted in summary.by_class()
     )
     examples = {split: summary.kept(split)[0] for split in summary.layouts}
-    _warn(
-        chain(
-            _empty([n for n in recipe.hashed_shares() or () if n not in counts]),
-            _lacking(counts),
-            single_recordings(clips),
-            _number_classes(example_format.classes, recipe),
-            _few(examples, recipe),
-            _mixed_rates({key.rate_hz for key in summary.clips}, recipe),
-        )
-    )
+    rates = {key.rate_hz for key in summary.clips}
+    found = _of_counts(examples, counts, example_format.classes, rates, recipe)
+    _warn(chain(found, single_recordings(clips)))
 
 
 def warn_of_splits(counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -146,9 +139,6 @@ def _of_recipe(
     metadata: Metadata, recipe: Recipe, rates: Iterable[int]
 ) -> Iterator[Problem]:
     """Yields how examples differ from what the recipe asks for."""
-    shares = recipe.hashed_shares() or ()
-    yield from _empty(name for name in shares if name not in metadata.splits)
-    filled = {name: split for name, split in metadata.splits.items() if split.examples}
     for name, split in metadata.splits.items():
         if split.examples == 0:
             option = "`keep`" if recipe.keep else "`no_event`"
@@ -158,9 +148,27 @@ def _of_recipe(
                 f"split {name} has no example at all",
                 reason if split.left_out else "Its clips were rejected",
             )
-    yield from _lacking({name: s.examples_per_class for name, s in filled.items()})
-    yield from _number_classes(metadata.classes, recipe)
-    yield from _few({name: s.examples for name, s in filled.items()}, recipe)
+    examples = {name: split.examples for name, split in metadata.splits.items()}
+    counts = {
+        name: split.examples_per_class
+        for name, split in metadata.splits.items()
+        if split.examples
+    }
+    yield from _of_counts(examples, counts, metadata.classes, rates, recipe)
+
+
+def _of_counts(
+    examples: Mapping[str, int],
+    counts: Mapping[str, Mapping[str, int]],
+    classes: Sequence[str],
+    rates: Iterable[int],
+    recipe: Recipe,
+) -> Iterator[Problem]:
+    """Yields what the examples of each split, and of each class in it, show."""
+    yield from _empty(n for n in recipe.hashed_shares() or () if n not in examples)
+    yield from _lacking(counts)
+    yield from _number_classes(classes, recipe)
+    yield from _few(examples, recipe)
     yield from _mixed_rates(rates, recipe)
 
 
@@ -256,7 +264,7 @@ def _number_classes(classes: Sequence[str], recipe: Recipe) -> Iterator[Problem]
 def _few(examples: Mapping[str, int], recipe: Recipe) -> Iterator[Problem]:
     asked = recipe.num_elems
     for split, n in examples.items():
-        if asked is not None and n < asked:
+        if asked is not None and 0 < n < asked:
             text = f"`num_elems` asks for {asked:,}"
             yield Problem(LOOK, f"split {split} has {n:,} examples", text)
 

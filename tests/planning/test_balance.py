@@ -95,13 +95,6 @@ def test_six_speakers(splits, sizes):
     assert sorted(Counter(found.values()).values()) == sizes
 
 
-def test_a_rare_class_is_in_both_splits():
-    clips = [clip(f"common {i}", "common", 10) for i in range(40)]
-    clips += [clip(f"rare {i}", "rare") for i in range(2)]
-    found, _ = splits_of(clips, "train=8,test=2")
-    assert set(counts_of(clips, found, "rare")) == {"train", "test"}
-
-
 def test_unequal_groups_are_as_close_as_the_best_assignment():
     rng = np.random.default_rng(1)
     shares = Splits(splits="a=3,b=1").hashed_shares()
@@ -153,38 +146,6 @@ def test_the_order_of_clips_and_blocks_does_not_matter(rows, random, size):
     assert found == whole
     assert list(found.movable) == sorted(whole.movable)
     assert balance(found, splitter) == balance(whole, splitter)
-
-
-@given(CORPORA, st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
-def test_the_first_groups_of_each_class_are_movable(rows, most):
-    clips = [clip(f"g{g}", c, n) for g, c, n in rows]
-    splitter = Splitter(Splits(splits=SHARES).hashed_shares())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "MOVABLE", most)
-        found = tally_groups([clips], recipe_of())
-    wanted = set()
-    for label, split in product(["", *"wxyz"], splitter.names):
-        keys = {group_key(0, c.group) for c in clips if label in ("", c.label)}
-        of_split = sorted(key for key in keys if splitter.split_of(key) == split)
-        wanted.update(of_split[:most])
-        counted = sum(
-            c.examples
-            for c in clips
-            if label in ("", c.label)
-            and splitter.split_of(group_key(0, c.group)) == split
-        )
-        if label in found.examples:
-            assert found.examples[label][splitter.names.index(split)] == counted
-        else:
-            assert counted == 0
-    assert set(found.movable) == wanted
-    counts = {key: Counter() for key in wanted}
-    for c in clips:
-        key = group_key(0, c.group)
-        if key in wanted:
-            counts[key].update({EVERYTHING: c.examples, c.label: c.examples})
-    assert found.movable == counts
 
 
 def test_copies_do_not_count():

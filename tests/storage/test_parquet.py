@@ -87,44 +87,28 @@ class WatchedFile(io.FileIO):
         return super().read(size)
 
 
-@pytest.fixture
-def threads(monkeypatch):
-    """The threads that have read files."""
+def watched(monkeypatch):
+    """The threads that read files from now on."""
     found = set()
     monkeypatch.setattr(files, "open_read", lambda path: WatchedFile(path, found))
     return found
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("parquet")
-    write_corpus(folder / "in", clips=2)
-    record(folder / "in", folder / "out", win_len=800, workers=1)
-    return folder / "out"
-
-
-def write_manifest(path):
+def test_manifests_are_read_by_the_calling_thread(tmp_path, monkeypatch):
+    threads = watched(monkeypatch)
     columns = {name: [float(i) for i in range(ROWS)] for name in ("snr", "pitch")}
-    table = pa.table({"path": [f"{i}.wav" for i in range(ROWS)], **columns})
-    pq.write_table(table, path, row_group_size=1000)
-    return str(path)
-
-
-def test_a_file_watched_as_these_tests_do_shows_arrows_threads(tmp_path, threads):
-    path = write_manifest(tmp_path / "m.parquet")
-    with files.open_read(path) as file:
-        assert pq.ParquetFile(file).read().num_rows == ROWS
-    assert threads - {threading.get_ident()}
-
-
-def test_manifests_are_read_by_the_calling_thread(tmp_path, threads):
-    table = open_table(write_manifest(tmp_path / "m.parquet"))
+    content = pa.table({"path": [f"{i}.wav" for i in range(ROWS)], **columns})
+    pq.write_table(content, tmp_path / "m.parquet", row_group_size=1000)
+    table = open_table(str(tmp_path / "m.parquet"))
     assert table.names == ("path", "snr", "pitch")
     assert column_types([table], ["snr"]) == {"snr": ColumnType("float32")}
     assert sum(1 for _ in read_rows(table)) == ROWS
     assert threads == {threading.get_ident()}
 
 
-def test_data_sets_are_read_by_the_calling_thread(records, threads):
-    audit(records)
+def test_data_sets_are_read_by_the_calling_thread(tmp_path, monkeypatch):
+    write_corpus(tmp_path / "in", clips=2)
+    record(tmp_path / "in", tmp_path / "out", win_len=800, workers=1)
+    threads = watched(monkeypatch)
+    audit(tmp_path / "out")
     assert threads == {threading.get_ident()}
