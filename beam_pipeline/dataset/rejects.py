@@ -87,19 +87,25 @@ def check_readable(
 
 
 def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> None:
-    """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows."""
+    """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows.
+
+    Raises InputError if all of them are left out.
+    """
+    if summary.listing.clips and not rejects and summary.example_format is None:
+        raise InputError(
+            f"All {summary.listing.clips} clips are left out: "
+            f"{left_out_words(summary.left_out)}. Use a shorter "
+            "window, or change `min_seconds`, `max_seconds`, `short_clips`, "
+            "`windows_at`, or its `events`."
+        )
     lost = sum(reject.examples for reject in rejects)
     planned = sum(layout.total for layout in summary.layouts.values())
     if summary.example_format is None or lost >= planned:
-        lines = [f"None of {summary.listing.clips} clips can be recorded:"]
-        if rejects:
-            lines.append(name_some(rejects, ""))
-        if summary.left_out:
-            lines.append(
-                f"  {left_out_words(summary.left_out)}: use a shorter window, or "
-                "change `min_seconds`, `max_seconds`, `short_clips` or `windows_at`"
-            )
-        raise TooManyRejected("\n".join(lines))
+        left_out = left_out_words(summary.left_out)
+        raise TooManyRejected(
+            f"None of {summary.listing.clips} clips can be recorded:\n"
+            f"{name_some(rejects, '')}" + (f"\n  {left_out}" if left_out else "")
+        )
 
 
 def name_some(rejects: Collection[Reject], file: str = f" in {REJECTED}") -> str:

@@ -502,7 +502,7 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
         return
     try:
         with os.scandir(folder) as entries:
-            names = [(e.name + "/" * e.is_dir(), e.path) for e in entries]
+            names = [(e.name + "/" * _is_folder(e), e.path) for e in entries]
     except OSError as error:
         raise InputError(
             f"{error.filename} cannot be listed: {error.strerror}. Change its "
@@ -513,6 +513,15 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
             yield from _walk(path, prefix + name, (*inside, real))
         else:
             yield prefix + name
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # links that lead to each other
+            return False
+        raise
 
 
 # Temporary files
