@@ -365,7 +365,7 @@ def _other_run(old: Mapping[str, Any], asked: Asked) -> OutputError:
     return OutputError(
         f"{asked.work} holds an unfinished run of another job: {'; '.join(others)}. To "
         "finish it, give its command again. To replace it, give `overwrite`. To keep "
-        "it, give another `output`."
+        "it, give another `output` or `work_dir`."
     )
 
 

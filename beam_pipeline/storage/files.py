@@ -557,11 +557,9 @@ def temporary_folder() -> Iterator[str]:
     Those of processes that were killed are deleted, too.
     """
     delete_abandoned()
-    folder = tempfile.mkdtemp(dir=folder_of_process())
-    try:
+    place = folder_of_process()
+    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # What folder_of_process() has made, by process and place: TMPDIR may change.
