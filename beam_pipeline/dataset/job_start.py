@@ -405,14 +405,7 @@ def start(case: Case, found: OutputState, asked: Asked, claim: Claim) -> None:
         claim.discard(folders.recorded_metadata(output))
     if case is Case.REPLACE:
         stamp[_REPLACES] = found.data_set
-    job_file = files.join(work, folders.JOB_FILE)
-    if not files.create(job_file, to_text(stamp)):
-        raise OutputError(
-            f"Another run has begun to use `work_dir` {work}. Give another one."
-        )
-    if not claim.is_held():  # this run slept, and came too late
-        files.delete([job_file])
-        claim.check()
+    claim.write(files.join(work, folders.JOB_FILE), to_text(stamp))
 
 
 # What is checked before

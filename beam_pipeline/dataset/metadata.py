@@ -148,7 +148,6 @@ class _Stored:
     writer: Mapping[str, str]
     features: Mapping[str, Mapping[str, Any]]
     classes: tuple[str, ...]
-    num_classes: int
     files: Mapping[str, FileEntry]
     splits: Mapping[str, SplitEntry]
 
@@ -343,11 +342,6 @@ class Metadata:
                 f"version of {DISTRIBUTION} that reads it."
             )
         stored = typed(_Stored, values, "")
-        if stored.num_classes != len(stored.classes):
-            raise ValueError(
-                f"num_classes is {stored.num_classes}, but there are "
-                f"{len(stored.classes)} classes"
-            )
         features = {
             name: _checked_feature(name, spec) for name, spec in stored.features.items()
         }

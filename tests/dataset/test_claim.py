@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from beam_pipeline import convert, record, record_examples, repair, verify
-from beam_pipeline.errors import IncompleteRun, OutputError, StoreError
+from beam_pipeline.errors import IncompleteRun, OutputError
 from beam_pipeline.storage import claim as claims
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim, Owner, claimed
@@ -175,18 +175,6 @@ def wait_for(event):
     while not event():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_a_claim_that_could_not_be_given_up_is_no_dead_end(bucket, monkeypatch):
-    def fail(*_):
-        raise StoreError("s3://", "no answer")
-
-    output, real = f"s3://{bucket}/out", files.write_bytes
-    with claimed(output):
-        monkeypatch.setattr(files, "write_bytes", fail)
-    monkeypatch.setattr(files, "write_bytes", real)
-    with claimed(output) as claim:
-        assert claim.number == 2
 
 
 def taken_over(claim):

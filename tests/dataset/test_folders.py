@@ -2,7 +2,6 @@
 
 import os
 import pty
-import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -18,27 +17,20 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 from beam_pipeline import Recipe, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.folders import (
-    delete_drafts_of,
-    foreign_file,
-    new_draft,
     read_run_error,
     receipt_path,
-    storing_error,
 )
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import (
     Reporter,
     RunProgress,
     Totals,
-    find_run,
     make_bar,
     read_progress,
     write_totals,
 )
 from beam_pipeline.errors import (
     IncompleteRun,
-    InputError,
-    RecipeError,
     TooManyRejected,
     WorkerDied,
 )
@@ -93,26 +85,6 @@ def test_finished_shards_are_counted(tmp_path, done, examples, seconds):
     )
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        TooManyRejected("3 of 4"),
-        RecipeError("sample_rate", "must be one", 44100),
-        IncompleteRun("shards are missing"),
-    ],
-)
-def test_an_error_comes_back_as_it_was(tmp_path, error):
-    work = claimed(tmp_path)
-    assert read_run_error(work) is None
-    with pytest.raises(type(error)), storing_error(work, UNCLAIMED):
-        raise error
-    found = read_run_error(work)
-    assert type(found) is type(error)
-    assert str(found) == str(error)
-    seen = read_progress(work)
-    assert str(seen.error) == str(error)
-
-
 @pytest.fixture
 def places(tmp_path):
     """Sounds, and where their data set will be."""
@@ -125,17 +97,6 @@ def with_bad(places):
     """The same, with a file that is no sound."""
     (places[0] / "cat" / "bad.wav").write_bytes(b"RIFF and no more")
     return places
-
-
-def test_a_run_is_found_by_its_output_and_by_its_work_folder(places):
-    out = places[1]
-    claimed(out / "_work")
-    assert find_run(str(out)) == find_run(str(out / "_work")) == str(out / "_work")
-    shutil.rmtree(out)
-    with raises(InputError, naming=[out, "work folder"]):
-        find_run(str(out))
-    record(*places, win_len=500)
-    assert find_run(str(out)) is find_run(str(out / "_work")) is None
 
 
 def test_status_follows_a_run_to_its_end(places, cli):
@@ -231,26 +192,6 @@ def test_the_whole_job_is_one_pipeline_for_an_engine(places, tmp_path):
     shuffles = str(pipeline.to_runner_api()).count("beam:transform:group_by_key:v1")
     # Of rows to those that probe, and of the places of tasks to those that write.
     assert shuffles == 2
-
-
-def test_the_drafts_of_a_process_are_deleted(tmp_path):
-    work, pid = str(tmp_path / "[work]"), os.getpid()
-    drafts = [
-        new_draft("train.1-", suffix, work, UNCLAIMED)
-        for suffix in (".gz", ".tfrecord")
-    ]
-    other = drafts[0].replace(f".{pid}.", f".{pid}1.")
-    for path in (*drafts, other):
-        Path(path).touch()
-    delete_drafts_of(pid, work, UNCLAIMED)
-    assert [os.path.exists(path) for path in (*drafts, other)] == [False, False, True]
-
-
-def test_a_file_that_a_killed_run_was_writing_is_not_foreign(tmp_path):
-    (tmp_path / "plan.json.tmp-0a1b").touch()
-    assert foreign_file(str(tmp_path)) is None
-    (tmp_path / "plan.json.tmp-mine").touch()
-    assert foreign_file(str(tmp_path)) == "plan.json.tmp-mine"
 
 
 # What a watcher sees of a run

@@ -5,28 +5,9 @@ import json
 import pytest
 
 from beam_pipeline import Metadata, plan, verify
-from beam_pipeline.dataset.rejects import LostAudio, lost_audio, read_rejects
-from beam_pipeline.errors import InputError
+from beam_pipeline.dataset.rejects import lost_audio
 from tests.data_sets import rejects_in
-from tests.raising import raises
 from tests.sounds import RATE, damage, write_sound
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        ([], ""),
-        ([0.0], ""),
-        ([None], " (1 of unknown length)"),
-        ([1.25, None, None], " (1.25 seconds, 2 of unknown length)"),
-        ([59.99], " (59.99 seconds)"),
-        ([60.0], " (1.00 minutes)"),
-        ([1800.0, 1800.0], " (1.00 hours)"),
-    ],
-)
-def test_words_for_lost_audio(seconds, words):
-    assert str(LostAudio.of(seconds)) == words
-
 
 FRAMES = 40_000
 
@@ -65,15 +46,6 @@ def test_rejects_tell_their_seconds(corpus, tmp_path, cli):
     said = cli("plan", "--input", corpus, *flags).out
     assert "3 rejected (0.51 seconds, 1 of unknown length)" in said
     assert verify(out, deep=True, input=corpus) == []
-
-
-@pytest.mark.parametrize("seconds", ['"1"', "-1", "true", "[1]"])
-def test_seconds_that_are_none(tmp_path, seconds):
-    texts = '"path": "a", "stage": "probe", "error": "ShortClip", "reason": "b"'
-    path = tmp_path / "rejected.jsonl"
-    path.write_text(f'{{{texts}, "seconds": 1.5}}\n{{{texts}, "seconds": {seconds}}}')
-    with raises(InputError, naming=[path, "line 2", "seconds"]):
-        read_rejects(str(tmp_path))
 
 
 def test_a_part_of_a_file_counts_alone(tmp_path):

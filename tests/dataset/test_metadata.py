@@ -519,27 +519,6 @@ def test_every_kind_of_feature(tmp_path):
     assert batch["ragged/shape"].numpy().tolist() == [[0, 1], [1, 2], [2, 3]]
 
 
-def test_sequences(tmp_path):
-    rows = [
-        {"n": 0, "steps": [[1, 2]], "words": ["a", "b"], "some": None},
-        {"n": 1, "steps": [[3, 4], [5, 6]], "words": [], "some": [0.5]},
-    ]
-    names = ["steps", "words", "some"]
-    folder = record_examples(rows, tmp_path / "out", sequences=names)
-    context, steps = Metadata.load(folder).feature_description()
-    sequence = tf.io.FixedLenSequenceFeature
-    assert context == {"n": tf.io.FixedLenFeature((), tf.int64)}
-    assert steps == {
-        "steps": sequence((2,), tf.int64),
-        "words": sequence((), tf.string),
-        "some": sequence((), tf.float32, allow_missing=True),
-    }
-    for record_, row in zip(records_of(folder), rows, strict=True):
-        _, found = tf.io.parse_single_sequence_example(record_, context, steps)
-        assert found["steps"].numpy().tolist() == row["steps"]
-        assert found["some"].numpy().tolist() == (row["some"] or [])
-
-
 SPECS = [
     FeatureSpec("one", "float32", (), FLOAT_LIST, "a number"),
     FeatureSpec("several", "int64", (4,), INT64_LIST),

@@ -83,18 +83,6 @@ def test_classes_that_can_be_everywhere_are():
     assert sum(n >= 10 for n in files.values()) > 10
 
 
-@pytest.mark.parametrize(("splits", "sizes"), [
-    ("a=1,b=1,c=1,d=1", [1, 1, 2, 2]),
-    ("train=6,eval=2,test=2", [1, 1, 4]),
-    ("a=1,b=1,c=1", [2, 2, 2]),
-])  # fmt: skip
-def test_six_speakers(splits, sizes):
-    names = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
-    clips = [clip(name, str(digit), 50) for name in names for digit in range(10)]
-    found, _ = splits_of(clips, splits)
-    assert sorted(Counter(found.values()).values()) == sizes
-
-
 def test_unequal_groups_are_as_close_as_the_best_assignment():
     rng = np.random.default_rng(1)
     shares = Splits(splits="a=3,b=1").hashed_shares()

@@ -56,15 +56,6 @@ def test_the_temporary_folder_is_that_of_before(temporary):
         assert os.environ.get("TMPDIR") == of_shell
 
 
-def test_a_folder_that_is_made_again_is_not_abandoned(temporary):
-    with temporary_folder() as folder:
-        os.rmdir(folder)
-        os.mkdir(folder)
-        with temporary_folder():
-            pass
-        assert os.path.isdir(folder)
-
-
 _KILLED = """
 import os, signal, sys
 from beam_pipeline.storage.files import folder_of_process, temporary_folder

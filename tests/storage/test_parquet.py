@@ -59,17 +59,6 @@ def test_a_flipped_bit_in_a_value_is_found(table, tmp_path):
     assert found > 0.9 * len(range(4, footer, 5))
 
 
-def test_nothing_is_there_before_the_table_is_whole(table, tmp_path):
-    path = tmp_path / "table.parquet"
-
-    def tables():
-        yield table
-        assert not path.exists()
-
-    write_parquet(str(path), table.schema, tables())
-    assert path.exists()
-
-
 # Threads
 
 ROWS = 10_000
