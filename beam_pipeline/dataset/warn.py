@@ -282,25 +282,20 @@ def _mixed_rates(rates: Iterable[int], recipe: Recipe) -> Iterator[Problem]:
 
 def _constant_bins(metadata: Metadata) -> Iterator[Problem]:
     """Yields the features with bins whose deviation is that of rounding."""
-    constant: dict[str, dict[str, set[int]]] = defaultdict(dict)
+    constant: dict[str, set[int]] = defaultdict(set)
     for split, feature, values in _statistics(metadata):
         bins = values.get("bins", {})
         mean, std = (np.array(bins.get(k, []), np.float64) for k in ("mean", "std"))
         same = np.flatnonzero(std <= 1e-7 * np.maximum(np.abs(mean), 1e-30))
         if len(same) and metadata.splits[split].examples > 1:
-            constant[feature][split] = {*same.tolist()}
-    for feature, of_splits in constant.items():
-        count = len(set().union(*of_splits.values()))
-        splits: dict[str, list[str]] = defaultdict(list)
-        for split, numbers in of_splits.items():
-            splits[_named(sorted(numbers))].append(split)
-        where = "; ".join(f"{of} ({', '.join(s)})" for of, s in splits.items())
+            constant[feature].update(same.tolist())
+    for feature, numbers in constant.items():
         yield Problem(
             WRONG,
-            f"{feature}: {count:,} constant bin{'' if count == 1 else 's'}",
-            f"The same value in all examples: bin {where}. A model learns nothing from "
-            "it. Check the band's limits, the filters, and whether the files had a "
-            "lower sample rate.",
+            f"{feature}: {len(numbers):,} constant bins",
+            f"The same value in all examples of a split: bin {_named(sorted(numbers))}."
+            " A model learns nothing from it. Check the band's limits, the filters, "
+            "and whether the files had a lower sample rate.",
         )
 
 

@@ -102,14 +102,8 @@ def list_files(folder: str) -> Iterator[str]:
 
 
 def delete(paths: Sequence[str]) -> None:
-    """Deletes files; ignores files that do not exist, even if Beam reports them."""
-    from apache_beam.io.filesystem import BeamIOError
-
-    try:
-        _file_systems(paths[0]).delete(list(paths))
-    except BeamIOError:
-        if any(size(path) >= 0 for path in paths):
-            raise
+    """Deletes files; ignores files that do not exist."""
+    _file_systems(paths[0]).delete([path for path in paths if size(path) >= 0])
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
