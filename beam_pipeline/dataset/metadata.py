@@ -35,7 +35,7 @@ from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
-from beam_pipeline.text import parse_json, shortened, shown, typed
+from beam_pipeline.text import html_table, parse_json, shortened, shown, typed
 
 if TYPE_CHECKING:
     from beam_pipeline.planning.shards import ShardInfo
@@ -566,6 +566,22 @@ def _check_path(where: str, path: str) -> None:
         problem = "is no name of a file"
     if problem is not None:
         raise ValueError(f"{where} {problem}; got {shown(path)}")
+
+
+def view_features(features: Mapping[str, FeatureSpec]) -> str:
+    """Returns a table of the features of an example."""
+    rows = [
+        (name, spec.dtype, _shape(spec), spec.description)
+        for name, spec in features.items()
+    ]
+    return html_table(("feature", "type", "shape", "from"), rows)
+
+
+def _shape(spec: FeatureSpec) -> str:
+    """The shape as text; ``?`` stands for what differs between examples."""
+    if spec.shape is None:
+        return "?"
+    return " × ".join("?" if n is None else str(n) for n in spec.shape) or "scalar"
 
 
 # The schema
