@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from beam_pipeline.transforms.steps import (
 )
 
 WINDOWS = 16
-LEAST_S = 0.05
+REPEATS = 5
 
 KINDS = (TRANSFORM, *STEP_FIELDS.values())
 
@@ -107,9 +106,8 @@ def _entry(
         return Entry(call, call, None, None, text)
     rng = np.random.default_rng(0)
     noise = (0.1 * rng.standard_normal((WINDOWS, frames))).astype(np.float32)
-    run = functools.partial(
-        apply_to_copies, parse_transform(tried), sample_rate_hz=sample_rate_hz
-    )
+    transform = parse_transform(tried)
+    run = functools.partial(apply_transform, transform, sample_rate_hz=sample_rate_hz)
     try:
         first = run(noise[:1])
     except RecipeError as error:
@@ -136,14 +134,8 @@ def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:
     """The shortest time of several runs, on one core as in a job."""
     from threadpoolctl import threadpool_limits
 
-    least = math.inf
     with threadpool_limits(1):
-        start = time.perf_counter()  # to limit threads may take long
-        while least == math.inf or time.perf_counter() - start < LEAST_S:
-            at = time.perf_counter()
-            run(windows)
-            least = min(least, time.perf_counter() - at)
-    return least
+        return min(timeit.repeat(lambda: run(windows), number=1, repeat=REPEATS))
 
 
 def _call_of(name: str, cls: type[Any]) -> str:
