@@ -105,11 +105,6 @@ def record_dataset(
     OptionError, OutputError
         If an argument or the folder cannot be used; before anything is written.
     """
-    if not isinstance(dataset, tf.data.Dataset):
-        raise InputError(
-            f"record_dataset needs a tf.data.Dataset; got {type(dataset).__name__}. "
-            "`record_examples` writes an iterable of dicts."
-        )
     request = Request(
         output_dir,
         ShardSizes(elements_per_file=elements_per_file, **sizes),

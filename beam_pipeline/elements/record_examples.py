@@ -159,11 +159,6 @@ def _rows(examples: Examples) -> tuple[int | None, Iterator[Mapping[str, Any]]]:
     """Returns the number of examples, if it is known, and the examples."""
     if isinstance(examples, Mapping):
         return _column_rows(examples)
-    if not isinstance(examples, Iterable):
-        raise InputError(
-            "Examples must be an iterable of dicts, or a dict of columns; got "
-            f"{type(examples).__name__}."
-        )
     return len(examples) if isinstance(examples, Sequence) else None, iter(examples)
 
 
@@ -255,10 +250,6 @@ def encode_example(
     OptionError
         If another argument names no feature, or does not fit the values.
     """
-    if not isinstance(values, Mapping):
-        raise InputError(
-            f"An example must be a dict of values; got {type(values).__name__}."
-        )
     present = _without_none(values)
     found = Inference([present], dtypes or {})
     found.specs = with_encodings(found.specs, encodings or {}, sequences)

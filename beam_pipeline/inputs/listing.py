@@ -432,17 +432,7 @@ def _labelled(
     classes : dict
         From files to classes. Paths are relative to the input's root or absolute, in
         any spelling. Those of the input's files are taken out.
-
-    Raises
-    ------
-    InputError
-        If the input is a table or has no file.
     """
-    if entry.kind == TABLE:
-        raise InputError(
-            f"`label_from` is a mapping, but {entry.location} is a table, whose "
-            "classes are in a column. Give `label_from` the name of that column."
-        )
     names = {normal_path(entry.root, os.fspath(name)): name for name in classes}
     rows = []
     for path, is_clip in list_input(entry, audio):
@@ -450,6 +440,4 @@ def _labelled(
             name = names.get(normal_path(entry.root, path))
             label = "" if name is None else classes.pop(name)
             rows.append({"path": path, "class": label})
-    if not rows:
-        raise InputError(f"{entry.location} holds no audio file.")
     return rows

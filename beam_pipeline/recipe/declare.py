@@ -279,8 +279,6 @@ class ByFeature(ValueType):
             raise RecipeError(name, f"must map names to {self.noun}", given)
         held = {}
         for feature, value in given.items():
-            if not isinstance(feature, str):
-                raise RecipeError(name, "names must be text", feature)
             text = value if self.text_of is None else self.text_of(feature, value)
             held[feature] = self.texts.value(f"{name}: {feature}", text)
         return held

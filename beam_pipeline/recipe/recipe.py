@@ -202,10 +202,6 @@ class Events(Declared):
                 "for parts of the clip's path",
                 self.events,
             ) from error
-        if not self.no_event.strip():
-            raise RecipeError(
-                "no_event", "must be keep, drop or a class", self.no_event
-            )
 
 
 class Columns(Declared):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.errors import InputError
 from beam_pipeline.tfrecorder.example import (
     Example,
     IgnoreExampleException,
@@ -52,8 +51,6 @@ def assert_example_serialize_deserialize_is_ok(
         If the class or the values cannot be recorded.
     """
     examples = [example] if isinstance(example, Example) else list(example)
-    if not examples:
-        raise InputError("There are no examples to check.")
     cls = type(examples[0])
     encoder = RowEncoder(cls, kwargs, log_in_csv_file=True)
     for number, given in enumerate(examples):

@@ -101,11 +101,6 @@ class FieldType:
         InputError
             If the value is no scalar or no array, or the dtype does not hold it.
         """
-        if value is None:
-            raise InputError(
-                f"Feature {name} is None, but is declared as {self}. Assign it in "
-                "load()."
-            )
         if not self.is_array and isinstance(value, np.generic):
             value = value.item()  # a scalar is rounded as a number of Python
         array = cast(name, as_array(name, value), self.dtype)
@@ -343,11 +338,8 @@ def read_csv_rows(path: files.PathLike) -> list[list[str]]:
     Raises
     ------
     InputError
-        If there is no such file, or it is not CSV in UTF-8.
+        If it is not CSV in UTF-8.
     """
     path = files.absolute(str(path))
-    try:
-        with files.open_read(path) as file, decoded(file, path) as text:
-            return [row for _, row in split_lines(text, path, ",")]
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.") from error
+    with files.open_read(path) as file, decoded(file, path) as text:
+        return [row for _, row in split_lines(text, path, ",")]

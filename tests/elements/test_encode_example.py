@@ -42,8 +42,6 @@ def test_none_is_left_out():
 
 
 def test_errors():
-    with raises(InputError, naming="list"):
-        encode_example([1])
     with raises(InputError, naming="a"):
         encode_example({"a": object()})
     for options in ({"encodings": {"b": "raw"}}, {"sequences": ["a"]}):

@@ -113,12 +113,6 @@ def test_what_cannot_be_stored_is_refused(specs, word):
         describe_elements(specs)
 
 
-def test_only_data_sets(tmp_path):
-    with pytest.raises(InputError, match="record_examples"):
-        record_dataset([1, 2], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_data_set_is_kept(tmp_path):
     record_dataset(tf.data.Dataset.range(2), tmp_path / "out")
     with pytest.raises(OutputError, match="overwrite"):

@@ -432,7 +432,6 @@ REFUSED = [
     ([{"a": None, "n": 1}], {}, "a is None in the first 1 examples.*dtypes"),
     ({"a": [1, 2], "b": [1]}, {}, "a: 2, b: 1"),
     ({"a": [1], "b": 2}, {}, "'b' is a int"),
-    (None, {}, "iterable of dicts"),
     ([("a", 1)], {}, "Example 0 is a tuple"),
     (LATER * 2 + [("a", 1)], {}, f"Example {2 * FIRST} is a tuple"),
     *(

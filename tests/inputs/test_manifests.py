@@ -513,10 +513,6 @@ def test_classes_from_a_mapping_that_does_not_fit(corpus):
     _, rejects = plan(corpus, win_len=500, label_from={"a/1.wav": "owl"})
     assert [r.filepath for r in rejects] == ["a/2.wav", "b/ä 3.wav"]
 
-    table = write_csv(corpus / "m.csv", ROWS)
-    with raises(InputError, naming=[table, "label_from"]):
-        plan(table, win_len=500, label_from={"a/1.wav": "owl"})
-
 
 def test_a_run_of_a_table_in_memory_can_be_continued(corpus, monkeypatch):
     monkeypatch.chdir(corpus)

@@ -40,7 +40,7 @@ REFUSED = [
         for field, value, problem in [
             (Field.TYPE_INT32, 2**31, "x is int32, which does not hold the value"),
             (Field.TYPE_INT32, "3", "which does not hold the value b'3'"),
-            (Field.TYPE_INT32, None, "x is None, but is declared as int32. Assign it"),
+            (Field.TYPE_INT32, None, "x: None cannot be stored"),
             (Field.TYPE_INT32, [3], r"shape \(1,\), but is declared as int32"),
             (Field.TYPE_ARRAY_FLOAT32, np.array([0.1]), "float32, .*another dtype"),
             (Field.TYPE_ARRAY_FLOAT32, np.float32(3), r"\(\), .*array of float"),
@@ -50,7 +50,6 @@ REFUSED = [
     # Classes
     (Example.feature_specs, [], OptionError, "must declare what is stored"),
     (check_class, [Item, {"train": [], "eval": []}], InputError, "no examples"),
-    (check, [[]], InputError, "no examples to check"),
     (Item().to_csv_row, [], NotImplementedError, "Item does not define"),
     (encoded, [["a"]], ExampleError, "Item does not define from_csv_row"),
     (encoded, [Item()], ExampleError, "Item does not define to_csv_row"),
@@ -74,19 +73,10 @@ def test_what_is_refused(function, args, error, problem):
         function(*args)
 
 
-ONE, OTHER = "a-00000-of-00001.tfrecord.gz", "b-00000-of-00001.tfrecord.gz"
-FOLDERS = [
-    (["a-00000-of-00002.tfrecord.gz"], "lacks 1 of 2 shards, the first is a-00001"),
-    ([ONE, OTHER], "files of several runs"),
-]
-
-
-@pytest.mark.parametrize(("names", "problem"), FOLDERS)
-def test_incomplete_and_mixed_folders(names, problem, tmp_path):
+def test_incomplete_folders(tmp_path):
     assert factory.get_tfrecord_filepaths(tmp_path) == []
-    for name in names:
-        (tmp_path / name).touch()
-    with pytest.raises(InputError, match=problem):
+    (tmp_path / "a-00000-of-00002.tfrecord.gz").touch()
+    with pytest.raises(InputError, match="lacks 1 of 2 shards, the first is a-00001"):
         factory.get_tfrecord_filepaths(tmp_path)
     with pytest.raises(ValueError, match="must be a folder that exists"):
         factory.get_tfrecord_filepaths(tmp_path / "none")
@@ -103,7 +93,6 @@ WRONG = [
     (b"1", {"sed": 1}, OptionError, "did you mean seed"),
     (b"", {}, InputError, r"list.csv holds no rows"),
     (b"a,1\n\xff,2\n", {}, InputError, "list.csv, line 2: not UTF-8"),
-    (None, {}, InputError, "list.csv does not exist"),
     (b"1", {"workers": 0}, OptionError, "workers: .*; got 0"),
     (b"1", {"beam_args": [*BEAM, "--no_such"]}, OptionError, "--no_such"),
     (b"1", {"beam_args": [*BEAM, "--template_location=x"]}, OptionError, "a template"),
