@@ -24,7 +24,6 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -174,13 +173,6 @@ class ClassEncoder:
 
 
 E = TypeVar("E", bound="Example")
-Known = TypeVar("Known")
-
-
-def _once_for_a_class(
-    function: Callable[[type[Example]], Known],
-) -> Callable[[type[Example]], Known]:
-    return cache(function)  # type: ignore[return-value]  # classes have a hash
 
 
 class IgnoreExampleException(Exception):  # the name that user code knows
@@ -302,7 +294,6 @@ class Example:
         return make_tuple_parser(cls.feature_specs())(serialized_examples)
 
 
-@_once_for_a_class
 def declared_fields(cls: type[Example]) -> dict[str, FieldType]:
     """Returns the types of all stored attributes of a class; see ``feature_specs``."""
     found: dict[str, FieldType] = {}
@@ -319,7 +310,6 @@ def declared_fields(cls: type[Example]) -> dict[str, FieldType]:
     return found
 
 
-@_once_for_a_class
 def encoder_of(cls: type[Example]) -> ClassEncoder:
     """Returns the encoder of a class."""
     return ClassEncoder(declared_fields(cls))

@@ -47,6 +47,7 @@ from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.run.workers import can_fork
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder.example import (
+    ClassEncoder,
     Example,
     IgnoreExampleException,
     csv_line,
@@ -226,18 +227,20 @@ class RowEncoder:
     def encode(self, sources: tuple[str, Sequence[Source]]) -> Iterator[Encoded]:
         """Yields the records of each row, as soon as they are made."""
         split, rows = sources
+        encoder = encoder_of(self.example_class)
         for source in rows:
             # Its data are gone before the next one is loaded.
-            yield from self._encode(split, source)
+            yield from self._encode(split, source, encoder)
 
-    def _encode(self, split: str, source: Source) -> Iterator[Encoded]:
+    def _encode(
+        self, split: str, source: Source, encoder: ClassEncoder
+    ) -> Iterator[Encoded]:
         try:
             line, chunks = self.load(source)
         except IgnoreExampleException as reason:
             skipped = (str(reason) or "no reason given",)
             yield Encoded(split, (), {}, sources=1, skipped=skipped)
             return
-        encoder = encoder_of(self.example_class)
         made = _called(source, "an attribute", encoder.encode, chunks)
         yield Encoded(split, *made, () if line is None else (line,), 1)
 
