@@ -86,8 +86,6 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
     """Raises InputError if a name is not known; suggests the closest."""
     names = list(known)
-    if not isinstance(name, str):
-        raise OptionError(kind, f"must be the name of a {kind}", name)
     if name not in names:
         raise InputError(f"There is no {kind} {name!r}, only {listed(names, name)}.")
 
@@ -175,8 +173,6 @@ def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
     several = split if isinstance(split, list | tuple) else [split]
     entries: list[str] = []
     for each in several:
-        if not isinstance(each, str):
-            raise OptionError(option, "must be the name of a split, or a list", split)
         entries += [each] if each in known else each.split(_BETWEEN)
     if not entries:
         raise OptionError(option, "must name at least one", split)

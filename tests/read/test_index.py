@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from beam_pipeline import convert, open_records, record, record_examples, verify
+from beam_pipeline import convert, open_records, record, verify
 from beam_pipeline.dataset.member_index import ShardIndex, load_index, write_index
 from beam_pipeline.dataset.metadata import ShardEntry
 from beam_pipeline.errors import InputError
@@ -56,18 +56,6 @@ def check_index(folder):
     members = index_data_set(str(folder))
     assert (folder / "members.index").read_bytes() == written
     return members
-
-
-@pytest.mark.parametrize("options", [{}, {"compression": "none"}], ids=str)
-def test_the_index_of_elements_is_that_of_their_shards(tmp_path, options):
-    folder, other = tmp_path / "out", tmp_path / "other"
-    rows = [{"x": np.arange(n % 7, dtype=np.float32), "n": n} for n in range(500)]
-    record_examples(rows, folder, elements_per_file=130, member_bytes=300, **options)
-    convert(folder, other, num_shards=3, compression="none", workers=1)
-    assert sorted(path.suffix for path in other.glob("records*")) == [".tfrecord"] * 3
-    for each in (folder, other):
-        check_index(each)
-        assert [int(example["n"]) for example in open_records(each)] == [*range(500)]
 
 
 @pytest.mark.parametrize("counts", [[], [1], [3, 3, 3], [3, 3, 1], [3, 1, 3], [1, 2]])

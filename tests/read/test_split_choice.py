@@ -45,8 +45,6 @@ def test_what_is_chosen(split, chosen):
         ("trian", InputError, ["trian", "train"]),
         ("!trian", InputError, ["trian", "train"]),
         ("train+", InputError, ["train"]),
-        (3, OptionError, ["3"]),
-        ([3], OptionError, ["3"]),
         ([], OptionError, ["at least one"]),
         ("train+train", OptionError, ["twice"]),
         ("train+!c", OptionError, ["!"]),

@@ -80,7 +80,7 @@ FRAMES = [
     (SAME, {"signal_dtype": "int8"}, "signal_dtype", []),
     *(
         (SAME, {"onehot_categoricals": True, "targets": t}, "onehot_categoricals", [])
-        for t in ([0.5, 1, 2], [0, 1, 2], [0, -1, 1])
+        for t in ([0, 1, 2], [0, -1, 1])
     ),
 ]
 
