@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline import Metadata, Recipe, open_records, record, verify
+from beam_pipeline import open_records, record, verify
 from beam_pipeline.errors import (
     ClipError,
     TruncatedAudio,
@@ -93,10 +93,6 @@ def test_a_data_set_says_which_library_decoded(made, tmp_path):
         path = tmp_path / "in" / "owl" / f"a.{name}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(made[name])
-    (tmp_path / "parts.csv").write_text(
-        "path,offset_s,duration_s,sample_rate,channels,frames\n"
-        f"in/owl/a.wav,0.1,0.2,{RATE},2,12345\n"
-    )
     metadata = record(
         tmp_path / "in", tmp_path / "out", win_len=1000, decoder="pyav,soundfile"
     )
@@ -109,9 +105,3 @@ def test_a_data_set_says_which_library_decoded(made, tmp_path):
     first = open_records(tmp_path / "out").of_clip("owl/a.mp3")[0]
     samples = read(made["mp3"], PYAV).mean(axis=0)
     np.testing.assert_allclose(first["signal"], samples[:1000], atol=1e-7)
-    record(tmp_path / "parts.csv", tmp_path / "o", win_len=100, decoder="pyav")
-    assert Metadata.load(tmp_path / "o").splits["records"].examples == 32
-    default = record(tmp_path / "in", tmp_path / "default", win_len=1000)
-    assert default.recipe == Recipe(win_len=1000)
-    formats = pq.read_table(tmp_path / "default/manifest.parquet")["format"]
-    assert sorted(formats.to_pylist()) == ["MP3", "WAV", "mp4"]

@@ -17,14 +17,12 @@ from beam_pipeline.errors import (
     EmptyAudio,
     NonFiniteAudio,
     RecipeError,
-    TooManyRejected,
     UnreadableAudio,
 )
 from beam_pipeline.recipe.recipe import Recipe
 from tests.data_sets import rejects_in
-from tests.processes import run_python
 from tests.raising import assert_names, raises
-from tests.sounds import RATE, write_sound
+from tests.sounds import write_sound
 
 MODULE = """
 import os
@@ -47,11 +45,6 @@ class WithProbe:
     def probe(self, path):
         samples = np.load(path, mmap_mode="r")
         return samples.shape[-1], self.rate, samples.size // samples.shape[-1]
-
-def crash(path):
-    if path.endswith("1.npy"):
-        os.abort()
-    return load(path)
 """
 SAMPLES = {
     f"a/{k}.npy": np.random.default_rng(k).uniform(-1, 1, (2, 1000)).astype("f4")
@@ -194,20 +187,6 @@ def test_without_suffixes_it_reads_every_file(corpus):
     assert_names(reject.reason, LOAD, "ValueError", "pickle")
 
 
-def test_a_loader_that_crashes_is_the_clip_that_is_rejected(corpus):
-    # In a process of its own: the test runner may have threads, and cannot fork then.
-    done = run_python(
-        "-m", "beam_pipeline", "record", "--input", corpus / "in",
-        "--output", corpus / "out", "--win-len", "300", "--max-rejected", "1",
-        "--loader", "loaders_of_mine.crash", "--workers", "1", cwd=corpus / "code",
-    )  # fmt: skip
-    (line,) = rejects_in(corpus / "out")
-    assert (line["path"], line["error"]) == ("a/1.npy", "ClipCrash")
-    assert line["seconds"] is None
-    assert_names(line["reason"], "SIGABRT")
-    assert "1 rejected (1 of unknown length)" in done.stdout
-
-
 def test_a_changed_loader_is_another_job(corpus):
     recipe = Recipe(win_len=1, loader=LOAD)
     before = code_of(recipe)
@@ -215,9 +194,3 @@ def test_a_changed_loader_is_another_job(corpus):
     path.write_text(path.read_text() + "\n")
     assert before.keys() == code_of(recipe).keys() == {"loaders_of_mine"}
     assert before != code_of(recipe)
-
-
-def test_a_row_that_lies_of_a_loaded_file(corpus):
-    row = {"path": f"{corpus}/in/a/0.npy", "frames": 999, "sample_rate_hz": RATE}
-    with raises(TooManyRejected, naming=["a/0.npy", "1000", "999"]):
-        record([{**row, "channels": 2}], corpus / "out", win_len=300, loader=LOAD)

@@ -23,7 +23,6 @@ from beam_pipeline.examples.window_steps import (
 from beam_pipeline.planning.clips import copies_in
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.write.blocks import BLOCK_BYTES
 from tests.data_sets import rejects_in
 from tests.raising import assert_names, raises
 
@@ -153,29 +152,6 @@ def test_copies_follow_their_window(corpus, tmp_path):
     assert metadata.features["copy"].dtype == "int64"
     fewer = [e["signal"].tobytes() for e in examples_of(tmp_path / "2")]
     assert fewer == [e["signal"].tobytes() for e in found if e["copy"] < 3]
-
-
-def test_copies_do_not_depend_on_shards_or_blocks(corpus, tmp_path, monkeypatch):
-    options = {"win_len": 100, "hop": 30, "copies": 3, "augment": Number(),
-               "keep": "energy()", "order": "listed"}  # fmt: skip
-    found = {}
-    for name, more in {
-        "whole": {},
-        "shards": {"elements_per_file": 5},
-        "blocks": {"elements_per_file": 7},
-    }.items():
-        if name == "blocks":
-            monkeypatch.setattr(
-                "beam_pipeline.write.blocks.BLOCK_BYTES", BLOCK_BYTES >> 11
-            )
-        record(str(corpus), str(tmp_path / name), workers=1, **options, **more)
-        found[name] = [
-            (e["filepath"], e["win_start_idx"], e["copy"], e["signal"].tobytes())
-            for e in examples_of(tmp_path / name)
-        ]
-    assert found["whole"] == found["shards"] == found["blocks"]
-    keys = {signal[:4] for *_, copy, signal in found["whole"] if copy}
-    assert len(keys) == sum(copy > 0 for _, _, copy, _ in found["whole"])
 
 
 def test_the_seed_and_the_step_change_what_is_random():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from beam_pipeline.transforms.base import Chain, apply_transform
+from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.steps import parse_transform
 
 RATE = 16000
@@ -56,10 +56,6 @@ def test_axes(row):
     call, _, expected = row.partition(":")
     found = parse_transform(call).axes(RATE, 4000)
     assert "; ".join(map(as_text, found)) == expected.strip()
-
-
-def test_axes_of_a_chain():
-    assert Chain((np.abs, np.negative)).axes(RATE, 4000) == []
 
 
 # What silence gives; what is not here gives zeros.

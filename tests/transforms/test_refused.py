@@ -161,8 +161,3 @@ def test_a_name_that_no_parameter_has(name):
     cls = STEPS[name]
     with raises(RecipeError, cls.__name__, 64, naming="no parameter nmels"):
         cls(nmels=64)
-
-
-def test_the_closest_name_is_told():
-    with raises(RecipeError, naming="no parameter n_mel; did you mean n_mels?"):
-        STEPS["log_mel"](n_mel=64)
