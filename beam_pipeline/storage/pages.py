@@ -37,9 +37,6 @@ Key = tuple[int | str, ...]
 
 # The pages of a collection that stay in memory.
 CACHE_KIB = 32 << 10
-# The entries of FirstValues that stay in memory: some 80 MB. They go to disk in the
-# order of their keys, so that several of them go to one page.
-ENTRIES_HELD = 1 << 18
 
 _MOST_KEYS = 3
 
@@ -148,33 +145,21 @@ class FirstValues(Generic[_T]):
     """
 
     def __init__(self) -> None:
-        self._recent: dict[int, _T] = {}
-        self._database: sqlite3.Connection | None = None
+        self._database = _connect()
+        columns = "key INTEGER PRIMARY KEY, value BLOB"
+        self._database.execute(f"CREATE TABLE firsts ({columns})")
 
     def setdefault(self, key: int, value: _T) -> _T:
         """Returns the first value that was given for a key, perhaps this one."""
-        found = self._recent.get(key)
-        if found is None and self._database is not None:
-            query = "SELECT value FROM firsts WHERE key = ?"
-            row = self._database.execute(query, (key,)).fetchone()
-            found = None if row is None else pickle.loads(row[0])
-        if found is None:
-            found = self._recent[key] = value
-            if len(self._recent) >= ENTRIES_HELD:
-                self._spill()
-        return found
-
-    def _spill(self) -> None:
-        if self._database is None:
-            self._database = _connect()
-            columns = "key INTEGER PRIMARY KEY, value BLOB"
-            self._database.execute(f"CREATE TABLE firsts ({columns})")
+        insert = "INSERT OR IGNORE INTO firsts VALUES (?, ?)"
         with _storing():
-            self._database.executemany(
-                "INSERT INTO firsts VALUES (?, ?)",
-                ((key, pickle.dumps(v)) for key, v in sorted(self._recent.items())),
-            )
-        self._recent.clear()
+            added = self._database.execute(insert, (key, pickle.dumps(value)))
+        if added.rowcount:
+            return value
+        query = "SELECT value FROM firsts WHERE key = ?"
+        (first,) = self._database.execute(query, (key,)).fetchone()
+        found: _T = pickle.loads(first)
+        return found
 
 
 PAGES = "pages"
