@@ -119,8 +119,7 @@ def test_each_planted_problem_is_found(page, mess):
     clipped = wrong["Class hot is clipped"]
     assert {shown["samples"][k]["label"] for k in clipped["samples"]} == {"hot"}
     (constant,) = (title for title in wrong if title.startswith("mel: "))
-    of_splits = r"bin [\d, andmore]+ \(test\); [\d, andmore]+ \(train\)"
-    assert re.search(of_splits, wrong[constant]["text"])
+    assert re.search(r"bin [\d, andmore]+\.", wrong[constant]["text"])
     (line,) = look["1 clip rejected"]["files"]
     assert line.startswith("owl/broken.wav: not readable as audio")
     assert shown["rejects"][0]["files"][0]["path"] == "owl/broken.wav"
