@@ -411,17 +411,3 @@ def test_the_plan_says_how_much_audio_there_will_be(tmp_path, monkeypatch, optio
             windows = zip(starts, kept["valid_frames"], strict=True)
             covered += len({*chain.from_iterable(range(s, s + n) for s, n in windows)})
         assert covered / RATE == pytest.approx(summary.audio_seconds(split))
-
-
-def test_tables_that_do_not_fit_are_refused(tmp_path):
-    folder, path = str(tmp_path / "out"), tmp_path / "out" / "windows.parquet"
-    write_corpus(tmp_path / "in", frames=1100)
-    record(tmp_path / "in", folder, **OPTIONS)
-    rows = pq.read_table(path)
-    for wrong in (rows[:-1], pa.concat_tables([rows, rows])):
-        pq.write_table(wrong, path)
-        with raises(InputError, naming="windows.parquet"):
-            summarise_windows(folder, Metadata.load(folder))
-    path.write_bytes(b"PAR1 no table")
-    with raises(InputError, naming=str(path)):
-        summarise_windows(folder, Metadata.load(folder))
