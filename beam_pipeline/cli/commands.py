@@ -501,8 +501,6 @@ class Verify(Command):
     sample
         With `input`: decode so many windows again and compare them byte for byte.
         Default: 100.
-    seed
-        Chooses these windows. Default: 0.
     repair
         Delete damaged shards, and let the same record command make them again.
 
@@ -519,7 +517,6 @@ class Verify(Command):
     deep: bool = option(False, Flag())
     input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
     sample: int | None = option(None, WholeNumber(), "N")
-    seed: int | None = option(None, WholeNumber(0), "N")
     repair: bool = option(False, Flag())
 
     def run(self) -> int:
@@ -529,7 +526,7 @@ class Verify(Command):
             return self._repair()
         if self.input is not None:
             search_here()
-        given = self.given("deep", "input", "sample", "seed")
+        given = self.given("deep", "input", "sample")
         problems = beam_pipeline.verify(self.records, **given)
         if problems:
             raise VerificationError(problems)
@@ -544,7 +541,7 @@ class Verify(Command):
 
     def _repair(self) -> int:
         """Deletes damaged shards, and says what makes them again."""
-        for name in ("deep", "input", "sample", "seed"):
+        for name in ("deep", "input", "sample"):
             if getattr(self, name) is not getattr(Verify, name):
                 raise OptionError("repair", f"takes no `{name}`")
         for folder in self.records:

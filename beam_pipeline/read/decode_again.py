@@ -237,7 +237,6 @@ def sample_problems(
     recorded: RecordedWindows,
     inputs: Sequence[Input],
     count: int,
-    seed: int = 0,
     clips: Iterable[int] | None = None,
 ) -> Iterator[str]:
     """Yields a line for each of some examples that the sources give no longer.
@@ -246,8 +245,8 @@ def sample_problems(
     ----------
     inputs : sequence of Input
         Those that the data set was recorded from, in their order.
-    count, seed : int
-        How many examples, drawn at random by the seed.
+    count : int
+        How many examples, drawn at random; the same ones each time.
     clips : iterable of int, optional
         The numbers in the listing of clips whose examples are drawn, if they have any.
         Default: all clips.
@@ -261,7 +260,7 @@ def sample_problems(
     if clips is not None:
         among = np.isin(recorded.manifest["index"], list(clips))[recorded.clip]
         wanted = wanted[among[wanted]] if among.any() else wanted
-    rows = np.sort(np.random.default_rng(seed).permutation(wanted)[:count]).tolist()
+    rows = np.sort(np.random.default_rng(0).permutation(wanted)[:count]).tolist()
     if not rows:
         return
     again = DecodeAgain(recorded, inputs, recorded.clip[rows].tolist())

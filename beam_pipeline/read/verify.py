@@ -71,7 +71,6 @@ def verify(
     deep: bool = False,
     input: GivenInput | None = None,
     sample: int | None = None,
-    seed: int | None = None,
     functions: Iterable[Any] = (),
 ) -> list[str]:
     """Compares a data set with its metadata; returns a line for each difference.
@@ -93,8 +92,6 @@ def verify(
         the modules of transforms that the recipe names.
     sample : int, optional
         With an input: how many windows; more than there are means all. Default: 100.
-    seed : int, optional
-        Chooses these windows. Default: 0.
     functions : iterable, optional
         Functions and classes of this script or notebook that the recipe names.
 
@@ -103,21 +100,20 @@ def verify(
     InputError
         If there is no data set, or an input cannot be used.
     OptionError
-        If ``sample`` or ``seed`` is negative, an option lacks one that it needs, or a
+        If ``sample`` is negative, an option lacks one that it needs, or a
         function has no hash.
     VerificationError
         If the metadata are damaged.
     """
     if input is not None and not deep:
         raise OptionError("input", "needs `deep`")
-    for option, value in (("sample", sample), ("seed", seed)):
-        if value is not None and input is None:
-            raise OptionError(option, "needs `deep` and `input`", value)
-        check_whole(option, value or 0, 0)
+    if sample is not None and input is None:
+        raise OptionError("sample", "needs `deep` and `input`", sample)
+    count = check_whole("sample", 100 if sample is None else sample, 0)
     folders = files.path_texts("data set", folder)
     if len(folders) > 1:
         open_data_sets(folders)
-        found = partial(verify, deep=deep, input=input, sample=sample, seed=seed)
+        found = partial(verify, deep=deep, input=input, sample=sample)
         return [
             f"{each}: {line}"
             for each in folders
@@ -137,8 +133,7 @@ def verify(
 
     register_functions(functions)
     with resolved(input, metadata.recipe) as inputs:
-        count = 100 if sample is None else sample
-        return list(find_problems(name, metadata, deep, inputs, count, seed or 0))
+        return list(find_problems(name, metadata, deep, inputs, count))
 
 
 def repair(folder: str | os.PathLike[str]) -> list[str]:
@@ -220,7 +215,6 @@ def find_problems(
     deep: bool = False,
     inputs: Sequence[Input] = (),
     sample: int = 0,
-    seed: int = 0,
 ) -> Iterator[str]:
     """Reads every file to its end and yields one line for each difference.
 
@@ -244,10 +238,9 @@ def find_problems(
     ----------
     inputs : sequence of Input, optional
         Those that the data set was recorded from, in their order.
-    sample, seed : int
+    sample : int
         How many windows are decoded again from the inputs, and compared byte for byte,
-        if the tables can be read; and the seed that chooses them. Only this runs the
-        recipe.
+        if the tables can be read. Only this runs the recipe.
     """
     root = files.absolute(folder)
     for file, problem in problems_beside_shards(root, metadata):
@@ -269,7 +262,7 @@ def find_problems(
     if inputs and recorded is not None:
         from beam_pipeline.read.decode_again import sample_problems
 
-        yield from sample_problems(recorded, inputs, sample, seed)
+        yield from sample_problems(recorded, inputs, sample)
 
 
 def problems_beside_shards(root: str, metadata: Metadata) -> Iterator[tuple[str, str]]:

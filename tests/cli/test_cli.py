@@ -254,7 +254,7 @@ def test_values_may_look_like_anything():
     ("plan --input x --win-len 5 -- --foo", ["--runner", "--foo"]),
     ("plan --input x --win-len 5 -- --runner=DirectRunner --foo", ["--foo"]),
     ("plan --input WHOLE/metadata.json --win-len 5", ["metadata.json", ".jsonl"]),
-    ("verify WHOLE --repair --seed 0", ["--repair", "--seed"]),
+    ("verify WHOLE --repair --deep", ["--repair", "--deep"]),
     ("record --input x --output y --win-len 5 --report .", ["--report", "file"]),
     ("report WHOLE --output WHOLE/metadata.json/x", ["metadata.json", "another path"]),
     ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
