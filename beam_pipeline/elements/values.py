@@ -49,8 +49,6 @@ def as_array(name: str, value: Any) -> Array:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths, or bytes that are no text
         return _texts_of_lists(name, value)
-    except OverflowError as error:
-        raise _unstorable(name, value) from error
     if array.dtype.kind in "SU":  # numpy makes texts of numbers beside texts
         return _texts_of_lists(name, value)
     if array.dtype.kind == "f" and array.size and np.abs(array).max() >= 2.0**63:

@@ -71,9 +71,6 @@ class RunOptions(Declared):
     def check(self) -> None:
         """Checks the limit on rejects, and options that depend on Beam's."""
         allowed_rejects(str(self.max_rejected), 0)
-        is_list = isinstance(self.beam_args, list | tuple)
-        if not (is_list and all(isinstance(word, str) for word in self.beam_args)):
-            raise OptionError("beam_args", "must be a list of texts", self.beam_args)
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args

@@ -125,11 +125,8 @@ class Field(FieldType):
     TYPE_FLOAT = FieldType.scalar("float32")
     TYPE_DOUBLE = FieldType.scalar("float64")
     TYPE_STRING = FieldType.scalar("string")
-    TYPE_BYTES = FieldType.scalar("bytes")
     TYPE_ARRAY_INT32 = FieldType.array("int32")
-    TYPE_ARRAY_INT64 = FieldType.array("int64")
     TYPE_ARRAY_FLOAT32 = FieldType.array("float32")
-    TYPE_ARRAY_FLOAT64 = FieldType.array("float64")
 
 
 class ClassEncoder:

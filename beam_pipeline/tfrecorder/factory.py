@@ -29,7 +29,6 @@ from beam_pipeline.dataset.side_by_side import check_features
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.parameters import check_whole
 from beam_pipeline.process import usable_cores
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import SUFFIX
@@ -250,18 +249,10 @@ def generate_dataset(
     ------
     InputError
         If a file is missing, another class recorded it, or nothing says what it holds.
-    OptionError
-        If a number is below 1.
     """
     from beam_pipeline.read.parse import PARSING_THREADS, make_tuple_parser, read_files
 
-    shuffled_files, threads = (
-        value if value is None else check_whole(f"dataset_{name}", value)
-        for name, value in (
-            ("num_shuffled_tfrecord_files", dataset_num_shuffled_tfrecord_files),
-            ("fetching_num_threads", dataset_fetching_num_threads),
-        )
-    )
+    shuffled_files = dataset_num_shuffled_tfrecord_files
     given = tfrecords_filepaths
     texts = files.path_texts("tfrecords_filepaths", given) if given else ()
     paths = [*map(files.absolute, texts)]
@@ -269,14 +260,15 @@ def generate_dataset(
     parse = make_tuple_parser(_choose_specs(paths, declared))
     examples = read_files(
         paths,
-        shuffle=shuffled_files is not None,
+        shuffle=bool(shuffled_files),
         seed=seed,
         least=shuffled_files or 1,
         mixed=shuffled_files,
     )
     return examples.map(
         parse,
-        num_parallel_calls=threads or min(usable_cores(), PARSING_THREADS),
+        num_parallel_calls=dataset_fetching_num_threads
+        or min(usable_cores(), PARSING_THREADS),
         deterministic=True,
     ).prefetch(_READ_AHEAD)
 

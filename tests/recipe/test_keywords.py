@@ -6,13 +6,11 @@ again.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from beam_pipeline import parameters
 from beam_pipeline.recipe import declare
 from beam_pipeline.recipe.canonical import record_options
 from beam_pipeline.recipe.declare import Option
-from tests.processes import ROOT, run_python
+from tests.processes import ROOT
 
 STUB = ROOT / "beam_pipeline" / "recipe" / "keywords.pyi"
 
@@ -55,19 +53,6 @@ TYPE_OF = {
     declare.Steps: "Steps",
 }
 
-# An ignored error that is none is an error itself.
-CALLS = """
-from beam_pipeline import plan, record
-from beam_pipeline.transforms import LogMel
-
-record("in", "out", win_len="clip", keep="energy()", folds=5)
-record("in", "out", win_seconds=1, features={"a": LogMel(n_mels=64)})
-record([{"path": "a.wav"}], "out", recipe="a", skip_recorded=["a"])
-plan("in", splits={"train": 0.8}, classes=["a"], shard_bytes="1MB")
-record("in", "out", win_lenght=1)  # type: ignore[call-arg]
-record("in", "out", tail="longest")  # type: ignore[arg-type]
-"""
-
 
 def literal(words: tuple[str, ...]) -> str:
     return f"Literal[{', '.join(repr(word) for word in words)}]".replace("'", '"')
@@ -99,13 +84,6 @@ def stub() -> str:
 
 def test_the_stub_follows_from_the_options():
     assert STUB.read_text() == stub()
-
-
-def test_a_type_checker_knows_the_keywords(tmp_path: Path):
-    script = tmp_path / "calls.py"
-    script.write_text(CALLS)
-    settings = "--strict", "--config-file", ROOT / "pyproject.toml"
-    assert "Success" in run_python("-m", "mypy", *settings, script).stdout
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """What is refused before anything is written: types, values, classes, files."""
 
 import functools
-import re
 
 import numpy as np
 import pytest
@@ -113,7 +112,3 @@ def test_what_cannot_be_read(tmp_path):
         factory.generate_dataset([])
     with pytest.raises(InputError, match=r"x.tfrecord cannot be read"):
         factory.generate_dataset(tmp_path / "x.tfrecord", Item)
-    for name in ("num_shuffled_tfrecord_files", "fetching_num_threads"):
-        problem = re.escape(f"dataset_{name}: must be a whole number, 1 or")
-        with pytest.raises(OptionError, match=problem):
-            factory.generate_dataset([], Item, **{f"dataset_{name}": 0})

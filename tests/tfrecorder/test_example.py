@@ -13,11 +13,10 @@ Field = Example.Field
 
 @pytest.mark.parametrize(("name", "text"), [
     ("BOOL", "bool"), ("INT32", "int32"), ("INT64", "int64"), ("FLOAT", "float32"),
-    ("DOUBLE", "float64"), ("STRING", "string"), ("BYTES", "string"),
-    ("ARRAY_INT32", "array of int32"), ("ARRAY_INT64", "array of int64"),
-    ("ARRAY_FLOAT32", "array of float32"), ("ARRAY_FLOAT64", "array of float64"),
+    ("DOUBLE", "float64"), ("STRING", "string"),
+    ("ARRAY_INT32", "array of int32"), ("ARRAY_FLOAT32", "array of float32"),
 ])  # fmt: skip
-def test_the_names_of_the_document_and_new_ones(name, text):
+def test_the_names_of_the_document(name, text):
     assert str(getattr(Field, f"TYPE_{name}")) == text
 
 
@@ -36,7 +35,7 @@ def test_dtypes_have_many_spellings(dtype, name):
     (Field.TYPE_FLOAT, "float_list"),
     (Field.TYPE_DOUBLE, "raw"),
     (Field.scalar("float16"), "raw"),
-    (Field.TYPE_BYTES, "bytes_list"),
+    (Field.TYPE_STRING, "bytes_list"),
     (Field.TYPE_ARRAY_INT32, "raw"),
 ])  # fmt: skip
 def test_specs(field, encoding):
