@@ -86,7 +86,7 @@ def assert_as_recorded(made, wanted):
     ("options", "rows"),
     [
         ({"labels": True, **AGAIN}, RIGHT),
-        ({"splits": "train=.6,test=.4"}, CLIPS),
+        ({"splits": "train=.6,test=.4", "drop": []}, CLIPS),
         ({"labels": True, "drop": ["owl/owl_4.wav"]}, RIGHT[:-1]),
         ({"drop": [CLIPS[k][0] for k in (14, 13)], **AGAIN}, CLIPS[:-2]),
     ],

@@ -17,6 +17,7 @@ def read(folder, text):
 def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path):
     wanted = {
         "win_seconds": 1.0,
+        "hop": None,
         "shard_bytes": 1 << 20,
         "channels": 0,
         "keep": "energy()",
@@ -24,7 +25,7 @@ def test_yaml_and_json_with_names_of_flags_or_fields(tmp_path):
         "encodings": {"x": "raw"},
     }
     text = (
-        "win-seconds: 1\nshard_bytes: 1MiB\nchannels: '0'\nkeep: energy()\n"
+        "win-seconds: 1\nhop: ~\nshard_bytes: 1MiB\nchannels: '0'\nkeep: energy()\n"
         "features:\n  x: rms()\n  y: lufs()\nencodings: {x: raw}\n"
     )
     assert read(tmp_path, text) == wanted
@@ -64,6 +65,7 @@ def test_files_that_are_refused(tmp_path, text, facts):
         ("encodings: {x: 3}", "encodings: x", ["'3'"]),
         ("augment: [noise(), speed()]", "augment", ["['noise()', 'speed()']"]),
         ("shard-bytes: many", "shard_bytes", ["'many'"]),
+        ("win-seconds: long", "win_seconds", ["'long'"]),
     ],
 )  # fmt: skip
 def test_values_that_are_refused(tmp_path, text, name, facts):
