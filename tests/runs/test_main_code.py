@@ -238,23 +238,3 @@ def test_nothing_in_a_data_set_is_code(ran):
     recipe = json.loads((folder / "own" / "metadata.json").read_text())["recipe"]
     expression = recipe["features"]["scaled"]
     assert re.fullmatch(r"__main__\.scaled\['[0-9a-f]{64}'\]", expression)
-
-
-class Unsendable:
-    """Has a hash, but no pickle."""
-
-    def __reduce_ex__(self, protocol):
-        if protocol == pickle.HIGHEST_PROTOCOL:
-            raise pickle.PicklingError("no way to send it.")
-        return Unsendable, ()
-
-
-def test_a_value_that_cannot_be_sent_is_told(tmp_path):
-    write_corpus(tmp_path / "in", clips=1)
-    value = Unsendable()
-
-    def scaled(windows):
-        return windows * (value is not None)
-
-    with raises(RecipeError, naming=["scaled", "no way to send it"]):
-        record(tmp_path / "in", tmp_path / "out", win_len=500, features={"x": scaled})

@@ -15,7 +15,9 @@ from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import PeakGain, RmsGain
 from beam_pipeline.transforms.steps import (
+    PLACEMENT,
     format_transform,
+    parse_steps,
     parse_transform,
 )
 from tests.raising import assert_names, raises
@@ -186,6 +188,11 @@ def test_a_bad_value_is_named_by_its_field():
     problem = "no parameter nfft; did you mean n_fft?"
     with raises(RecipeError, "feature: log_mel: LogMel", 512, naming=problem):
         parse_transform("log_mel(nfft=512)")
+
+
+def test_an_option_of_one_step_takes_no_chain():
+    with raises(RecipeError, "windows_at", "peaks()|sounds()", naming="2"):
+        parse_steps("peaks()|sounds()", PLACEMENT)
 
 
 def test_nothing_is_evaluated(tmp_path):
