@@ -306,26 +306,13 @@ class Transform(Step):
         self._needs_rate = base.needs_sample_rate(self._transform)
 
     def process(self, element: Any) -> Iterator[Any]:
-        window, rate = self._window_of(element)
-        try:
-            result = self._apply(element, window, rate)
-        except TransformError as error:
-            yield TaggedOutput(REJECTS, self.reject("transform", error, error.reason))
-            return
-        yield self._merged(element, result, rate)
-
-    def _window_of(self, element: Any) -> tuple[npt.NDArray[Any], int]:
-        rate = self._sample_rate
-        if isinstance(element, Mapping):
-            if "signal" not in element:
-                raise InputError(
-                    "An element has no key signal; its keys are "
-                    f"{', '.join(map(str, element)) or 'none'}."
-                )
-            rate = element.get("fs", rate)
-            array = np.asarray(element["signal"])
-        else:
-            array = np.asarray(element)
+        values = element if isinstance(element, Mapping) else {"signal": element}
+        if "signal" not in values:
+            raise InputError(
+                "An element has no key signal; its keys are "
+                f"{', '.join(map(str, values)) or 'none'}."
+            )
+        rate = values.get("fs", self._sample_rate)
         if rate is None and self._needs_rate:
             raise OptionError(
                 "sample_rate",
@@ -333,9 +320,22 @@ class Transform(Step):
                 "the rate in Hz",
                 None,
             )
-        return array, int(rate or 0)
+        try:
+            result = self._apply(values, int(rate or 0))
+        except TransformError as error:
+            yield TaggedOutput(REJECTS, self.reject("transform", error, error.reason))
+            return
+        if values is not element:
+            yield result
+        elif self._into is not None:
+            yield {**values, self._into: result}
+        elif "fs" in values:
+            rate = base.rate_after(self._transform, int(rate))
+            yield {**values, "signal": result, "fs": rate}
+        else:
+            yield {**values, "signal": result}
 
-    def _apply(self, element: Any, window: npt.NDArray[Any], rate: int) -> Any:
+    def _apply(self, values: Mapping[str, Any], rate: int) -> Any:
         """Returns the result of a window, as that of an array with one window."""
 
         def run(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -347,19 +347,8 @@ class Transform(Step):
                 )
             return rows
 
-        keys = element if isinstance(element, Mapping) else {}
-        path = keys.get("filepath", f"an array of shape {window.shape}")
-        starts = np.array([keys.get("win_start_idx", 0)])
-        windows = window[np.newaxis]
+        windows = np.asarray(values["signal"])[np.newaxis]
         windows.flags.writeable = False
+        path = values.get("filepath", f"an array of shape {windows.shape[1:]}")
+        starts = np.array([values.get("win_start_idx", 0)])
         return run_on_windows(run, (windows,), self._name, starts, str(path))[0]
-
-    def _merged(self, element: Any, result: Any, rate: int) -> Any:
-        if not isinstance(element, Mapping):
-            return result
-        if self._into is not None:
-            return {**element, self._into: result}
-        changed = {"signal": result}
-        if "fs" in element:
-            changed["fs"] = base.rate_after(self._transform, rate)
-        return {**element, **changed}
