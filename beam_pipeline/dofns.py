@@ -320,8 +320,9 @@ class Transform(Step):
                 "the rate in Hz",
                 None,
             )
+        rate = int(rate or 0)
         try:
-            result = self._apply(values, int(rate or 0))
+            result = self._apply(values, rate)
         except TransformError as error:
             yield TaggedOutput(REJECTS, self.reject("transform", error, error.reason))
             return
@@ -330,8 +331,8 @@ class Transform(Step):
         elif self._into is not None:
             yield {**values, self._into: result}
         elif "fs" in values:
-            rate = base.rate_after(self._transform, int(rate))
-            yield {**values, "signal": result, "fs": rate}
+            changed = base.rate_after(self._transform, rate)
+            yield {**values, "signal": result, "fs": changed}
         else:
             yield {**values, "signal": result}
 
