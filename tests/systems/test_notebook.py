@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 import beam_pipeline
-from beam_pipeline import audit, open_records, plan, record
+from beam_pipeline import open_records, plan, record
 from beam_pipeline.errors import InputError
 from beam_pipeline.run.local import in_memory_pipeline
 from beam_pipeline.text import MOST_ROWS, html_table
@@ -108,11 +108,6 @@ def test_what_a_notebook_shows(tmp_path):
     record(tmp_path / "in", tmp_path / "out", **options)
     planned = plan(tmp_path / "in", **options)
     assert len(repr(planned)) < 200 > len(repr(planned.summary))
-    found = audit(tmp_path / "out")
-    (text,) = texts_of(found._repr_html_())
-    assert "same audio: 1 across splits" in text or "1 within one split" in text
-    assert "<cat>/0.wav" in text
-    assert len(text) < 2000
 
 
 def test_a_bar_where_it_is_asked_for(tmp_path, capsys):
