@@ -185,7 +185,7 @@ class Events(Declared):
     event_column: str | None = option(None, Text(), "COLUMN")
     event_targets: tuple[str, ...] = option(("multi_hot",), Names(), "TARGETS")
     event_overlap: float = option(0.0, Number(0, 1), "SHARE")
-    no_event: str = option("keep", Text(may_be_empty=True), "keep|drop|CLASS")
+    no_event: str = option("keep", Text(), "keep|drop|CLASS")
 
     def check(self) -> None:
         """Checks the path of the events; without one, no other option is given."""

@@ -71,6 +71,8 @@ class RunOptions(Declared):
     def check(self) -> None:
         """Checks the limit on rejects, and options that depend on Beam's."""
         allowed_rejects(str(self.max_rejected), 0)
+        if not isinstance(self.beam_args, list | tuple):
+            raise OptionError("beam_args", "must be a list of texts", self.beam_args)
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args

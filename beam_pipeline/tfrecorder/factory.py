@@ -414,7 +414,7 @@ def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
     OptionError
         If there is no such folder. It is a ValueError.
     InputError
-        If one of the files is missing.
+        If one of the files is missing, or files of several runs are there.
     """
     folder = files.given_path("dirpath", dirpath)
     if not files.is_folder(folder):
@@ -423,6 +423,11 @@ def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
         match for name in files.list_files(folder) if (match := _SHARD.fullmatch(name))
     ]
     runs = sorted({(match["name"], int(match["shards"])) for match in found})
+    if len(runs) > 1:
+        raise InputError(
+            f"{folder} holds files of several runs, {runs[0][0]} and {runs[1][0]}. "
+            "Keep one run's files in a folder."
+        )
     wanted = [
         f"{name}-{k:05d}-of-{shards:05d}{SUFFIX}"
         for name, shards in runs

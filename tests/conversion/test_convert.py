@@ -205,6 +205,7 @@ def test_input_and_output_must_be_separate(recorded, where):
         ({"dtypes": {"fs": "int32"}}, "dtypes", ["metadata.json"]),
         ({"split": "a=1"}, "split", ["splits"]),
         ({"workers": 0}, "workers", [0]),
+        ({"beam_args": "--runner=x"}, "beam_args", ["list"]),
         ({"beam_args": ["--x=1"]}, "options of Beam", []),
     ],
 )

@@ -77,6 +77,9 @@ def test_incomplete_folders(tmp_path):
     (tmp_path / "a-00000-of-00002.tfrecord.gz").touch()
     with pytest.raises(InputError, match="lacks 1 of 2 shards, the first is a-00001"):
         factory.get_tfrecord_filepaths(tmp_path)
+    (tmp_path / "b-00000-of-00001.tfrecord.gz").touch()
+    with pytest.raises(InputError, match="files of several runs, a and b"):
+        factory.get_tfrecord_filepaths(tmp_path)
     with pytest.raises(ValueError, match="must be a folder that exists"):
         factory.get_tfrecord_filepaths(tmp_path / "none")
 
