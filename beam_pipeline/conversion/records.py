@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,19 +99,12 @@ def first_failing(
     function: Callable[[Any], Any], records: Sequence[bytes]
 ) -> tuple[int, ValueError]:
     """Returns the place of the first record that fails with those before, and how."""
-
-    def failure(count: int) -> ValueError | None:
+    for place in range(len(records)):
         try:
-            function(records[:count])
+            function(records[: place + 1])
         except ValueError as error:
-            return error
-        return None
-
-    counts = range(1, len(records) + 1)
-    place = bisect_left(counts, True, key=lambda n: failure(n) is not None)
-    error = failure(place + 1)
-    assert error is not None
-    return place, error
+            return place, error
+    raise AssertionError("together they failed")
 
 
 def with_dtypes(
