@@ -133,8 +133,6 @@ class Record(Job):
         from beam_pipeline.dataset.progress import watch_bar
 
         search_here()
-        if self.report is not None and os.path.isdir(self.report):
-            raise OptionError("report", "must be a file", self.report)
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
         template = beam_option(self.beam_args, "--template_location")
         if template is not None:
@@ -402,10 +400,8 @@ class Show(Command):
         else:
             say(repr(shown))
         if self.plot is not None:
-            has_suffix = os.path.splitext(self.plot)[1]
-            picture = self.plot if has_suffix else f"{self.plot}.png"
-            shown.plot(picture)
-            say(f"drawn: {picture}")
+            shown.plot(self.plot)
+            say(f"drawn: {self.plot}")
         if self.save_wav is not None:
             self._save_sounds(self.save_wav, records)
         return 0

@@ -27,7 +27,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import read_table
-from beam_pipeline.errors import ClipError, InputError
+from beam_pipeline.errors import ClipError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import audit, codes_of
@@ -123,8 +123,6 @@ def report(
     data = open_data_sets(folder)
     default = f"{_name(data, '-')}-report.html"
     path = files.given_path("output", default if output is None else output)
-    if os.path.isdir(path):
-        raise InputError(f"{path} is a folder. Give the name of a file.")
     files.write_bytes(path, _make(data, clips, bytes, seed, examples or {}, input))
     return path
 

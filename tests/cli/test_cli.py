@@ -121,8 +121,7 @@ def test_a_recipe_from_a_file(sounds, whole, tmp_path, cli):
 
 def test_show_prints_and_draws(whole, sounds, tmp_path, cli):
     picture = tmp_path / "examples.png"
-    name = picture.with_suffix("")
-    printed = cli("show", whole, "-n", 2, "--plot", name).out
+    printed = cli("show", whole, "-n", 2, "--plot", picture).out
     assert f"drawn: {picture}" in printed
     assert printed.count("filepath") == 2
     assert "float32 (500,)" in printed
@@ -183,10 +182,7 @@ def test_windows_sums_up_and_lists_them(tmp_path, cli, monkeypatch):
     assert [row["path"] for row in out] == ["owl/silent.wav"] * 4
     places = {(row["record"], row["shard"], row["level_db"]) for row in out}
     assert places == {("", "", "-inf")}
-    rows = listed()
-    assert len(rows) == 55
-    kept = [row["record"] for row in rows if not row["left_out"]]
-    assert kept == [str(k) for k in range(51)]
+    assert len(listed()) == 55
     error = cli(*windows, "--split", "records", status=2).err
     assert_names(error, "--split", "--csv")
 
@@ -255,7 +251,6 @@ def test_values_may_look_like_anything():
     ("plan --input x --win-len 5 -- --runner=DirectRunner --foo", ["--foo"]),
     ("plan --input WHOLE/metadata.json --win-len 5", ["metadata.json", ".jsonl"]),
     ("verify WHOLE --repair --deep", ["--repair", "--deep"]),
-    ("record --input x --output y --win-len 5 --report .", ["--report", "file"]),
     ("report WHOLE --output WHOLE/metadata.json/x", ["metadata.json", "another path"]),
     ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
     ("plan --input x --feature =png", ["--feature", "NAME", "'=png'"]),

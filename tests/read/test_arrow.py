@@ -3,7 +3,6 @@
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline import open_records, record, record_examples
@@ -77,7 +76,7 @@ def test_values_are_not_copied(corpus):
             assert storage.buffers()[-1].address == batch[name].ctypes.data
 
 
-def test_a_view_and_no_example(corpus, tmp_path):
+def test_a_view_and_no_example(corpus):
     records = open_records(corpus)
     some = records.where("class == 'owl'")[::-1]
     table = some.to_arrow(3)
@@ -86,17 +85,6 @@ def test_a_view_and_no_example(corpus, tmp_path):
     none = records[:0].to_arrow()
     assert none.num_rows == 0
     assert none.schema == table.schema
-    with (
-        some.arrow_batches(3, tensors=False) as batches,
-        pq.ParquetWriter(tmp_path / "x.parquet", batches.schema) as writer,
-    ):
-        for batch in batches:
-            assert 1 <= batch.num_rows <= 3
-            writer.write_batch(batch)
-    again = pq.read_table(tmp_path / "x.parquet")
-    assert again.to_pylist() == some.to_arrow(tensors=False).to_pylist()
-    frame = table.to_pandas()
-    np.testing.assert_array_equal(frame["target"], [e["target"] for e in some])
 
 
 def test_what_differs_between_examples(tmp_path):
