@@ -39,10 +39,6 @@ SEGMENT_SAMPLES = 2**18
 MOST_PRODUCTS = 2**18
 MOST_FRAMES = 32
 
-# The most complex weights of all filters together: 64 MiB. Bins from 32 Hz at 44.1 kHz,
-# an odd hop and 36 bins per octave need half of that.
-MAX_WEIGHTS = 2**23
-
 # A filter may run at a lower rate if its frequency is below the end of the pass band by
 # this many times 1 / (its length in seconds). The spectrum of the Hann window falls
 # with the third power and is 1 / (pi 20**3) = 4e-5 of its peak there. The part that is
@@ -106,7 +102,7 @@ class Cqt(Step):
     ------
     RecipeError
         If a value is out of its range; in a call, if the highest band exceeds half the
-        rate, or the filters have too many weights.
+        rate.
 
     Notes
     -----
@@ -321,7 +317,7 @@ def filter_bank(cqt: Cqt, sample_rate_hz: int) -> tuple[Octave, ...]:
     Raises
     ------
     RecipeError
-        If the highest band exceeds half the rate, or there are too many weights.
+        If the highest band exceeds half the rate.
     """
     f_min, bins_per_octave, n_bins = cqt.f_min, cqt.bins_per_octave, cqt.n_bins
     cycles = cqt.filter_scale / (2 ** (1 / bins_per_octave) - 1)
@@ -334,25 +330,13 @@ def filter_bank(cqt: Cqt, sample_rate_hz: int) -> tuple[Octave, ...]:
             f"this bin ends above half the sample rate of {sample_rate_hz} Hz; use "
             "fewer bins, or a lower f_min",
         )
-    plans = []
-    total = 0.0
+    bank = []
     for last in range(n_bins, 0, -bins_per_octave):
         bins = slice(max(0, last - bins_per_octave), last)
         halvings = _halvings(float(hertz[last - 1]), cycles, sample_rate_hz, cqt.hop)
         rate = sample_rate_hz / 2**halvings
-        total += cycles * rate / float(hertz[bins][0]) * len(hertz[bins])
-        plans.append((bins, halvings, rate))
-    if total > MAX_WEIGHTS:
-        raise cqt.refused(
-            "f_min",
-            f"needs filters with {total:.2g} weights in total, but the limit is "
-            f"{MAX_WEIGHTS}; use a higher f_min, fewer bins per octave, or a hop that "
-            "is a multiple of a higher power of 2",
-        )
-    return tuple(
-        Octave(bins, halvings, _weights(hertz[bins] / rate, cycles))
-        for bins, halvings, rate in plans
-    )
+        bank.append(Octave(bins, halvings, _weights(hertz[bins] / rate, cycles)))
+    return tuple(bank)
 
 
 def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> int:

@@ -127,7 +127,6 @@ linear_prediction(frame=400,hop=160)       399 16000   frame 400 399
 yin()                                      4000 2000   f_max 2093.0 1000
 cqt()                                      4000 8000   f_min 32.703 84 3951.04
 cqt(bins_per_octave=1,n_bins=4096)         4000 16000  f_min 32.703 4096
-cqt(f_min=0.1,n_bins=12,hop=1)             4000 48000  f_min 0.1
 log_mel()|delta()                          2600 16000  width 9 7
 resample(rate_hz=1000000000)               9 16000     rate_hz 1000000000 62500/1
 resample(rate_hz=7999)                     9 8000      rate_hz 7999 7999/8000
