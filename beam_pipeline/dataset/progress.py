@@ -238,15 +238,8 @@ class Reporter:
             thread.join()
             self.look()
 
-    def finish(self, written: Callable[[], Totals] = lambda: NOTHING) -> None:
-        """Reports that all is done, also if it was before anything was reported.
-
-        ``written`` returns what the run has written, as far as it is known.
-        """
-        if self._watch is None:
-            return
-        if self._report is None and (totals := written()).examples:
-            self._report, self._totals = self._watch(totals), totals
+    def finish(self) -> None:
+        """Reports that all is done, if anything was reported before."""
         if self._report is not None and self._totals.examples:
             self._report(*self._totals)
 

@@ -22,8 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset import folders, progress
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.progress import Reporter, Totals, Watch
+from beam_pipeline.dataset.progress import Reporter, Watch
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     EngineError,
@@ -309,7 +308,7 @@ def run_on_engine(
             except AudioTFRecordsError:
                 if not noted < poison_clips.count_exits(job.work_folder) <= MOST_EXITS:
                     raise
-    reporter.finish(partial(_written, job))
+    reporter.finish()
     return counts
 
 
@@ -317,15 +316,6 @@ def as_sent(job: Job) -> Job:
     """Returns a job that knows the poison clips of today, for which it need not end."""
     known = len(poison_clips.read_poison_clips(job.work_folder))
     return replace(job, known_poison=known)
-
-
-def _written(job: Job) -> Totals:
-    """Returns what a finished job has written; nothing if it had nothing to do."""
-    if not files.exists(files.join(job.output_folder, folders.METADATA)):
-        return progress.NOTHING
-    splits = Metadata.load(job.output_folder).splits.values()
-    examples = sum(split.examples for split in splits)
-    return Totals(examples, sum(split.seconds for split in splits))
 
 
 def _run(job: Job, beam_args: Sequence[str]) -> dict[str, int]:
