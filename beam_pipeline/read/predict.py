@@ -250,6 +250,11 @@ class Scoring:
                 f"must be {wanted}: for each window, a score for each of the classes "
                 f"of `like`: {', '.join(self.classes)}."
             )
+        if scores.dtype.kind in "cOSUMm":  # complex, objects, texts, bytes, times
+            raise InputError(
+                f"The model gives scores of the type {scores.dtype} for {first}, but "
+                "they must be real numbers."
+            )
         is_bad = ~np.isfinite(scores).all(axis=1)
         if is_bad.any():
             at = int(np.argmax(is_bad))

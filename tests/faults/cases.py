@@ -90,19 +90,52 @@ def interrupted(world):
 # Disks
 
 
-@case("a full disk under the output")
-def full_output(world):
+def _on_a_disk(world, folder, at_most, names):
+    """Fills a disk at ``folder``, makes room, and continues."""
     wanted = world.reference()
-    size = max(1 << 14, int(world.random.uniform(0, 4.0) * 2**20))
-    with small_disk(world.output, size) as remount:
+    size = max(1 << 14, int(world.random.uniform(0, at_most) * 2**20))
+    with small_disk(folder, size) as remount:
         status, said = world.run()
         if status:
             assert status == 2, said
-            assert str(world.output) in said, said
+            assert names in said, said
             assert "disk is full" in said, said
         remount("size=200m")
         world.continue_to(wanted)
     return "named and continued" if status else "had room"
+
+
+@case("a full disk under the output")
+def full_output(world):
+    return _on_a_disk(world, world.output, 4.0, str(world.output))
+
+
+@case("a full disk under the temporary folder")
+def full_temporary(world):
+    return _on_a_disk(world, world.temporary, 0.5, str(world.temporary))
+
+
+@case("an output that becomes read-only")
+def read_only(world):
+    wanted = world.reference()
+    with small_disk(world.output, 1 << 28) as remount:
+        run = world.start()
+        world.some_moment()
+        early = "ended before"
+        if run.is_alive():
+            try:
+                remount("ro")
+                early = "named and continued"
+            except OSError:
+                pass
+            except Exception:  # busy: a file is open for writing
+                early = "was busy"
+        status, said = run.end()
+        remount("rw")
+        if status:
+            assert str(world.output) in said, said
+        world.continue_to(wanted)
+    return early if status or early == "was busy" else "ended before"
 
 
 @case("a work folder that is deleted")
@@ -245,7 +278,7 @@ def _in_store(world, disturb):
         status, said = run.end()
         thread.join()
         proxy.refuse = proxy.cut = 0
-        proxy.delay_s = 0.0
+        proxy.delay_s, proxy.deny = 0.0, ""
         if status > 0:
             assert bucket.partition("://")[2] in said, said
         again, said = world.start_command(command, **environment).end()
@@ -264,6 +297,15 @@ def failing_store(world):
             proxy.delay_s = world.random.uniform(0, 0.05)
             time.sleep(0.5)
             proxy.refuse = proxy.cut = 0
+
+    return _in_store(world, disturb)
+
+
+@case("a store that refuses access in the middle")
+def refusing_store(world):
+    def disturb(proxy, run):
+        time.sleep(world.random.uniform(0, 3) * world.seconds)
+        proxy.deny = "/bucket"
 
     return _in_store(world, disturb)
 

@@ -6,7 +6,9 @@ into the processes of every try, and does nothing until a try tells it to.
 
 import errno
 import os
+from pathlib import Path
 
+from tests.data_sets import rejects_in
 from tests.faults.cases import case
 from tests.faults.world import CannotTry, start_server
 
@@ -44,7 +46,7 @@ class Faults:
         self.calls = int.from_bytes(self._count.read_bytes(), "little")
         assert self.calls, "no call can fail"
 
-    def run(self, *command, first=0, times=FOR_EVER):
+    def run(self, *command, first=0, times=FOR_EVER, flags=()):
         """Runs the job, or another command, while some calls fail."""
         self._count.write_bytes(bytes(8))
         environment = {
@@ -52,7 +54,7 @@ class Faults:
             "FAULT_ERRNO": str(self.number), "FAULT_COUNT": str(self._count),
             "FAULT_FIRST": str(first), "FAULT_TIMES": str(times),
         }  # fmt: skip
-        arguments = list(command) or self._world.arguments()
+        arguments = list(command) or self._world.arguments(*flags)
         return self._world.start_command(arguments, **environment).end()
 
     def some_call(self):
@@ -70,13 +72,12 @@ def some_calls_fail(world):
     return f"recorded, {faults.call}"
 
 
-@case("a sound that is not readable from some moment on")
-def a_sound_fails(world):
-    path = world.random.choice(sorted(world.sounds.rglob("*.*")))
+def _for_ever(world, path, named):
     faults = Faults(world, path)
-    status, said = faults.run(first=faults.some_call())
+    first = faults.some_call()
+    status, said = faults.run(first=first)
     assert status == 1, said
-    assert f"{path.parent.name}/{path.name}: " in said, said
+    assert named in said, said
     assert "same command again" in said, said
     assert os.strerror(faults.number) in said, said
     assert not (world.output / "metadata.json").exists()
@@ -85,6 +86,45 @@ def a_sound_fails(world):
     assert again == 1, said
     world.continue_to(faults.wanted)
     return f"named ({stage}), and continued"
+
+
+@case("a sound that is not readable from some moment on")
+def a_sound_fails(world):
+    path = world.random.choice(sorted(world.sounds.rglob("*.*")))
+    return _for_ever(world, path, f"{path.parent.name}/{path.name}: ")
+
+
+@case("a mount that is gone from some moment on")
+def all_sounds_fail(world):
+    return _for_ever(world, world.sounds, ".flac: " if world.workers > 9 else ": ")
+
+
+@case("a sound on a dead sector, with --allow-unreadable")
+def unreadable_sound(world):
+    path = world.random.choice(sorted(world.sounds.rglob("*.*")))
+    faults = Faults(world, path)
+    status, said = faults.run(flags=["--allow-unreadable"])
+    assert status == 3, said
+    assert path.name in said, said
+    status, said = faults.run(flags=["--allow-unreadable", "--max-rejected=1"])
+    assert status == 0, said
+    found = {(Path(e["path"]).name, e["error"]) for e in rejects_in(world.output)}
+    assert found == {(path.name, "Unreadable")}
+    world.check_nothing_left()
+    return "rejected as unreadable"
+
+
+@case("a limit of open files that is too low")
+def few_open_files(world):
+    wanted = world.reference()
+    most = world.random.randint(2, 16)
+    run = world.start_command(world.arguments(), FAULT_OPEN_FILES=str(most))
+    status, said = run.end()
+    if status:
+        assert not (world.output / "metadata.json").exists()
+        assert status == 1, said
+    world.continue_to(wanted)
+    return "was enough" if not status else "named, and continued"
 
 
 @case("shards that are not readable")

@@ -18,12 +18,15 @@ from functools import cache, partial
 from pathlib import Path
 
 from beam_pipeline import verify
-from beam_pipeline.cli.main import main
 from beam_pipeline.storage import claim
 from tests import loopback
 from tests.data_sets import contents
 from tests.faults.cases import case, environment_of, store
-from tests.faults.world import start_run, write_sounds
+from tests.faults.world import (
+    main_command,
+    start_run,
+    write_sounds,
+)
 
 COMMANDS = ["record", "record other", "overwrite", "convert", "elements"]
 
@@ -52,7 +55,7 @@ def run_command(arguments):
         vars(claim)["_is_locked"] = lambda _: None
         socket.gethostname = lambda: machine
     if arguments[0] != "elements":
-        return main(arguments)
+        return main_command(arguments)
     from beam_pipeline import record_examples
     from beam_pipeline.errors import AudioTFRecordsError
 

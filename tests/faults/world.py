@@ -5,6 +5,7 @@ import functools
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from beam_pipeline.cli.main import main
 from tests.data_sets import contents
 
 RATE = 8000
@@ -98,7 +98,7 @@ class World:
         """Starts a command in a session of its own."""
         start_server()
         marked = {"TMPDIR": str(self.temporary), _MARK: self._mark, **environment}
-        return start_run(self.root, main, list(arguments), marked)
+        return start_run(self.root, main_command, list(arguments), marked)
 
     def run(self, *more, **options):
         """Runs the job; returns its exit status and what it said."""
@@ -217,6 +217,16 @@ def _in_session(command, arguments, said, environment):
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
+
+
+def main_command(arguments):
+    """The command line, with as many open files as the environment says."""
+    from beam_pipeline.cli.main import main
+
+    if more := os.environ.get("FAULT_OPEN_FILES"):
+        most = len(os.listdir("/proc/self/fd")) + int(more)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return main(arguments)
 
 
 def check_same(found, wanted):
