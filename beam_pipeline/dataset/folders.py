@@ -47,7 +47,7 @@ from itertools import islice
 from typing import Any
 
 from beam_pipeline import errors
-from beam_pipeline.errors import AudioTFRecordsError, InputError
+from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import POISON_CLIPS, UNCLAIMED, WORK_FOLDER, Claim
@@ -223,6 +223,15 @@ def clear_work(work_folder: str, claim: Claim = UNCLAIMED) -> None:
     if files.is_local(work_folder):
         with suppress(OSError):  # it holds other files, or does not exist
             os.rmdir(work_folder)
+
+
+def clear_finished(work_folder: str, claim: Claim) -> None:
+    """Deletes the files of a run whose data set is whole.
+
+    If another run has taken the output over meanwhile, the next one deletes them.
+    """
+    with suppress(IncompleteRun):
+        clear_work(work_folder, claim)
 
 
 @contextmanager

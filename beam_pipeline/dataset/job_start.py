@@ -270,7 +270,7 @@ def element_output(
                     delete_data_set(folder, list(_held_files(folder, work)), claim)
                 folders.clear_work(work, claim)
             raise
-        folders.clear_work(work, claim)
+        folders.clear_finished(work, claim)
 
 
 def make_room(output: str, work: str, claim: Claim) -> None:

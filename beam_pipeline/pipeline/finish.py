@@ -80,7 +80,7 @@ def finish_job(
     output, work, claim = job.output, job.work_folder, job.claim
     has_started = folders.has_run(work)
     if not has_started and is_finished(output, shards):
-        folders.clear_work(work, claim)  # an earlier call ended after that
+        folders.clear_finished(work, claim)  # an earlier call ended after that
         return files.join(output, folders.METADATA)
     claim.check()
     plan = read_plan(plan_folder)
@@ -140,7 +140,7 @@ def finish_job(
     _publish((*beside, folders.METADATA), folder, claim)
     if folder != output:
         finish_switch(output, claim)
-    folders.clear_work(work, claim)
+    folders.clear_finished(work, claim)
     return files.join(output, folders.METADATA)
 
 
@@ -417,7 +417,7 @@ def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
     folders.delete_stale(job.output, recorded, job.claim)
     job.claim.write(path, text)
     job.claim.discard(saved)
-    folders.clear_work(job.work_folder, job.claim)
+    folders.clear_finished(job.work_folder, job.claim)
     return path
 
 

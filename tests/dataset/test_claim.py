@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from beam_pipeline import convert, record, record_examples, repair, verify
+from beam_pipeline.dataset import folders
 from beam_pipeline.errors import IncompleteRun, OutputError
 from beam_pipeline.storage import claim as claims
 from beam_pipeline.storage import files
@@ -352,3 +353,19 @@ def test_a_run_that_lost_its_claim_ends_and_harms_nothing(
     for path in wanted.iterdir():
         assert (out / path.name).read_bytes() == path.read_bytes()
     assert {path.name for path in out.iterdir()} == {p.name for p in wanted.iterdir()}
+
+
+def test_a_run_that_is_taken_over_after_its_end_has_succeeded(
+    sounds, tmp_path, monkeypatch
+):
+    out, clear = tmp_path / "out", folders.clear_work
+
+    def falls_asleep(*args):
+        if (out / "metadata.json").exists():
+            write_claim(out, 9, **ELSEWHERE)
+        clear(*args)
+
+    monkeypatch.setattr(folders, "clear_work", falls_asleep)
+    record(sounds / "in", out, win_len=500, workers=1)
+    assert (out / "_work/claims/9").exists()
+    assert verify(out) == []
