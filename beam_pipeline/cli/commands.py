@@ -130,7 +130,7 @@ class Record(Job):
 
     def run(self) -> int:
         from beam_pipeline.api import record, write_template
-        from beam_pipeline.dataset.progress import watch_bar
+        from beam_pipeline.dataset.progress import watch_bar, watch_lines
 
         search_here()
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
@@ -145,13 +145,14 @@ class Record(Job):
             return 0
         started = time.monotonic()
         already: list[Any] = []
+        show = watch_bar if sys.stderr.isatty() else watch_lines
         with contextlib.ExitStack() as stack:
             stack.enter_context(_quiet(self.debug))
             metadata = record(
                 self.input,
                 self.output,
                 beam_args=self.beam_args,
-                watch=functools.partial(watch_bar, stack),
+                watch=functools.partial(show, stack),
                 counted=_print_counters,
                 found=already.append,
                 **given,
@@ -823,8 +824,9 @@ class Status(Command):
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_progress
-        from beam_pipeline.dataset.progress import follow, watch_bar
+        from beam_pipeline.dataset.progress import follow, watch_bar, watch_lines
 
+        show = watch_bar if sys.stderr.isatty() else watch_lines
         with contextlib.ExitStack() as stack:
             update: Callable[[int, float], None] | None = None
             for progress in follow(self.run_folder):
@@ -832,7 +834,7 @@ class Status(Command):
                     say(describe_progress(progress))
                     return 0
                 if progress.totals.examples and update is None:
-                    update = watch_bar(stack, progress.totals)
+                    update = show(stack, progress.totals)
                 if update is not None:
                     update(progress.examples, progress.seconds)
         say(f"{self.run_folder}: complete")

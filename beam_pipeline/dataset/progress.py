@@ -293,19 +293,17 @@ def progress_bar(
 
 
 def watch_bar(stack: contextlib.ExitStack, totals: Totals) -> Update:
-    """Starts a progress bar, which ``stack`` closes; in a log, lines.
+    """Starts a progress bar, which ``stack`` closes.
 
     Returns the function that updates it with the number of finished examples and their
     seconds of audio.
     """
-    is_log = not (in_notebook() or sys.stderr.isatty())
     bar = make_bar(
         total=totals.examples,
         disable=not totals.examples,
         unit=" examples",
-        mininterval=SECONDS_BETWEEN_LINES if is_log else 0.1,
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} examples, {rate_fmt}, "
-        "{remaining} left{postfix}" + "\n" * is_log,
+        "{remaining} left{postfix}",
     )
     stack.callback(bar.close)
 
@@ -313,5 +311,29 @@ def watch_bar(stack: contextlib.ExitStack, totals: Totals) -> Update:
         text = f"{time_text(seconds, totals.seconds)} of examples"
         bar.set_postfix_str(text, refresh=False)
         bar.update(examples - bar.n)
+
+    return update
+
+
+def watch_lines(_stack: contextlib.ExitStack, totals: Totals) -> Update:
+    """Returns a function that prints the progress, at most every ten seconds.
+
+    For logs, in the place of :func:`watch_bar`.
+    """
+    started = last = time.monotonic()
+
+    def update(examples: int, seconds: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < SECONDS_BETWEEN_LINES or not examples:
+            return
+        last = now
+        share, rate = examples / totals.examples, examples / (now - started)
+        print(
+            f"{examples:,} of {totals.examples:,} examples ({share:.0%}), "
+            f"{time_text(seconds, totals.seconds)} of examples, {rate:.0f} examples/s, "
+            f"{(totals.examples - examples) / rate:.0f} s left",
+            file=sys.stderr,
+        )
 
     return update
