@@ -48,7 +48,7 @@ setup(
         "soundfile>=0.13",  # libsndfile: decoding
         "soxr>=0.5",  # resampling
         "tensorflow>=2.21",  # replay; tfx-bsl requires it; writing never imports it
-        "tfx-bsl>=1.21",  # examples and schemas without TensorFlow
+        "tfx-bsl>=1.21",  # brings tensorflow-metadata: schema.pbtxt, which TFX reads
         "threadpoolctl>=3",  # one thread of BLAS for each worker
         "tqdm>=4.65",  # the progress bar
     ],
