@@ -323,7 +323,9 @@ def describe_input(
     """
     for folder in folders:
         if not files.is_folder(folder):
-            raise InputError(f"There is no folder {folder}.")
+            raise InputError(
+                f"There is no folder {folder}. Give the folder of the TFRecords."
+            )
     if len(folders) > 1 or _is_ours(folders[0]):
         for option, value in (("schema", schema), ("dtypes", dtypes)):
             if value:
