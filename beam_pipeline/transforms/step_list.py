@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.arrays import Array, FloatArray
+from beam_pipeline.arrays import FloatArray
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.base import Transform, apply_transform, each_step
+from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.steps import (
     STEP_FIELDS,
     TRANSFORM,
@@ -115,19 +115,6 @@ def _entry(
     shape = "x".join(map(str, first.shape[1:])) or "scalar"
     cost_us = 1e6 * _seconds(run, noise) / WINDOWS
     return Entry(call, tried, f"{first.dtype} {shape}", cost_us, text)
-
-
-def apply_to_copies(
-    transform: Transform, windows: FloatArray, sample_rate_hz: int
-) -> Array:
-    """Applies a transform as to augmented copies, some with each of the first keys."""
-    keys = np.arange(len(windows), dtype=np.uint64)
-    features: Array = windows
-    for step, rate_hz in each_step(transform, sample_rate_hz):
-        features = apply_transform(step, features, rate_hz)
-        if hasattr(step, "on_copies"):
-            features = step.on_copies(features, keys, rate_hz)
-    return features
 
 
 def _seconds(run: Callable[[FloatArray], Any], windows: FloatArray) -> float:

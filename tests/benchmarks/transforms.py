@@ -17,7 +17,7 @@ import numpy as np
 import threadpoolctl
 
 import tests.benchmarks.peers as peers
-from beam_pipeline.transforms.step_list import apply_to_copies
+from beam_pipeline.transforms.base import apply_transform, each_step
 from beam_pipeline.transforms.steps import parse_transform
 
 RATE = 16000
@@ -60,12 +60,21 @@ def fastest(functions, windows):
     return best
 
 
+def apply_to_copies(transform, windows):
+    """Applies a transform as to augmented copies, some with each of the first keys."""
+    keys = np.arange(len(windows), dtype=np.uint64)
+    for step, rate_hz in each_step(transform, RATE):
+        windows = apply_transform(step, windows, rate_hz)
+        if hasattr(step, "on_copies"):
+            windows = step.on_copies(windows, keys, rate_hz)
+
+
 def functions_of(case):
     transform = parse_transform(case.expression)
 
     def ours(windows):
         for first in range(0, len(windows), BLOCK):
-            apply_to_copies(transform, windows[first : first + BLOCK], RATE)
+            apply_to_copies(transform, windows[first : first + BLOCK])
 
     def whole(other):
         return lambda windows: other(windows, RATE)
