@@ -37,7 +37,7 @@ from beam_pipeline.parameters import (
 from beam_pipeline.recipe.declare import Shares, option, options_of
 from beam_pipeline.recipe.recipe import SECTIONS, Shards
 from beam_pipeline.recipe.run_options import RunOptions, beam_option
-from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page_name
 from beam_pipeline.text import counted
 
 # What --help of record and plan shows; --help-all shows every option.
@@ -133,6 +133,8 @@ class Record(Job):
         from beam_pipeline.dataset.progress import watch_bar, watch_lines
 
         search_here()
+        if self.report is not None:
+            check_page_name("report", self.report)
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
         template = beam_option(self.beam_args, "--template_location")
         if template is not None:
@@ -747,6 +749,11 @@ class Predict(Command):
         changed = self.given("hop_seconds", "tail", "allow_truncated")
         scoring = Scoring(**given, **{n: v for n, v in changed.items() if v})
         allowed_rejects(self.max_rejected, 0)
+        if os.path.exists(self.output) and any(
+            os.path.exists(path) and os.path.samefile(self.output, path)
+            for path in self.input
+        ):
+            raise OptionError("output", "must be no input", self.output)
         found = write_tables(scoring, self.output, self.raven)
         clips, counts = scoring.recordings, sorted(found.items())
         words = "".join(f"\n  {label}: {count:,}" for label, count in counts)

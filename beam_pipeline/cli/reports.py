@@ -97,8 +97,10 @@ def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -
            for r in reasons},
         "examples": [split.examples for split in splits],
         "clips without one": [each.clips_without for each in found],
-        f"{unit} {OF_EXAMPLES}": _times((split.seconds for split in splits), unit_s),
     }  # fmt: skip
+    if metadata.recipe is not None:
+        seconds = (split.seconds for split in splits)
+        counts[f"{unit} {OF_EXAMPLES}"] = _times(seconds, unit_s)
     heard = {name: each.levels for name, each in windows.items() if each.levels}
     levels: dict[str, Cells] = {"dB of windows": heard}
     for q in QUANTILES:

@@ -253,7 +253,7 @@ def json_lines(
         if not line.strip():
             continue
         try:
-            row = parse_json(line)
+            row = parse_json(line, object_pairs_hook=_all_different)
         except ValueError as error:
             raise InputError(f"{location}, line {number}: {error}.") from error
         if not isinstance(row, dict):
@@ -262,6 +262,16 @@ def json_lines(
                 f'{{"path": "a.wav"}}, not {type(row).__name__}.'
             )
         yield number, row
+
+
+def _all_different(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object; ValueError if it has a key twice."""
+    made: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in made:
+            raise ValueError(f"it has the key {name!r} twice; leave one of them out")
+        made[name] = value
+    return made
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, needing
+from beam_pipeline.errors import InputError, OptionError, needing
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import html_table
@@ -225,14 +225,22 @@ def plot_examples(
     ------
     InputError
         If matplotlib is not installed, or no feature can be drawn.
+    OptionError
+        If the picture cannot be written.
     """
+    if not os.path.splitext(path)[1]:
+        raise OptionError("plot", "must end in .png, .svg or .pdf", path)
     names = metadata.components
     shown = [{n: example[n] for n in names if n in example} for example in examples]
     with needing("matplotlib", "`plot`"):
         figure = draw_examples(shown, metadata)
     if figure is None:
         raise InputError("These examples have no signal, spectrum or image to draw.")
-    figure.savefig(path)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:  # also a suffix that is no format
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError("plot", f"cannot be written: {reason}", path) from error
 
 
 def draw_examples(examples: Sequence[Mapping[str, Any]], metadata: Metadata) -> Any:

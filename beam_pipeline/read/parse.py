@@ -19,7 +19,7 @@ import tensorflow as tf
 from beam_pipeline.arrays import BYTES
 from beam_pipeline.codecs import BYTES_LIST, INT8, JPEG, LISTS, PNG, TENSOR
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec, describe_features
 from beam_pipeline.examples.structure import (
     Leaf,
@@ -100,8 +100,16 @@ def choose_parsing(
 ) -> Parsing:
     """Returns how examples are parsed, from the arguments of ``replay``."""
     structure, names = metadata.structure, metadata.components
-    if as_supervised is not None and features is not None:
-        raise InputError("Give either `features` or `as_supervised`, not both.")
+    if as_supervised is not None:
+        if not isinstance(as_supervised, list | tuple) or len(as_supervised) < 2:
+            raise OptionError(
+                "as_supervised",
+                "must name two features or more, for example ('log_mel', 'target'); "
+                f"the features are {', '.join(names)}",
+                as_supervised,
+            )
+        if features is not None:
+            raise InputError("Give either `features` or `as_supervised`, not both.")
     encoded = [encoded] if isinstance(encoded, str) else list(encoded)
     for name in [*encoded, *(missing or ())]:
         check_name("feature", name, names)

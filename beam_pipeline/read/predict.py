@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections import Counter
@@ -31,9 +32,9 @@ from beam_pipeline.errors import (
     TooManyRejected,
 )
 from beam_pipeline.inputs.listing import GivenInput
-from beam_pipeline.parameters import Number, check_flag, check_whole
+from beam_pipeline.parameters import Number, check_flag, check_known, check_whole
 from beam_pipeline.read.models import Model, model_of
-from beam_pipeline.read.open_audio import open_audio
+from beam_pipeline.read.open_audio import CHANGEABLE, open_audio
 from beam_pipeline.recipe.recipe import DEFAULT_FEATURE
 from beam_pipeline.recipe.run_options import allowed_rejects
 from beam_pipeline.storage import files
@@ -87,6 +88,7 @@ def predict(
     """
     import pyarrow as pa
 
+    check_known(options, [*inspect.signature(Scoring).parameters, *CHANGEABLE])
     scoring = Scoring(model, input, like, **options)
     tables = [recording.rows for recording in scoring]
     return pa.concat_tables([scoring.schema.empty_table(), *tables])

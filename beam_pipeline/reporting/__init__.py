@@ -9,5 +9,13 @@ In: a finished data set. Out: an HTML file, with ``page.html``, ``page.css`` and
 ``page.js`` in it. Read :mod:`.page` first.
 """
 
+from beam_pipeline.errors import OptionError
+
 DEFAULT_CLIPS = 60
 DEFAULT_BYTES = 5_000_000
+
+
+def check_page_name(option: str, path: str) -> None:
+    """Raises OptionError unless a path ends in .html: a page replaces what is there."""
+    if not path.lower().endswith(".html"):
+        raise OptionError(option, "must end in .html", path)

@@ -43,7 +43,7 @@ from beam_pipeline.read.records import open_records
 from beam_pipeline.read.show import stored_sound
 from beam_pipeline.read.window_table import examples_of, window_table
 from beam_pipeline.recipe.recipe import recipe_options
-from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page_name
 from beam_pipeline.reporting.problems import (
     Sample,
     name_unchecked,
@@ -91,8 +91,8 @@ def report(
         A finished data set, on any file system; or several that belong together, which
         the page shows as one.
     output : path, optional
-        The HTML file; an existing one is replaced. Default: named after the data set,
-        in the current folder: ``records-report.html``.
+        The file, which ends in ``.html``; an existing one is replaced. Default: named
+        after the data set, in the current folder: ``records-report.html``.
     clips : int
         How many examples can be heard; 0: none. Five times as many are read and
         measured.
@@ -114,7 +114,7 @@ def report(
         If there is no data set, or its files are damaged; if several do not belong
         together; or if the inputs are not those of it.
     OptionError
-        If a number is negative.
+        If a number is negative, or the output does not end in ``.html``.
     IndexError
         If there is no such example.
     """
@@ -123,6 +123,7 @@ def report(
     data = open_data_sets(folder)
     default = f"{_name(data, '-')}-report.html"
     path = files.given_path("output", default if output is None else output)
+    check_page_name("output", path)
     files.write_bytes(path, _make(data, clips, bytes, seed, examples or {}, input))
     return path
 

@@ -141,6 +141,7 @@ def test_avro_that_cannot_be_read(tmp_path, how):
     ("m.csv", "path,x\na,1\n".encode("utf-16-be"), ["m.csv", "UTF-8"]),
     ("m.jsonl", b'{"path": "a"}\n{"path": "\xfc"}\n', ["m.jsonl", "2", "UTF-8"]),
     ("m.jsonl", "", "m.jsonl"), ("m.jsonl", "{}{\n", ["m.jsonl", "1"]),
+    ("m.jsonl", '{"path": "x", "path": "y"}\n', ["m.jsonl", "1", "path"]),
     ("m.jsonl", '{"path": "x"}\n[]\n', ["m.jsonl", "2"]),
 ])  # fmt: skip
 def test_tables_that_cannot_be_read(tmp_path, name, text, facts):

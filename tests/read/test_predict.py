@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError, UnknownOption
 from beam_pipeline.read.models import model_of
 from beam_pipeline.read.predict import join_windows, predict, windows_above
 from tests.memory import forget_peak_memory, peak_memory_mib
@@ -146,6 +146,9 @@ def test_on_the_command_line(folder, monkeypatch, cli):
     assert_names(said, "--raven", "tables", "a.selections.txt")
     assert corrected.read_text() == "corrected"
     assert not Path("found.parquet").exists()
+    Path("night.csv").write_text("path\nnight/a.wav\n")
+    same = [*COMMAND[:-3], "night.csv", "--output", "./night.csv"]
+    assert_names(cli(*same, status=2).err, "--output", "./night.csv")
     shutil.rmtree("tables")
     cli(*command, "found.parquet", "--max-rejected", 1)
     scaled = "--output", "scaled.csv", "--normalize", "--max-rejected", 1
@@ -233,7 +236,7 @@ def test_wrong_arguments_are_named(folder, tmp_path):
     night, like = folder / "night" / "a.wav", folder / "records"
     with pytest.raises(OptionError, match=r"model: must be a file .*got 7"):
         predict(7, night, like=like)
-    with pytest.raises(OptionError, match="treshold"):
+    with pytest.raises(UnknownOption, match="treshold; did you mean threshold"):
         predict(loud, night, like=like, treshold=0.1)
     with raises(InputError, naming=["class", "signal"]):
         predict(loud, night, like=like, feature="class")

@@ -188,6 +188,7 @@ WRONG = {
     "repeat": [-1],
     "shard": [(2, 2), (-1, 2)],
     "features": [[]],
+    "as_supervised": [True, ("number",)],
 }
 
 

@@ -280,6 +280,8 @@ def test_wrong_calls(mess, tmp_path):
         report(tmp_path / "none", page)
     with raises(OptionError, "clips"):
         report(mess / "out", page, clips=-1)
+    with raises(OptionError, "output"):
+        report(mess / "out", mess / "out" / "metadata.json")
     broken = shutil.copytree(mess / "out", tmp_path / "out")
     (broken / "manifest.parquet").write_bytes(b"")
     with raises(InputError, naming="manifest.parquet"):
