@@ -115,7 +115,15 @@ class Frames:
             A view; of the signals themselves if all frames are within them. Only the
             samples of these frames are padded.
         """
+        start, stop = self.span(slice(0, self.count))
+        # One view for all blocks, if it can be: a view takes longer than a slice of it.
+        views = None
+        if start >= 0 and stop <= flat.shape[1]:
+            views = frames_of(flat[:, start:stop], self.length, self.hop)
         for rows, times in cache_blocks(len(flat), self.count, size or self.length):
+            if views is not None:
+                yield (rows, times), views[rows, times]
+                continue
             samples = stretch(flat[rows], *self.span(times), self.pad_mode)
             yield (rows, times), frames_of(samples, self.length, self.hop)
 
@@ -139,8 +147,15 @@ class Frames:
         one, in its dtype. ``values`` is the ``size`` of blocks.
         """
         out = np.empty((len(signals), self.count, *size), dtype)
+        # It holds all tapered blocks: new arrays of this size are slow.
+        buffer = np.empty(0, np.float32)
         for where, part in self.blocks(signals, values):
-            out[where] = measure(part if taper is None else part * taper)
+            if taper is not None:
+                if buffer.size < part.size:
+                    buffer = np.empty(part.size, taper.dtype)
+                tapered = buffer[: part.size].reshape(part.shape)
+                part = np.multiply(part, taper, out=tapered)
+            out[where] = measure(part)
         return out
 
     def stretches(self, signals: FloatArray) -> Iterator[tuple[Where, FloatArray]]:
