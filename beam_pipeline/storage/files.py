@@ -23,7 +23,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from beam_pipeline.errors import (
     DiskError,
@@ -39,6 +39,7 @@ from beam_pipeline.text import holds_credentials
 
 MOST_BEGUN_BYTES = 1 << 20
 
+_T = TypeVar("_T")
 PathLike = str | os.PathLike[str]
 
 
@@ -152,11 +153,17 @@ class _LocalFile(io.FileIO):
 
     def readinto(self, buffer: Any) -> int:
         with reading(str(self.name)):
-            return super().readinto(buffer) or 0
+            count: int | None = super().readinto(buffer)
+            return self._done(count)
 
     def readall(self) -> bytes:
         with reading(str(self.name)):
-            return super().readall() or b""
+            return self._done(super().readall())
+
+    def _done(self, result: _T | None) -> _T:
+        if result is None:  # it would have to wait, which is not the end of the file
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return result
 
 
 @contextmanager
