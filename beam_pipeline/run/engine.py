@@ -252,7 +252,8 @@ def check_credentials(scopes: Sequence[str]) -> None:
             problems.clear()
         except Exception as error:
             # Google's errors have a second argument, the whole answer.
-            problems[:] = [str(error.args[0])]
+            is_google = error.args and not isinstance(error, OSError)
+            problems[:] = [str(error.args[0] if is_google else error)]
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
