@@ -52,12 +52,14 @@ def _load(text: bytes, path: str) -> Any:
         """A loader that refuses a name that occurs twice."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [key.value for key, _ in node.value]
-            for place, (key, _) in enumerate(node.value):
-                if key.value in names[:place]:
-                    problem = f"{key.value} occurs twice"
-                    raise yaml.MarkedYAMLError(None, None, problem, key.start_mark)
-            return super().construct_mapping(node, deep)
+            made, seen = super().construct_mapping(node, deep), set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        None, None, f"{key.value} occurs twice", key.start_mark
+                    )
+                seen.add(key.value)
+            return made
 
     try:
         return yaml.load(text, Loader)
