@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from beam_pipeline.elements.record_examples import (
         record_examples as record_examples,
     )
-    from beam_pipeline.elements.record_files import read_records as read_records
-    from beam_pipeline.elements.record_files import write_records as write_records
     from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
     from beam_pipeline.read.audit import (
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
     from beam_pipeline.read.window_table import window_table as window_table
     from beam_pipeline.recipe.recipe import Recipe as Recipe
     from beam_pipeline.reporting.page import report as report
+    from beam_pipeline.storage.tfrecord import read_records as read_records
+    from beam_pipeline.storage.tfrecord import write_records as write_records
 
 # Imported on first use: writing never loads TensorFlow, and reading never loads Beam.
 _MODULES = {
@@ -60,7 +60,7 @@ _MODULES = {
     "open_records": "read.records",
     "plan": "api",
     "predict": "read.predict",
-    "read_records": "elements.record_files",
+    "read_records": "storage.tfrecord",
     "record": "api",
     "record_dataset": "elements.record_dataset",
     "record_examples": "elements.record_examples",
@@ -73,7 +73,7 @@ _MODULES = {
     "verify": "read.verify",
     "window_table": "read.window_table",
     "write_clean_manifest": "read.audit",
-    "write_records": "elements.record_files",
+    "write_records": "storage.tfrecord",
     "write_template": "api",
 }
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from beam_pipeline.dataset.job import Job
-from beam_pipeline.dataset.job_start import started
+from beam_pipeline.dataset.job import Job, started
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import Watch, in_notebook, watch_bar
 from beam_pipeline.dataset.rejects import nothing_new
@@ -246,8 +245,8 @@ def write_template(
 def _compare(job: Job) -> str | None:
     """Returns how the data set in an output differs from the one of a job."""
     from beam_pipeline.dataset.job import difference_to_recorded
-    from beam_pipeline.read.decode_again import sample_problems
     from beam_pipeline.read.recorded_windows import read_recorded
+    from beam_pipeline.read.verify import sample_problems
 
     def make_again(metadata: Metadata, clips: set[int]) -> Iterator[str]:
         recorded = read_recorded(job.output_folder, metadata)

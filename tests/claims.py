@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from beam_pipeline.dataset.job import Job, job_stamp
-from beam_pipeline.dataset.job_start import Asked, Case, case_of, look_at
-from beam_pipeline.dataset.job_start import start as start_job
+from beam_pipeline.dataset.job import Asked, Case, Job, case_of, job_stamp, look_at
+from beam_pipeline.dataset.job import start as start_job
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import UNCLAIMED, Owner

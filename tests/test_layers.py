@@ -68,8 +68,8 @@ HOMES = {
     "threadpoolctl": "[transforms.step_list] [process]",
     "tqdm": "[dataset.progress]",
     "PIL": "[codecs]",
-    "torch": "read.torch [read.models]",
-    "yaml": "[recipe.recipe_file]",
+    "torch": "read.torch [read.predict]",
+    "yaml": "[recipe.canonical]",
     "scipy": "transforms audio.sketch [read.batches] [read.audit]",
 }
 

@@ -32,7 +32,7 @@ from beam_pipeline.dataset.folders import (
     WINDOWS,
     has_run,
 )
-from beam_pipeline.dataset.job_start import element_output
+from beam_pipeline.dataset.job import element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata, parse_schema
 from beam_pipeline.dataset.side_by_side import (
     DataSets,

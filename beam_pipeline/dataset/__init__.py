@@ -6,5 +6,5 @@ writes at the end of a run. Read :mod:`.metadata` first.
 
 ::
 
-    job_start -> folders, replace -> metadata, tables, rejects -> side_by_side
+    job -> folders -> metadata, tables, rejects -> side_by_side
 """

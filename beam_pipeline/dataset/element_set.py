@@ -32,8 +32,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 
 from beam_pipeline.dataset import folders
-from beam_pipeline.dataset.job import writer_versions
-from beam_pipeline.dataset.job_start import ElementOutput, make_room
+from beam_pipeline.dataset.job import ElementOutput, make_room, writer_versions
 from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Elements, Metadata, SplitEntry, shard_entry
 from beam_pipeline.errors import IncompleteRun

@@ -37,7 +37,6 @@ from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import MANIFEST_FIELDS, SKETCH
 from beam_pipeline.inputs.sources import locate
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.storage import files
 from beam_pipeline.text import shown
 
@@ -341,6 +340,10 @@ def given_recipe(
         path = os.fspath(recipe)
         folder = files.absolute(path).removesuffix("/" + METADATA)
         if not files.exists(files.join(folder, METADATA)):
+            from beam_pipeline.recipe.canonical import (
+                read_recipe,  # reading does without
+            )
+
             return read_recipe(path)
         recipe = Metadata.load(folder)
     if isinstance(recipe, Metadata):

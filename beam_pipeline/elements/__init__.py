@@ -8,5 +8,5 @@ In: elements of any structure. Out: a data set folder, as of audio files. Read
     tf.data.Dataset    record_dataset   \\
                                          writing -> shards, metadata
     dicts of arrays    record_examples  /
-    one dict           encode_example    -> bytes -> record_files
+    one dict           encode_example    -> bytes -> write_records
 """

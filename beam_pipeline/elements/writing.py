@@ -17,7 +17,7 @@ from beam_pipeline.dataset.element_set import (
     join_elements,
     observed_specs,
 )
-from beam_pipeline.dataset.job_start import element_output
+from beam_pipeline.dataset.job import element_output
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import progress_bar
 from beam_pipeline.errors import OptionError, check_feature

@@ -18,6 +18,7 @@ from operator import attrgetter, itemgetter
 
 from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset import folders, tables
+from beam_pipeline.dataset.folders import finish_switch
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
 from beam_pipeline.dataset.member_index import ShardIndex, write_index
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry, shard_entry
@@ -30,7 +31,6 @@ from beam_pipeline.dataset.rejects import (
     sort_rejects,
     write_rejects,
 )
-from beam_pipeline.dataset.replace import finish_switch
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan

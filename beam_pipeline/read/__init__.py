@@ -3,8 +3,7 @@
 In: a finished data set. Out: a ``tf.data.Dataset`` (:mod:`.replay`), any example as
 numpy arrays (:mod:`.records`) and batches of them (:mod:`.batches`), examples drawn
 from several data sets (:mod:`.mix`), text, pictures and HTML of some examples
-(:mod:`.example_view`), their sounds (:mod:`.show`), damage (:mod:`.verify`), leaks
-between splits (:mod:`.audit`), other sources (:mod:`.decode_again`).
-:mod:`.original_records` reads the folders of another library.
-Read :mod:`.replay` first. Nothing here imports Beam.
+(:mod:`.example_view`), their sounds (:mod:`.show`), damage and other sources
+(:mod:`.verify`), leaks between splits (:mod:`.audit`). Read :mod:`.replay`
+first. Nothing here imports Beam.
 """

@@ -6,7 +6,7 @@ options.
 
 ::
 
-    keywords, recipe_file -> canonical -> recipe, run_options
+    keywords, file -> canonical -> recipe, run_options
 
 :mod:`.declare` is how their sections declare options.
 """

@@ -465,7 +465,7 @@ class Windows(Declared):
     def placement(self) -> str | None:
         """The expression that places windows by the samples of a clip, if there is one.
 
-        See :mod:`beam_pipeline.transforms.placement`.
+        See :mod:`beam_pipeline.transforms.selection`.
         """
         is_placed = self.windows_at != AT_GRID and not self.windows_are_at_events
         return self.windows_at if is_placed else None

@@ -31,7 +31,7 @@ from beam_pipeline.dataset.element_set import (
     store_blocks,
 )
 from beam_pipeline.dataset.folders import LOG
-from beam_pipeline.dataset.job_start import ElementOutput, element_output
+from beam_pipeline.dataset.job import ElementOutput, element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.errors import (
     ExampleError,

@@ -7,8 +7,7 @@ transform is. Parameters are fields of frozen dataclasses, declared as in
 
 ::
 
-    text -> steps -> placement     where the windows of a clip are
-              |      selection     which of them are kept
+    text -> steps -> selection     where the windows of a clip are, and which are kept
               |      stream        a clip's samples, before windows are cut
               |      augment       copies of windows, and masks of their features
               |
@@ -59,12 +58,12 @@ from beam_pipeline.transforms.mel import Mfcc as Mfcc
 from beam_pipeline.transforms.mel import Pcen as Pcen
 from beam_pipeline.transforms.pitch import Pyin as Pyin
 from beam_pipeline.transforms.pitch import Yin as Yin
-from beam_pipeline.transforms.placement import Peaks as Peaks
-from beam_pipeline.transforms.placement import Sounds as Sounds
 from beam_pipeline.transforms.selection import AcEnergy as AcEnergy
 from beam_pipeline.transforms.selection import Active as Active
 from beam_pipeline.transforms.selection import Energy as Energy
 from beam_pipeline.transforms.selection import Peak as Peak
+from beam_pipeline.transforms.selection import Peaks as Peaks
+from beam_pipeline.transforms.selection import Sounds as Sounds
 from beam_pipeline.transforms.signals import Analytic as Analytic
 from beam_pipeline.transforms.signals import BandPass as BandPass
 from beam_pipeline.transforms.signals import Downsample as Downsample

@@ -37,7 +37,7 @@ from beam_pipeline.transforms.base import (
     steps_of,
 )
 from beam_pipeline.transforms.own_code import MAIN, UnknownCode, import_own
-from beam_pipeline.transforms.placement import Placement
+from beam_pipeline.transforms.selection import Placement
 
 # Reading takes time that grows with the length.
 LONGEST_EXPRESSION = 10_000

@@ -17,13 +17,11 @@ from beam_pipeline.dataset.job import (
     NEWER_FILE,
     OTHER_EXAMPLES,
     OTHER_INPUTS,
-    differences,
-)
-from beam_pipeline.dataset.job_start import (
     Asked,
     Case,
     OutputState,
     case_of,
+    differences,
 )
 from beam_pipeline.errors import OutputError, RecipeError, TooManyRejected
 from tests.raising import assert_names, raises

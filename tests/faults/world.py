@@ -29,7 +29,7 @@ _MARK = "AUDIO_TFRECORDS_FAULT"
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     ["beam_pipeline.cli.main", "beam_pipeline.api", "beam_pipeline.run.local",
-     "beam_pipeline.read.decode_again", "beam_pipeline.audio.decoder",
+     "beam_pipeline.read.verify", "beam_pipeline.audio.decoder",
      "beam_pipeline.read.audit", "tests.data_sets"]
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline.errors import InputError
-from beam_pipeline.read.models import model_of
+from beam_pipeline.read.predict import model_of
 from tests.frameworks.conftest import need
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")

@@ -17,8 +17,8 @@ from beam_pipeline.inputs.table_files import (
     open_table,
     read_rows,
 )
+from beam_pipeline.recipe.canonical import read_recipe
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.recipe_file import read_recipe
 from beam_pipeline.text import shown
 from beam_pipeline.transforms.steps import parse_transform
 from tests.raising import raises

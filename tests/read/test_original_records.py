@@ -8,7 +8,7 @@ import pytest
 
 from beam_pipeline import replay
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.original_records import (
+from beam_pipeline.read.replay import (
     SPEC_FILE,
     find_original,
     original_batch_size,

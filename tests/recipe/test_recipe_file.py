@@ -5,7 +5,7 @@ import json
 import pytest
 
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.recipe.recipe_file import read_recipe
+from beam_pipeline.recipe.canonical import read_recipe
 from tests.raising import raises
 
 

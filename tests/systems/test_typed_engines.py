@@ -15,7 +15,7 @@ import pytest
 from beam_pipeline.dataset import element_set
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.pipeline import elements_graph
+from beam_pipeline.run import elements
 from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, factory
 from tests import loopback
@@ -216,7 +216,7 @@ def test_steps_may_run_twice(tmp_path, monkeypatch):
     for module, name in (
         (element_set, "write_block"),
         (element_set, "lay_out"),
-        (elements_graph, "join_shard"),
+        (elements, "join_shard"),
         (element_set, "finish_elements"),
     ):
         monkeypatch.setattr(module, name, partial(twice, getattr(module, name)))

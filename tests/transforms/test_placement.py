@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_pipeline.transforms.placement import Peaks, Sounds
+from beam_pipeline.transforms.selection import Peaks, Sounds
 from beam_pipeline.transforms.steps import (
     PLACEMENT,
 )

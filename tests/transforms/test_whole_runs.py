@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, Recipe, open_records, plan, record
-from beam_pipeline.dataset.job_start import Case
+from beam_pipeline.dataset.job import Case
 from beam_pipeline.errors import OutputError, RecipeError
 from beam_pipeline.read.verify import verify
 from beam_pipeline.recipe.canonical import canonical_recipe, hash_sounds
