@@ -38,6 +38,7 @@ from beam_pipeline.recipe.declare import Shares, option, options_of
 from beam_pipeline.recipe.recipe import SECTIONS, Shards
 from beam_pipeline.recipe.run_options import RunOptions, beam_option
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page_name
+from beam_pipeline.storage import files
 from beam_pipeline.text import counted
 
 # What --help of record and plan shows; --help-all shows every option.
@@ -135,6 +136,7 @@ class Record(Job):
         search_here()
         if self.report is not None:
             check_page_name("report", self.report)
+            files.check_writable(self.report)
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
         template = beam_option(self.beam_args, "--template_location")
         if template is not None:

@@ -88,8 +88,9 @@ def finish_job(
     rejects = sort_rejects(chain(planned_rejects(plan, plan_folder), rejects))
     folder = job.shards_folder()
     is_new = any(info.examples for info in shards) or not job.skip_recorded
-    # Whether the output has another data set until the end, or always.
-    stays = folder != output or not is_new
+    # Whether the output has a data set that stays, until the end or for ever.
+    has_metadata = files.exists(files.join(output, folders.METADATA))
+    stays = folder != output or (has_metadata and not is_new)
     with folders.storing_error(work, claim):
         if not job.allow_unreadable:
             kept = "All other clips are written."

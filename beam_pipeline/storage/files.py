@@ -358,6 +358,25 @@ def writing(path: str) -> Iterator[None]:
         raise explained from error
 
 
+def check_writable(path: str) -> None:
+    """Raises OutputError if a file cannot be written to a path; writes nothing.
+
+    Only for a local path: who may write to a store shows when it is tried.
+    """
+    if not is_local(path):
+        return
+    with writing(path):
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with suppress(FileNotFoundError):
+            os.lstat(path)
+        folder = os.path.abspath(path)
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
 def make_folder(path: str) -> None:
     """Makes a local folder, and those above it, unless it exists.
 

@@ -1,6 +1,5 @@
 """A data set that grows, and a recipe that decides the classes of other data."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from beam_pipeline.errors import (
     TooManyRejected,
 )
 from beam_pipeline.read.verify import verify
-from tests.data_sets import contents
+from tests.data_sets import contents, rejects_in
 from tests.raising import assert_names, raises
 from tests.sounds import damage, write_sound
 
@@ -144,6 +143,9 @@ def test_bad_files_alone_follow_max_rejected(root, cli):
     (root / "sounds" / "owl" / "gus_0.wav").write_bytes(b"no sound")
     command = flags_of(root)
     assert "gus_0.wav" in cli(*command, status=3).err
+    assert [reject["path"] for reject in rejects_in(root / "second")] == [
+        "owl/gus_0.wav"
+    ]
     assert_names(cli(*command, "--max-rejected", "1").err, "gus_0.wav", "rejected")
     assert not (root / "second").exists()
     # Some of each.
@@ -227,8 +229,8 @@ def test_a_group_of_another_split_is_rejected(tmp_path):
         max_rejected=1, **options,
     )  # fmt: skip
     assert {*held(tmp_path / "2")} == {"d.wav"}
-    (line,) = (tmp_path / "2/rejected.jsonl").read_text().splitlines()
-    assert_names(json.loads(line)["reason"], "ada", "train", "test")
+    (reject,) = rejects_in(tmp_path / "2")
+    assert_names(reject["reason"], "ada", "train", "test")
     assert made.rejected == 1
 
 

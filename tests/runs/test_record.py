@@ -299,6 +299,17 @@ def test_inputs_that_are_not_there(out, tmp_path):
     assert (out / "rejected.jsonl").read_text() == ""
 
 
+@pytest.mark.parametrize("page", ["in/cat/cat_0.wav/page.html", "p.html", "x" * 300])
+def test_a_report_that_cannot_be_written_is_told_before_the_run(
+    corpus, out, tmp_path, cli, page
+):
+    (tmp_path / "p.html").mkdir()
+    path = (tmp_path / page).with_suffix(".html")
+    words = ["record", "--input", corpus, "--output", out, "--win-len", 500]
+    assert_names(cli(*words, "--report", path, status=2).err, path)
+    assert not out.exists()
+
+
 def test_what_was_there_before_is_not_touched(corpus, out):
     places = corpus, out
     out.mkdir()
