@@ -30,7 +30,6 @@ from beam_pipeline.run.engine import (
     pipeline_for,
     run_on_engine,
 )
-from beam_pipeline.run.forecast import Plan
 from beam_pipeline.run.workers import check_can_start, limit_of
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, delete_empty
@@ -38,6 +37,7 @@ from beam_pipeline.storage.files import PathLike, temporary_folder
 
 if TYPE_CHECKING:
     from beam_pipeline.recipe.keywords import RecordKeywords
+    from beam_pipeline.run.local import Plan
 
 # So many are compared with a data set that is finished already.
 EXAMPLES_AGAIN = 8
@@ -280,7 +280,7 @@ def plan(
         A pair: ``summary``, with splits, shards, examples and seconds; and
         ``rejects``, clips that cannot be recorded, as far as headers show, in the order
         of the inputs. These are on disk if they are many. Its attribute ``forecast`` is
-        a :class:`beam_pipeline.run.forecast.Forecast`, or None without a sample.
+        a :class:`beam_pipeline.run.local.Forecast`, or None without a sample.
 
     Raises
     ------

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.codecs import LISTS, RAW
 from beam_pipeline.dataset.metadata import Metadata
@@ -28,8 +28,10 @@ from beam_pipeline.planning.summary import (
 )
 from beam_pipeline.read.recorded_windows import QUANTILES, WindowSummary
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.forecast import Forecast
 from beam_pipeline.text import time_text, time_unit
+
+if TYPE_CHECKING:
+    from beam_pipeline.run.local import Forecast
 
 REJECTS_SHOWN = 20
 CLASSES_SHOWN = 50

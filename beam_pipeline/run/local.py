@@ -17,6 +17,20 @@ this one.
 
 Before anything is written, each run tries its recipe here, on silence.
 
+With a sample, a plan has a forecast of the bytes and seconds of its run::
+
+    shards      example 0 ... example 7,411 ... example 52,902 ...      chosen at random
+                                 |                   |
+    segments    |----|----|----|####|----|     |###############|        their blocks
+                                 |                   |
+    a process        decode, transform, encode, compress, as a run does
+                                 |                   |
+    forecast     mean over examples of bytes and seconds of their blocks, times all
+
+A block is what a worker holds at once: some windows of one clip. An example chooses its
+block, so a block is chosen with a probability that grows with its examples. That makes
+the mean over the chosen examples of "per example" an unbiased estimate.
+
 What one process leaves for the next is in pages. Only the names in its answer count, so
 a process that ended early leaves nothing that is read, and pages that somebody has
 deleted are missed.
@@ -24,15 +38,23 @@ deleted are missed.
 
 from __future__ import annotations
 
+import bisect
+import math
+import os
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
@@ -49,23 +71,96 @@ from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline import planner
 from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import write_shards
-from beam_pipeline.planning.clips import Clip, check_split_of_copies
+from beam_pipeline.planning.clips import (
+    Clip,
+    Reject,
+    check_split_of_copies,
+    window_frames,
+)
 from beam_pipeline.planning.poison_clips import drop_changed, read_poison_clips
 from beam_pipeline.planning.prober import Prober
+from beam_pipeline.planning.shards import (
+    Segment,
+    ShardInfo,
+    ShardWork,
+    narrow_events,
+)
 from beam_pipeline.planning.summary import PlanSummary
-from beam_pipeline.process import usable_cores
+from beam_pipeline.process import OneThread, usable_cores
 from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 from beam_pipeline.run.engine import original
-from beam_pipeline.run.forecast import Plan, forecast
 from beam_pipeline.run.workers import Workers, can_start
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.storage.pages import Page, Pages, PageWriter
+from beam_pipeline.storage.tfrecord import compress_member, suffix_for
+from beam_pipeline.write.blocks import BLOCK_BYTES
+from beam_pipeline.write.shard import ShardDraft, encode_shard
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
 # A recipe is tried on one of so many rows.
 FIRST_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run will take, estimated from a sample.
+
+    Attributes
+    ----------
+    sampled : int
+        How many examples were made.
+    lost : int
+        How many of them could not be made: their clips would be rejected.
+    examples : float
+        How many examples the data set will have. Selections may leave some out.
+    bytes, bytes_error : float
+        The bytes of all shards, and two standard errors of this number; infinite if
+        there was only one example.
+    seconds, seconds_error : float
+        The time that one worker of this machine needs to write all shards, likewise.
+    """
+
+    sampled: int
+    lost: int
+    examples: float
+    bytes: float
+    bytes_error: float
+    seconds: float
+    seconds_error: float
+
+    @property
+    def bytes_per_example(self) -> float:
+        """The compressed bytes of an example; 0 if there is none."""
+        return self.bytes / self.examples if self.examples else 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """A plan, and the clips that cannot be recorded, as far as headers show.
+
+    It can be taken apart as a pair, ``summary, rejects = plan(...)``.
+
+    Attributes
+    ----------
+    summary : PlanSummary
+        Splits, shards, examples and seconds.
+    rejects : sequence of Reject
+        In the order of the inputs. They are on disk if they are many.
+    forecast : Forecast or None
+        What a run will take, if a ``sample`` was asked for.
+    """
+
+    summary: PlanSummary
+    rejects: Sequence[Reject]
+    forecast: Forecast | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.summary, self.rejects))
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self.summary.described()}; {len(self.rejects):,} rejects>"
 
 
 def run_local(
@@ -133,10 +228,7 @@ def plan_local(job: Job, time_limit: float | None, sample: int = 0) -> Plan:
     """
     with phase_folder(job) as folder, Workers(time_limit) as processes:
         summary = plan_here(job, folder, processes)
-        found = None
-        if sample:
-            works = planner.planned_work(0, folder)
-            found = forecast(summary, works, sample, job, folder, processes)
+        found = forecast(summary, sample, job, folder, processes) if sample else None
         rejects = planner.planned_rejects(planner.read_plan(folder), folder)
         return Plan(summary, sort_rejects(rejects), found)
 
@@ -297,6 +389,109 @@ class _Options(PipelineOptions):  # type: ignore[misc]
         if cls not in views:
             views[cls] = super().view_as(cls)
         return views[cls]
+
+
+def choose_blocks(
+    works: Iterable[ShardWork], total: int, sample: int, recipe: Recipe
+) -> Iterator[tuple[Segment, int]]:
+    """Yields the blocks of some examples, and how many of them each block has.
+
+    A block is a part of a segment. The shards of a plan have ``total`` examples, of
+    which ``sample`` are chosen at random.
+    """
+    draw = np.random.default_rng([0, recipe.seed & (1 << 63) - 1])
+    chosen = np.sort(draw.choice(total, min(sample, total), replace=False))
+    before = 0
+    for work in works:
+        for segment in work.segments:
+            first = before + segment.position
+            inside = chosen[(first <= chosen) & (chosen < first + segment.examples)]
+            channels = segment.clip.channels if recipe.channels == "keep" else 1
+            length = 4 * channels * window_frames(segment.clip, recipe)
+            size = max(1, BLOCK_BYTES // length)
+            for number, times in Counter(((inside - first) // size).tolist()).items():
+                at = number * size
+                block = segment._replace(
+                    first=segment.first + at, examples=min(size, segment.examples - at)
+                )
+                yield narrow_events(block, recipe), times
+        before += work.shard.examples
+
+
+def forecast(
+    summary: PlanSummary, sample: int, job: Job, folder: str, processes: Workers
+) -> Forecast | None:
+    """Makes some examples of the plan in a folder; returns what all of them take.
+
+    They are made in a process of its own. Returns None if the plan has no examples.
+    """
+    total = sum(layout.total for layout in summary.layouts.values())
+    if not total:
+        return None
+    works = planner.planned_work(0, folder)
+    found = list(choose_blocks(works, total, sample, job.recipe))
+    work = _one_shard(
+        [block for block, _ in found], next(planner.planned_work(0, folder))
+    )
+    measure = partial(_measure, work, job, folder)
+    info, taken = processes.call(measure, job, "sample", apart=True)
+    planned = np.array([block.examples for block, _ in found])
+    # Examples, bytes and seconds for each planned example; one row for each chosen one.
+    rates = np.repeat(taken / planned[:, None], [times for _, times in found], 0)
+    examples, size, seconds = (total * rates.mean(0)).tolist()
+    size_error = seconds_error = math.inf
+    if len(rates) > 1:
+        errors = 2 * total * rates.std(0, ddof=1) / math.sqrt(len(rates))
+        _, size_error, seconds_error = errors.tolist()
+    lost = info.shard.examples - info.examples - info.left_out
+    return Forecast(
+        info.examples, lost, examples, size, size_error, seconds, seconds_error
+    )
+
+
+def _one_shard(blocks: Sequence[Segment], work: ShardWork) -> ShardWork:
+    """Returns the work for one shard of these blocks, like that of another shard."""
+    ends = np.cumsum([block.examples for block in blocks]).tolist()
+    segments = tuple(
+        block._replace(position=end - block.examples)
+        for block, end in zip(blocks, ends, strict=True)
+    )
+    shard = work.shard._replace(examples=ends[-1], mix_seed=None)
+    return work._replace(shard=shard, segments=segments)
+
+
+def _measure(
+    work: ShardWork, job: Job, folder: str
+) -> tuple[ShardInfo, npt.NDArray[np.float64]]:
+    """Writes a shard; returns it, and what each of its segments took.
+
+    The array has a row for each segment, with its examples, bytes and seconds. Its
+    bytes are a part of those of the file: a GZIP member may hold examples of several
+    clips.
+    """
+    poison_clips = read_poison_clips(job.work_folder)
+    compression = job.recipe.compression
+    path = os.path.join(folder, "sample" + suffix_for(compression))
+    shard, segments = work.shard, work.segments
+    starts = [segment.position for segment in segments]
+    taken = np.zeros((len(segments), 3))
+    with OneThread.held():
+        # What a process needs once, such as tables of a filter.
+        first = _one_shard(segments[:1], work)
+        deque(encode_shard(first, job.inputs, job.recipe, poison_clips), maxlen=0)
+        draft = ShardDraft(shard, work.example_format, path, compression)
+        start = time.perf_counter()
+        for block in encode_shard(work, job.inputs, job.recipe, poison_clips):
+            draft.write(block)
+            seconds = time.perf_counter() - start
+            content = b"".join(block.records)
+            size = len(compress_member(content, compression))
+            row = bisect.bisect(starts, block.slot.position) - 1
+            taken[row] += len(block.records), size, seconds
+            start = time.perf_counter()
+        info = draft.close(path)
+    taken[:, 1] *= info.bytes / max(1, taken[:, 1].sum())
+    return info._replace(members="", windows="", seen=None), taken
 
 
 def check_transforms(

@@ -7,7 +7,7 @@ import pytest
 
 from beam_pipeline import plan, record
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.run.forecast import Plan
+from beam_pipeline.run.local import Plan
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_samples
 
