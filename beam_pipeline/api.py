@@ -9,10 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from beam_pipeline.dataset.job import Job, started
+from beam_pipeline.dataset.job import Job, nothing_new, started
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import Watch, in_notebook, watch_bar
-from beam_pipeline.dataset.rejects import nothing_new
 from beam_pipeline.dataset.side_by_side import check_skipped, given_recipe
 from beam_pipeline.dataset.warn import warn_of_data, warn_of_plan
 from beam_pipeline.errors import OptionError, OutputError

@@ -6,7 +6,7 @@ import pytest
 
 from beam_pipeline.cli.main import main
 from beam_pipeline.dataset.folders import read_run_error, storing_error
-from beam_pipeline.dataset.rejects import reject_line
+from beam_pipeline.dataset.tables import reject_line
 from beam_pipeline.errors import OptionError, StoreError, UnreadableAudio
 from beam_pipeline.planning.clips import Reject
 from beam_pipeline.storage.claim import UNCLAIMED

@@ -166,7 +166,7 @@ class Record(Job):
             say(f"{self.output}: nothing new to record, {took}")
             return 0
         from beam_pipeline.cli.reports import describe_metadata
-        from beam_pipeline.dataset.rejects import lost_audio
+        from beam_pipeline.dataset.tables import lost_audio
         from beam_pipeline.read.recorded_windows import clips_left_out
 
         lost = lost_audio(self.output, metadata)
@@ -215,8 +215,8 @@ class Plan(Job):
     def run(self) -> int:
         from beam_pipeline.api import plan
         from beam_pipeline.cli.reports import describe_forecast, describe_plan
-        from beam_pipeline.dataset.rejects import check_any_accepted, check_rejects
         from beam_pipeline.dataset.side_by_side import given_recipe
+        from beam_pipeline.dataset.tables import check_any_accepted, check_rejects
         from beam_pipeline.recipe.canonical import split_options
 
         search_here()

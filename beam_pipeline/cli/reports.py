@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from beam_pipeline.codecs import LISTS, RAW
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import RunProgress
-from beam_pipeline.dataset.rejects import LostAudio, count_clips
+from beam_pipeline.dataset.tables import LostAudio, count_clips
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec

@@ -6,5 +6,5 @@ writes at the end of a run. Read :mod:`.metadata` first.
 
 ::
 
-    job -> folders -> metadata, tables, rejects -> side_by_side
+    job -> side_by_side -> tables -> metadata -> folders
 """

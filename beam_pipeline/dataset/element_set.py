@@ -33,8 +33,14 @@ import numpy as np
 
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.job import ElementOutput, make_room, writer_versions
-from beam_pipeline.dataset.member_index import ShardIndex, write_index
-from beam_pipeline.dataset.metadata import Elements, Metadata, SplitEntry, shard_entry
+from beam_pipeline.dataset.metadata import (
+    Elements,
+    Metadata,
+    ShardIndex,
+    SplitEntry,
+    shard_entry,
+    write_index,
+)
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT

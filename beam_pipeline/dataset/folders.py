@@ -6,7 +6,7 @@
     schema.pbtxt
     manifest.parquet
     windows.parquet
-    members.index                   see :mod:`.member_index`
+    members.index                   see :mod:`.metadata`
     rejected.jsonl                  exists after a failed run, too
     log.txt                         of typed examples only, as is the next one
     train/examples.csv

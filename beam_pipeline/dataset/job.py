@@ -46,6 +46,7 @@ import os
 import sys
 import time
 import uuid
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ from beam_pipeline.dataset.folders import (
 )
 from beam_pipeline.dataset.metadata import DISTRIBUTION, Metadata, to_text
 from beam_pipeline.dataset.side_by_side import as_recorded, read_skipped
-from beam_pipeline.errors import InputError, OutputError, StoreError
+from beam_pipeline.dataset.tables import first_lines, read_rejects
+from beam_pipeline.errors import DataSetWarning, InputError, OutputError, StoreError
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import events_file
@@ -817,3 +819,29 @@ def _placed_rows(entry: Input, work: str) -> Input:
     return replace(
         entry, location=location, table=replace(entry.table, location=location)
     )
+
+
+def nothing_new(job: Job) -> Metadata | None:
+    """Ends a run that had nothing to record beside other data sets: no folder is left.
+
+    Warns if clips were rejected.
+
+    Returns
+    -------
+    Metadata or None
+        Without splits. None if the run had something to record.
+    """
+    work, output = job.work_folder, job.output_folder
+    if not files.exists(files.join(work, folders.NOTHING_NEW)):
+        return None
+    rejects = read_rejects(work, folders.NOTHING_NEW)
+    if rejects:
+        found = ((each.path, each.reason) for each in rejects)
+        lines = first_lines(found, len(rejects))
+        text = f"Nothing was recorded. These clips were rejected:\n{lines}"
+        warnings.warn(text, DataSetWarning, stacklevel=4)  # of `record`
+    folders.clear_work(work, job.claim)
+    if not files.exists(files.join(output, folders.METADATA)):
+        job.claim.discard(files.join(output, folders.REJECTED))
+    number = len({each.path for each in rejects})
+    return Metadata(job.recipe, {}, (), {}, clips=number, rejected=number)

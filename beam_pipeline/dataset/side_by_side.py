@@ -23,8 +23,13 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset import tables
 from beam_pipeline.dataset.folders import INDEX, MANIFEST, METADATA, WINDOWS
-from beam_pipeline.dataset.member_index import ShardIndex, load_index
-from beam_pipeline.dataset.metadata import Metadata, SplitEntry, open_metadata
+from beam_pipeline.dataset.metadata import (
+    Metadata,
+    ShardIndex,
+    SplitEntry,
+    load_index,
+    open_metadata,
+)
 from beam_pipeline.errors import (
     ClipError,
     DataSetWarning,
@@ -284,36 +289,6 @@ def count_on(manifest: Any, sizes: Sequence[int]) -> Any:
     )
 
 
-def recipe_of(folder: str) -> Recipe:
-    """Returns the recipe of a data set of audio files, also of one that was converted.
-
-    Raises
-    ------
-    InputError
-        If the data set has none, or it has no tables.
-    """
-    if not has_tables(folder):
-        raise InputError(
-            f"{folder} has no {MANIFEST}: it was not recorded from audio files, or its "
-            "conversion mixed the splits anew."
-        )
-    return _recipe_in(Metadata.load(folder))
-
-
-def reused_recipe(metadata: Metadata) -> Recipe:
-    """Returns a data set's recipe with its classes, so that targets mean the same.
-
-    Raises
-    ------
-    InputError
-        If the data set was not recorded from audio files.
-    """
-    recipe = _recipe_in(metadata)
-    if recipe.classes is not None or not metadata.classes:
-        return recipe
-    return recipe.replace(classes=list(metadata.classes))
-
-
 def _recipe_in(metadata: Metadata) -> Recipe:
     recipe = metadata.recorded_with
     if recipe is None:
@@ -328,6 +303,8 @@ def given_recipe(
     recipe: Recipe | Metadata | files.PathLike | None,
 ) -> Recipe | dict[str, Any] | None:
     """Returns the recipe of a data set or a file; of a file, only what it names.
+
+    That of a data set has its classes, so that targets mean the same.
 
     Raises
     ------
@@ -347,7 +324,10 @@ def given_recipe(
             return read_recipe(path)
         recipe = Metadata.load(folder)
     if isinstance(recipe, Metadata):
-        return reused_recipe(recipe)
+        recorded, classes = _recipe_in(recipe), list(recipe.classes)
+        if recorded.classes is None and classes:
+            recorded = recorded.replace(classes=classes)
+        return recorded
     if not (recipe is None or isinstance(recipe, Recipe)):
         raise OptionError(
             "recipe",
@@ -391,7 +371,13 @@ def check_skipped(
         If a group could get another split than it has in a data set.
     """
     for folder in folders:
-        before = recipe_of(folder)
+        metadata = Metadata.load(folder)
+        if not has_tables(folder):
+            raise InputError(
+                f"{folder} has no {MANIFEST}: it was not recorded from audio files, or "
+                "its conversion mixed the splits anew."
+            )
+        before = _recipe_in(metadata)
         if before.hashed_shares() or recipe.hashed_shares():
             old, new = before.to_json(), recipe.to_json()
             for name in OF_SPLITS:
@@ -519,7 +505,8 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
 
 def _rejected_rows(folder: str, clips: Any) -> npt.NDArray[np.bool_]:
     """Returns which rows of a manifest lost windows, and have no example."""
-    columns = tables.with_clips(["left_out"], recipe_of(folder))
+    recipe = Metadata.load(folder).recorded_with
+    columns = tables.with_clips(["left_out"], recipe)
     windows = tables.read_table(folder, WINDOWS, columns)
     clip = tables.clips_of(windows, clips)
     reasons = (

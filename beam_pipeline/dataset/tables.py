@@ -1,25 +1,36 @@
-"""The tables beside the shards: of clips, and of windows.
+"""The tables beside the shards: of clips, of windows, and of rejects.
 
 ``manifest.parquet`` has a row for each clip. ``windows.parquet`` has one for each
 planned window, in the order of the examples; also for those that were left out, with
 the reason. Where a clip's examples are together, the first ``windows`` rows belong to
 the manifest's first clip, and so on. Where examples are mixed, each row names its clip.
+``rejected.jsonl`` has a line for each reject, whose number a run limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import heapq
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.arrays import BYTES, STRING
-from beam_pipeline.dataset.folders import MANIFEST, WINDOWS
-from beam_pipeline.errors import InputError
+from beam_pipeline.dataset.folders import MANIFEST, REJECTED, WINDOWS
+from beam_pipeline.dataset.metadata import Metadata
+from beam_pipeline.errors import (
+    IncompleteRun,
+    InputError,
+    TooManyRejected,
+    Unreadable,
+)
 from beam_pipeline.inputs.columns import (
     CONTENT_BYTES,
     FILE_SHA256,
@@ -28,16 +39,22 @@ from beam_pipeline.inputs.columns import (
 )
 from beam_pipeline.inputs.table_files import FLOAT32, FLOAT64, Column, ColumnType
 from beam_pipeline.permutation import Integers
+from beam_pipeline.recipe.run_options import allowed_rejects
 from beam_pipeline.storage import files
-from beam_pipeline.storage.pages import in_groups, read_parquet, write_parquet
+from beam_pipeline.storage.pages import (
+    SortedValues,
+    in_groups,
+    read_parquet,
+    write_parquet,
+)
+from beam_pipeline.text import hidden, parse_json, time_text, typed
 from beam_pipeline.write.window_rows import CLIP
 
 if TYPE_CHECKING:
-    from beam_pipeline.planning.shards import (
-        ClipSketch,
-        PlacedClips,
-        ShardLayout,
-    )
+    from beam_pipeline.inputs.listing import ListingSummary
+    from beam_pipeline.planning.clips import Reject
+    from beam_pipeline.planning.shards import ClipSketch, PlacedClips, ShardLayout
+    from beam_pipeline.planning.summary import PlanSummary
     from beam_pipeline.recipe.recipe import Audio, Recipe
 
 _ROW = list(MANIFEST_FIELDS).index("index")
@@ -291,3 +308,178 @@ def read_table(
             f"{path} is not of this data set: it has no column {missing[0]!r}. {remedy}"
         )
     return table if whole else table.select(list(columns))
+
+
+NAMED_IN_ERRORS = 5
+
+
+@dataclass(frozen=True)
+class RejectLine:
+    """A line of ``rejected.jsonl``."""
+
+    path: str
+    stage: str
+    error: str
+    reason: str
+    seconds: float | None
+
+
+def check_rejects(
+    listing: ListingSummary,
+    rejects: Collection[Reject],
+    max_rejected: str,
+    drafts: str = "",
+) -> None:
+    """Raises TooManyRejected if there are more rejected clips than allowed.
+
+    ``drafts`` is the work folder if the output folder has a data set, which the run
+    replaces or adds to: until the run is complete, the list of its rejects is there.
+    """
+    file = files.join(drafts, REJECTED) if drafts else REJECTED
+    before = " Until then, the data set stays as it was before." if drafts else ""
+    rejected = count_clips(rejects)
+    if rejected > allowed_rejects(max_rejected, listing.clips):
+        raise TooManyRejected(
+            f"The run rejected {rejected} of {listing.clips} clips, but `max_rejected` "
+            f"is {max_rejected}:\n{name_some(rejects, f' in {file}')}\n"
+            "All other clips are written. "
+            "To accept the data set without the rejected clips, give the same command "
+            f"again with `max_rejected` {rejected}.{before}"
+        )
+
+
+def check_readable(
+    listing: ListingSummary, rejects: Iterable[Reject], kept: str
+) -> None:
+    """Raises IncompleteRun if the machine failed at a clip, for this may pass.
+
+    ``kept`` is a sentence that says what was done with all other clips.
+    """
+    failed = {r.row: r for r in rejects if r.error == Unreadable.__name__}
+    if failed:
+        raise IncompleteRun(
+            f"The disk, the network or the memory failed at {len(failed)} of "
+            f"{listing.clips} clips:\n{name_some(failed.values(), '')}\n{kept} To try "
+            "the clips above again, give the same command again. If they stay "
+            "unreadable, `allow_unreadable` rejects them."
+        )
+
+
+def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> None:
+    """Raises TooManyRejected if no clip is left, whatever ``max_rejected`` allows.
+
+    Raises InputError if all of them are left out.
+    """
+    from beam_pipeline.planning.summary import left_out_words  # readers do without it
+
+    if summary.listing.clips and not rejects and summary.example_format is None:
+        raise InputError(
+            f"All {summary.listing.clips} clips are left out: "
+            f"{left_out_words(summary.left_out)}. Use a shorter "
+            "window, or change `min_seconds`, `max_seconds`, `short_clips`, "
+            "`windows_at`, or its `events`."
+        )
+    lost = sum(reject.examples for reject in rejects)
+    planned = sum(layout.total for layout in summary.layouts.values())
+    if summary.example_format is None or lost >= planned:
+        left_out = left_out_words(summary.left_out)
+        raise TooManyRejected(
+            f"None of {summary.listing.clips} clips can be recorded:\n"
+            f"{name_some(rejects, '')}" + (f"\n  {left_out}" if left_out else "")
+        )
+
+
+def name_some(rejects: Collection[Reject], file: str = f" in {REJECTED}") -> str:
+    """The first rejects with their reasons, one line each, for an error.
+
+    ``file`` says where all of them are.
+    """
+    first = heapq.nsmallest(NAMED_IN_ERRORS, rejects, key=lambda reject: reject.row)
+    return first_lines(((r.filepath, r.reason) for r in first), len(rejects), file)
+
+
+def first_lines(found: Iterable[tuple[str, str]], count: int, more: str = "") -> str:
+    """Returns a line for each of the first files and what is wrong with them.
+
+    ``count`` is the number of all of them; ``more`` ends the line of the others.
+    """
+    lines = [f"  {path}: {why}" for path, why in islice(found, NAMED_IN_ERRORS)]
+    if count > NAMED_IN_ERRORS:
+        lines.append(f"  ... and {count - NAMED_IN_ERRORS} more{more}")
+    return "\n".join(lines)
+
+
+def count_clips(rejects: Iterable[Reject]) -> int:
+    """Returns the number of clips that some rejects are of."""
+    return len(np.unique(np.fromiter((reject.row for reject in rejects), np.int64)))
+
+
+def sort_rejects(rejects: Iterable[Reject]) -> SortedValues[Reject]:
+    """Returns rejects in the order of their rows."""
+    return SortedValues(lambda r: (r.row, r.shard or "", r.reason), rejects)
+
+
+def reject_line(reject: Reject) -> bytes:
+    """Returns the line of a reject in ``rejected.jsonl``."""
+    line = RejectLine(
+        reject.filepath,
+        reject.stage,
+        reject.error,
+        hidden(reject.reason),
+        reject.seconds,
+    )
+    return (json.dumps(asdict(line), ensure_ascii=False) + "\n").encode()
+
+
+class LostAudio(NamedTuple):
+    """The audio of rejects together, and how many have an unknown length."""
+
+    seconds: float
+    unknown: int
+
+    @classmethod
+    def of(cls, seconds: Iterable[float | None]) -> LostAudio:
+        """Returns the sum of the seconds of rejects."""
+        found = list(seconds)
+        known = [some for some in found if some is not None]
+        return cls(math.fsum(known), len(found) - len(known))
+
+    def __str__(self) -> str:
+        """Returns `` (1.50 hours, 3 of unknown length)``; empty if there is none."""
+        words = []
+        if self.seconds:
+            words.append(time_text(self.seconds))
+        if self.unknown:
+            words.append(f"{self.unknown:,} of unknown length")
+        return f" ({', '.join(words)})" if words else ""
+
+
+def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
+    """Writes ``rejected.jsonl``: one line for each reject, in the given order."""
+    with files.replacing(path) as file:
+        file.writelines(map(reject_line, rejects))
+
+
+def read_rejects(folder: str, name: str = REJECTED) -> list[RejectLine]:
+    """Returns the rejects of a data set, as the file lists them.
+
+    Raises
+    ------
+    InputError
+        If the list of rejects is missing or damaged.
+    """
+    path, rejects = files.join(folder, name), list[RejectLine]()
+    try:
+        for number, line in enumerate(files.read_bytes(path).splitlines(), 1):
+            rejects.append(typed(RejectLine, parse_json(line), f"line {number}"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}. Restore it.") from error
+    return rejects
+
+
+def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
+    """Returns how much audio a data set's rejects have; see :func:`read_rejects`."""
+    rejects = []
+    if metadata.recipe is not None and metadata.rejected:
+        rejects = read_rejects(folder)
+    return LostAudio.of(reject.seconds for reject in rejects)

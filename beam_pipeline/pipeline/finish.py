@@ -20,9 +20,14 @@ from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset import folders, tables
 from beam_pipeline.dataset.folders import finish_switch
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
-from beam_pipeline.dataset.member_index import ShardIndex, write_index
-from beam_pipeline.dataset.metadata import Metadata, SplitEntry, shard_entry
-from beam_pipeline.dataset.rejects import (
+from beam_pipeline.dataset.metadata import (
+    Metadata,
+    ShardIndex,
+    SplitEntry,
+    shard_entry,
+    write_index,
+)
+from beam_pipeline.dataset.tables import (
     check_any_accepted,
     check_readable,
     check_rejects,

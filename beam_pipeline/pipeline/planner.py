@@ -27,8 +27,7 @@ from typing import NamedTuple
 from beam_pipeline.dataset.folders import storing_error
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import write_totals
-from beam_pipeline.dataset.rejects import check_readable
-from beam_pipeline.dataset.tables import make_manifest_part
+from beam_pipeline.dataset.tables import check_readable, make_manifest_part
 from beam_pipeline.errors import IncompleteRun, Unreadable, UnusableEntry
 from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.columns import SourceRow

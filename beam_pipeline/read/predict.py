@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.dataset.rejects import count_clips
 from beam_pipeline.dataset.side_by_side import Folders
+from beam_pipeline.dataset.tables import count_clips
 from beam_pipeline.errors import (
     DataSetWarning,
     InputError,

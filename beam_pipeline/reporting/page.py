@@ -18,7 +18,6 @@ from beam_pipeline.audio.clip_reader import ClipReader
 from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.rejects import read_rejects
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
@@ -26,7 +25,7 @@ from beam_pipeline.dataset.side_by_side import (
     has_tables,
     open_data_sets,
 )
-from beam_pipeline.dataset.tables import read_table
+from beam_pipeline.dataset.tables import read_rejects, read_table
 from beam_pipeline.errors import ClipError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers

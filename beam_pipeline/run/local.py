@@ -61,7 +61,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_pipeline.dataset.folders import PHASES, delete_all_drafts
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import Reporter, Totals, Watch
-from beam_pipeline.dataset.rejects import sort_rejects
+from beam_pipeline.dataset.tables import sort_rejects
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.features import Corpus, ExampleFormat

@@ -24,6 +24,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import accumulate, islice
 from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
@@ -141,13 +142,14 @@ class SortedValues(Sequence[_T]):
 class FirstValues(Generic[_T]):
     """The first value of each key: as a dict, but on disk if the keys are many.
 
-    Keys are whole numbers of 64 bits.
+    Keys are whole numbers of 64 bits. Without any, there is no database.
     """
 
-    def __init__(self) -> None:
-        self._database = _connect()
-        columns = "key INTEGER PRIMARY KEY, value BLOB"
-        self._database.execute(f"CREATE TABLE firsts ({columns})")
+    @cached_property
+    def _database(self) -> sqlite3.Connection:
+        database = _connect()
+        database.execute("CREATE TABLE firsts (key INTEGER PRIMARY KEY, value BLOB)")
+        return database
 
     def setdefault(self, key: int, value: _T) -> _T:
         """Returns the first value that was given for a key, perhaps this one."""

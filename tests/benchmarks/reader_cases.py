@@ -159,8 +159,7 @@ def write_index_of(output, source, count):
     """Write the metadata and the index of many examples, one a member."""
     import numpy as np
 
-    from beam_pipeline.dataset.member_index import ShardIndex, write_index
-    from beam_pipeline.dataset.metadata import ShardEntry
+    from beam_pipeline.dataset.metadata import ShardEntry, ShardIndex, write_index
 
     described = json.loads(Path(source, "metadata.json").read_text())
     ((name, split),) = described["splits"].items()

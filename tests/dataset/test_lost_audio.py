@@ -5,7 +5,7 @@ import json
 import pytest
 
 from beam_pipeline import Metadata, plan, verify
-from beam_pipeline.dataset.rejects import lost_audio
+from beam_pipeline.dataset.tables import lost_audio
 from tests.data_sets import rejects_in
 from tests.sounds import RATE, damage, write_sound
 

@@ -26,11 +26,12 @@ from beam_pipeline.dataset.metadata import (
     parse_schema,
     schema_text,
 )
-from beam_pipeline.dataset.rejects import sort_rejects, write_rejects
 from beam_pipeline.dataset.tables import (
     make_manifest_part,
     manifest_fields,
+    sort_rejects,
     write_manifest,
+    write_rejects,
 )
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
@@ -145,9 +146,10 @@ def test_a_notebook_shows_a_line():
 
 
 def test_folders_without_metadata(tmp_path):
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        with raises(InputError, naming=folder):
-            Metadata.load(folder)
+    (tmp_path / "file").touch()
+    for name, fact in (("", "no finished"), ("nowhere", "no folder"), ("file", "file")):
+        with raises(InputError, naming=[tmp_path / name, fact]):
+            Metadata.load(tmp_path / name)
 
 
 def edited(path, value):

@@ -10,11 +10,11 @@ import pytest
 from beam_pipeline.dataset.folders import receipt_path
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.rejects import (
+from beam_pipeline.dataset.tables import (
     NAMED_IN_ERRORS,
+    ManifestPart,
     check_rejects,
 )
-from beam_pipeline.dataset.tables import ManifestPart
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.columns import MANIFEST_FIELDS

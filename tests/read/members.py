@@ -6,8 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from beam_pipeline.dataset.member_index import ShardIndex, write_index
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.dataset.metadata import (
+    Metadata,
+    ShardEntry,
+    ShardIndex,
+    SplitEntry,
+    write_index,
+)
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe

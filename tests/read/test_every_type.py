@@ -7,7 +7,7 @@ import pytest
 from numpy.lib.array_utils import byte_bounds
 
 from beam_pipeline import record_dataset, record_examples
-from beam_pipeline.dataset.member_index import load_index
+from beam_pipeline.dataset.metadata import load_index
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.replay import replay
 

@@ -18,7 +18,7 @@ from beam_pipeline.cli.parser import printable
 from beam_pipeline.dataset.folders import read_run_error
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import read_progress
-from beam_pipeline.dataset.rejects import lost_audio
+from beam_pipeline.dataset.tables import lost_audio
 from beam_pipeline.errors import (
     AudioTFRecordsError,
     InputError,

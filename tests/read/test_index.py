@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from beam_pipeline import convert, open_records, record, verify
-from beam_pipeline.dataset.member_index import ShardIndex, load_index, write_index
-from beam_pipeline.dataset.metadata import ShardEntry
+from beam_pipeline.dataset.metadata import (
+    ShardEntry,
+    ShardIndex,
+    load_index,
+    write_index,
+)
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import FeatureSpec
 from tests.raising import assert_names, raises

@@ -19,8 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.codecs import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW
-from beam_pipeline.dataset.member_index import ShardIndex, load_index, write_index
-from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
+from beam_pipeline.dataset.metadata import (
+    Metadata,
+    ShardEntry,
+    ShardIndex,
+    SplitEntry,
+    load_index,
+    write_index,
+)
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read import members

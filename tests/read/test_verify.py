@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record, record_examples, verify
 from beam_pipeline.codecs import INT64_LIST
-from beam_pipeline.dataset.member_index import load_index
-from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.rejects import lost_audio
+from beam_pipeline.dataset.metadata import Metadata, load_index
+from beam_pipeline.dataset.tables import lost_audio
 from beam_pipeline.errors import InputError, OptionError, VerificationError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import FeatureSpec

@@ -8,7 +8,7 @@ import pytest
 
 from beam_pipeline import Metadata, open_records, plan, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.side_by_side import reused_recipe
+from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.elements.record_examples import record_examples
 from beam_pipeline.errors import (
     DataSetWarning,
@@ -348,7 +348,7 @@ def test_without_labels_there_are_no_classes(birds, tmp_path):
     assert made == Metadata.load(tmp_path / "shell")
     assert made.classes == ()
     # A data set without classes has none to bring.
-    assert reused_recipe(made) == made.recipe
+    assert given_recipe(made) == made.recipe
 
 
 def test_elements_have_no_recipe(birds, tmp_path):

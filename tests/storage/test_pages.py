@@ -63,6 +63,7 @@ def test_a_full_disk_is_told():
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3), TEXTS)))
 def test_the_first_value_of_each_key(pairs):
     found, wanted = FirstValues(), {}
+    assert not vars(found)  # a database is opened for the first value
     for number, (key, text) in enumerate(pairs):
         value = (number, text.encode(errors="replace").decode())
         assert found.setdefault(key, value) == wanted.setdefault(key, value)

@@ -71,7 +71,7 @@ def shard_names(records):
 
 def test_what_is_not_there(folder, bucket):
     scheme = folder.partition("://")[0]
-    with pytest.raises(InputError, match="holds no finished data set"):
+    with pytest.raises(InputError, match="no folder"):
         open_records(f"{scheme}://{bucket}/nothing")
     records = open_records(folder)
     object_store.delete([f"{folder}/{shard_names(records)[0]}"])
