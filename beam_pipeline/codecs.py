@@ -541,8 +541,7 @@ class Original(File):
         ValueError
             If the bytes are no file of sound, or its shape is another one.
         """
-        from beam_pipeline.audio.clip_reader import ClipReader
-        from beam_pipeline.audio.probe import probe_audio
+        from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 
         source, name, shape = io.BytesIO(data), "the file of the example", shape or ()
         try:

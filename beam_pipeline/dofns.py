@@ -23,7 +23,7 @@ import numpy.typing as npt
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
-from beam_pipeline.audio.retrying import retry
+from beam_pipeline.audio.decoder import retry
 from beam_pipeline.errors import (
     ClipError,
     InputError,
@@ -106,7 +106,8 @@ class _ClipStep(Step):
 class Probe(_ClipStep):
     """Reads what a file holds, from its header: path or dict -> dict.
 
-    The header is not trusted blindly; :func:`.probe.probe_audio` says what is checked.
+    The header is not trusted blindly; :func:`.clip_reader.probe_audio` says what is
+    checked.
     The dict has the keys of the element, and
 
     ``filepath``

@@ -65,7 +65,7 @@ HOMES = {
     "[reporting.problems] [write.window_rows]",
     "isal": "storage.tfrecord audio.sketch",
     "matplotlib": "[read.example_view]",
-    "threadpoolctl": "[transforms.step_list] [process]",
+    "threadpoolctl": "[transforms.steps] [process]",
     "tqdm": "[dataset.progress]",
     "PIL": "[codecs]",
     "torch": "read.torch [read.predict]",
@@ -191,7 +191,7 @@ def test_packages_say_what_is_in_them(sources):
     ("module", "source", "bad"),
     [
         ("errors", "import beam_pipeline.recipe.recipe", "errors -> recipe"),
-        ("audio.probe", "from beam_pipeline.storage import files", "audio -> storage"),
+        ("audio.sketch", "from beam_pipeline.storage import files", "audio -> storage"),
         ("planning.clips", "def f():\n    from beam_pipeline import run",
          "planning -> run"),
         ("planning.clips", "from beam_pipeline import __version__",

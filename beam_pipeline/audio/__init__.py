@@ -1,14 +1,14 @@
 """Reads audio files as samples.
 
-In: a file and its name. Out: its length, rate and channels (:mod:`.probe`, which also
-chooses the decoder), ranges of its samples at any rate (:mod:`.clip_reader`), and what
-finds equal and similar audio (:mod:`.sketch`). Read :mod:`.clip_reader` first.
+In: a file and its name. Out: its length, rate and channels, and ranges of its samples
+at any rate (:mod:`.clip_reader`, which also chooses the decoder), and what finds equal
+and similar audio (:mod:`.sketch`). Read :mod:`.clip_reader` first.
 
 ::
 
-    formats, integrity -> decoder -> probe -> clip_reader
-    names    headers                 length   samples
+    formats  -> decoder -> clip_reader
+    names,      samples    length, samples at any rate
+    headers
 
-:mod:`.loader` reads files by a function of the user, and :mod:`.retrying` reads again
-what the machine failed to read.
+A decoder is libsndfile, ffmpeg or a function of the user, a loader.
 """

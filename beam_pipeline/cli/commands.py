@@ -799,11 +799,10 @@ class Transforms(Command):
     sample_rate: int = option(16000, WholeNumber(), "HZ")
 
     def run(self) -> int:
-        from beam_pipeline.transforms.step_list import describe_steps, list_steps
+        from beam_pipeline.transforms.steps import describe_steps
 
         search_here()
-        entries = list_steps(self.steps, self.sample_rate, self.win_len)
-        say(describe_steps(list(entries)))
+        say(describe_steps(self.steps, self.sample_rate, self.win_len))
         return 0
 
 

@@ -30,8 +30,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from beam_pipeline.arrays import Array, Booleans, FloatArray, Integers, Keys
-from beam_pipeline.audio.clip_reader import ClipReader, output_frames
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.clip_reader import ClipReader, output_frames, probe_audio
 from beam_pipeline.errors import (
     ClipError,
     RecipeError,

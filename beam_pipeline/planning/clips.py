@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.loader import Loader
+from beam_pipeline.audio.decoder import AudioInfo, Loader
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.windows import (
     NO_EVENT,

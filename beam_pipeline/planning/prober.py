@@ -14,10 +14,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.audio.clip_reader import output_frames
-from beam_pipeline.audio.decoder import AudioInfo, may_break
-from beam_pipeline.audio.probe import adding_length, check_output, probe_audio
-from beam_pipeline.audio.retrying import retry
+from beam_pipeline.audio.clip_reader import (
+    adding_length,
+    check_output,
+    output_frames,
+    probe_audio,
+)
+from beam_pipeline.audio.decoder import AudioInfo, may_break, retry
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,
@@ -95,7 +98,7 @@ class Prober:
         """Returns the clip of a row, or a reject with the reason.
 
         If the machine fails, it reads the file again; see
-        :mod:`beam_pipeline.audio.retrying`.
+        :mod:`beam_pipeline.audio.clip_reader`.
         """
         try:
             if row.problem is not None:

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import (

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from beam_pipeline.audio.clip_reader import check_output, open_decoder, probe_audio
 from beam_pipeline.audio.decoder import SAMPLE_BYTES, opened
-from beam_pipeline.audio.probe import check_output, open_decoder, probe_audio
 from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
 from beam_pipeline.parameters import check_choice
 from beam_pipeline.storage import files

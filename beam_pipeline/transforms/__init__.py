@@ -11,10 +11,10 @@ transform is. Parameters are fields of frozen dataclasses, declared as in
               |      stream        a clip's samples, before windows are cut
               |      augment       copies of windows, and masks of their features
               |
-            signals, loudness               samples -> samples, or a level
+            signals                         samples -> samples
             frames, mel, cqt                samples -> spectra, and cepstra
             ar                              samples -> models, and their spectra
-            descriptors, pitch              samples -> a few numbers per frame
+            descriptors, pitch              samples -> a few numbers per frame, or one
 
 A person's own functions and classes are found by :mod:`.own_code`.
 """
@@ -36,6 +36,9 @@ from beam_pipeline.transforms.base import Transform as Transform
 from beam_pipeline.transforms.base import per_window as per_window
 from beam_pipeline.transforms.cqt import Chroma as Chroma
 from beam_pipeline.transforms.cqt import Cqt as Cqt
+from beam_pipeline.transforms.descriptors import Loudness as Loudness
+from beam_pipeline.transforms.descriptors import Lufs as Lufs
+from beam_pipeline.transforms.descriptors import LufsGain as LufsGain
 from beam_pipeline.transforms.descriptors import OnsetStrength as OnsetStrength
 from beam_pipeline.transforms.descriptors import Rms as Rms
 from beam_pipeline.transforms.descriptors import SpectralBandwidth as SpectralBandwidth
@@ -46,9 +49,6 @@ from beam_pipeline.transforms.descriptors import SpectralRolloff as SpectralRoll
 from beam_pipeline.transforms.descriptors import ZeroCrossingRate as ZeroCrossingRate
 from beam_pipeline.transforms.frames import Fft as Fft
 from beam_pipeline.transforms.frames import Stft as Stft
-from beam_pipeline.transforms.loudness import Loudness as Loudness
-from beam_pipeline.transforms.loudness import Lufs as Lufs
-from beam_pipeline.transforms.loudness import LufsGain as LufsGain
 from beam_pipeline.transforms.mel import Cmvn as Cmvn
 from beam_pipeline.transforms.mel import Delta as Delta
 from beam_pipeline.transforms.mel import KaldiFbank as KaldiFbank

@@ -19,12 +19,16 @@ import ast
 import contextlib
 import dataclasses
 import functools
+import inspect
 import re
 import sys
+import timeit
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from beam_pipeline import transforms as catalogue
 from beam_pipeline.errors import OptionError, RecipeError, listed
@@ -33,6 +37,7 @@ from beam_pipeline.transforms.base import (
     Identity,
     Step,
     Transform,
+    apply_transform,
     chain_of,
     steps_of,
 )
@@ -550,3 +555,101 @@ def _literal(step: Any, parameter: str, kind: Kind) -> str:
             step,
         )
     return text
+
+
+WINDOWS = 16
+REPEATS = 5
+
+KINDS = (TRANSFORM, *STEP_FIELDS.values())
+
+# What to run for transforms that have a parameter without a default, or must follow
+# others.
+EXAMPLES = {
+    "as_image": "log_mel()|as_image()",
+    "band_pass": "band_pass(low_hz=300,high_hz=3000)",
+    "cmvn": "log_mel()|cmvn()",
+    "delta": "log_mel()|delta()",
+    "gain": "gain(gain_db=-6)",
+    "high_pass": "high_pass(cutoff_hz=50)",
+    "low_pass": "low_pass(cutoff_hz=1000)",
+    "resample": "resample(rate_hz=8000)",
+    "spec_augment": "log_mel()|spec_augment()",
+}
+
+
+def describe_steps(texts: Sequence[str], sample_rate_hz: int, frames: int) -> str:
+    """Lists named steps, with their documentation, or expressions.
+
+    Transforms are run on noise: the list has the dtype and the shape of one window's
+    result, and the time for each window on one core; or why the expression does not
+    suit the window. Without texts, all steps are listed, with the first sentence of
+    their documentation.
+
+    Raises
+    ------
+    RecipeError
+        If no step has a name, or an expression cannot be read.
+    """
+    every = [(kind, name) for kind in KINDS for name in sorted(kind.table)]
+    lines: list[str] = []
+    before = TRANSFORM
+    for kind, given in [(_kind_of(t), t) for t in map(str.strip, texts)] or every:
+        if kind is not before:
+            lines += ["", f"--{kind.field.replace('_', '-')}:"]
+            before = kind
+        cls = kind.table.get(given)
+        text = inspect.cleandoc(cls.__doc__ or "") if cls else ""
+        if not texts:
+            text = text.partition("\n\n")[0].replace("\n", " ")
+        call = tried = _call_of(given, cls) if cls else given
+        outcome = ""
+        if kind is TRANSFORM:
+            tried = EXAMPLES.get(given, f"{given}()") if cls else given
+            transform = parse_transform(tried)
+            try:
+                outcome = f"  -> {_outcome(transform, sample_rate_hz, frames)}"
+            except RecipeError as error:
+                text = f"{text} (here: {error})".lstrip()
+        elif cls is None:
+            parse_steps(given, kind)
+        if tried in (call, f"{call.partition('(')[0]}()"):
+            lines.append(f"{call}{outcome}")
+        else:
+            lines += [call, f"  {tried}{outcome}"]
+        lines += [f"    {line}".rstrip() for line in text.splitlines()]
+    return "\n".join(lines)
+
+
+def _kind_of(text: str) -> Kind:
+    """The first kind whose table has all steps of an expression; else transforms."""
+    names = [step.name for step in split_steps(text, TRANSFORM)]
+    return next(
+        (kind for kind in KINDS if all(name in kind.table for name in names)), TRANSFORM
+    )
+
+
+def _outcome(transform: Transform, sample_rate_hz: int, frames: int) -> str:
+    """What a transform gives for a window of noise, and the shortest of several times.
+
+    It runs on one core, as in a job.
+    """
+    from threadpoolctl import threadpool_limits
+
+    rng = np.random.default_rng(0)
+    noise = (0.1 * rng.standard_normal((WINDOWS, frames))).astype(np.float32)
+    run = functools.partial(apply_transform, transform, sample_rate_hz=sample_rate_hz)
+    first = run(noise[:1])
+    shape = "x".join(map(str, first.shape[1:])) or "scalar"
+    with threadpool_limits(1):
+        seconds = min(timeit.repeat(lambda: run(noise), number=1, repeat=REPEATS))
+    return f"{first.dtype} {shape}, {1e6 * seconds / WINDOWS:.0f} us"
+
+
+def _call_of(name: str, cls: type[Any]) -> str:
+    """``name(parameter=default,...)``; ``parameter=?`` if there is no default."""
+    parameters = [
+        f"{f.name}={'?' if f.default is MISSING else repr(f.default)}"
+        for f in fields(cls)
+        if f.init
+    ]
+    return f"{name}({','.join(parameters)})"

@@ -30,7 +30,7 @@ from beam_pipeline.transforms.base import (
     Step,
     slices,
 )
-from beam_pipeline.transforms.loudness import clip_level
+from beam_pipeline.transforms.descriptors import clip_level
 
 CHUNK_FRAMES = 1 << 16
 

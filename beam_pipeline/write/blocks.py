@@ -24,8 +24,7 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 
 from beam_pipeline.arrays import Array, FloatArray, Integers
-from beam_pipeline.audio.decoder import SAMPLE_BYTES
-from beam_pipeline.audio.retrying import retried, retry
+from beam_pipeline.audio.decoder import SAMPLE_BYTES, retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
 from beam_pipeline.codecs import check_original
 from beam_pipeline.errors import ClipError, InputError, TransformError, UnreadableAudio

@@ -6,8 +6,7 @@ import av
 import numpy as np
 import soundfile
 
-from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 
 
 def noise(frames, channels=1, seed=0, level=1.0):

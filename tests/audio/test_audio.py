@@ -11,9 +11,13 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.audio.clip_reader import ClipReader, output_frames, resample_start
+from beam_pipeline.audio.clip_reader import (
+    ClipReader,
+    output_frames,
+    probe_audio,
+    resample_start,
+)
 from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.probe import probe_audio
 from beam_pipeline.errors import (
     EmptyAudio,
     NonFiniteAudio,

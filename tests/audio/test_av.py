@@ -15,9 +15,8 @@ import soxr
 
 from beam_pipeline import Metadata, open_records, record
 from beam_pipeline.audio import formats
-from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.clip_reader import ClipReader, open_decoder, probe_audio
 from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.probe import open_decoder, probe_audio
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.errors import (
     EmptyAudio,

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline.audio.clip_reader import ClipReader
+from beam_pipeline.audio.clip_reader import ClipReader, open_decoder, probe_audio
 from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.integrity import find_mpeg
-from beam_pipeline.audio.probe import open_decoder, probe_audio
+from beam_pipeline.audio.formats import find_mpeg
 from beam_pipeline.errors import ClipError, TruncatedAudio, UnreadableAudio
 from tests.audio import files
 from tests.audio.files import probe, read

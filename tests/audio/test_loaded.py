@@ -10,8 +10,7 @@ import pytest
 
 from beam_pipeline import open_records, plan, record, verify
 from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.decoder import AudioInfo
-from beam_pipeline.audio.loader import Loader
+from beam_pipeline.audio.decoder import AudioInfo, Loader
 from beam_pipeline.dataset.job import code_of
 from beam_pipeline.errors import (
     EmptyAudio,

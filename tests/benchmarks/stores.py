@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 from beam_pipeline.storage import files, object_store
 from tests import loopback
 

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import record
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.clip_reader import probe_audio
 from beam_pipeline.dofns import CutWindows, Probe
 from beam_pipeline.errors import InputError, RecipeError, UnreadableAudio
 from beam_pipeline.write.blocks import BLOCK_BYTES

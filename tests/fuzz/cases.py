@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 from beam_pipeline.errors import ClipError
 from tests.fuzz.mutations import MUTATIONS
 from tests.fuzz.originals import Original, originals

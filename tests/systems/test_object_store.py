@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import Metadata, record
-from beam_pipeline.audio.clip_reader import ClipReader
-from beam_pipeline.audio.probe import probe_audio
+from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import InputError, OutputError, StoreError
 from beam_pipeline.inputs.columns import SourceRow

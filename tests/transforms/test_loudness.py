@@ -8,7 +8,7 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.transforms.loudness import (
+from beam_pipeline.transforms.descriptors import (
     K_SECTIONS,
     Lufs,
     LufsGain,

@@ -14,7 +14,7 @@ import pytest
 import scipy.signal
 
 from beam_pipeline.transforms.base import apply_transform
-from beam_pipeline.transforms.loudness import integrated_lufs
+from beam_pipeline.transforms.descriptors import integrated_lufs
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import low_pass_taps
 from beam_pipeline.transforms.steps import parse_transform

@@ -19,7 +19,7 @@ from beam_pipeline.transforms.base import (
     apply_transform,
     needs_sample_rate,
 )
-from beam_pipeline.transforms.loudness import Lufs
+from beam_pipeline.transforms.descriptors import Lufs
 from beam_pipeline.transforms.mel import LogMel
 from beam_pipeline.transforms.signals import (
     BandPass,
