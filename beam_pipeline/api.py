@@ -244,8 +244,7 @@ def write_template(
 def _compare(job: Job) -> str | None:
     """Returns how the data set in an output differs from the one of a job."""
     from beam_pipeline.dataset.job import difference_to_recorded
-    from beam_pipeline.read.recorded_windows import read_recorded
-    from beam_pipeline.read.verify import sample_problems
+    from beam_pipeline.read.verify import read_recorded, sample_problems
 
     def make_again(metadata: Metadata, clips: set[int]) -> Iterator[str]:
         recorded = read_recorded(job.output_folder, metadata)

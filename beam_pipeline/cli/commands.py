@@ -166,13 +166,8 @@ class Record(Job):
             say(f"{self.output}: nothing new to record, {took}")
             return 0
         from beam_pipeline.cli.reports import describe_metadata
-        from beam_pipeline.dataset.tables import lost_audio
-        from beam_pipeline.read.recorded_windows import clips_left_out
 
-        lost = lost_audio(self.output, metadata)
-        left_out = clips_left_out(self.output) if metadata.left_out else ()
-        text = describe_metadata(metadata, lost, left_out)
-        say(spelled(text, self.flags()))
+        say(spelled(describe_metadata(metadata, self.output), self.flags()))
         before = "complete before, with the same recipe and inputs"
         say(f"{self.output}: {before if already else f'complete, {took}'}")
         if self.report is not None:
@@ -467,7 +462,7 @@ class Windows(Command):
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_windows, table_as_csv
         from beam_pipeline.read.conditions import rows_where
-        from beam_pipeline.read.recorded_windows import summarise_windows
+        from beam_pipeline.read.window_table import summarise_windows
 
         if not self.csv and (self.split or self.where or self.sources):
             raise OptionError("--split, --where and --sources", "need `csv`")

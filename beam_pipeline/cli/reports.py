@@ -10,23 +10,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from beam_pipeline.codecs import LISTS, RAW
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import RunProgress
-from beam_pipeline.dataset.tables import LostAudio, count_clips
+from beam_pipeline.dataset.tables import (
+    LostAudio,
+    count_clips,
+    lost_audio,
+    read_table,
+)
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.windows import TOO_SHORT
 from beam_pipeline.planning.clips import Reject, copies_in
 from beam_pipeline.planning.summary import (
+    CLIPS_NAMED,
     PlanSummary,
     TallyKey,
     left_out_words,
     seconds_of,
     split_by_class,
 )
-from beam_pipeline.read.recorded_windows import QUANTILES, WindowSummary
+from beam_pipeline.read.window_table import QUANTILES, WindowSummary
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import time_text, time_unit
 
@@ -47,13 +56,11 @@ OF_EXAMPLES = "of examples"
 OF_AUDIO = "of audio"
 
 
-def describe_metadata(
-    metadata: Metadata, lost: object = "", left_out: Sequence[str] = ()
-) -> str:
+def describe_metadata(metadata: Metadata, folder: str | None = None) -> str:
     """Returns a data set's splits as a table, and its numbers of clips and rejects.
 
-    Without clips, the features follow. ``lost`` is the audio of rejects, and
-    ``left_out`` has names of clips without a window.
+    Of a ``folder``, the audio of its rejects is summed up, and some files without a
+    window are named. Without clips, the features follow.
     """
     splits, recipe = metadata.splits, metadata.recipe
     columns: dict[str, Cells] = {
@@ -80,9 +87,20 @@ def describe_metadata(
     windows_left_out = [split.left_out for split in splits.values()]
     if any(windows_left_out):
         columns["windows left out"] = windows_left_out
+    lost, named = "", list[str]()
+    if folder is not None:
+        lost = str(lost_audio(folder, metadata))
+        named = _clips_left_out(folder) if metadata.left_out else []
     counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
-    inputs = _inputs(*counts, metadata.left_out or {}, left_out, recipe)
+    inputs = _inputs(*counts, metadata.left_out or {}, named, recipe)
     return f"{_table(columns)}\n{inputs}"
+
+
+def _clips_left_out(folder: str) -> list[str]:
+    """Returns the files of the first clips for which no window was planned."""
+    clips = read_table(folder, MANIFEST, ["path", "windows"])
+    paths = clips.filter(np.equal(clips["windows"].to_numpy(), 0))["path"]
+    return sorted(paths[:CLIPS_NAMED].to_pylist())
 
 
 def describe_windows(metadata: Metadata, windows: Mapping[str, WindowSummary]) -> str:

@@ -48,7 +48,7 @@ from beam_pipeline.inputs.columns import (
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import Names
 from beam_pipeline.permutation import Integers
-from beam_pipeline.read.example_source import input_roots
+from beam_pipeline.read.window_table import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 

@@ -35,12 +35,14 @@ from beam_pipeline.read.choices import (
     choose_splits,
     shards_of,
 )
-from beam_pipeline.read.example_source import Given, Source, make_source
 from beam_pipeline.read.members import MemberReader, check_shards
 from beam_pipeline.read.scales import Statistics, choose_statistics
 from beam_pipeline.read.window_table import (
+    Given,
+    Source,
     check_clips,
     examples_of,
+    make_source,
     numbers_of_clip,
     read_window_table,
 )

@@ -1,14 +1,23 @@
-"""The table of all planned windows of a split, from the files beside the shards.
+"""The tables beside the shards: where each example is, and where it comes from.
 
-It says where each example is, and where it comes from: the file, and the stretch of it.
+::
+
+    windows.parquet, manifest.parquet --join_tables--> both of all data sets, checked
+            --window_table-------> a row for each window: its shard, file and stretch
+            --make_source--------> where one example comes from, as its file is now
+            --summarise_windows--> counts and levels of each split
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
@@ -22,6 +31,7 @@ from beam_pipeline.dataset.tables import belonging_together, clips_of, read_tabl
 from beam_pipeline.errors import InputError, did_you_mean
 from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import FILE_SHA256, MANIFEST_FIELDS, SKETCH_FIELDS
+from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.storage import files
@@ -181,7 +191,21 @@ def _table_of_split(
         name: windows[name] for name in windows.column_names if name not in _NAMED_ANEW
     }
     if sources:
-        columns.update(source_columns(start, frames, hz, of_clip, has_hashes))
+        native_hz = of_clip("native_sample_rate_hz")
+        rate, most = (
+            column.to_numpy().astype(np.int64)
+            for column in (native_hz, of_clip("native_frames"))
+        )
+        begin = start * rate // hz
+        stop = np.minimum(-(-(start + frames) * rate // hz), most)
+        no_hashes = pa.nulls(len(begin), pa.string())
+        columns |= {
+            "native_start": pa.array(begin),
+            "native_frames": pa.array(stop - begin),
+            "native_sample_rate_hz": native_hz,
+            "channels": of_clip("channels"),
+            FILE_SHA256: of_clip(FILE_SHA256) if has_hashes else no_hashes,
+        }
     for name in manifest.column_names:
         if name not in _OURS and not (name == FILE_SHA256 and has_hashes):
             free = name if name not in columns else f"{name}_"
@@ -347,31 +371,167 @@ def _without_empty(column: Any) -> Any:
     return pc.if_else(is_empty, pa.scalar(None, column.type), column)
 
 
-def source_columns(
-    start: Any, frames: Any, rate_hz: Any, of_clip: Any, has_hashes: bool
-) -> dict[str, Any]:
-    """Returns the columns of a table of windows that say where each comes from.
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def input_roots(input: Given, table: Any) -> list[str]:
+    """Returns the root of each input of a data set.
 
     Parameters
     ----------
-    start, frames, rate_hz : numpy.ndarray of int64, shape (windows,)
-        The window's stretch in its file at the output rate, and this rate.
-    of_clip : callable
-        From a column of the manifest to its value for each window.
-    """
-    import pyarrow as pa
+    table : pyarrow.Table
+        With the columns ``path`` and ``input``.
 
-    hz, most = (
-        of_clip(name).to_numpy().astype(np.int64)
-        for name in ("native_sample_rate_hz", "native_frames")
+    Raises
+    ------
+    InputError
+        If there are fewer inputs than the data set has, or the first clip of one is not
+        there.
+    """
+    roots = [entry.root for entry in resolve_inputs(files.path_texts("input", input))]
+    numbers = table["input"].to_numpy()
+    needed = int(numbers.max(initial=0)) + 1
+    if needed > len(roots):
+        raise InputError(
+            f"The clips are from {needed} inputs, but `input` names {len(roots)}. "
+            "Give the same as for `record`, in the same order."
+        )
+    for number, root in enumerate(roots[:needed]):
+        rows = np.flatnonzero(numbers == number)
+        if not len(rows):
+            continue
+        path = files.join(root, table["path"][int(rows[0])].as_py())
+        if not files.exists(path):
+            raise InputError(
+                f"{path} does not exist, but a clip of the data set has this name. "
+                "Give as `input` what the data set was recorded from."
+            )
+    return roots
+
+
+class Source(NamedTuple):
+    """Where an example comes from.
+
+    ``soundfile.read(file, frames, first_frame, dtype="float32")`` reads its samples.
+    They are those of the window if the recipe neither resamples nor changes them. If it
+    resamples, these are all frames that the window touches.
+
+    Attributes
+    ----------
+    path : str
+        The file, relative to its input.
+    input : int
+        The number of the input in its run, from 0.
+    file : str or None
+        The path of the file; None if no ``input`` was named.
+    start_s, end_s : float
+        The stretch in the file, in seconds. Zeros after the clip's end do not count.
+    first_frame, frames : int
+        The stretch in frames of the file, from 0.
+    sample_rate_hz, channels : int
+        Those of the file.
+    channel : int or None
+        The channel that was taken, from 0; None: all, or their mean.
+    copy : int
+        0: the window as it is; k: its k-th augmented copy.
+    sha256 : str or None
+        The SHA-256 of the file, in hexadecimal, if the recipe has ``hash_files``.
+    """
+
+    path: str
+    input: int
+    file: str | None
+    start_s: float
+    end_s: float
+    first_frame: int
+    frames: int
+    sample_rate_hz: int
+    channels: int
+    channel: int | None
+    copy: int
+    sha256: str | None
+
+
+def make_source(folder: str, table: Any, number: int, input: Given | None) -> Source:
+    """Returns where the example in a row of a data set's table comes from."""
+    check_clips(table, folder)
+    (row,) = table.slice(number, 1).to_pylist()
+    path = None
+    if input is not None:
+        roots = input_roots(input, table)
+        path = files.join(roots[row["input"]], row["path"])
+    same = ("path", "input", "start_s", "end_s", "channels", "channel", "copy")
+    return Source(
+        **{name: row[name] for name in same},
+        file=path,
+        first_frame=row["native_start"],
+        frames=row["native_frames"],
+        sample_rate_hz=row["native_sample_rate_hz"],
+        sha256=row[FILE_SHA256],
     )
-    first = start * hz // rate_hz
-    stop = np.minimum(-(-(start + frames) * hz // rate_hz), most)
-    no_hashes = pa.nulls(len(first), pa.string())
-    return {
-        "native_start": pa.array(first),
-        "native_frames": pa.array(stop - first),
-        "native_sample_rate_hz": of_clip("native_sample_rate_hz"),
-        "channels": of_clip("channels"),
-        FILE_SHA256: of_clip(FILE_SHA256) if has_hashes else no_hashes,
-    }
+
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class WindowSummary:
+    """What the planned windows of a split are.
+
+    Attributes
+    ----------
+    windows : int
+        All of them, with their copies.
+    left_out : mapping
+        Reason to how many are not in the data set, as in ``windows.parquet``.
+    clips_without : int
+        The clips of which no window is in the data set.
+    levels : mapping
+        Quantile to the level of that rank, in dB, of all windows that were read, also
+        of those that were left out; copies do not count. Empty without windows.
+    """
+
+    windows: int
+    left_out: Mapping[str, int]
+    clips_without: int
+    levels: Mapping[float, float]
+
+
+def summarise_windows(folder: str, metadata: Metadata) -> dict[str, WindowSummary]:
+    """Returns a summary of the windows of each split.
+
+    Returns
+    -------
+    dict
+        Empty if the data set has no table of windows.
+
+    Raises
+    ------
+    InputError
+        If a table cannot be read, or does not fit the other.
+    """
+    tables = join_tables(open_data_sets(folder))
+    if tables is None:
+        return {}
+    windows, manifest, clips, _ = tables
+    split_of = manifest["split"].to_numpy(zero_copy_only=False)
+    found = {}
+    for name in metadata.splits:
+        of_split = np.flatnonzero((split_of == name)[clips])
+        rows, of_clip = windows.take(of_split), clips[of_split]
+        left_out = Counter(rows["left_out"].drop_null().to_pylist())
+        held = np.unique(of_clip[rows["left_out"].is_null().to_numpy()])
+        levels = rows.filter(np.equal(rows["copy"], 0))["level_db"].drop_null()
+        found[name] = WindowSummary(
+            len(rows),
+            left_out,
+            len(np.unique(of_clip)) - len(held),
+            _quantiles(np.sort(levels.to_numpy())),
+        )
+    return found
+
+
+def _quantiles(levels: npt.NDArray[Any]) -> dict[float, float]:
+    """Returns the levels of some ranks, from levels in their order."""
+    ranks = {q: max(1, int(np.ceil(q * len(levels)))) for q in QUANTILES}
+    return {q: float(levels[rank - 1]) for q, rank in ranks.items() if len(levels)}

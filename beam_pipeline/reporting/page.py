@@ -29,7 +29,6 @@ from beam_pipeline.errors import ClipError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import audit, codes_of
-from beam_pipeline.read.example_source import Given, input_roots
 from beam_pipeline.read.example_view import (
     Sound,
     as_float,
@@ -39,7 +38,12 @@ from beam_pipeline.read.example_view import (
 )
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.show import stored_sound
-from beam_pipeline.read.window_table import examples_of, window_table
+from beam_pipeline.read.window_table import (
+    Given,
+    examples_of,
+    input_roots,
+    window_table,
+)
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page_name
 from beam_pipeline.reporting.problems import (

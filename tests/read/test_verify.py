@@ -21,9 +21,8 @@ from beam_pipeline.errors import InputError, OptionError, VerificationError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.audit import audit
-from beam_pipeline.read.recorded_windows import summarise_windows
 from beam_pipeline.read.replay import replay
-from beam_pipeline.read.window_table import window_table
+from beam_pipeline.read.window_table import summarise_windows, window_table
 from beam_pipeline.reporting.page import report
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from tests.raising import assert_names, raises

@@ -23,7 +23,7 @@ from beam_pipeline import (
 )
 from beam_pipeline.dataset import tables as written
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.recorded_windows import QUANTILES, summarise_windows
+from beam_pipeline.read.window_table import QUANTILES, summarise_windows
 from tests.raising import raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import Metadata, open_records, record, verify
-from beam_pipeline.read.recorded_windows import summarise_windows
+from beam_pipeline.read.window_table import summarise_windows
 from tests.data_sets import contents
 from tests.pipelines import exact
 from tests.sounds import RATE, write_samples, write_sound
