@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
+from beam_pipeline.arrays import Array
 from beam_pipeline.audio.decoder import retry
 from beam_pipeline.errors import (
     ClipError,
@@ -42,7 +42,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import shown
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.steps import given_transform
-from beam_pipeline.write.blocks import read_windows
+from beam_pipeline.write.shard import read_windows
 
 __all__ = ["REJECTS", "CutWindows", "Probe", "Transform"]
 
@@ -340,7 +340,7 @@ class Transform(Step):
     def _apply(self, values: Mapping[str, Any], rate: int) -> Any:
         """Returns the result of a window, as that of an array with one window."""
 
-        def run(windows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        def run(windows: Array) -> Array:
             rows = np.asarray(base.apply_transform(self._transform, windows, rate))
             if rows.shape[:1] != (1,):
                 raise ValueError(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from beam_pipeline.planning.clips import Clip, Reject
-from beam_pipeline.write.blocks import EncodedBlock, Slot
+from beam_pipeline.write.shard import EncodedBlock, Slot
 from beam_pipeline.write.window_rows import BY_KEEP, REJECTED, WindowRows
 
 NO_FEATURES = SimpleNamespace(made={}, specs={})

@@ -199,7 +199,7 @@ def test_packages_say_what_is_in_them(sources):
         ("run.local", "from beam_pipeline.read.replay import replay", "run -> read"),
         ("storage.beam_filesystem", "from apache_beam.io import x",
          "storage.beam_filesystem -> apache_beam at its top"),
-        ("write.blocks", "import soundfile, numpy", "write.blocks -> soundfile"),
+        ("write.shard", "import soundfile, numpy", "write.shard -> soundfile"),
         ("utils", "", "utils is on no floor"),
     ],
 )  # fmt: skip

@@ -40,7 +40,7 @@ from beam_pipeline.process import Marks, keep_freed_memory
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.storage.tfrecord import suffix_for
-from beam_pipeline.write.blocks import (
+from beam_pipeline.write.shard import (
     BlockEncoder,
     EncodedBlock,
     FeatureBlock,

@@ -22,8 +22,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.tfrecord import MemberWriter, frame_record
 from beam_pipeline.text import parse_json
-from beam_pipeline.write.blocks import EncodedBlock
-from beam_pipeline.write.shard import ShardDraft
+from beam_pipeline.write.shard import EncodedBlock, ShardDraft
 
 CompressionTypes = filesystem.CompressionTypes
 

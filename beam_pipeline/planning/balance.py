@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.inputs.columns import label_parts
 from beam_pipeline.inputs.splits import Splitter, group_key, places_of
-from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.clips import Clip, copies_in, with_split
 from beam_pipeline.recipe.declare import moved_key
 from beam_pipeline.recipe.recipe import Recipe

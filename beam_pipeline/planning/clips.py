@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import FloatArray, Integers
 from beam_pipeline.audio.clip_reader import ClipReader
 from beam_pipeline.audio.decoder import AudioInfo, Loader
 from beam_pipeline.errors import RecipeError
@@ -35,7 +35,6 @@ from beam_pipeline.examples.windows import (
 )
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import Audio, Recipe, Windows
 from beam_pipeline.storage import files
 from beam_pipeline.transforms.steps import (
@@ -238,7 +237,7 @@ class PartReader:
     reader: ClipReader
     start: int
 
-    def read(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+    def read(self, start: int, stop: int) -> FloatArray:
         return self.reader.read(self.start + start, self.start + stop)
 
 
@@ -288,7 +287,7 @@ def opened_clip(
 
 def read_stretches(
     decoder: ClipReader, clip: Clip, starts: Integers, most_frames: int, recipe: Recipe
-) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+) -> Iterator[tuple[Integers, FloatArray]]:
     """Reads the frames of windows, from some starts on, in blocks.
 
     Yields

@@ -12,8 +12,8 @@ from functools import lru_cache, partial
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import FloatArray, Integers
 from beam_pipeline.audio.clip_reader import (
     adding_length,
     check_output,
@@ -48,7 +48,6 @@ from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
 from beam_pipeline.inputs.recorded_clips import changed_file
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
-from beam_pipeline.permutation import Integers
 from beam_pipeline.planning import clips
 from beam_pipeline.planning.clips import Clip, PartReader, Reject
 from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
@@ -270,7 +269,7 @@ class Prober:
         with clips.opened_clip(clip, self._inputs, self._recipe) as decoder:
             reader = clips.step_clip(decoder, clip, self._recipe)
 
-            def blocks() -> Iterator[npt.NDArray[np.float32]]:
+            def blocks() -> Iterator[FloatArray]:
                 for at in range(0, clip.frames, _CHUNK_FRAMES):
                     block = reader.read(at, min(at + _CHUNK_FRAMES, clip.frames))
                     Marks.step(name)
@@ -324,9 +323,7 @@ class Prober:
             )
             yield name, step.measure(values)
 
-    def _windows(
-        self, clip: Clip
-    ) -> Iterator[tuple[Integers, npt.NDArray[np.float32]]]:
+    def _windows(self, clip: Clip) -> Iterator[tuple[Integers, FloatArray]]:
         """Yields some starts, and the windows from there, in blocks."""
         recipe = self._recipe
         # A clip without a split has no copies yet: its examples are its windows.

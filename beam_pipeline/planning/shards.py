@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.features import ExampleFormat
@@ -53,7 +54,7 @@ from beam_pipeline.examples.windows import (
 )
 from beam_pipeline.hashing import bytes_sha256, clip_key
 from beam_pipeline.inputs.splits import shard_name
-from beam_pipeline.permutation import Integers, Permutation
+from beam_pipeline.permutation import Permutation
 from beam_pipeline.planning.clips import (
     Clip,
     check_split_of_copies,

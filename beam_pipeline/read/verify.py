@@ -91,7 +91,7 @@ from beam_pipeline.storage.pages import Batch
 from beam_pipeline.storage.tfrecord import is_compressed, placed_records
 from beam_pipeline.text import parse_json
 from beam_pipeline.transforms.base import seconds_to_frames
-from beam_pipeline.write.blocks import (
+from beam_pipeline.write.shard import (
     Block,
     BlockEncoder,
     WindowBlock,

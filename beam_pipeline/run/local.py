@@ -54,10 +54,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-import numpy.typing as npt
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_pipeline.arrays import DoubleArray
 from beam_pipeline.dataset.folders import PHASES, delete_all_drafts
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import Reporter, Totals, Watch
@@ -94,8 +94,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.storage.pages import Page, Pages, PageWriter
 from beam_pipeline.storage.tfrecord import compress_member, suffix_for
-from beam_pipeline.write.blocks import BLOCK_BYTES
-from beam_pipeline.write.shard import ShardDraft, encode_shard
+from beam_pipeline.write.shard import BLOCK_BYTES, ShardDraft, encode_shard
 
 # Starting another process costs more time than it saves with less audio than this.
 SECONDS_PER_WRITER = 600.0
@@ -460,9 +459,7 @@ def _one_shard(blocks: Sequence[Segment], work: ShardWork) -> ShardWork:
     return work._replace(shard=shard, segments=segments)
 
 
-def _measure(
-    work: ShardWork, job: Job, folder: str
-) -> tuple[ShardInfo, npt.NDArray[np.float64]]:
+def _measure(work: ShardWork, job: Job, folder: str) -> tuple[ShardInfo, DoubleArray]:
     """Writes a shard; returns it, and what each of its segments took.
 
     The array has a row for each segment, with its examples, bytes and seconds. Its

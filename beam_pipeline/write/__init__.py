@@ -2,5 +2,5 @@
 
 In: a :class:`beam_pipeline.planning.shards.ShardWork`. Out: serialised examples, the
 :mod:`.statistics` of their features, and a row for each window (:mod:`.window_rows`).
-Read :mod:`.blocks` first.
+Read :mod:`.shard` first.
 """

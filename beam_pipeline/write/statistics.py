@@ -23,13 +23,11 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from beam_pipeline.arrays import Array, DoubleArray, FloatArray, Integers
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.storage.tfrecord import pack_columns, unpack_columns
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 State = Mapping[str, Any]
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -63,11 +61,11 @@ class Columns(NamedTuple):
     Without values, the minimum is infinite and the maximum -infinite.
     """
 
-    counts: npt.NDArray[np.int64]
-    means: Floats
-    m2: Floats
-    least: Floats
-    most: Floats
+    counts: Integers
+    means: DoubleArray
+    m2: DoubleArray
+    least: DoubleArray
+    most: DoubleArray
 
     @classmethod
     def of_nothing(cls, columns: int) -> Columns:
@@ -99,9 +97,9 @@ class Columns(NamedTuple):
         return Columns(*(np.array([value]) for value in found))
 
     @property
-    def deviations(self) -> Floats:
+    def deviations(self) -> DoubleArray:
         """The standard deviations of the populations."""
-        deviations: Floats = np.sqrt(self.m2 / np.maximum(self.counts, 1))
+        deviations: DoubleArray = np.sqrt(self.m2 / np.maximum(self.counts, 1))
         return deviations
 
     def to_json(self) -> dict[str, list[Any]]:
@@ -120,7 +118,7 @@ class Columns(NamedTuple):
         }
 
 
-def _moments(rows: Array, finite: Array | None) -> tuple[Any, Floats, Floats]:
+def _moments(rows: Array, finite: Array | None) -> tuple[Any, DoubleArray, DoubleArray]:
     """Returns count, mean and M2 of columns; ``finite`` says which values count."""
     if finite is None:
         sums, squares = _column_sums(rows)
@@ -140,7 +138,9 @@ def _moments(rows: Array, finite: Array | None) -> tuple[Any, Floats, Floats]:
     return counts, means + rest / divisors, np.maximum(m2, 0)
 
 
-def mean_and_deviation(several: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
+def mean_and_deviation(
+    several: Sequence[Mapping[str, Any]],
+) -> tuple[DoubleArray, DoubleArray]:
     """Returns mean and standard deviation of a feature in several splits together.
 
     They are arrays, for its bins, if it has bins. ``several`` are its statistics in the
@@ -165,7 +165,7 @@ def _columns_of(described: Mapping[str, Any]) -> Columns:
     return Columns(counts, *(np.where(counts, column, 0.0) for column in named))
 
 
-def _column_sums(rows: Array) -> tuple[Floats, Floats]:
+def _column_sums(rows: Array) -> tuple[DoubleArray, DoubleArray]:
     """Returns the sums of the columns, and the sums of their squares."""
     columns = rows.shape[1]
     wide, rest = _side_by_side(rows)
@@ -175,7 +175,7 @@ def _column_sums(rows: Array) -> tuple[Floats, Floats]:
         exact = wide[at : at + step].astype(np.float64)
         sums[0] += exact.sum(axis=0)
         sums[1] += np.square(exact, out=exact).sum(axis=0)
-    total: Floats = sums.reshape(2, -1, columns).sum(axis=1)
+    total: DoubleArray = sums.reshape(2, -1, columns).sum(axis=1)
     if len(rest):
         exact = rest.astype(np.float64)
         total += exact.sum(axis=0), np.square(exact, out=exact).sum(axis=0)
@@ -201,7 +201,7 @@ def _side_by_side(rows: Array) -> tuple[Array, Array]:
     return rows[:whole].reshape(-1, several * columns), rows[whole:]
 
 
-def count_buckets(counts: npt.NDArray[np.int64], values: Array) -> None:
+def count_buckets(counts: Integers, values: Array) -> None:
     """Adds values to the counts of their upper 16 bits, shape (BUCKETS,).
 
     Those beyond the range of float32 go to the last buckets.
@@ -215,7 +215,7 @@ def count_buckets(counts: npt.NDArray[np.int64], values: Array) -> None:
     np.add.at(counts, buckets.astype(np.intp), 1)
 
 
-def quantile(counts: npt.NDArray[np.int64], q: float) -> float:
+def quantile(counts: Integers, q: float) -> float:
     """Returns the middle of the bucket of the value of rank ``ceil(q * count)``."""
     negative = np.arange(BUCKETS - 1, BUCKETS // 2 - 1, -1)
     ascending = np.concatenate([negative, np.arange(BUCKETS // 2)])
@@ -345,7 +345,7 @@ class FeatureStatistics:
         return made
 
 
-def count_levels(windows: npt.NDArray[np.float32]) -> Counter[str]:
+def count_levels(windows: FloatArray) -> Counter[str]:
     """Counts windows that are silent or clipped, and samples at full scale and beyond.
 
     Parameters

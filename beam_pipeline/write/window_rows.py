@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from beam_pipeline.arrays import Integers
+from beam_pipeline.arrays import Booleans, FloatArray, Integers
 from beam_pipeline.storage.pages import in_groups, write_parquet
 from beam_pipeline.storage.tfrecord import pack_columns, unpack_columns
 
@@ -69,7 +68,7 @@ class WindowRows(NamedTuple):
         """Returns the rows ``first .. stop - 1``."""
         return WindowRows(*(column[first:stop] for column in self))
 
-    def keep_only(self, selected: npt.NDArray[np.bool_], reason: int) -> WindowRows:
+    def keep_only(self, selected: Booleans, reason: int) -> WindowRows:
         """Returns the rows; those kept so far, but not selected, get a reason."""
         out = (self.left_out == KEPT) & ~selected
         return self._replace(left_out=np.where(out, reason, self.left_out))
@@ -79,7 +78,7 @@ class WindowRows(NamedTuple):
         return self.keep_only(np.zeros(len(self.starts), np.bool_), REJECTED)
 
     @property
-    def kept(self) -> npt.NDArray[np.bool_]:
+    def kept(self) -> Booleans:
         """Which windows are in the data set, shape (n,)."""
         return np.equal(self.left_out, KEPT)
 
@@ -187,7 +186,7 @@ def _columns_of(
     return columns
 
 
-def window_levels(windows: npt.NDArray[np.float32]) -> Integers:
+def window_levels(windows: FloatArray) -> Integers:
     """Returns the level of each window: its mean square in dB, as an integer.
 
     ``100 * 10 * log10(mean(x ** 2))`` over all samples of a window, with the zeros
@@ -218,7 +217,7 @@ def window_levels(windows: npt.NDArray[np.float32]) -> Integers:
     return np.where(np.isfinite(millibels), millibels, _UNKNOWN).astype(np.int64)
 
 
-def levels_db(levels: Integers) -> npt.NDArray[np.float32]:
+def levels_db(levels: Integers) -> FloatArray:
     """Returns levels in dB: ``-inf`` for silence, NaN where it is not known."""
     found = levels / np.float32(100)
     found[levels == _SILENT] = -np.inf

@@ -33,11 +33,11 @@ CUTS = (0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 0.75, 1.0)
 CODE = """
 import resource, sys
 from beam_pipeline import record
-from beam_pipeline.write import blocks
+from beam_pipeline.write import shard
 sounds, output, plain = sys.argv[1:]
 if plain == "plain":
-    blocks.hash_windows = lambda *_: 0
-    blocks.sketch_audio = lambda *_: b""
+    shard.hash_windows = lambda *_: 0
+    shard.sketch_audio = lambda *_: b""
 record(sounds, output, win_seconds=0.25, tail="pad", label_from="name", workers=1)
 both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 print(sum(used.ru_utime + used.ru_stime for used in both))

@@ -81,7 +81,7 @@ def clips_by_ours(folder):
     from beam_pipeline.planning.prober import Prober
     from beam_pipeline.planning.shards import Segment, Shard, ShardWork, make_task
     from beam_pipeline.recipe.recipe import Recipe
-    from beam_pipeline.write import blocks
+    from beam_pipeline.write import shard
 
     recipe = Recipe(win_len=RATE)
     inputs = tuple(resolve_inputs([f"{folder}/clips"]))
@@ -94,7 +94,7 @@ def clips_by_ours(folder):
     segments = [Segment(clip, 0, 1, at) for at, clip in enumerate(clips)]
     task = make_task(Shard("s", "records", 0, CLIPS), segments, "")
     work = ShardWork(*task, example_format)
-    found = [block.frames for block in blocks.decode_audio(work, inputs, recipe)]
+    found = [block.frames for block in shard.decode_audio(work, inputs, recipe)]
     return np.concatenate(found)
 
 

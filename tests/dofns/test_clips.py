@@ -11,7 +11,7 @@ from beam_pipeline import record
 from beam_pipeline.audio.clip_reader import probe_audio
 from beam_pipeline.dofns import CutWindows, Probe
 from beam_pipeline.errors import InputError, RecipeError, UnreadableAudio
-from beam_pipeline.write.blocks import BLOCK_BYTES
+from beam_pipeline.write.shard import BLOCK_BYTES
 from tests.pipelines import drive, exact, found_values, run_step, stored_values
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound

@@ -14,7 +14,7 @@ from beam_pipeline.pipeline.sink import WriteShards, WriteToTFRecord, find_finis
 from beam_pipeline.planning.shards import Shard
 from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
-from beam_pipeline.write.blocks import (
+from beam_pipeline.write.shard import (
     EncodedBlock,
 )
 from tests.pipelines import run_step

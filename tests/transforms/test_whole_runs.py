@@ -67,7 +67,7 @@ def recorded(places, corpus, rooms):
     record(corpus, str(places / "a"), **options)
     more = {"elements_per_file": 131, "workers": 2, "copies": 2}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_pipeline.write.blocks.BLOCK_BYTES", 40_000)
+        patch.setattr("beam_pipeline.write.shard.BLOCK_BYTES", 40_000)
         patch.setattr("beam_pipeline.planning.prober._BLOCK_FRAMES", 1000)
         record(corpus, str(places / "b"), **options | more, keep="peak(above_db=-6)")
     return [

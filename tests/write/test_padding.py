@@ -90,7 +90,7 @@ def test_by_default_padding_counts(marked, tmp_path):
 
 def test_a_changed_number_of_frames_is_found(marked, tmp_path, monkeypatch):
     """A writer that is wrong about the padding: the table of windows knows better."""
-    from beam_pipeline.write.blocks import FeatureBlock
+    from beam_pipeline.write.shard import FeatureBlock
 
     wrong = property(lambda block: block.rows.frames[block.rows.kept] - 1)
     monkeypatch.setattr(FeatureBlock, "valid_frames", wrong)
