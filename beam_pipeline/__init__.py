@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from beam_pipeline.api import record as record
     from beam_pipeline.api import write_template as write_template
     from beam_pipeline.conversion.convert import convert as convert
-    from beam_pipeline.conversion.replay_files import replay_files as replay_files
+    from beam_pipeline.conversion.records import replay_files as replay_files
     from beam_pipeline.dataset.metadata import Metadata as Metadata
     from beam_pipeline.elements.record_dataset import record_dataset as record_dataset
     from beam_pipeline.elements.record_examples import encode_example as encode_example
@@ -67,7 +67,7 @@ _MODULES = {
     "report": "reporting.page",
     "replay": "read.replay",
     "replay_dataset": "read.replay",
-    "replay_files": "conversion.replay_files",
+    "replay_files": "conversion.records",
     "repair": "read.verify",
     "show": "read.show",
     "verify": "read.verify",

@@ -47,7 +47,7 @@ HOMES = {
     "tensorflow": "read.replay "
     "read.parse "
     "elements.record_dataset "
-    "conversion.replay_files tf_dataset [tfrecorder.factory] "
+    "[conversion.records] tf_dataset [tfrecorder.factory] "
     "[examples.spec] [read.batches] [read.example_view]",
     "fastavro": "[inputs.table_files]",
     "obstore": "[storage.object_store]",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any
+
+import numpy as np
 
 from beam_pipeline.conversion.corrections import (
     Corrections,
@@ -15,41 +19,40 @@ from beam_pipeline.conversion.corrections import (
 from beam_pipeline.conversion.records import (
     InputFile,
     InputFolder,
-    RecordEncoder,
-    find_files,
-    infer_features,
+    describe_input,
+    first_failing,
     make_blocks,
-    settle_specs,
-    shards_of,
-    with_dtypes,
+    read_together,
 )
-from beam_pipeline.dataset.element_set import ElementSet, keep_specs, store_blocks
+from beam_pipeline.dataset.element_set import (
+    ElementSet,
+    Encoded,
+    store_blocks,
+)
 from beam_pipeline.dataset.folders import (
     EXAMPLES_CSV,
     MANIFEST,
-    METADATA,
-    SCHEMA,
     WINDOWS,
-    has_run,
 )
 from beam_pipeline.dataset.job import element_output
-from beam_pipeline.dataset.metadata import Elements, Metadata, parse_schema
+from beam_pipeline.dataset.metadata import Elements, Metadata
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
     has_tables,
-    open_data_sets,
 )
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
+from beam_pipeline.examples.record_parser import decode_columns
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.structure import Node, Structure, leaves, needed_features
+from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.parameters import Names, check_known, comma_text
+from beam_pipeline.permutation import Integers
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import WORK_FOLDER
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.pages import write_parquet
-from beam_pipeline.text import parse_json
+from beam_pipeline.storage.wire import keep_features, replace_features
 from beam_pipeline.write.member_files import ShardSizes
 
 _FILEPATH = "filepath"
@@ -205,7 +208,7 @@ def convert(
             elements,
             len(blocks),
             metadata.classes,
-            keep_specs if folder.is_described else settle_specs,
+            folder.settle,
             None if folder.data_sets is None else _measured(metadata),
             beside,
             folder.examples,
@@ -301,95 +304,122 @@ def _beside(
     return {name: path for name, path in paths.items() if files.exists(path)}
 
 
-def describe_input(
-    folders: Sequence[str], schema: str | None, dtypes: Mapping[str, str]
-) -> InputFolder:
-    """Returns what a folder of TFRecords is, or several data sets together.
+@dataclass(frozen=True)
+class RecordEncoder:
+    """Takes the records of files over, as they are if all features stay.
 
-    Parameters
+    Attributes
     ----------
-    schema : str or None
-        The path of a schema of TensorFlow Metadata.
-    dtypes : mapping
-        Feature to dtype, see :func:`.with_dtypes`.
-
-    Raises
-    ------
-    InputError
-        If a folder holds no records that can be read, or an unfinished data set; or if
-        several data sets do not belong together.
-    OptionError
-        If ``schema`` or ``dtypes`` do not fit the folder.
+    specs : tuple of FeatureSpec
+        The features that stay.
+    takes_all : bool
+        Whether all features stay.
+    advice : str
+        What to do if a record does not fit the specs.
+    shares : mapping or None
+        The share of each split; None: records stay in the splits of their files.
+    group : FeatureSpec or None
+        Examples with the same value of this feature go to one split; None: each
+        example by itself.
+    seed : int
+    splits : tuple of str
+        The names of the splits that the changes of files number.
+    labels : tuple of mapping
+        For each label that these number, the features of it: name to entry, see
+        :func:`.replace_features`.
     """
-    for folder in folders:
-        if not files.is_folder(folder):
-            raise InputError(
-                f"There is no folder {folder}. Give the folder of the TFRecords."
+
+    specs: tuple[FeatureSpec, ...]
+    takes_all: bool
+    advice: str
+    shares: Mapping[str, float] | None = None
+    group: FeatureSpec | None = None
+    seed: int = 0
+    splits: tuple[str, ...] = ()
+    labels: tuple[Mapping[bytes, bytes], ...] = ()
+
+    def encode(self, sources: Sequence[InputFile]) -> Iterator[Encoded]:
+        """Yields the examples of some files, in their order.
+
+        Raises
+        ------
+        InputError
+            If a record is damaged or does not fit; the message names file and record.
+        """
+        for source in sources:
+            for first, records in read_together(source):
+                numbers = np.arange(first, first + len(records))
+                if source.changes is not None:
+                    numbers = numbers[source.changes.splits[numbers] >= 0]
+                    records = [records[number - first] for number in numbers.tolist()]
+                take_over = partial(self._taken_over, source, numbers)
+                try:
+                    kept, columns, splits = take_over(records)
+                except ValueError:
+                    bad, error = first_failing(take_over, records)
+                    raise InputError(
+                        f"{source.path}, record {numbers[bad]}: {error}. {self.advice}"
+                    ) from error
+                for split in dict.fromkeys(splits):
+                    chosen = [i for i, name in enumerate(splits) if name == split]
+                    some = {n: _some(column, chosen) for n, column in columns.items()}
+                    examples = [kept[i] for i in chosen]
+                    yield Encoded(split, examples, some, sources=len(chosen))
+
+    def _taken_over(
+        self, source: InputFile, numbers: Integers, records: Sequence[bytes]
+    ) -> tuple[Sequence[bytes], Mapping[str, Any], list[str]]:
+        """Returns the records to store, the values of their features, and their splits.
+
+        ``numbers`` begins with those of the records in their file. ValueError: if a
+        record does not fit.
+        """
+        numbers = numbers[: len(records)]
+        splits = [source.split] * len(records)
+        if source.changes is not None:
+            splits = [self.splits[k] for k in source.changes.splits[numbers].tolist()]
+            labels = source.changes.labels[numbers].tolist()
+            records = [
+                record if label < 0 else replace_features(record, self.labels[label])
+                for label, record in zip(labels, records, strict=True)
+            ]
+        elif self.shares is not None:
+            splitter = Splitter(self.shares)
+            groups = self._groups(source, numbers, records)
+            splits = [splitter.split_of(group_key(self.seed, text)) for text in groups]
+        specs = {spec.name: spec for spec in self.specs}
+        if not self.takes_all:
+            names = {name.encode() for name in specs}
+            records = [keep_features(record, names) for record in records]
+        return records, decode_columns(records, specs) if records else {}, splits
+
+    def _groups(
+        self, source: InputFile, numbers: Integers, records: Sequence[bytes]
+    ) -> list[str]:
+        """Returns the text of each record that decides its split."""
+        if self.group is None:
+            return [f"{source.name}:{number}" for number in numbers.tolist()]
+        name = self.group.name
+        own = [keep_features(record, {name.encode()}) for record in records]
+        values = decode_columns(own, {name: self.group})[name]
+        if any(value is None for value in values):
+            raise ValueError(
+                f"the record lacks feature {name}, which decides its split"
             )
-    if len(folders) > 1 or _is_ours(folders[0]):
-        for option, value in (("schema", schema), ("dtypes", dtypes)):
-            if value:
-                problem = f"does not apply, because {METADATA} describes the input"
-                raise OptionError(option, problem, value)
-        return _data_sets(folders)
-    return _other_files(folders[0], schema, dtypes)
+        return [_text(value) for value in values]
 
 
-def _is_ours(folder: str) -> bool:
-    """Whether a folder has our metadata; other programs use the same name."""
-    path = files.join(folder, METADATA)
-    if not files.exists(path):
-        return False
-    try:
-        values = parse_json(files.read_bytes(path))
-    except ValueError:
-        return True  # damaged, which an error says later
-    return isinstance(values, dict) and "format_version" in values
+def _some(column: Any, chosen: Sequence[int]) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[list(chosen)]
+    return [column[i] for i in chosen]
 
 
-def _data_sets(folders: Sequence[str]) -> InputFolder:
-    data = open_data_sets(folders)
-    found: dict[str, list[InputFile]] = {split: [] for split in data.metadata.splits}
-    for place, folder in enumerate(data.folders):
-        for file in shards_of(folder, data.each[place]):
-            name = file.name if len(folders) == 1 else f"{place}/{file.name}"
-            found[file.split].append(file._replace(name=name))
-    listed = tuple(file for of_split in found.values() for file in of_split)
-    advice = f"It does not fit {METADATA}. Restore the file."
-    return InputFolder(listed, data.metadata, advice, tuple(found), data_sets=data)
-
-
-def _other_files(
-    folder: str, schema: str | None, dtypes: Mapping[str, str]
-) -> InputFolder:
-    if has_run(files.join(folder, WORK_FOLDER)):
-        raise InputError(
-            f"{folder} holds an unfinished data set. Give the command that records it "
-            "again."
-        )
-    records, ignored = find_files(folder)
-    if not records:
-        example = f", for example {ignored[0]}" if ignored else ""
-        raise InputError(
-            f"{folder} has no TFRecord files; {len(ignored)} other files{example}. "
-            "Names of TFRecords contain .tfrecord, end in .tfr or .tfrec, or look like "
-            "train-00000-of-00005."
-        )
-    path = schema or files.join(folder, SCHEMA)
-    if schema is not None and not files.exists(path):
-        raise OptionError("schema", "there is no such file", schema)
-    if is_described := files.exists(path):
-        specs, source = parse_schema(files.read_bytes(path), path), path
-        advice = "another `schema`"
-    else:
-        specs, source = infer_features(records)[0], "the first examples"
-        advice = "a `schema` that fits all records"
-    return InputFolder(
-        tuple(records),
-        Metadata(None, with_dtypes(specs, dtypes), (), {}),
-        f"The features follow from {source}. Give {advice}, or the `features` that "
-        "stay.",
-        tuple(dict.fromkeys(file.split for file in records)),
-        sum(files.join(folder, name) != path for name in ignored),
-        is_described=is_described,
-    )
+def _text(value: Any) -> str:
+    """Returns the text of a group, which decides the split."""
+    value = np.asarray(value, object if isinstance(value, bytes | str) else None)
+    texts = [
+        v.decode(errors="backslashreplace") if isinstance(v, bytes) else str(v)
+        for v in value.ravel().tolist()
+    ]
+    return "\x1f".join(texts)

@@ -231,7 +231,9 @@ class ClipNames:
         for row in np.argsort(self._starts, kind="stable").tolist():
             self._rows.setdefault(paths[row], []).append(row)
 
-    def of(self, option: str, given: Any) -> Iterator[tuple[str, Row, list[int]]]:
+    def of(
+        self, option: str, given: Any, columns: Sequence[str] = ()
+    ) -> Iterator[tuple[str, Row, list[int]]]:
         """Yields where each row of a table is, its values, and the clips it names.
 
         Parameters
@@ -240,6 +242,8 @@ class ClipNames:
             The name of the option, for errors.
         given : path, table in memory, or list of paths of clips
             A path whose suffix is not that of a table has a clip's path on each line.
+        columns : sequence of str
+            The table must have one of these.
         """
         if isinstance(given, list | tuple) and not is_rows(given):
             given = [{"path": path} for path in given]
@@ -251,27 +255,37 @@ class ClipNames:
             location = files.given_path(option, location, PATH_OR_ROWS)
             if not files.exists(location) or files.is_folder(location):
                 raise OptionError(option, "must be a file that exists", given)
+            table = Table(location, ("path",), "\x1f", has_header=False)
             if is_manifest(location):
                 table = open_table(location)
-            else:
-                table = Table(location, ("path",), "\x1f", has_header=False)
-            part = PartColumns.of(table.names, None, table.location)
-            path = next((name for name in PATH_NAMES if name in table.names), None)
-            if path is None:
-                problem = f"needs a column with paths: {', '.join(PATH_NAMES)}"
+            table_rows = list(read_rows(table))
+        what = "the table" if in_memory else table.location
+        for wanted in (PATH_NAMES, columns):
+            if wanted and not {*wanted} & {*table.names}:
+                problem = f"{what} needs one of the columns {', '.join(wanted)}"
                 problem += "" if in_memory else "; its first line names its columns"
                 raise OptionError(option, problem, list(table.names))
-            for number, row in read_rows(table):
-                where = f"{table.location}, line {number}"
-                where = f"`{option}`, row {number}" if in_memory else where
-                try:
-                    rows = self._named(str(row[path]), part.read(row), row)
-                    if "drop" in row:
-                        drop = Flag().parse(str(row["drop"]))
-                        row = {**row, "drop": Flag().value("drop", drop)}
-                except ValueError as error:
-                    raise InputError(f"{where} {error}.") from error
-                yield where, row, rows
+        part = PartColumns.of(table.names, None, table.location)
+        path = next(column for column in PATH_NAMES if column in table.names)
+        paths = [str(row[path]) for _, row in table_rows]
+        if paths and self._rows.keys().isdisjoint(paths):
+            problem = (
+                f"{what} names no clip of the data set: its column {path} has, for "
+                f"example, {paths[0]!r}, and the {MANIFEST} of the data set "
+                f"{next(iter(self._rows))!r}; give paths as that has them"
+            )
+            raise OptionError(option, problem)
+        for number, row in table_rows:
+            where = f"{table.location}, line {number}"
+            where = f"`{option}`, row {number}" if in_memory else where
+            try:
+                rows = self._named(str(row[path]), part.read(row), row)
+                if "drop" in row:
+                    drop = Flag().parse(str(row["drop"]))
+                    row = {**row, "drop": Flag().value("drop", drop)}
+            except ValueError as error:
+                raise InputError(f"{where} {error}.") from error
+            yield where, row, rows
 
     def _named(
         self, path: str, part: tuple[float, float | None, int | None], row: Row
@@ -319,15 +333,13 @@ def read_labels(given: Any, names: ClipNames) -> dict[int, tuple[str, str]]:
     Either may be empty: the clip keeps its own.
     """
     found: dict[int, tuple[tuple[str, str], str]] = {}
-    for where, row, rows in names.of("labels", given):
-        column = next((name for name in ("label", "class") if name in row), None)
-        if column is None and "group" not in row:
-            raise OptionError("labels", "needs a column label or class", list(row))
-        value = row.get(column or "")
+    for where, row, rows in names.of("labels", given, ("label", "class", "group")):
+        column = next((name for name in ("label", "class") if name in row), "")
+        value = row.get(column)
         label = "" if is_missing(value) else str(value).strip()
         here = label, group_name(row.get("group"))
         if not any(here):
-            raise InputError(f"{where} has no label in the column {column}.")
+            raise InputError(f"{where} has no label in the column {column or 'group'}.")
         for clip in rows:
             before, place = found.setdefault(clip, (here, where))
             if before != here:

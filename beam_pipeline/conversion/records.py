@@ -1,4 +1,7 @@
-"""The TFRecord files of a folder, their splits, and their records as examples.
+"""TFRecord files, whoever wrote them: their splits, their records and their features.
+
+:func:`describe_input` says what a folder is, for :func:`.convert`; :func:`replay_files`
+reads files as ``tf.data``.
 
 If nothing describes the features, the records do:
 
@@ -25,28 +28,34 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from beam_pipeline.codecs import BYTES_LIST, INT64_LIST, LISTS, RAW
-from beam_pipeline.dataset.element_set import Encoded, Seen
-from beam_pipeline.dataset.folders import METADATA
-from beam_pipeline.dataset.metadata import Metadata, check_files
-from beam_pipeline.dataset.side_by_side import DataSets
+from beam_pipeline.dataset.element_set import Seen, Settle, keep_specs
+from beam_pipeline.dataset.folders import METADATA, SCHEMA, has_run
+from beam_pipeline.dataset.metadata import (
+    Metadata,
+    check_files,
+    data_sets_of,
+    parse_schema,
+)
+from beam_pipeline.dataset.side_by_side import DataSets, open_data_sets
 from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, check_feature
 from beam_pipeline.examples.record_parser import decode_columns, loose_specs
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.inputs.splits import DEFAULT_SPLIT, Splitter, group_key
+from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
+from beam_pipeline.storage.claim import WORK_FOLDER
 from beam_pipeline.storage.tfrecord import read_any_records
-from beam_pipeline.storage.wire import (
-    keep_features,
-    replace_features,
-)
+from beam_pipeline.text import parse_json
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # These many examples of each split decide the features, or as many as have these bytes.
 FIRST = 256
@@ -153,140 +162,6 @@ def settle_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
     return settled
 
 
-@dataclass(frozen=True)
-class RecordEncoder:
-    """Takes the records of files over, as they are if all features stay.
-
-    Attributes
-    ----------
-    specs : tuple of FeatureSpec
-        The features that stay.
-    takes_all : bool
-        Whether all features stay.
-    advice : str
-        What to do if a record does not fit the specs.
-    shares : mapping or None
-        The share of each split; None: records stay in the splits of their files.
-    group : FeatureSpec or None
-        Examples with the same value of this feature go to one split; None: each
-        example by itself.
-    seed : int
-    splits : tuple of str
-        The names of the splits that the changes of files number.
-    labels : tuple of mapping
-        For each label that these number, the features of it: name to entry, see
-        :func:`.replace_features`.
-    """
-
-    specs: tuple[FeatureSpec, ...]
-    takes_all: bool
-    advice: str
-    shares: Mapping[str, float] | None = None
-    group: FeatureSpec | None = None
-    seed: int = 0
-    splits: tuple[str, ...] = ()
-    labels: tuple[Mapping[bytes, bytes], ...] = ()
-
-    def encode(self, sources: Sequence[InputFile]) -> Iterator[Encoded]:
-        """Yields the examples of some files, in their order.
-
-        Raises
-        ------
-        InputError
-            If a record is damaged or does not fit; the message names file and record.
-        """
-        for source in sources:
-            for first, records in read_together(source):
-                numbers = np.arange(first, first + len(records))
-                if source.changes is not None:
-                    numbers = numbers[source.changes.splits[numbers] >= 0]
-                    records = [records[number - first] for number in numbers.tolist()]
-                decode = partial(self._decoded, source.changes, numbers)
-                try:
-                    kept, columns = decode(records)
-                except ValueError:
-                    bad, error = first_failing(decode, records)
-                    raise InputError(
-                        f"{source.path}, record {numbers[bad]}: {error}. {self.advice}"
-                    ) from error
-                splits = self._splits_of(source, numbers, columns)
-                for split in dict.fromkeys(splits):
-                    chosen = [i for i, name in enumerate(splits) if name == split]
-                    some = {n: _some(column, chosen) for n, column in columns.items()}
-                    examples = [kept[i] for i in chosen]
-                    yield Encoded(split, examples, some, sources=len(chosen))
-
-    def _splits_of(
-        self, source: InputFile, numbers: Integers, columns: Mapping[str, Any]
-    ) -> list[str]:
-        """Returns the split of each record."""
-        if source.changes is not None:
-            return [self.splits[k] for k in source.changes.splits[numbers].tolist()]
-        if self.shares is None:
-            return [source.split] * len(numbers)
-        if self.group is None:
-            groups = [f"{source.name}:{number}" for number in numbers.tolist()]
-        else:
-            groups = [_text(value) for value in columns[self.group.name]]
-        splitter = Splitter(self.shares)
-        return [splitter.split_of(group_key(self.seed, text)) for text in groups]
-
-    def _decoded(
-        self,
-        changes: RecordChanges | None,
-        numbers: Integers,
-        records: Sequence[bytes],
-    ) -> tuple[Sequence[bytes], dict[str, Any]]:
-        """Returns the records with the features that stay, and their values.
-
-        The values of the group are among them. ``numbers`` has those of the records in
-        their file. ValueError: if a record does not fit.
-        """
-        if not records:
-            return [], {}
-        if changes is not None:
-            labels = changes.labels[numbers[: len(records)]].tolist()
-            records = [
-                record if label < 0 else replace_features(record, self.labels[label])
-                for label, record in zip(labels, records, strict=True)
-            ]
-        specs = {spec.name: spec for spec in self.specs}
-        names = {name.encode() for name in specs}
-        if self.group is not None:
-            specs[self.group.name] = self.group
-        if not self.takes_all:
-            records = [
-                keep_features(record, {name.encode() for name in specs})
-                for record in records
-            ]
-        columns = decode_columns(records, specs)
-        if self.group is not None:
-            if any(value is None for value in columns[self.group.name]):
-                raise ValueError(
-                    f"the record lacks feature {self.group.name}, which decides its "
-                    "split"
-                )
-            if len(specs) > len(names):
-                records = [keep_features(record, names) for record in records]
-        return records, columns
-
-
-def _some(column: Any, chosen: Sequence[int]) -> Any:
-    if isinstance(column, np.ndarray):
-        return column[list(chosen)]
-    return [column[i] for i in chosen]
-
-
-def _text(value: Any) -> str:
-    """Returns the text of a group, which decides the split."""
-    value = np.asarray(value, object if isinstance(value, bytes | str) else None)
-    texts = [
-        v.decode(errors="backslashreplace") if isinstance(v, bytes) else str(v)
-        for v in value.ravel().tolist()
-    ]
-    return "\x1f".join(texts)
-
-
 # Small files share a block, up to this number of bytes.
 _BLOCK_BYTES = 4 << 20
 # Records are converted together up to these numbers.
@@ -366,8 +241,8 @@ class InputFolder:
         The data sets, if this package wrote them.
     labels : tuple of str
         The new labels that the changes of files number.
-    is_described : bool
-        Whether something says what the features are; otherwise, the first examples do.
+    settle : callable
+        See :class:`.ElementSet`. If nothing says what the features are, examples do.
     """
 
     files: tuple[InputFile, ...]
@@ -377,7 +252,7 @@ class InputFolder:
     ignored: int = 0
     data_sets: DataSets | None = None
     labels: tuple[str, ...] = ()
-    is_described: bool = True
+    settle: Settle = keep_specs
 
     @property
     def examples(self) -> int | None:
@@ -548,3 +423,227 @@ def read_together(source: InputFile) -> Iterator[tuple[int, list[bytes]]]:
             first, records, filled = first + len(records), [], 0
     if records:
         yield first, records
+
+
+def describe_input(
+    folders: Sequence[str], schema: str | None, dtypes: Mapping[str, str]
+) -> InputFolder:
+    """Returns what a folder of TFRecords is, or several data sets together.
+
+    Parameters
+    ----------
+    schema : str or None
+        The path of a schema of TensorFlow Metadata.
+    dtypes : mapping
+        Feature to dtype, see :func:`.with_dtypes`.
+
+    Raises
+    ------
+    InputError
+        If a folder holds no records that can be read, or an unfinished data set; or if
+        several data sets do not belong together.
+    OptionError
+        If ``schema`` or ``dtypes`` do not fit the folder.
+    """
+    for folder in folders:
+        if not files.is_folder(folder):
+            raise InputError(
+                f"There is no folder {folder}. Give the folder of the TFRecords."
+            )
+    if len(folders) > 1 or _is_ours(folders[0]):
+        for option, value in (("schema", schema), ("dtypes", dtypes)):
+            if value:
+                problem = f"does not apply, because {METADATA} describes the input"
+                raise OptionError(option, problem, value)
+        return _data_sets(folders)
+    return _other_files(folders[0], schema, dtypes)
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether a folder has our metadata; other programs use the same name."""
+    path = files.join(folder, METADATA)
+    if not files.exists(path):
+        return False
+    try:
+        values = parse_json(files.read_bytes(path))
+    except ValueError:
+        return True  # damaged, which an error says later
+    return isinstance(values, dict) and "format_version" in values
+
+
+def _data_sets(folders: Sequence[str]) -> InputFolder:
+    data = open_data_sets(folders)
+    found: dict[str, list[InputFile]] = {split: [] for split in data.metadata.splits}
+    for place, folder in enumerate(data.folders):
+        for file in shards_of(folder, data.each[place]):
+            name = file.name if len(folders) == 1 else f"{place}/{file.name}"
+            found[file.split].append(file._replace(name=name))
+    listed = tuple(file for of_split in found.values() for file in of_split)
+    advice = f"It does not fit {METADATA}. Restore the file."
+    return InputFolder(listed, data.metadata, advice, tuple(found), data_sets=data)
+
+
+def _other_files(
+    folder: str, schema: str | None, dtypes: Mapping[str, str]
+) -> InputFolder:
+    if has_run(files.join(folder, WORK_FOLDER)):
+        raise InputError(
+            f"{folder} holds an unfinished data set. Give the command that records it "
+            "again."
+        )
+    records, ignored = find_files(folder)
+    if not records:
+        example = f", for example {ignored[0]}" if ignored else ""
+        raise InputError(
+            f"{folder} has no TFRecord files; {len(ignored)} other files{example}. "
+            "Names of TFRecords contain .tfrecord, end in .tfr or .tfrec, or look like "
+            "train-00000-of-00005."
+        )
+    path = schema or files.join(folder, SCHEMA)
+    if schema is not None and not files.exists(path):
+        raise OptionError("schema", "there is no such file", schema)
+    if files.exists(path):
+        specs, source = parse_schema(files.read_bytes(path), path), path
+        advice, settle = "another `schema`", keep_specs
+    else:
+        specs, source = infer_features(records)[0], "the first examples"
+        advice, settle = "a `schema` that fits all records", settle_specs
+    return InputFolder(
+        tuple(records),
+        Metadata(None, with_dtypes(specs, dtypes), (), {}),
+        f"The features follow from {source}. Give {advice}, or the `features` that "
+        "stay.",
+        tuple(dict.fromkeys(file.split for file in records)),
+        sum(files.join(folder, name) != path for name in ignored),
+        settle=settle,
+    )
+
+
+def replay_files(
+    filenames: files.PathLike | Sequence[files.PathLike],
+    *,
+    features: Sequence[str] | None = None,
+    as_supervised: Sequence[str] | None = None,
+    schema: files.PathLike | None = None,
+    dtypes: Mapping[str, str] | None = None,
+    batch_size: int | None = None,
+    drop_remainder: bool = False,
+    shuffle: bool | int = False,
+    seed: int = 0,
+    deterministic: bool = True,
+    encoded: Sequence[str] = (),
+    missing: Mapping[str, Any] | None = None,
+) -> tf.data.Dataset:
+    """Reads files of ``tf.train.Example``, whoever wrote them.
+
+    ::
+
+        train = replay_files(paths, as_supervised=("image", "class"))
+        test = replay_files(other_paths, as_supervised=("image", "id"))
+
+    What the files hold is, in this order: what ``schema`` says; the ``metadata.json``
+    in the files' folder or the one above; what the first 256 examples show. There, a
+    feature that always has one value is a single value; one that always has n values is
+    a list of n; any other is a list of any length. Bytes are texts.
+
+    Parameters
+    ----------
+    filenames : path, or sequence of them
+        Files compressed with GZIP or not; their content decides.
+    schema : path, optional
+        A schema of TensorFlow Metadata, ``schema.pbtxt``.
+    dtypes : mapping, optional
+        Feature to dtype: bytes become an array of it, integers other integers.
+    deterministic : bool
+        False: in the order in which examples are ready, which is faster.
+    features, as_supervised, batch_size, drop_remainder, shuffle, seed, encoded, missing
+        As in :func:`replay`.
+
+    Returns
+    -------
+    tf.data.Dataset
+        The number of elements is not known before they are read.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or holds other records, or a feature is not there.
+    OptionError
+        If another argument has a wrong value.
+    """
+    from beam_pipeline.read.parse import (
+        choose_parsing,
+        make_parser,
+        parse_dataset,
+        read_files,
+    )
+
+    paths = [*map(files.absolute, files.path_texts("filenames", filenames))]
+    for path in paths:
+        if not files.exists(path) or files.is_folder(path):
+            what = "is a folder" if files.is_folder(path) else "does not exist"
+            raise InputError(
+                f"{path} {what}. Give files, without wildcards; `replay` and `convert` "
+                "read folders."
+            )
+    if batch_size is not None:
+        check_whole("batch_size", batch_size)
+    metadata = _describe(paths, schema, dtypes or {})
+    parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
+    records = read_files(paths, shuffle=shuffle, seed=seed, deterministic=deterministic)
+    elements = parse_dataset(
+        records, parsing, _exact(make_parser(parsing, {}), parsing.specs),
+        batch_size=batch_size, drop_remainder=drop_remainder,
+        deterministic=deterministic,
+    )  # fmt: skip
+    return elements.prefetch(2)
+
+
+def _describe(
+    paths: Sequence[str], schema: files.PathLike | None, dtypes: Mapping[str, str]
+) -> Metadata:
+    """Returns metadata with the features of the files."""
+    if schema is not None:
+        path = files.given_path("schema", schema)
+        specs = parse_schema(files.read_bytes(path), path)
+        return Metadata(None, with_dtypes(specs, dtypes), (), {})
+    for folder, metadata in data_sets_of(paths[:1]).items():
+        shards = {files.join(folder, shard.file) for shard in metadata.shards()}
+        if paths[0] in shards and not dtypes:
+            return metadata
+    sources = [InputFile(path, path, DEFAULT_SPLIT, 0) for path in paths]
+    loose, records = infer_features(sources)
+    seen = Seen()
+    seen.add(loose.values(), decode_columns(records, loose))
+    settled = {spec.name: spec for spec in settle_specs(loose.values(), seen)}
+    return Metadata(None, with_dtypes(settled, dtypes), (), {})
+
+
+def _exact(parse: Any, specs: Mapping[str, FeatureSpec]) -> Any:
+    """Returns the parser with a check that narrow integers hold what is stored.
+
+    TensorFlow's casts wrap around.
+    """
+    import tensorflow as tf
+
+    narrow = {
+        name: spec.dtype
+        for name, spec in specs.items()
+        if spec.encoding == INT64_LIST and spec.dtype != "int64"
+    }
+    if not narrow:
+        return parse
+    wide = {name: tf.io.VarLenFeature(tf.int64) for name in narrow}
+
+    def parse_exactly(serialised: Any) -> Any:
+        stored = tf.io.parse_example(tf.reshape(serialised, (-1,)), wide)
+        checks = []
+        for name, dtype in narrow.items():
+            values = stored[name].values
+            same = tf.cast(tf.cast(values, dtype), tf.int64) == values
+            message = f"Feature {name}: {dtype} cannot hold a stored value"
+            checks.append(tf.debugging.Assert(tf.reduce_all(same), [message, values]))
+        with tf.control_dependencies(checks):
+            return parse(tf.identity(serialised))
+
+    return parse_exactly

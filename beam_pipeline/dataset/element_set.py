@@ -45,7 +45,7 @@ from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.planning.shards import ShardInfo
-from beam_pipeline.process import Marks
+from beam_pipeline.process import Marks, OneThread
 from beam_pipeline.storage import files, pages
 from beam_pipeline.storage.pages import Place
 from beam_pipeline.write import member_files
@@ -192,6 +192,11 @@ def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
     return list(specs)
 
 
+# Returns the specs that the metadata hold, from those of the encoder and what all
+# examples have shown.
+Settle = Callable[[Iterable[FeatureSpec], Seen], list[FeatureSpec]]
+
+
 class BlockWriter:
     """Writes the examples of one block.
 
@@ -314,7 +319,11 @@ def write_block(
 ) -> BlockResult:
     """Writes the examples of one block."""
     sources = pickle.loads(pages.read_place(block.place, target.drafts))
-    with BlockWriter(encoder.specs, sizes, target.drafts) as writer:
+    # Sums depend on the number of threads.
+    with (
+        OneThread.held(),
+        BlockWriter(encoder.specs, sizes, target.drafts) as writer,
+    ):
         for encoded in encoder.encode(sources):
             writer.add(encoded)
             Marks.add(encoded.sources, 0.0)
@@ -340,8 +349,7 @@ class ElementSet:
         How many there are.
     classes : tuple of str
     settle : callable
-        Returns the specs that the metadata hold, from those of the encoder and what all
-        examples have shown.
+        See ``Settle``.
     measured : frozenset of str or None
         The features whose statistics the metadata hold; None: all numeric ones.
     copied : mapping
@@ -357,7 +365,7 @@ class ElementSet:
     elements: Elements
     blocks: int = 1
     classes: tuple[str, ...] = ()
-    settle: Callable[[Iterable[FeatureSpec], Seen], list[FeatureSpec]] = observed_specs
+    settle: Settle = observed_specs
     measured: frozenset[str] | None = None
     copied: Mapping[str, str] = field(default_factory=dict)
     sources: int | None = None

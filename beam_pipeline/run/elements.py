@@ -16,14 +16,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
-
-import apache_beam as beam
-from apache_beam.pvalue import AsIter
-from apache_beam.typehints import with_input_types, with_output_types
+from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset import element_set, folders
 from beam_pipeline.dataset.element_set import (
@@ -40,14 +35,16 @@ from beam_pipeline.dataset.progress import (
     Update,
     progress_bar,
 )
-from beam_pipeline.pipeline import sink
 from beam_pipeline.planning.shards import ShardInfo
-from beam_pipeline.process import OneThread, WorkerState, usable_cores
+from beam_pipeline.process import WorkerState, usable_cores
 from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.run.engine import check_runner, pipeline_for, run_pipeline
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
 from beam_pipeline.write.member_files import JoinedShard, join_shard
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 # A line is a stage, and its comment is the type of what comes out of it.
 # fmt: off
@@ -57,12 +54,15 @@ def build_elements_pipeline(
     blocks: Sequence[StoredBlock],
 ) -> beam.PCollection:
     """Builds the job, from its blocks to ``metadata.json``, whose path it returns."""
+    import apache_beam as beam
+    from apache_beam.pvalue import AsIter
+
     once = pipeline | "Once" >> beam.Create([None], reshuffle=False)
     results = (
         pipeline
         | "Blocks" >> beam.Create(blocks)                       # StoredBlock
         | "SpreadBlocks" >> beam.Reshuffle()
-        | "WriteBlocks" >> beam.ParDo(WriteBlocks(job, encoder))  # BlockResult
+        | "WriteBlocks" >> beam.Map(_write, job, encoder)         # BlockResult
     )
     shards = (
         once
@@ -78,20 +78,9 @@ def build_elements_pipeline(
 # fmt: on
 
 
-@with_input_types(StoredBlock)
-@with_output_types(BlockResult)
-@dataclass(eq=False)
-class WriteBlocks(sink.OneThreadStep):
-    """Calls :func:`write_block`: StoredBlock -> BlockResult."""
-
-    job: ElementSet
-    encoder: SourceEncoder
-
-    def process(self, block: StoredBlock) -> Iterator[BlockResult]:
-        with folders.storing_error(self.job.target.work, self.job.target.claim):
-            yield element_set.write_block(
-                block, self.encoder, self.job.sizes, self.job.target
-            )
+def _write(block: StoredBlock, job: ElementSet, encoder: SourceEncoder) -> BlockResult:
+    with folders.storing_error(job.target.work, job.target.claim):
+        return element_set.write_block(block, encoder, job.sizes, job.target)
 
 
 def _lay_out(
@@ -223,12 +212,10 @@ def _write_share(
     writer: int,
 ) -> list[BlockResult]:
     """Writes every ``writers``-th block."""
-    # One thread, as on every runner: sums depend on the threads.
-    with OneThread.held():
-        return [
-            element_set.write_block(block, encoder, job.sizes, job.target)
-            for block in blocks[writer::writers]
-        ]
+    return [
+        element_set.write_block(block, encoder, job.sizes, job.target)
+        for block in blocks[writer::writers]
+    ]
 
 
 def _write_pickled(share: bytes, writer: int) -> list[BlockResult]:

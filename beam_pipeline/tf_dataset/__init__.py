@@ -4,21 +4,21 @@ The names and calls are those of the package ``tf_dataset``;
 docs/coming-from-other-libraries says what differs.
 
 In: a folder or a data frame of audio files, or any ``tf.data.Dataset`` of dicts with a
-signal. Out: a ``tf.data.Dataset``. Nothing is written. Read :mod:`.folders` first: it
+signal. Out: a ``tf.data.Dataset``. Nothing is written. Read :mod:`.signals` first: it
 shows the whole chain.
 
 ::
 
-    folders -> signals -> structure -> changes, transforms -> structure
-    a frame    Dataset    windows      one map each           batches
+    signals                      -> structure -> changes      -> structure
+    folder -> frame -> Dataset      windows      one map each    batches
 
 ==================== ===============================================================
-:mod:`.folders`      construct_metadata: a folder as a data frame; dataset_from_dir,
-                     training_dataset: all in one call
-:mod:`.signals`      signal_dataset: a data frame as whole signals
+:mod:`.signals`      construct_metadata: a folder as a data frame; signal_dataset: a
+                     data frame as whole signals; dataset_from_dir, training_dataset:
+                     all in one call
 :mod:`.structure`    dataset_signal_slice_windows, dataset_batch, dataset_compact, ...
-:mod:`.changes`      dataset_signal_normalize, dataset_signal_downsample, ...
-:mod:`.transforms`   as_tf: any transform of the catalogue in ``ds.map``
+:mod:`.changes`      dataset_signal_normalize, dataset_signal_downsample, ...; as_tf:
+                     any transform of the catalogue in ``ds.map``
 ==================== ===============================================================
 
 ``record_dataset`` and ``replay_dataset`` are here, too; they write and read any data
@@ -30,6 +30,7 @@ from __future__ import annotations
 from beam_pipeline.elements.record_dataset import record_dataset
 from beam_pipeline.read.replay import replay_dataset
 from beam_pipeline.tf_dataset.changes import (
+    as_tf,
     dataset_prepare_signal_for_ml,
     dataset_signal_apply_analytic,
     dataset_signal_apply_hilbert,
@@ -40,12 +41,12 @@ from beam_pipeline.tf_dataset.changes import (
     prepare_signal_for_ml_lite,
     safe_rescale,
 )
-from beam_pipeline.tf_dataset.folders import (
+from beam_pipeline.tf_dataset.signals import (
     construct_metadata,
     dataset_from_dir,
+    signal_dataset,
     training_dataset,
 )
-from beam_pipeline.tf_dataset.signals import signal_dataset
 from beam_pipeline.tf_dataset.structure import (
     dataset_batch,
     dataset_compact,
@@ -61,7 +62,6 @@ from beam_pipeline.tf_dataset.structure import (
     info,
     shapes,
 )
-from beam_pipeline.tf_dataset.transforms import as_tf
 
 __all__ = [
     "as_tf",

@@ -6,7 +6,7 @@ GZIP TFRecords in a folder for each split, and a ``tf.data.Dataset`` of tuples. 
 
 ::
 
-    example -> recording -> factory, checker
+    example -> factory -> checker
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.tfrecorder.example import (
+    ClassEncoder,
     Example,
     IgnoreExampleException,
     csv_line,
     declared_fields,
-    encoder_of,
 )
-from beam_pipeline.tfrecorder.recording import RowEncoder, Source
+from beam_pipeline.tfrecorder.factory import RowEncoder, Source
 
 
 def assert_example_serialize_deserialize_is_ok(
@@ -62,7 +62,7 @@ def assert_example_serialize_deserialize_is_ok(
                 f"{cls.__name__}: example {number} has {len(chunks)} chunks and the "
                 f"row {line!r}; made of this row, it has {len(made)} and {again!r}"
             )
-        records, _ = encoder_of(cls).encode(made)
+        records, _ = ClassEncoder(cls).encode(made)
         for chunk, record in zip(chunks, records, strict=True):
             _compare(number, chunk, cls.parse_from_string(record))
     return True

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -130,11 +130,11 @@ class Field(FieldType):
 
 
 class ClassEncoder:
-    """Serialises objects with the attributes that a class declares."""
+    """Serialises examples of a class, or objects with the attributes it declares."""
 
-    def __init__(self, declared: Mapping[str, FieldType]):
-        self._declared = declared
-        specs = [spec for name in declared for spec in declared[name].specs(name)]
+    def __init__(self, cls: type[Example]):
+        self._declared = declared_fields(cls)
+        specs = cls.feature_specs()
         self._encoder = ExampleEncoder(specs)
         self._shape_of = {spec.name: spec.shape_in for spec in specs if spec.shape_in}
 
@@ -274,7 +274,7 @@ class Example:
         UnstorableAttribute
             If a value is not of its declared type. It is a TypeError.
         """
-        (record,), _ = encoder_of(type(self)).encode([self])
+        (record,), _ = ClassEncoder(type(self)).encode([self])
         return record
 
     @classmethod
@@ -305,11 +305,6 @@ def declared_fields(cls: type[Example]) -> dict[str, FieldType]:
             cls.__name__,
         )
     return found
-
-
-def encoder_of(cls: type[Example]) -> ClassEncoder:
-    """Returns the encoder of a class."""
-    return ClassEncoder(declared_fields(cls))
 
 
 def csv_line(row: Sequence[Any]) -> str:

@@ -1,5 +1,13 @@
 """Records lists of examples, and reads them back as ``tf.data``.
 
+::
+
+    row --from_csv_row--> example --load--> line of examples.csv --split--> chunks
+                                                          chunks --encode--> records
+
+One source example is in memory at a time. :class:`RowEncoder` does this in workers, and
+keeps no state; :func:`record` runs it on this machine, or on a runner of Beam.
+
 Every function that records takes these keywords. All other keywords go to the methods
 ``from_csv_row``, ``load`` and ``split`` of the class::
 
@@ -14,34 +22,341 @@ Every function that records takes these keywords. All other keywords go to the m
 
 from __future__ import annotations
 
+import copy
+import inspect
+import logging
 import math
 import os
+import pickle
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from functools import partial, reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from beam_pipeline.dataset.folders import METADATA
-from beam_pipeline.dataset.metadata import data_sets_of
+from beam_pipeline.dataset.element_set import (
+    ElementSet,
+    Encoded,
+    store_blocks,
+)
+from beam_pipeline.dataset.folders import LOG, METADATA
+from beam_pipeline.dataset.job import ElementOutput, element_output
+from beam_pipeline.dataset.metadata import Elements, Metadata, data_sets_of
 from beam_pipeline.dataset.side_by_side import check_features
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import (
+    ExampleError,
+    InputError,
+    OptionError,
+    UnstorableAttribute,
+    did_you_mean,
+)
 from beam_pipeline.examples.spec import FeatureSpec, merge_shapes
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
+from beam_pipeline.parameters import Declared, Flag, Number, WholeNumber, parameter
+from beam_pipeline.planning.shards import DEFAULT_SHARD_BYTES
 from beam_pipeline.process import usable_cores
+from beam_pipeline.run.elements import check_run, run_elements
+from beam_pipeline.run.workers import can_fork
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import SUFFIX
-from beam_pipeline.tfrecorder.example import Example, read_csv_rows
-from beam_pipeline.tfrecorder.recording import record
+from beam_pipeline.tfrecorder.example import (
+    ClassEncoder,
+    Example,
+    IgnoreExampleException,
+    csv_line,
+    read_csv_rows,
+)
+from beam_pipeline.transforms.own_code import by_value
+from beam_pipeline.write.member_files import ShardSizes
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-TRAIN, EVAL, TEST = "train", "eval", "test"
+_LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
 
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 T = TypeVar("T")
+# A row of a CSV file, or an instance.
+Source = Sequence[str] | Example
+
+Progress = Callable[[int, int], Any] | bool | None
+
+# They get the keywords that the factory does not know.
+_METHODS = ("from_csv_row", "load", "split")
+# The rows that one worker turns into parts at a time. The bytes of shards depend on it.
+ROWS_PER_BLOCK = 64
+
+
+class Settings(Declared):
+    """The keywords of every function that records; see :mod:`.factory`."""
+
+    examples_tfrecord_file_max_size_in_bytes: float = parameter(
+        DEFAULT_SHARD_BYTES, Number(is_positive=True, unit="bytes")
+    )
+    examples_log_in_csv_file: bool = parameter(True, Flag())
+    overwrite: bool = parameter(False, Flag())
+    workers: int | None = parameter(None, WholeNumber())
+    beam_args: Sequence[str] = ()
+    progress: Progress = None
+
+
+def record(
+    save_directory_path: files.PathLike,
+    example_class: type[Example],
+    splits: Mapping[str, Sequence[Source]],
+    keywords: Mapping[str, Any],
+    **how: Any,
+) -> dict[str, int]:
+    """Records the sources of each split, and returns the number of its examples.
+
+    Parameters
+    ----------
+    save_directory_path : path
+        The output folder.
+    splits : mapping
+        Name of the split to its sources, rows or instances.
+    keywords : mapping
+        Those of :class:`Settings`, and those of ``from_csv_row``, ``load`` and
+        ``split``.
+    **how
+        How the sources were split, for the metadata.
+
+    Raises
+    ------
+    OptionError, InputError, OutputError, EngineError
+        If an argument, a source, the output or the runner cannot be used; before
+        anything is written.
+    ExampleError
+        If a method of the class raises, or a value cannot be stored.
+    WorkerDied, IncompleteRun
+        If a worker or a runner fails. No data set is written then.
+    """
+    names = {field.name for field in fields(Settings)}
+    _check_keywords(example_class, keywords, names)
+    settings = Settings(**{k: v for k, v in keywords.items() if k in names})
+    run = check_run(settings.beam_args, settings.workers)
+    kwargs = {k: v for k, v in keywords.items() if k not in names}
+    max_bytes = settings.examples_tfrecord_file_max_size_in_bytes
+    options = {
+        "example_class": getattr(example_class, "__qualname__", ""),
+        **how,
+        "examples_tfrecord_file_max_size_in_bytes": max_bytes,
+        "kwargs": {k: v for k, v in sorted(kwargs.items()) if _is_plain(v)},
+    }
+    example_class.feature_specs()  # which refuses a class that declares nothing
+    if not any(splits.values()):
+        raise InputError("There are no examples to record.")
+    for name in splits:
+        if not name.isidentifier():
+            raise OptionError("split", "must be letters, digits and _", name)
+    sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
+    folder = files.given_path("save_directory_path", save_directory_path)
+    classes = {example_class, *map(type, chain(*splits.values()))}
+    is_script = any(cls.__module__ == "__main__" for cls in classes)
+    # Other interpreters do not have the caller's script.
+    by_name = not is_script or (can_fork() and not settings.beam_args)
+    with element_output(folder, "tfrecorder", settings.overwrite) as target:
+        encoder = RowEncoder(example_class, kwargs, settings.examples_log_in_csv_file)
+        blocks = store_blocks(_blocks(splits), target, partial(_dump, by_name))
+        job = ElementSet(
+            target,
+            tuple(encoder.specs),
+            sizes,
+            tuple(splits),
+            Elements("tfrecorder", options),
+            len(blocks),
+            sources=sum(map(len, splits.values())),
+        )
+        run_elements(job, encoder, blocks, run, settings.progress, "record")
+        metadata = Metadata.load(target.output)
+        _log(target, metadata, example_class, splits, kwargs)
+    return {name: metadata.splits[name].examples for name in splits}
+
+
+def _dump(by_name: bool, block: Any) -> bytes:
+    """Pickles a block; with its classes, if workers do not find them by name."""
+    if by_name:
+        with suppress(pickle.PicklingError, AttributeError):
+            return pickle.dumps(block)
+    return by_value(block)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the metadata keep a keyword: they hold no absolute paths."""
+    if isinstance(value, str):
+        return not os.path.isabs(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int)
+
+
+def _blocks(splits: Mapping[str, Sequence[Source]]) -> Iterator[Any]:
+    for name, sources in splits.items():
+        for start in range(0, len(sources), ROWS_PER_BLOCK):
+            yield name, list(sources[start : start + ROWS_PER_BLOCK])
+
+
+def _log(
+    target: ElementOutput,
+    metadata: Metadata,
+    example_class: type[Example],
+    splits: Mapping[str, Sequence[Source]],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Writes what was recorded into ``log.txt``, and warns of ignored examples."""
+    assert metadata.elements is not None
+    skipped = metadata.elements.options.get("skipped", {})
+    ignored = {name: found["sources"] for name, found in skipped.items()}
+    lines = [f"class {example_class.__module__}.{example_class.__qualname__}"]
+    # The address of an object is another one in each run.
+    shown = {name: _ADDRESS.sub("", repr(kwargs[name])) for name in sorted(kwargs)}
+    lines += [f"{name} = {value}" for name, value in shown.items()]
+    for name, sources in splits.items():
+        split = metadata.splits[name]
+        lines.append(
+            f"{name}: {len(sources)} sources, {ignored.get(name, 0)} ignored, "
+            f"{split.examples} examples in {len(split.shards)} files"
+        )
+    for name, found in skipped.items():
+        lines.append(f"{name}: the first was ignored because {found['first']}")
+        _LOGGER.warning(
+            "%s: %d of %d examples were left out by IgnoreExampleException; the first: "
+            "%s",
+            name, found["sources"], len(splits[name]), found["first"],
+        )  # fmt: skip
+    text = "".join(f"{line}\n" for line in lines)
+    files.write_bytes(files.join(target.output, LOG), text.encode())
+
+
+@dataclass(frozen=True)
+class RowEncoder:
+    """Makes the examples of a block of rows; see :class:`.SourceEncoder`."""
+
+    example_class: type[Example]
+    kwargs: Mapping[str, Any]
+    log_in_csv_file: bool
+
+    @property
+    def specs(self) -> Sequence[FeatureSpec]:
+        """The features, in the order of declaration."""
+        return self.example_class.feature_specs()
+
+    def encode(self, sources: tuple[str, Sequence[Source]]) -> Iterator[Encoded]:
+        """Yields the records of each row, as soon as they are made."""
+        split, rows = sources
+        encoder = ClassEncoder(self.example_class)
+        for source in rows:
+            # Its data are gone before the next one is loaded.
+            yield self._encoded(split, source, encoder)
+
+    def _encoded(self, split: str, source: Source, encoder: ClassEncoder) -> Encoded:
+        try:
+            line, chunks = self.load(source)
+        except IgnoreExampleException as reason:
+            skipped = (str(reason) or "no reason given",)
+            return Encoded(split, (), {}, sources=1, skipped=skipped)
+        with _naming(source, "an attribute"):
+            records, columns = encoder.encode(chunks)
+        return Encoded(split, records, columns, () if line is None else (line,), 1)
+
+    def load(self, source: Source) -> tuple[str | None, Sequence[Example]]:
+        """Returns the line of a source in ``examples.csv``, and its loaded chunks.
+
+        Instances are copied before they load, so that the caller's stay light. The line
+        is None if there is no such file.
+
+        Raises
+        ------
+        ExampleError
+            If a method raises anything but IgnoreExampleException. It names the source
+            and the method.
+        """
+        kwargs, line = self.kwargs, None
+        if isinstance(source, Example):
+            example = copy.copy(source)
+        else:
+            with _naming(source, "from_csv_row()"):
+                example = self.example_class.from_csv_row(list(source), **kwargs)
+        _check_examples(source, "from_csv_row", [example])
+        with _naming(source, "load()"):
+            example.load(**kwargs)
+        if self.log_in_csv_file:
+            with _naming(source, "to_csv_row()"):
+                line = csv_line(example.to_csv_row())
+        with _naming(source, "split()"):
+            found = example.split(**kwargs)
+            chunks = [example] if found is None else list(found)
+        _check_examples(source, "split", chunks)
+        return line, chunks
+
+
+@contextmanager
+def _naming(source: Source, what: str) -> Iterator[None]:
+    """Runs code of the user's class; its error becomes one that names the source.
+
+    An IgnoreExampleException stays.
+    """
+    try:
+        yield
+    except IgnoreExampleException:
+        raise
+    except UnstorableAttribute as error:
+        raise UnstorableAttribute(source_name(source), str(error)) from error
+    except Exception as error:
+        problem = f"{what} raised {type(error).__name__}: {error}"
+        raise ExampleError(source_name(source), problem) from error
+
+
+def _check_examples(source: Source, method: str, returned: Sequence[Any]) -> None:
+    for value in returned:
+        if not isinstance(value, Example):
+            problem = f"{method}() must return Examples, and returned {value!r}"
+            raise ExampleError(source_name(source), problem)
+
+
+def source_name(source: Source) -> str:
+    """Returns a name for a source, for messages."""
+    if not isinstance(source, Example):
+        return f"row {list(source)!r}"
+    name = type(source).__name__
+    try:
+        return f"{name} {list(source.to_csv_row())!r}"
+    except Exception:  # any, because it only names the example in another error
+        return name
+
+
+def _check_keywords(
+    example_class: Any, keywords: Mapping[str, Any], names: Iterable[str]
+) -> None:
+    """Raises OptionError for keywords that would go to the wrong place.
+
+    A misspelt keyword of the factory would go to the class. A parameter of the class
+    with the name of a keyword of the factory would never get a value.
+    """
+    methods = [getattr(example_class, name, None) for name in _METHODS]
+    taken = {n for m in methods if callable(m) for n in inspect.signature(m).parameters}
+    ours = {*names, "seed", "examples_train_eval_test_ratio", "examples_shuffle"}
+    for name in sorted(taken & ours):
+        raise OptionError(
+            "example_class",
+            f"has a method with the parameter {name}, which is a keyword of the "
+            "factory; give the parameter another name",
+            getattr(example_class, "__name__", example_class),
+        )
+    for name in keywords:
+        close = None if name in {*names, *taken} else did_you_mean(name, ours, 0.85)
+        if close:
+            raise OptionError(
+                name, f"no method of the class takes it; did you mean {close}?"
+            )
+
+
+TRAIN, EVAL, TEST = "train", "eval", "test"
+
 
 Ratio = float | Sequence[float]
 

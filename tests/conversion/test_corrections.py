@@ -234,7 +234,17 @@ ROW = {"path": "cat/cat_1.wav", "label": "bat"}
 @pytest.mark.parametrize(
     ("options", "name", "facts"),
     [
-        ({"labels": [{"path": "cat/cat_1.wav", "klass": "a"}]}, "labels", ["klass"]),
+        (
+            {"labels": [{"path": "cat/cat_1.wav", "klass": "a"}]},
+            "labels",
+            ["label, class", "klass"],
+        ),
+        (
+            {"labels": [{"path": "none.wav", "label": "a"}]},
+            "labels",
+            ["column path", "'none.wav'", "manifest.parquet"],
+        ),
+        ({"drop": "none.txt"}, "drop", ["none.txt", "'none.wav'"]),
         ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
         ({"labels": [ROW], "classes": CLASSES}, "classes", ["bat"]),
         ({"labels": "none.csv"}, "labels", ["none.csv"]),
@@ -250,6 +260,7 @@ def test_options_that_do_not_fit_are_refused(
     wrong, tmp_path, monkeypatch, options, name, facts
 ):
     monkeypatch.chdir(tmp_path)
+    Path("none.txt").write_text("none.wav\n")
     with raises(OptionError, name, naming=facts):
         convert(wrong, "out", **options)
     assert not Path("out").exists()
@@ -258,7 +269,8 @@ def test_options_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("rows", "facts"),
     [
-        ([("cat/cat_9.wav", "owl")], ["line 2", "cat/cat_9.wav"]),
+        ([("cat/cat_1.wav", "owl"), ("cat/cat_9.wav", "owl")],
+         ["line 3", "cat/cat_9.wav"]),
         ([("cat/cat_1.wav", "owl"), ("cat/cat_1.wav", "dog")],
          ["line 3", "line 2", "owl", "dog"]),
         ([("cat/cat_1.wav", "owl"), ("cat/cat_2.wav", "")], ["line 3", "label"]),

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from beam_pipeline import record, replay
 from beam_pipeline.tf_dataset import as_tf, dataset_signal_slice_windows, signal_dataset
-from beam_pipeline.tf_dataset.folders import construct_metadata
+from beam_pipeline.tf_dataset.signals import construct_metadata
 from beam_pipeline.transforms import LogMel
 from beam_pipeline.transforms.base import apply_transform
 from beam_pipeline.transforms.steps import parse_transform

@@ -7,7 +7,7 @@ import pytest
 
 from beam_pipeline.errors import ExampleError, InputError, OptionError
 from beam_pipeline.tfrecorder import Example, checker, factory
-from beam_pipeline.tfrecorder.recording import RowEncoder, check_class
+from beam_pipeline.tfrecorder.factory import RowEncoder
 from tests.tfrecorder.declared import declared
 
 Field = Example.Field
@@ -48,7 +48,8 @@ REFUSED = [
     ),
     # Classes
     (Example.feature_specs, [], OptionError, "must declare what is stored"),
-    (check_class, [Item, {"train": [], "eval": []}], InputError, "no examples"),
+    (factory.generate_and_save_tfrecords_files_for_examples_files_dict,
+     ["none", Item, {}], InputError, "no examples"),
     (Item().to_csv_row, [], NotImplementedError, "Item does not define"),
     (encoded, [["a"]], ExampleError, "Item does not define from_csv_row"),
     (encoded, [Item()], ExampleError, "Item does not define to_csv_row"),
