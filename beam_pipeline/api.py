@@ -19,8 +19,7 @@ from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.planning.poison_clips import drop_changed
 from beam_pipeline.recipe.canonical import list_keywords, split_options
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.run_options import RunOptions
+from beam_pipeline.recipe.recipe import Recipe, RunOptions
 from beam_pipeline.run.engine import (
     as_sent,
     check_beam_args,

@@ -13,10 +13,9 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, Recipe, open_records, record
-from beam_pipeline.cli.commands import COMMANDS, Job
-from beam_pipeline.cli.main import main
+from beam_pipeline.cli.main import COMMANDS, Job, main
 from beam_pipeline.cli.parser import parse_command
-from beam_pipeline.recipe.run_options import RunOptions
+from beam_pipeline.recipe.recipe import RunOptions
 from tests.memory import forget_peak_memory, peak_memory_mib
 from tests.sounds import RATE, write_sound
 

@@ -35,7 +35,7 @@ import soundfile
 
 import beam_pipeline
 from beam_pipeline.cli import main
-from beam_pipeline.cli.commands import COMMANDS
+from beam_pipeline.cli.main import COMMANDS
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.write.member_files import ShardSizes
 from launch.site.pages import slug

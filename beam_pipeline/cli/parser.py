@@ -1,6 +1,6 @@
 """The parser of the command line, made of what commands declare; what it prints.
 
-A command is a class of :mod:`.commands`. Its fields are its flags, with the types that
+A command is a class of :mod:`.main`. Its fields are its flags, with the types that
 check them; its docstring is its help.
 """
 
@@ -25,7 +25,7 @@ from beam_pipeline.errors import (
     spelled,
 )
 from beam_pipeline.parameters import Declared, Flag, attribute_texts
-from beam_pipeline.recipe.declare import ByFeature, Option, option, options_of
+from beam_pipeline.recipe.recipe import ByFeature, Option, option, options_of
 from beam_pipeline.text import hidden
 
 PROGRAM = "audio-tfrecords"

@@ -42,9 +42,14 @@ from beam_pipeline.dataset.side_by_side import (
     has_tables,
 )
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
-from beam_pipeline.examples.record_parser import decode_columns
-from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import Node, Structure, leaves, needed_features
+from beam_pipeline.examples.encoding import decode_columns
+from beam_pipeline.examples.spec import (
+    FeatureSpec,
+    Node,
+    Structure,
+    leaves,
+    needed_features,
+)
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.parameters import Names, check_known, comma_text
 from beam_pipeline.permutation import Integers

@@ -54,8 +54,7 @@ from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_gr
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
 from beam_pipeline.read.window_table import join_tables
-from beam_pipeline.recipe.declare import Shares, relative_shares
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.recipe import Recipe, Shares, relative_shares
 from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import CLIP
 

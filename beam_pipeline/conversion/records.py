@@ -44,7 +44,7 @@ from beam_pipeline.dataset.metadata import (
 from beam_pipeline.dataset.side_by_side import DataSets, open_data_sets
 from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, check_feature
-from beam_pipeline.examples.record_parser import decode_columns, loose_specs
+from beam_pipeline.examples.encoding import decode_columns, loose_specs
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import check_whole

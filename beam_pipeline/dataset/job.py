@@ -75,8 +75,13 @@ from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input, locate
-from beam_pipeline.recipe.recipe import GZIP, NO_COMPRESSION, Recipe
-from beam_pipeline.recipe.run_options import RunOptions, allowed_rejects
+from beam_pipeline.recipe.recipe import (
+    GZIP,
+    NO_COMPRESSION,
+    Recipe,
+    RunOptions,
+    allowed_rejects,
+)
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import (
     CLAIMS,

@@ -45,10 +45,12 @@ from beam_pipeline.arrays import TEXTS, numpy_dtype
 from beam_pipeline.codecs import ENCODINGS, LISTS
 from beam_pipeline.dataset.folders import INDEX, METADATA, SCHEMA
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec, Shape, describe_features
-from beam_pipeline.examples.structure import (
+from beam_pipeline.examples.spec import (
+    FeatureSpec,
+    Shape,
     Structure,
     component_names,
+    describe_features,
     structure_from_json,
 )
 from beam_pipeline.hashing import json_sha256

@@ -46,7 +46,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.text import shown
 
 if TYPE_CHECKING:
-    from beam_pipeline.inputs.recorded_clips import RecordedClips
+    from beam_pipeline.inputs.listing import RecordedClips
     from beam_pipeline.inputs.sources import Input
 
 # What decides the split of a group, in a recipe that decides splits by a hash.
@@ -460,7 +460,7 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
 
     A clip that was rejected is not among them, so it is tried again.
     """
-    from beam_pipeline.inputs import recorded_clips  # here: readers do without it
+    from beam_pipeline.inputs import listing  # here: readers do without it
 
     keys, numbers, names = [], [], list[str]()
     splits: dict[str, str] = {}
@@ -470,9 +470,9 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
         clips = tables.read_table(folder, MANIFEST, _OF_CLIPS)
         clips = clips.filter(~_rejected_rows(folder, clips))
         paths, sources = clips["path"].to_pylist(), clips["input"].to_pylist()
-        plain = [recorded_clips.plain_name(path) for path in paths]
+        plain = [listing.plain_name(path) for path in paths]
         keys += [
-            recorded_clips.recorded_key(source, name)
+            listing.recorded_key(source, name)
             for source, name in zip(sources, plain, strict=True)
         ]
         numbers.append(
@@ -484,7 +484,7 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
         if given:
             groups = clips["group"].to_pylist() if has_groups else plain
             named = map(
-                recorded_clips.recorded_group,
+                listing.recorded_group,
                 sources,
                 groups,
                 [has_groups] * len(groups),
@@ -493,7 +493,7 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
         if recipe.events is not None:
             names += paths
     channel = recipe.channels
-    return recorded_clips.RecordedClips(
+    return listing.RecordedClips(
         np.array(keys, np.uint64),
         np.concatenate(numbers),
         channel if isinstance(channel, int) else -1,

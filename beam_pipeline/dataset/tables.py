@@ -39,7 +39,7 @@ from beam_pipeline.inputs.columns import (
 )
 from beam_pipeline.inputs.table_files import FLOAT32, FLOAT64, Column, ColumnType
 from beam_pipeline.permutation import Integers
-from beam_pipeline.recipe.run_options import allowed_rejects
+from beam_pipeline.recipe.recipe import allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import (
     SortedValues,

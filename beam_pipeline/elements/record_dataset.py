@@ -17,10 +17,11 @@ from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.elements.record_examples import Block, Request, write_elements
 from beam_pipeline.elements.values import STORED_DTYPES
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.spec import FeatureSpec, Shape
-from beam_pipeline.examples.structure import (
+from beam_pipeline.examples.spec import (
+    FeatureSpec,
     Leaf,
     Node,
+    Shape,
     Structure,
     add_feature,
     dense_shape,

@@ -56,18 +56,16 @@ from beam_pipeline.errors import InputError, OptionError, check_feature
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.spec import (
     FeatureSpec,
-    Shape,
-    encoding_for,
-    encoding_problem,
-    merge_shapes,
-    needs_shape,
-)
-from beam_pipeline.examples.structure import (
     Leaf,
     Node,
+    Shape,
     Structure,
     add_feature,
+    encoding_for,
+    encoding_problem,
     feature_name,
+    merge_shapes,
+    needs_shape,
 )
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import Declared, WholeNumber, parameter

@@ -8,5 +8,5 @@ says what each column means. Read :mod:`.listing` first.
 
     sources -> listing -> columns    kind of each input -> its files -> one row each
                            ^
-        table_files, splits, event_files, recorded_clips
+             table_files, splits, event_files
 """

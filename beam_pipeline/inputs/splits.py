@@ -21,8 +21,7 @@ import numpy as np
 
 from beam_pipeline.arrays import Array, DoubleArray, Keys
 from beam_pipeline.hashing import hash64, text_key, unit_floats
-from beam_pipeline.recipe.declare import moved_key
-from beam_pipeline.recipe.recipe import Splits
+from beam_pipeline.recipe.recipe import Splits, moved_key
 
 _MASK = (1 << 64) - 1
 
@@ -63,7 +62,7 @@ class Splitter:
         Name of each split to its share; they add up to 1.
     moves : mapping, optional
         Groups whose split is not that of the hash; see
-        :class:`beam_pipeline.recipe.declare.MovedGroups`.
+        :class:`beam_pipeline.recipe.recipe.MovedGroups`.
 
     Examples
     --------

@@ -35,8 +35,7 @@ from beam_pipeline.arrays import Integers
 from beam_pipeline.inputs.columns import label_parts
 from beam_pipeline.inputs.splits import Splitter, group_key, places_of
 from beam_pipeline.planning.clips import Clip, copies_in, with_split
-from beam_pipeline.recipe.declare import moved_key
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.recipe.recipe import Recipe, moved_key
 from beam_pipeline.storage.pages import Batch, SortedValues
 
 # The count over all classes. No class has an empty name.

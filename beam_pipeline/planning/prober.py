@@ -45,7 +45,7 @@ from beam_pipeline.examples.windows import (
 )
 from beam_pipeline.inputs.columns import Header, SourceRow
 from beam_pipeline.inputs.event_files import Event, EventTable, clip_events
-from beam_pipeline.inputs.recorded_clips import changed_file
+from beam_pipeline.inputs.listing import changed_file
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.planning import clips

@@ -31,8 +31,8 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import DataSets, Folders, open_data_sets
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
+from beam_pipeline.examples.encoding import BatchMaker, ExampleMaker
 from beam_pipeline.examples.features import Corpus, ExampleFormat
-from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker
 from beam_pipeline.examples.window_steps import changes_copies
 from beam_pipeline.inputs.listing import (
     GivenInput,
@@ -50,7 +50,6 @@ from beam_pipeline.read.example_view import Sound
 from beam_pipeline.read.records import Example, parser_of
 from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import save_wav
-from beam_pipeline.recipe.declare import options_of
 from beam_pipeline.recipe.recipe import (
     AT_GRID,
     Augmentation,
@@ -60,6 +59,7 @@ from beam_pipeline.recipe.recipe import (
     Recipe,
     Shards,
     Splits,
+    options_of,
     recipe_options,
     transform_of,
 )

@@ -20,12 +20,13 @@ from beam_pipeline.arrays import BYTES
 from beam_pipeline.codecs import BYTES_LIST, INT8, JPEG, LISTS, PNG, TENSOR
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.examples.spec import FeatureSpec, describe_features
-from beam_pipeline.examples.structure import (
+from beam_pipeline.examples.spec import (
+    FeatureSpec,
     Leaf,
     Structure,
     component_names,
     dense_shape,
+    describe_features,
     indices,
     leaves,
     needed_features,

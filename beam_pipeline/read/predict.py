@@ -36,8 +36,7 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.listing import GivenInput
 from beam_pipeline.parameters import Number, check_flag, check_known, check_whole
 from beam_pipeline.read.open_audio import CHANGEABLE, open_audio
-from beam_pipeline.recipe.recipe import DEFAULT_FEATURE
-from beam_pipeline.recipe.run_options import allowed_rejects
+from beam_pipeline.recipe.recipe import DEFAULT_FEATURE, allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.text import counted

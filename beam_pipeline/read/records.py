@@ -5,7 +5,7 @@
     number in the split -> shard, member     members          by arithmetic
     members -> bytes                         members          neighbours in one read
     bytes -> records                         members          inflate, test checksums
-    records -> arrays                        examples.record_parser
+    records -> arrays                        examples.encoding
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, needing
-from beam_pipeline.examples.record_parser import BatchMaker, ExampleMaker, RecordParser
-from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import Structure, component_names, needed_features
+from beam_pipeline.examples.encoding import BatchMaker, ExampleMaker, RecordParser
+from beam_pipeline.examples.spec import (
+    FeatureSpec,
+    Structure,
+    component_names,
+    needed_features,
+)
 from beam_pipeline.parameters import check_text
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (

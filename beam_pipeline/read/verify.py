@@ -55,9 +55,9 @@ from beam_pipeline.errors import (
     Unreadable,
     VerificationError,
 )
+from beam_pipeline.examples.encoding import ExampleMaker, RecordParser
 from beam_pipeline.examples.features import Corpus, ExampleFormat
-from beam_pipeline.examples.record_parser import ExampleMaker, RecordParser
-from beam_pipeline.examples.structure import component_names
+from beam_pipeline.examples.spec import component_names
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.inputs.columns import (

@@ -15,17 +15,18 @@ from typing import Any, TypeVar
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import InputError, OptionError, RecipeError
 from beam_pipeline.hashing import bytes_sha256, json_sha256
-from beam_pipeline.recipe.declare import Option, options_of
 from beam_pipeline.recipe.recipe import (
     ALTERNATIVES,
     EVENT_MASK,
     SPLIT_OPTIONS,
     Events,
+    Option,
     Recipe,
+    RunOptions,
     named_options,
+    options_of,
     recipe_options,
 )
-from beam_pipeline.recipe.run_options import RunOptions
 from beam_pipeline.storage import files
 from beam_pipeline.text import shown
 from beam_pipeline.transforms.steps import (

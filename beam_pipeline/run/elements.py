@@ -37,7 +37,7 @@ from beam_pipeline.dataset.progress import (
 )
 from beam_pipeline.planning.shards import ShardInfo
 from beam_pipeline.process import WorkerState, usable_cores
-from beam_pipeline.recipe.run_options import RunOptions
+from beam_pipeline.recipe.recipe import RunOptions
 from beam_pipeline.run.engine import check_runner, pipeline_for, run_pipeline
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value

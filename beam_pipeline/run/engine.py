@@ -32,7 +32,7 @@ from beam_pipeline.errors import (
     did_you_mean,
 )
 from beam_pipeline.planning import poison_clips
-from beam_pipeline.recipe.run_options import RunOptions
+from beam_pipeline.recipe.recipe import RunOptions
 from beam_pipeline.run.workers import KEPT, MOST_EXITS, Workers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder

@@ -176,7 +176,7 @@ def run_local(
         Number of processes that write. Default: one for each core, but fewer for a
         small plan, see :func:`writers_for`.
     time_limit : float, optional
-        See :class:`beam_pipeline.recipe.run_options.RunOptions`.
+        See :class:`beam_pipeline.recipe.recipe.RunOptions`.
     watch : callable, optional
         See :class:`beam_pipeline.dataset.progress.Reporter`.
 

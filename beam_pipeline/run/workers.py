@@ -345,7 +345,7 @@ class Workers:
     Parameters
     ----------
     time_limit : float, optional
-        See :class:`beam_pipeline.recipe.run_options.RunOptions`.
+        See :class:`beam_pipeline.recipe.recipe.RunOptions`.
     """
 
     def __init__(self, time_limit: float | None = None) -> None:

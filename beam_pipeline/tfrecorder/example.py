@@ -33,8 +33,7 @@ from beam_pipeline.codecs import RAW
 from beam_pipeline.elements.values import as_array, cast, checked_dtype
 from beam_pipeline.errors import InputError, OptionError, UnstorableAttribute
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.examples.structure import add_feature
+from beam_pipeline.examples.spec import FeatureSpec, add_feature
 from beam_pipeline.inputs.table_files import decoded, split_lines
 from beam_pipeline.storage import files
 

@@ -38,8 +38,7 @@ from beam_pipeline.planning.shards import (
     Shard,
     ShardInfo,
 )
-from beam_pipeline.recipe.declare import check_one_of
-from beam_pipeline.recipe.recipe import COMPRESSIONS, GZIP, NO_COMPRESSION
+from beam_pipeline.recipe.recipe import COMPRESSIONS, GZIP, NO_COMPRESSION, check_one_of
 from beam_pipeline.storage import files, tfrecord
 from beam_pipeline.storage.tfrecord import Members, MemberWriter
 

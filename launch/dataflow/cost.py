@@ -27,7 +27,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from beam_pipeline import plan, record
-from beam_pipeline.cli.commands import COMMANDS
+from beam_pipeline.cli.main import COMMANDS
 from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.dataset.side_by_side import given_recipe
 from beam_pipeline.errors import AudioTFRecordsError, InputError

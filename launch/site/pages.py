@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from beam_pipeline.errors import spelled
-from beam_pipeline.recipe.declare import Option
+from beam_pipeline.recipe.recipe import Option
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -133,7 +133,7 @@ def included_page(name: str) -> str:
 
 def command_line_page() -> str:
     """Every command and its flags, as ``--help-all`` has them."""
-    from beam_pipeline.cli.commands import COMMANDS
+    from beam_pipeline.cli.main import COMMANDS
     from beam_pipeline.cli.parser import make_parser
 
     parser, parsers = make_parser(COMMANDS)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import Metadata, __version__, record
-from beam_pipeline.cli.commands import COMMANDS
-from beam_pipeline.cli.main import main
+from beam_pipeline.cli.main import COMMANDS, main
 from beam_pipeline.cli.parser import make_parser, parse_command
 from beam_pipeline.errors import InputError
 from tests.processes import run_python

@@ -10,14 +10,12 @@ from tensorflow import train
 
 from beam_pipeline.codecs import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW
 from beam_pipeline.examples.encoding import (
-    ExampleEncoder,
-    array_prefix,
-    pack_varints,
-)
-from beam_pipeline.examples.record_parser import (
     BatchMaker,
+    ExampleEncoder,
     ExampleMaker,
     RecordParser,
+    array_prefix,
+    pack_varints,
     unpack_varints,
 )
 from beam_pipeline.examples.spec import FeatureSpec
@@ -213,7 +211,7 @@ def test_packed_integers_that_do_not_end(count):
 
 
 def test_full_tables_are_emptied(monkeypatch):
-    monkeypatch.setattr("beam_pipeline.examples.record_parser._MOST_ENTRIES", 3)
+    monkeypatch.setattr("beam_pipeline.examples.encoding._MOST_ENTRIES", 3)
     texts = [f"text {random.Random(k).randrange(9)}" for k in range(50)]
     records = ExampleEncoder(SPECS[:1]).encode(50, {"a": texts})
     assert [example["a"] for example in parsed(records, SPECS[:1])] == texts

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.recipe.declare import MovedGroups, moved_key
-from beam_pipeline.recipe.recipe import Splits
+from beam_pipeline.recipe.recipe import MovedGroups, Splits, moved_key
 from tests.raising import raises
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from beam_pipeline.cli.commands import COMMANDS, Record
+from beam_pipeline.cli.main import COMMANDS, Record
 from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.parameters import Flag
 from launch.dataflow import cost

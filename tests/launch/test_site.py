@@ -6,7 +6,7 @@ import re
 import pytest
 
 import beam_pipeline
-from beam_pipeline.cli.commands import COMMANDS
+from beam_pipeline.cli.main import COMMANDS
 from launch.site import check, pages
 
 

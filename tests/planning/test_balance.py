@@ -17,8 +17,7 @@ from beam_pipeline.planning.balance import (
     tally_groups,
 )
 from beam_pipeline.planning.clips import Clip
-from beam_pipeline.recipe.declare import moved_key
-from beam_pipeline.recipe.recipe import Recipe, Splits
+from beam_pipeline.recipe.recipe import Recipe, Splits, moved_key
 
 SHARES = "train=8,eval=1,test=1"
 

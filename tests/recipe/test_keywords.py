@@ -7,9 +7,9 @@ again.
 from __future__ import annotations
 
 from beam_pipeline import parameters
-from beam_pipeline.recipe import declare
+from beam_pipeline.recipe import recipe
 from beam_pipeline.recipe.canonical import record_options
-from beam_pipeline.recipe.declare import Option
+from beam_pipeline.recipe.recipe import Option
 from tests.processes import ROOT
 
 STUB = ROOT / "beam_pipeline" / "recipe" / "keywords.pyi"
@@ -49,8 +49,8 @@ TYPE_OF = {
     parameters.Number: "float",
     parameters.Text: "str",
     parameters.Names: "Names",
-    declare.Shares: "str | Mapping[str, float]",
-    declare.Steps: "Steps",
+    recipe.Shares: "str | Mapping[str, float]",
+    recipe.Steps: "Steps",
 }
 
 
@@ -63,7 +63,7 @@ def annotation(option: Option) -> str:
     values = option.values
     if option.name in TYPES:
         text = TYPES[option.name]
-    elif isinstance(values, declare.ByFeature):
+    elif isinstance(values, recipe.ByFeature):
         text = f"Mapping[str, {literal(getattr(values.texts, 'choices', ()))}]"
     elif isinstance(values, parameters.Choice):
         text = literal(values.choices)

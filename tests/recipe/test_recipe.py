@@ -12,7 +12,6 @@ from beam_pipeline import plan, record, write_template
 from beam_pipeline.codecs import ENCODINGS
 from beam_pipeline.errors import OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import split_options
-from beam_pipeline.recipe.declare import options_of
 from beam_pipeline.recipe.recipe import (
     CLIP_FEATURES,
     DTYPES,
@@ -20,9 +19,10 @@ from beam_pipeline.recipe.recipe import (
     RESERVED_NAMES,
     TAILS,
     Recipe,
+    RunOptions,
+    options_of,
     recipe_options,
 )
-from beam_pipeline.recipe.run_options import RunOptions
 from tests.raising import raises
 from tests.sounds import write_sound
 

@@ -10,8 +10,7 @@ from beam_pipeline.errors import OptionError, WorkerDied
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.planning.poison_clips import read_poison_clips
 from beam_pipeline.process import Marks, new_state
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.run_options import RunOptions
+from beam_pipeline.recipe.recipe import Recipe, RunOptions
 from beam_pipeline.run import workers
 from beam_pipeline.run.workers import TIME_LIMIT_S, ClipWatch
 from tests.raising import assert_names, raises

@@ -25,8 +25,7 @@ from beam_pipeline.pipeline import graph
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.planning.poison_clips import Exits
 from beam_pipeline.process import Mark
-from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.recipe.run_options import RunOptions
+from beam_pipeline.recipe.recipe import Recipe, RunOptions
 from tests.data_sets import contents, rejects_in
 from tests.fake_dataflow import (
     CANCELLED,
