@@ -96,37 +96,6 @@ class Frames:
         time = axis("time", "s", self.count, start, step)
         return {**time, "length": self.length / sample_rate_hz}
 
-    def blocks(
-        self, flat: FloatArray, size: int | None = None
-    ) -> Iterator[tuple[Where, FloatArray]]:
-        """Yields signals (m, frames) as time frames, in blocks that fit the cache.
-
-        Parameters
-        ----------
-        flat : numpy.ndarray, shape (m, frames)
-        size : int, optional
-            The values that a frame needs in memory. Default: its length.
-
-        Yields
-        ------
-        slices : (slice, slice)
-            Over signals and over their time frames.
-        frames : numpy.ndarray, shape (some signals, some time frames, length)
-            A view; of the signals themselves if all frames are within them. Only the
-            samples of these frames are padded.
-        """
-        start, stop = self.span(slice(0, self.count))
-        # One view for all blocks, if it can be: a view takes longer than a slice of it.
-        views = None
-        if start >= 0 and stop <= flat.shape[1]:
-            views = frames_of(flat[:, start:stop], self.length, self.hop)
-        for rows, times in cache_blocks(len(flat), self.count, size or self.length):
-            if views is not None:
-                yield (rows, times), views[rows, times]
-                continue
-            samples = stretch(flat[rows], *self.span(times), self.pad_mode)
-            yield (rows, times), frames_of(samples, self.length, self.hop)
-
     def span(self, times: slice) -> tuple[int, int]:
         """The first sample of some time frames, and the one after their last."""
         first, last = times.start * self.hop, (times.stop - 1) * self.hop
@@ -143,19 +112,42 @@ class Frames:
     ) -> Array:
         """The features of all frames, (signals, time frames, *size).
 
-        ``measure`` gives those of :meth:`blocks`, which a taper multiplies if there is
-        one, in its dtype. ``values`` is the ``size`` of blocks.
+        Frames are measured in blocks that fit the cache. Only the samples of a block
+        are padded.
+
+        Parameters
+        ----------
+        signals : numpy.ndarray, shape (m, frames)
+        measure : callable
+            The features of time frames, (some signals, some time frames, length).
+        *size : int
+            The shape of the features of one frame.
+        taper : numpy.ndarray, shape (length,), optional
+            Multiplies the frames, in its dtype.
+        values : int, optional
+            The values that a frame needs in memory. Default: its length.
+        dtype : numpy dtype
         """
         out = np.empty((len(signals), self.count, *size), dtype)
         # It holds all tapered blocks: new arrays of this size are slow.
         buffer = np.empty(0, np.float32)
-        for where, part in self.blocks(signals, values):
+        # One view for all blocks, if it can be: a view takes longer than a slice of it.
+        start, stop = self.span(slice(0, self.count))
+        views = None
+        if start >= 0 and stop <= signals.shape[1]:
+            views = frames_of(signals[:, start:stop], self.length, self.hop)
+        for rows, times in cache_blocks(len(out), self.count, values or self.length):
+            if views is not None:
+                part = views[rows, times]
+            else:
+                samples = stretch(signals[rows], *self.span(times), self.pad_mode)
+                part = frames_of(samples, self.length, self.hop)
             if taper is not None:
                 if buffer.size < part.size:
                     buffer = np.empty(part.size, taper.dtype)
                 tapered = buffer[: part.size].reshape(part.shape)
                 part = np.multiply(part, taper, out=tapered)
-            out[where] = measure(part)
+            out[rows, times] = measure(part)
         return out
 
     def stretches(self, signals: FloatArray) -> Iterator[tuple[Where, FloatArray]]:

@@ -52,16 +52,9 @@ BANDS = WholeNumber(1, 4096)
 HERTZ = Number(0.0)
 
 
-def mel_filter_bank(
-    sample_rate_hz: int,
-    n_fft: int,
-    n_mels: int,
-    f_min: float,
-    f_max: float,
-    scale: str = "slaney",
-    norm: str = "slaney",
-) -> FloatArray:
-    """Triangular mel filters over the bins of a real FFT.
+@functools.lru_cache(maxsize=32)
+def mel_filter_bank(step: Any, sample_rate_hz: int, n_fft: int) -> Any:
+    """Triangular mel filters of a step's bands over the bins of a real FFT.
 
     ::
 
@@ -77,17 +70,16 @@ def mel_filter_bank(
 
     Parameters
     ----------
+    step : Step
+        Has ``n_mels``, ``f_min`` and ``f_max`` in Hz, the ``mel_scale`` ``slaney``,
+        ``htk`` or ``kaldi``, and the ``norm`` ``slaney`` or ``none``.
     sample_rate_hz : int
-    n_fft, n_mels : int
-        Length of the FFT; number of filters.
-    f_min, f_max : float
-        First and last edge in Hz.
-    scale, norm : str
-        ``slaney``, ``htk`` or ``kaldi``; ``slaney`` or ``none``.
+    n_fft : int
+        Length of the FFT.
 
     Returns
     -------
-    numpy.ndarray, shape (n_mels, n_fft // 2 + 1), float32
+    scipy.sparse.csr_array, shape (n_mels, n_fft // 2 + 1), float32
         Weights, with Slaney's norm in 1/Hz.
 
     Raises
@@ -103,41 +95,40 @@ def mel_filter_bank(
 
     Examples
     --------
-    >>> mel_filter_bank(8000, 8, 2, 0.0, 4000.0).shape
+    >>> mel_filter_bank(Mel(n_mels=2), 8000, 8).shape
     (2, 5)
     """
     nyquist = sample_rate_hz / 2
-    if f_max > nyquist:
-        raise RecipeError(
+    if (step.f_max or 0) > nyquist:
+        raise step.refused(
             "f_max",
             f"must not exceed {nyquist:g} Hz, half the sample rate of "
             f"{sample_rate_hz} Hz",
-            f_max,
         )
-    if not 0 <= f_min < f_max:
-        raise RecipeError("f_min", f"must be at least 0 and below {f_max:g} Hz", f_min)
+    if step.f_min >= (step.f_max or nyquist):
+        raise step.refused("f_min", f"must be at least 0 and below {nyquist:g} Hz")
     bins = np.arange(n_fft // 2 + 1, dtype=np.float64) * (sample_rate_hz / n_fft)
-    edges = mel_edges(n_mels, f_min, f_max, scale)
-    if scale == "kaldi":
-        weights = triangles(_htk_mel(bins), _htk_places(n_mels, f_min, f_max))
+    edges = mel_edges(step, sample_rate_hz)
+    is_kaldi = step.mel_scale == "kaldi"
+    if is_kaldi:
+        weights = triangles(_htk_mel(bins), _htk_places(step, sample_rate_hz))
     else:
         weights = triangles(bins, edges)
     # The weight of a bin on an edge is 0, apart from rounding.
     empty = np.flatnonzero(weights.max(axis=1) < 1e-9)
     if empty.size:
         band = int(empty[0])
-        remedy = "longer frames" if scale == "kaldi" else "a larger n_fft"
-        raise RecipeError(
+        remedy = "longer frames" if is_kaldi else "a larger n_fft"
+        raise step.refused(
             "n_mels",
             f"leaves {empty.size} bands without an FFT bin; the first such band is "
             f"from {edges[band]:.1f} to {edges[band + 2]:.1f} Hz; n_fft={n_fft} at "
             f"{sample_rate_hz} Hz gives a bin every {sample_rate_hz / n_fft:.1f} Hz; "
             f"use fewer bands or {remedy}",
-            n_mels,
         )
-    if norm == "slaney":
+    if step.norm == "slaney":
         weights *= 2 / (edges[2:] - edges[:-2])[:, np.newaxis]
-    return weights.astype(np.float32)
+    return scipy.sparse.csr_array(weights.astype(np.float32))
 
 
 def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
@@ -149,13 +140,12 @@ def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
     return np.asarray(np.maximum(0, np.minimum(rise, fall)))
 
 
-def mel_edges(
-    n_mels: int, f_min: float, f_max: float, scale: str = "slaney"
-) -> DoubleArray:
-    """The edges of the bands in Hz; band m has edges m to m + 2."""
-    if scale != "slaney":
-        return np.asarray(700 * np.expm1(_htk_places(n_mels, f_min, f_max)))
-    mels = np.linspace(_mel(f_min), _mel(f_max), n_mels + 2)
+def mel_edges(step: Any, sample_rate_hz: int) -> DoubleArray:
+    """The edges of a step's bands in Hz; band m has edges m to m + 2."""
+    if step.mel_scale != "slaney":
+        return np.asarray(700 * np.expm1(_htk_places(step, sample_rate_hz)))
+    low, high = map(_mel, (step.f_min, step.f_max or sample_rate_hz / 2))
+    mels = np.linspace(low, high, step.n_mels + 2)
     logarithmic = 1000 * np.exp(np.maximum(mels - 15, 0) * (math.log(6.4) / 27))
     return np.where(mels < 15, mels * (200 / 3), logarithmic)
 
@@ -169,28 +159,15 @@ def _htk_mel(hz: Any) -> Any:
     return np.log1p(np.asarray(hz, np.float64) / 700)
 
 
-def _htk_places(n_mels: int, f_min: float, f_max: float) -> DoubleArray:
-    """The edges of the bands in the unit of :func:`_htk_mel`."""
-    return np.linspace(_htk_mel(f_min), _htk_mel(f_max), n_mels + 2)
-
-
-def _top_hz(step: Any, sample_rate_hz: int) -> float:
-    """The last edge of a step's bands."""
-    return float(sample_rate_hz / 2 if step.f_max is None else step.f_max)
-
-
-@functools.lru_cache(maxsize=32)
-def sparse_filter_bank(step: Any, sample_rate_hz: int, n_fft: int) -> Any:
-    """The matrix of :func:`mel_filter_bank` for the bands of a step."""
-    edges = step.f_min, _top_hz(step, sample_rate_hz)
-    kind = step.n_mels, *edges, step.mel_scale, step.norm
-    return scipy.sparse.csr_array(mel_filter_bank(sample_rate_hz, n_fft, *kind))
+def _htk_places(step: Any, sample_rate_hz: int) -> DoubleArray:
+    """The edges of a step's bands in the unit of :func:`_htk_mel`."""
+    low, high = map(_htk_mel, (step.f_min, step.f_max or sample_rate_hz / 2))
+    return np.linspace(low, high, step.n_mels + 2)
 
 
 def _band_axis(step: Any, sample_rate_hz: int) -> dict[str, Any]:
     """The axis of a step's bands; the frequency of a band is that of its peak."""
-    edges = step.f_min, _top_hz(step, sample_rate_hz)
-    hertz = mel_edges(step.n_mels, *edges, step.mel_scale)[1:-1].tolist()
+    hertz = mel_edges(step, sample_rate_hz)[1:-1].tolist()
     return axis_at("mel_band", "Hz", [0.0] * step.use_energy + hertz)
 
 
@@ -241,7 +218,7 @@ class MelFrames(SpectrumFrames):
         """The levels ``y`` of :class:`LogMel` of signals; the power for ``none``."""
         # What a neper is in the unit of the level.
         unit = {"db": 10 / math.log(10), "ln": 1.0, "none": None}[log]
-        bank = sparse_filter_bank(self, sample_rate_hz, self.n_fft)
+        bank = mel_filter_bank(self, sample_rate_hz, self.n_fft)
 
         def levels(tapered: FloatArray) -> FloatArray:
             power = mel_power(tapered, bank)
@@ -430,7 +407,7 @@ class KaldiFbank(Step):
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         layout = self.frames(signals.shape[-1], sample_rate_hz)
         n_fft = 1 << (layout.length - 1).bit_length()
-        bank = sparse_filter_bank(self, sample_rate_hz, n_fft)
+        bank = mel_filter_bank(self, sample_rate_hz, n_fft)
         return layout.features(
             signals,
             lambda part: self._energies(part, n_fft, bank),

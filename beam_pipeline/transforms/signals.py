@@ -16,7 +16,6 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.arrays import Array, DoubleArray, FloatArray
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
@@ -31,7 +30,6 @@ from beam_pipeline.transforms.base import (
 from beam_pipeline.transforms.frames import BLOCK_SAMPLES, frames_of, stretch
 
 Sections = DoubleArray
-Edges = tuple[tuple[str, float], ...]
 
 ORDER = WholeNumber(1, 16)
 
@@ -48,20 +46,10 @@ MAX_CONTEXT = 2**22
 
 
 @functools.lru_cache(maxsize=32)
-def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sections:
+def butterworth(step: _Butterworth, sample_rate_hz: int) -> Sections:
     """Second-order sections of a digital Butterworth filter.
 
     The bilinear transform of the analogue filter, with pre-warped edges.
-
-    Parameters
-    ----------
-    kind : str
-        ``lowpass``, ``highpass`` or ``bandpass``.
-    edges : tuple of (str, float)
-        Names and values of the edges, where the gain is -3.01 dB, in Hz.
-    order : int
-        Order of the low-pass prototype; a band-pass has twice as many poles.
-    sample_rate_hz : int
 
     Returns
     -------
@@ -75,38 +63,35 @@ def butterworth(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Sec
 
     Examples
     --------
-    >>> butterworth("lowpass", (("cutoff_hz", 1000.0),), 4, 16000).shape
+    >>> butterworth(LowPass(cutoff_hz=1000), 16000).shape
     (2, 6)
     """
     least = LEAST_PART * sample_rate_hz
-    for field, hz in edges:
+    hertz = [getattr(step, field) for field in step.EDGES]
+    for field, hz in zip(step.EDGES, hertz, strict=True):
         if not least <= hz <= sample_rate_hz / 2 - least:
-            raise RecipeError(
+            raise step.refused(
                 field,
                 f"must be between {least:g} and {sample_rate_hz / 2 - least:g} Hz at a "
                 f"sample rate of {sample_rate_hz} Hz",
-                hz,
             )
-    if edges[-1][1] - edges[0][1] < least and len(edges) == 2:
-        raise RecipeError(
-            edges[1][0],
-            f"must be at least {least:g} Hz above {edges[0][0]} at a sample rate of "
+    if hertz[-1] - hertz[0] < least and len(hertz) == 2:
+        raise step.refused(
+            step.EDGES[1],
+            f"must be at least {least:g} Hz above {step.EDGES[0]} at a sample rate of "
             f"{sample_rate_hz} Hz",
-            edges[1][1],
         )
-    hertz = [hz for _, hz in edges]
+    edges = hertz if len(hertz) == 2 else hertz[0]
     sections: Sections = scipy.signal.butter(
-        order, hertz if len(hertz) == 2 else hertz[0], kind, fs=sample_rate_hz,
-        output="sos",
-    )  # fmt: skip
+        step.order, edges, step.KIND, fs=sample_rate_hz, output="sos"
+    )
     return sections
 
 
 @functools.lru_cache(maxsize=32)
-def steady_state(kind: str, edges: Edges, order: int, sample_rate_hz: int) -> Array:
+def steady_state(step: _Butterworth, sample_rate_hz: int) -> Array:
     """The state of a filter after an endless input of ones."""
-    sections = butterworth(kind, edges, order, sample_rate_hz)
-    return np.asarray(scipy.signal.sosfilt_zi(sections))
+    return np.asarray(scipy.signal.sosfilt_zi(butterworth(step, sample_rate_hz)))
 
 
 def run(sections: Sections, samples: Array, state: Array) -> tuple[DoubleArray, Array]:
@@ -171,9 +156,7 @@ def pieces(samples: Array) -> list[slice]:
 
 
 @functools.lru_cache(maxsize=32)
-def butterworth_context(
-    kind: str, edges: Edges, order: int, sample_rate_hz: int
-) -> int:
+def butterworth_context(step: _Butterworth, sample_rate_hz: int) -> int:
     """The number of earlier frames that a filter's output depends on.
 
     The least n with ``sum(|h[k]| for k >= n) <= 1e-9``, where ``h`` is the impulse
@@ -184,7 +167,7 @@ def butterworth_context(
     RecipeError
         As for :func:`butterworth`; also if n exceeds 2**22.
     """
-    sections = butterworth(kind, edges, order, sample_rate_hz)
+    sections = butterworth(step, sample_rate_hz)
     radius = max(abs(np.roots(section[3:])).max() for section in sections)
     # The slowest pole gives an upper bound of n, with a margin for poles near each
     # other, whose responses add up. The impulse response gives n itself.
@@ -198,13 +181,11 @@ def butterworth_context(
         left = np.cumsum(abs(response[::-1]))[::-1]
         frames = int(np.count_nonzero(left > LEFT_OUT))
     if frames > MAX_CONTEXT:
-        field, hz = edges[0]
-        raise RecipeError(
-            field,
+        raise step.refused(
+            step.EDGES[0],
             f"needs more than {MAX_CONTEXT} earlier frames of the stream at a sample "
             f"rate of {sample_rate_hz} Hz; use a lower order, or edges that are "
             "further from 0, from half the sample rate and from each other",
-            hz,
         )
     return frames
 
@@ -222,23 +203,19 @@ class _Butterworth(Step):
 
     @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        design = *self._design(), sample_rate_hz
-        return zero_phase(butterworth(*design), steady_state(*design), windows)
+        sections = butterworth(self, sample_rate_hz)
+        return zero_phase(sections, steady_state(self, sample_rate_hz), windows)
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of frames that :meth:`on_stream` needs before a stretch."""
-        return butterworth_context(*self._design(), sample_rate_hz)
+        return butterworth_context(self, sample_rate_hz)
 
     @on_windows
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """Filters frames (rows, m) forward only, from rest."""
-        sections = butterworth(*self._design(), sample_rate_hz)
+        sections = butterworth(self, sample_rate_hz)
         filtered, _ = run(sections, frames, at_rest(sections, frames))
         return filtered.astype(np.float32)
-
-    def _design(self) -> tuple[str, Edges, int]:
-        edges = tuple((field, float(getattr(self, field))) for field in self.EDGES)
-        return self.KIND, edges, self.order
 
 
 class LowPass(_Butterworth):
