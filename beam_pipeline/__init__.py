@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from beam_pipeline.elements.record_examples import (
         record_examples as record_examples,
     )
-    from beam_pipeline.pipeline.sink import WriteToTFRecord as WriteToTFRecord
+    from beam_pipeline.pipeline.graph import WriteToTFRecord as WriteToTFRecord
     from beam_pipeline.read.audit import audit as audit
     from beam_pipeline.read.audit import (
         write_clean_manifest as write_clean_manifest,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Metadata": "dataset.metadata",
     "Recipe": "recipe.recipe",
-    "WriteToTFRecord": "pipeline.sink",
+    "WriteToTFRecord": "pipeline.graph",
     "audit": "read.audit",
     "convert": "conversion.convert",
     "encode_example": "elements.record_examples",

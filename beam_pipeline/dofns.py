@@ -35,7 +35,7 @@ from beam_pipeline.examples.window_steps import run_on_windows
 from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.parameters import check_choice, check_text, check_whole
-from beam_pipeline.pipeline.sink import COUNTERS, OneThreadStep
+from beam_pipeline.pipeline.graph import COUNTERS, OneThreadStep
 from beam_pipeline.planning.clips import Clip
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.recipe.recipe import Recipe

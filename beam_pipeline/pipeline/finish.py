@@ -1,4 +1,4 @@
-"""The end of a run, on whatever runner.
+"""The end of each shard, and that of a run, on whatever runner.
 
 ::
 
@@ -7,10 +7,14 @@
 
 Whatever fails before ``metadata.json``, the same command can be given again. A runner
 may call the end twice.
+
+A shard that has its name has a receipt in the work folder: with what was observed in
+it, for the end of the run, and so that the next run need not write it again.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
@@ -22,6 +26,7 @@ from beam_pipeline.dataset.folders import finish_switch
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
 from beam_pipeline.dataset.metadata import (
     Metadata,
+    ShardEntry,
     ShardIndex,
     SplitEntry,
     shard_entry,
@@ -39,9 +44,8 @@ from beam_pipeline.dataset.tables import (
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
-from beam_pipeline.pipeline.sink import read_receipt
 from beam_pipeline.planning.clips import Reject
-from beam_pipeline.planning.shards import ClipSketch, ShardInfo
+from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo
 from beam_pipeline.planning.summary import (
     PlanSummary,
     TallyKey,
@@ -52,6 +56,7 @@ from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.pages import Pages, SortedValues
+from beam_pipeline.text import parse_json
 from beam_pipeline.write.shard import Observations
 from beam_pipeline.write.window_rows import write_windows
 
@@ -454,3 +459,69 @@ def is_finished(output: str, infos: Sequence[ShardInfo]) -> bool:
     return {(entry.file, entry.sha256) for entry in entries} == {
         (info.file, info.sha256) for info in infos
     }
+
+
+# Receipts
+
+# There is no receipt, or it was cut off, or somebody else has written it.
+_NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError)
+
+
+def write_receipt(info: ShardInfo, work_folder: str, claim: Claim) -> None:
+    """Writes the receipt of a shard that has its name; only it has the observations."""
+    content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
+    path = folders.receipt_path(info.shard.name, work_folder, info.is_whole())
+    claim.write(path, content)
+
+
+def read_receipt(
+    shard: Shard, work_folder: str, is_whole: bool = True
+) -> ShardInfo | None:
+    """Returns what the receipt of this very shard says; None if there is none."""
+    path = folders.receipt_path(shard.name, work_folder, is_whole)
+    try:
+        values = parse_json(files.read_bytes(path))
+        sketches = tuple(ClipSketch(*each) for each in values.pop("sketches"))
+        info = ShardInfo(Shard(**values.pop("shard")), sketches=sketches, **values)
+    except _NO_RECEIPT:
+        return None
+    return info if info.shard == shard else None
+
+
+def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
+    """Returns this very shard, without observations; None if no run has finished it.
+
+    One that lost windows is tried again. The file must still have the bytes that were
+    written, by their SHA-256.
+    """
+    info = read_receipt(shard, work_folder)
+    if info is None:
+        return None
+    target = prefix + info.file
+    if files.size(target) < 0 or files.hash_of(target) != (info.bytes, info.sha256):
+        return None
+    return info._replace(seen=None)
+
+
+def read_recorded_shards(output: str) -> dict[str, ShardEntry]:
+    """Returns the shards of a data set that is repaired, by name."""
+    path = folders.recorded_metadata(output)
+    metadata = Metadata.parse(files.read_bytes(path), path)
+    return {entry.file.partition(".")[0]: entry for entry in metadata.shards()}
+
+
+def find_recorded(
+    shard: Shard, output: str, recorded: Mapping[str, ShardEntry]
+) -> ShardInfo | None:
+    """Returns a shard of a data set that is repaired; None if it must be made again."""
+    entry = recorded.get(shard.name)
+    try:
+        found = entry and files.hash_of(output + entry.file)
+    except FileNotFoundError:
+        found = None
+    if entry is None or found != (entry.bytes, entry.sha256):
+        return None
+    missing = shard.examples - entry.examples
+    return ShardInfo(
+        shard, entry.file, entry.examples, entry.bytes, entry.sha256, missing
+    )

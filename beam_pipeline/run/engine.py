@@ -449,7 +449,7 @@ def read_counters(result: Any) -> dict[str, int]:
     """Returns the counters of the job; their names are the same on every runner."""
     from apache_beam.metrics import MetricsFilter
 
-    from beam_pipeline.pipeline.sink import COUNTERS
+    from beam_pipeline.pipeline.graph import COUNTERS
 
     found = result.metrics().query(MetricsFilter().with_namespace(COUNTERS))
     counts: Counter[str] = Counter()

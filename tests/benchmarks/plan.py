@@ -73,8 +73,8 @@ def pretend_to_write(job, folder, writers, writer):
     """In the place of `write_phase`: infos and receipts of shards, without files."""
     import numpy as np
 
+    from beam_pipeline.pipeline.finish import write_receipt
     from beam_pipeline.pipeline.planner import planned_work
-    from beam_pipeline.pipeline.sink import write_receipt
     from beam_pipeline.planning.shards import ShardInfo, locate_examples
     from beam_pipeline.planning.summary import TallyKey
     from beam_pipeline.storage.pages import PageWriter

@@ -10,7 +10,8 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline.dataset.folders import read_run_error
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.pipeline.sink import WriteShards, WriteToTFRecord, find_finished
+from beam_pipeline.pipeline.finish import find_finished
+from beam_pipeline.pipeline.graph import WriteShards, WriteToTFRecord
 from beam_pipeline.planning.shards import Shard
 from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records

@@ -25,7 +25,7 @@ from beam_pipeline.errors import (
     OutputError,
     VerificationError,
 )
-from beam_pipeline.pipeline.sink import find_finished
+from beam_pipeline.pipeline.finish import find_finished
 from beam_pipeline.planning.shards import Shard
 from beam_pipeline.read.show import show
 from beam_pipeline.storage import tfrecord
