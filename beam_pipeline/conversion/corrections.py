@@ -26,7 +26,6 @@ from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import count_on
 from beam_pipeline.dataset.tables import with_columns
-from beam_pipeline.dataset.warn import warn_of_splits
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.encoding import encode_entry
 from beam_pipeline.examples.features import FeatureSet
@@ -55,6 +54,7 @@ from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts
 from beam_pipeline.read.window_table import join_tables
 from beam_pipeline.recipe.recipe import Recipe, Shares, relative_shares
+from beam_pipeline.reporting.problems import warn_of_splits
 from beam_pipeline.storage import files
 from beam_pipeline.write.window_rows import CLIP
 

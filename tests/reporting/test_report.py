@@ -276,7 +276,7 @@ def test_data_sets_of_elements(tmp_path, monkeypatch):
 
 def test_wrong_calls(mess, tmp_path):
     page = tmp_path / "a.html"
-    with raises(InputError, naming=[tmp_path / "none", "metadata.json"]):
+    with raises(InputError, naming=tmp_path / "none"):
         report(tmp_path / "none", page)
     with raises(OptionError, "clips"):
         report(mess / "out", page, clips=-1)
