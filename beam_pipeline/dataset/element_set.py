@@ -6,7 +6,7 @@
     claim             files     old data             metadata.json
                                 set goes
 
-    StoredBlock -> SourceEncoder -> Encoded -> BlockWriter -> BlockResult
+    StoredBlock -> SourceEncoder -> Encoded -> write_encoded -> BlockResult
                                                   \\
                                                    receipt: statistics, table, shapes
 
@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
@@ -49,7 +48,12 @@ from beam_pipeline.process import Marks, OneThread
 from beam_pipeline.storage import files, pages
 from beam_pipeline.storage.pages import Place
 from beam_pipeline.write import member_files
-from beam_pipeline.write.member_files import JoinedShard, MemberFile, ShardSizes
+from beam_pipeline.write.member_files import (
+    JoinedShard,
+    MemberFile,
+    MemberFileWriter,
+    ShardSizes,
+)
 from beam_pipeline.write.statistics import DataStatistics
 
 # Compressing takes longer than all else; it leaves the interpreter to the writer.
@@ -197,99 +201,6 @@ def keep_specs(specs: Iterable[FeatureSpec], seen: Seen) -> list[FeatureSpec]:
 Settle = Callable[[Iterable[FeatureSpec], Seen], list[FeatureSpec]]
 
 
-class BlockWriter:
-    """Writes the examples of one block.
-
-    Parameters
-    ----------
-    specs : iterable of FeatureSpec
-    sizes : ShardSizes
-    folder : str
-        Where the files go; on any file system.
-    examples : iterable of int
-        See :class:`MemberFileWriter`. Other threads compress, and add to the
-        statistics, at most two additions behind.
-    """
-
-    def __init__(
-        self,
-        specs: Iterable[FeatureSpec],
-        sizes: ShardSizes,
-        folder: str,
-        examples: Iterable[int] = (),
-    ):
-        self._specs, self._folder = list(specs), folder
-        self._pool = ThreadPoolExecutor(COMPRESSING_THREADS)
-        self._new_writer = partial(
-            member_files.MemberFileWriter, folder, sizes, self._pool, examples
-        )
-        self._writers: dict[str, member_files.MemberFileWriter] = {}
-        self._splits: dict[str, OfSplit] = {}
-        self._seen = Seen()
-        self._sources = 0
-        self._beside = ThreadPoolExecutor(1)  # the order of additions decides rounding
-        self._adding: deque[Future[None]] = deque()
-
-    def __enter__(self) -> BlockWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._beside.shutdown()
-        self._pool.shutdown()
-        for writer in self._writers.values():
-            writer.abandon()
-
-    def add(self, encoded: Encoded) -> None:
-        """Writes some examples."""
-        split = encoded.split
-        if split not in self._splits:
-            statistics = DataStatistics.of(self._specs)
-            self._splits[split] = OfSplit(statistics)
-            self._writers[split] = self._new_writer()
-        noted = self._splits[split]
-        if encoded.columns:
-            columns = noted.statistics, encoded.columns
-            self._adding.append(self._beside.submit(self._add_columns, *columns))
-            self._wait(2)
-        self._writers[split].write_all(encoded.records)
-        noted.lines += encoded.lines
-        noted.first_skipped = noted.first_skipped or next(iter(encoded.skipped), "")
-        noted.skipped += len(encoded.skipped)
-        self._sources += encoded.sources
-
-    def _add_columns(
-        self, statistics: DataStatistics, columns: Mapping[str, Any]
-    ) -> None:
-        statistics.add(columns)
-        self._seen.add(self._specs, columns)
-
-    def _wait(self, behind: int = 0) -> None:
-        while len(self._adding) > behind:
-            self._adding.popleft().result()
-
-    def files(self) -> int:
-        """Returns the number of finished files."""
-        return sum(writer.files for writer in self._writers.values())
-
-    def finish(self, order: int, receipts: str) -> BlockResult:
-        """Ends the files, and writes the receipt into the folder of receipts."""
-        self._wait()
-        made = {
-            split: [self._shared(each) for each in writer.close()]
-            for split, writer in self._writers.items()
-        }
-        path = files.join(receipts, f"{order}-{self._sources}")
-        files.write_bytes(path, pages.packed((self._splits, self._seen)))
-        return BlockResult(order, made, self._sources, path)
-
-    def _shared(self, made: MemberFile) -> MemberFile:
-        """Moves a file to where every worker can read it."""
-        path = files.join(self._folder, made.path.rpartition("/")[2])
-        if path != made.path:
-            files.move(made.path, path)
-        return made._replace(path=path)
-
-
 def count_sources(receipts: str) -> int:
     """Returns the number of sources in all blocks that have a receipt."""
     if not files.is_folder(receipts):
@@ -309,26 +220,6 @@ def store_blocks(
         writer.add(dump(sources))
     places = pages.Pages(target.drafts, writer.finish()).places()
     return tuple(StoredBlock(order, place) for order, place in enumerate(places))
-
-
-def write_block(
-    block: StoredBlock,
-    encoder: SourceEncoder,
-    sizes: ShardSizes,
-    target: ElementOutput,
-) -> BlockResult:
-    """Writes the examples of one block."""
-    sources = pickle.loads(pages.read_place(block.place, target.drafts))
-    # Sums depend on the number of threads.
-    with (
-        OneThread.held(),
-        BlockWriter(encoder.specs, sizes, target.drafts) as writer,
-    ):
-        for encoded in encoder.encode(sources):
-            writer.add(encoded)
-            Marks.add(encoded.sources, 0.0)
-            del encoded  # before the next source is loaded
-        return writer.finish(block.order, target.receipts)
 
 
 @dataclass(frozen=True)
@@ -369,6 +260,94 @@ class ElementSet:
     measured: frozenset[str] | None = None
     copied: Mapping[str, str] = field(default_factory=dict)
     sources: int | None = None
+
+
+def write_block(
+    block: StoredBlock, encoder: SourceEncoder, job: ElementSet
+) -> BlockResult:
+    """Writes the examples of one block."""
+    sources = pickle.loads(pages.read_place(block.place, job.target.drafts))
+
+    def report(encoded: Encoded, _: int) -> None:
+        Marks.add(encoded.sources, 0.0)
+
+    with OneThread.held():  # sums depend on the number of threads
+        return write_encoded(job, encoder.encode(sources), report, block.order)
+
+
+def write_encoded(
+    job: ElementSet,
+    encoded: Iterable[Encoded],
+    report: Callable[[Encoded, int], None],
+    order: int = 0,
+    *,
+    drafts: str | None = None,
+    known: Iterable[int] = (),
+) -> BlockResult:
+    """Writes the examples of one block, and the receipt of what is noted of them.
+
+    Other threads compress, and add to the statistics, at most two additions behind.
+
+    Parameters
+    ----------
+    report : callable
+        Called with some examples when they are written, and the number of files that
+        are finished.
+    order : int
+        The place of the block among all.
+    drafts : str, optional
+        Where the files go, on any file system. Default: where those of the job do.
+    known : iterable of int
+        See :class:`.MemberFileWriter`.
+    """
+    folder, sources, seen = drafts or job.target.drafts, 0, Seen()
+    writers: dict[str, MemberFileWriter] = {}
+    splits: dict[str, OfSplit] = {}
+    adding: deque[Future[None]] = deque()
+
+    def add(statistics: DataStatistics, columns: Mapping[str, Any]) -> None:
+        statistics.add(columns)
+        seen.add(job.specs, columns)
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(COMPRESSING_THREADS))
+        # One thread, because the order of additions decides rounding.
+        beside = stack.enter_context(ThreadPoolExecutor(1))
+        for some in encoded:
+            split = some.split
+            if split not in splits:
+                splits[split] = OfSplit(DataStatistics.of(job.specs))
+                writers[split] = MemberFileWriter(folder, job.sizes, pool, known)
+                stack.callback(writers[split].abandon)
+            noted = splits[split]
+            if some.columns:
+                adding.append(beside.submit(add, noted.statistics, some.columns))
+                if len(adding) > 2:
+                    adding.popleft().result()
+            writers[split].write_all(some.records)
+            noted.lines += some.lines
+            noted.first_skipped = noted.first_skipped or next(iter(some.skipped), "")
+            noted.skipped += len(some.skipped)
+            sources += some.sources
+            report(some, sum(writer.files for writer in writers.values()))
+            del some  # before the next source is loaded
+        for addition in adding:
+            addition.result()
+        made = {
+            split: [_shared(each, folder) for each in writer.close()]
+            for split, writer in writers.items()
+        }
+    path = files.join(job.target.receipts, f"{order}-{sources}")
+    files.write_bytes(path, pages.packed((splits, seen)))
+    return BlockResult(order, made, sources, path)
+
+
+def _shared(made: MemberFile, folder: str) -> MemberFile:
+    """Moves a file to where every worker can read it."""
+    path = files.join(folder, made.path.rpartition("/")[2])
+    if path != made.path:
+        files.move(made.path, path)
+    return made._replace(path=path)
 
 
 def lay_out(job: ElementSet, results: Iterable[BlockResult]) -> Iterator[JoinedShard]:

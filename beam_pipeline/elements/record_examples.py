@@ -34,12 +34,12 @@ import numpy as np
 from beam_pipeline.arrays import numpy_dtype
 from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.dataset.element_set import (
-    BlockWriter,
     ElementSet,
     Encoded,
     Settle,
     join_elements,
     observed_specs,
+    write_encoded,
 )
 from beam_pipeline.dataset.job import element_output
 from beam_pipeline.dataset.metadata import Elements
@@ -133,9 +133,9 @@ def write_elements(
     specs = with_encodings(specs, request.encodings or {}, request.sequences)
     options = {**elements.options, **request.to_json()}
     elements = replace(elements, options=options)
-    count, sizes = 0, request.sizes
     if total is not None and request.num_elems is not None:
         total = min(total, request.num_elems)
+    encoder = ExampleEncoder(specs.values())
     with (
         element_output(
             request.output, elements.recorded_by, request.overwrite
@@ -144,27 +144,28 @@ def write_elements(
         local_drafts(target.drafts) as drafts,
         progress_bar(total, request.progress) as bar,
     ):
-        encoder = ExampleEncoder(specs.values())
-        known = sizes.known(total)
-        with BlockWriter(specs.values(), sizes, drafts, known) as writer:
-            for size, columns in draw(specs):
-                records = encoder.encode(size, columns)
-                writer.add(Encoded(DEFAULT_SPLIT, records, columns))
-                bar.set_postfix({"file": writer.files() + 1}, refresh=False)
-                bar.update(size)
-                count += size
-            result = writer.finish(0, target.receipts)
-        if request.num_elems is not None and count < request.num_elems:
-            warnings.warn(
-                f"num_elems is {request.num_elems}, but there were only {count} "
-                "elements. They are written. To repeat a tf.data.Dataset, give "
-                "dataset.repeat().",
-                stacklevel=3,
-            )
         job = ElementSet(
-            target, tuple(specs.values()), sizes, (DEFAULT_SPLIT,), elements,
+            target, tuple(specs.values()), request.sizes, (DEFAULT_SPLIT,), elements,
             settle=settle,
         )  # fmt: skip
+        encoded = (
+            Encoded(DEFAULT_SPLIT, encoder.encode(size, columns), columns)
+            for size, columns in draw(specs)
+        )
+
+        def report(some: Encoded, finished: int) -> None:
+            bar.set_postfix({"file": finished + 1}, refresh=False)
+            bar.update(len(some.records))
+
+        known = request.sizes.known(total)
+        result = write_encoded(job, encoded, report, drafts=drafts, known=known)
+        if request.num_elems is not None and result.examples < request.num_elems:
+            warnings.warn(
+                f"num_elems is {request.num_elems}, but there were only "
+                f"{result.examples} elements. They are written. To repeat a "
+                "tf.data.Dataset, give dataset.repeat().",
+                stacklevel=3,
+            )
         join_elements(job, [result])
         return files.given_path("output", request.output)
 

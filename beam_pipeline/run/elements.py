@@ -80,7 +80,7 @@ def build_elements_pipeline(
 
 def _write(block: StoredBlock, job: ElementSet, encoder: SourceEncoder) -> BlockResult:
     with folders.storing_error(job.target.work, job.target.claim):
-        return element_set.write_block(block, encoder, job.sizes, job.target)
+        return element_set.write_block(block, encoder, job)
 
 
 def _lay_out(
@@ -213,7 +213,7 @@ def _write_share(
 ) -> list[BlockResult]:
     """Writes every ``writers``-th block."""
     return [
-        element_set.write_block(block, encoder, job.sizes, job.target)
+        element_set.write_block(block, encoder, job)
         for block in blocks[writer::writers]
     ]
 
