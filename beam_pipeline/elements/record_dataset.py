@@ -140,13 +140,13 @@ def _blocks(
     if not all(spec.is_fixed for spec in specs.values()):
         for element in dataset.prefetch(2):
             columns = element_columns(element, structure, specs)
-            yield Block(1, {name: [value] for name, value in columns.items()})
+            yield 1, {name: [value] for name, value in columns.items()}
         return
     size = sum(_bytes(spec) for spec in specs.values())
     together = max(1, min(_TOGETHER, _BLOCK_BYTES // size))
     for batch in dataset.batch(together).prefetch(1):
         columns = element_columns(batch, structure, specs)
-        yield Block(len(next(iter(columns.values()))), columns)
+        yield len(next(iter(columns.values()))), columns
 
 
 def _bytes(spec: FeatureSpec) -> int:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -73,12 +73,8 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
 from beam_pipeline.write.member_files import ShardSizes
 
-
-class Block(NamedTuple):
-    """Some elements: their number, and their features as the encoder takes them."""
-
-    size: int
-    columns: Mapping[str, Any]
+# Some elements: their number, and their features as the encoder takes them.
+Block = tuple[int, Mapping[str, Any]]
 
 
 class Request(Declared, kw_only=False):
@@ -285,8 +281,8 @@ progress, **sizes
         progress,
     )
     dtypes = {n: checked_dtype(f"dtypes: {n}", d) for n, d in (dtypes or {}).items()}
-    count, rows = _rows(examples)
-    rows = _checked(rows)
+    count, given = _rows(examples)
+    rows = _flattened(given)
     wanted = FIRST if num_elems is None else min(FIRST, max(num_elems, 1))
     first = list(itertools.islice(rows, wanted))
     found = Inference(first, dtypes)
@@ -340,24 +336,24 @@ def _column_rows(
     )
 
 
-def _blocks(rows: Iterator[Mapping[str, Any]], found: Inference) -> Iterator[Block]:
+def _blocks(rows: Iterator[FlatExample], found: Inference) -> Iterator[Block]:
     number = 0
     while some := list(itertools.islice(rows, _TOGETHER)):
         made = [found.values(row, number + k) for k, row in enumerate(some)]
         number += len(made)
         columns = {name: [values[name] for values in made] for name in made[0]}
-        yield Block(len(made), columns)
+        yield len(made), columns
 
 
-def _checked(rows: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the rows; raises InputError for one that is no dict."""
+def _flattened(rows: Iterable[Any]) -> Iterator[FlatExample]:
+    """Yields the rows flat; raises InputError for one that is no dict."""
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InputError(
                 f"Example {number} is a {type(row).__name__}, but must be a dict of "
                 "values."
             )
-        yield row
+        yield dict(_flat(row, ()))
 
 
 def encode_example(
@@ -405,7 +401,7 @@ def encode_example(
     OptionError
         If another argument names no feature, or does not fit the values.
     """
-    present = _without_none(values)
+    present = {k: value for k, value in _flat(values, ()) if value is not None}
     found = Inference([present], dtypes or {})
     found.specs = with_encodings(found.specs, encodings or {}, sequences)
     columns = {name: [value] for name, value in found.values(present, 0).items()}
@@ -413,15 +409,9 @@ def encode_example(
     return record
 
 
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_none(value) if isinstance(value, Mapping) else value
-        for name, value in values.items()
-        if value is not None
-    }
-
-
 Path = tuple[str, ...]
+# The values of an example by the keys on the way to them.
+FlatExample = dict[Path, Any]
 
 
 class Inference:
@@ -429,8 +419,8 @@ class Inference:
 
     Parameters
     ----------
-    first : sequence of mapping
-        The first examples: they decide the features and their encodings.
+    first : sequence of dict
+        The first examples, flat: they decide the features and their encodings.
     dtypes : mapping
         Feature to dtype; these features may be missing in the first examples.
 
@@ -440,19 +430,18 @@ class Inference:
         The specs by name.
     """
 
-    def __init__(self, first: Sequence[Mapping[str, Any]], dtypes: Mapping[str, Any]):
+    def __init__(self, first: Sequence[FlatExample], dtypes: Mapping[str, Any]):
         dtypes = {n: checked_dtype(f"dtypes: {n}", dtypes[n]) for n in dtypes}
         self._names: dict[Path, str] = {}
         self.specs: dict[str, FeatureSpec] = {}
-        flat = [dict(_flat(example, ())) for example in first]
-        paths = list(dict.fromkeys(path for example in flat for path in example))
+        paths = list(dict.fromkeys(path for example in first for path in example))
         known = {"/".join(path) for path in paths}
         paths += [tuple(name.split("/")) for name in dtypes if name not in known]
         parents = {path[:k] for path in paths for k in range(1, len(path))}
         for path in paths:
             values = {
                 number: example[path]
-                for number, example in enumerate(flat)
+                for number, example in enumerate(first)
                 if example.get(path) is not None
             }
             if path in parents:
@@ -469,7 +458,7 @@ class Inference:
                     f"its type is unknown. Give `dtypes`, for example "
                     f"dtypes={{{name!r}: 'float32'}}."
                 )
-            self._add(name, values, dtypes.get(name), len(values) < len(flat))
+            self._add(name, values, dtypes.get(name), len(values) < len(first))
 
     def _add(
         self, name: str, values: Mapping[int, Any], dtype: str | None, optional: bool
@@ -496,7 +485,7 @@ class Inference:
             has_shape=needs_shape(shape) or None in (shape or ())[1:],
         )
 
-    def values(self, example: Mapping[str, Any], number: int) -> dict[str, Any]:
+    def values(self, example: FlatExample, number: int) -> dict[str, Any]:
         """Returns the features of an example; None for those that it lacks.
 
         Raises
@@ -504,8 +493,7 @@ class Inference:
         InputError
             If the example has another feature, or one of another type or shape.
         """
-        flat = dict(_flat(example, ()))
-        for path, value in flat.items():
+        for path, value in example.items():
             if path not in self._names and value is not None:
                 name = "/".join(path)
                 raise InputError(
@@ -516,8 +504,8 @@ class Inference:
         made: dict[str, Any] = {}
         for path, name in self._names.items():
             array, spec = None, self.specs[name]
-            if flat.get(path) is not None:
-                array = _of_example(number, as_array, name, flat[path])
+            if example.get(path) is not None:
+                array = _of_example(number, as_array, name, example[path])
                 array = _of_example(number, cast, name, array, spec.dtype)
                 if array.shape != spec.shape:
                     _check_shape(spec, array.shape, number)

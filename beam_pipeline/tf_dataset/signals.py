@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -626,17 +626,42 @@ def _list_paths(folder: str, ext: str) -> list[str]:
 
 
 def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
-    """Returns the class of each file."""
+    """Returns the class of each file.
+
+    Raises
+    ------
+    OptionError
+        If labels and files do not fit each other.
+    """
     if labels is None:
         return [_class_in_name(path, folder) for path in paths]
-    if isinstance(labels, Mapping):
-        rows, names = _rows_of(labels, folder, paths), list(labels)
-        others = [names[row] for row in sorted({*range(len(names))} - {*rows})]
-        if others:
-            raise OptionError("labels", f"must have only files of {folder}", others[0])
-        return [str(labels[names[row]]) for row in rows]
-    _check_length("labels", labels, paths)
-    return [str(label) for label in labels]
+    if not isinstance(labels, Mapping):
+        _check_length("labels", labels, paths)
+        return [str(label) for label in labels]
+    key_of: dict[str, Any] = {}
+    for key in labels:
+        name = os.fspath(key)
+        for spelling in {normal_path(folder, name), files.absolute(name), name}:
+            if key_of.setdefault(spelling, key) != key:
+                raise OptionError("labels", "names a file twice", name)
+    bases = Counter(map(os.path.basename, paths))
+    keys = []
+    for path in paths:
+        base = os.path.basename(path)
+        # A name alone stands for a file if only one has it.
+        key = key_of.get(path, key_of.get(base) if bases[base] == 1 else None)
+        if key is None:
+            raise OptionError(
+                "labels",
+                f"has nothing for this file; give its path, relative to {folder} or "
+                "absolute",
+                path,
+            )
+        keys.append(key)
+    used = {*keys}
+    if others := [key for key in labels if key not in used]:
+        raise OptionError("labels", f"must have only files of {folder}", others[0])
+    return [str(labels[key]) for key in keys]
 
 
 def _class_in_name(path: str, folder: str) -> str:
@@ -658,34 +683,3 @@ def _check_length(option: str, values: Sequence[Any], paths: Sequence[str]) -> N
             f"their paths ({paths[0]} is the first)",
             f"{len(values)} values",
         )
-
-
-def _rows_of(names: Iterable[Any], folder: str, paths: Sequence[str]) -> list[int]:
-    """Returns for each file the place of the name that stands for it.
-
-    Raises
-    ------
-    OptionError
-        If a file has no name, or a name occurs twice.
-    """
-    row_of: dict[str, int] = {}
-    for row, given in enumerate(names):
-        name = os.fspath(given)
-        for spelling in {normal_path(folder, name), files.absolute(name), name}:
-            if row_of.setdefault(spelling, row) != row:
-                raise OptionError("labels", "names a file twice", name)
-    rows = []
-    bases = Counter(map(os.path.basename, paths))
-    for path in paths:
-        base = os.path.basename(path)
-        # A name alone stands for a file if only one has it.
-        found = row_of.get(path, row_of.get(base) if bases[base] == 1 else None)
-        if found is None:
-            raise OptionError(
-                "labels",
-                f"has nothing for this file; give its path, relative to {folder} or "
-                "absolute",
-                path,
-            )
-        rows.append(found)
-    return rows
