@@ -188,7 +188,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """
     if not all(isinstance(each.get("recipe"), Mapping) for each in (old, new)):
         return []
-    before, now = _facts(old), _facts(new)
+    return _changes(_facts(old), _facts(new))
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [
         f"{name} was {_value(before.get(name))}, here it is {_value(now.get(name))}"
         for name in sorted({*before, *now})
@@ -255,22 +258,14 @@ def writer_versions(
     return versions
 
 
-def version_differences(
-    recorded: Mapping[str, str], recipe: Recipe
-) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yields what a data set was recorded with that is another here, by name.
-
-    Each comes with its version then and its version here; None: it did not take part.
-    """
+def version_differences(recorded: Mapping[str, str], recipe: Recipe) -> list[str]:
+    """Returns a text for each library that has another version than in a data set."""
     here = writer_versions(
         recipe.encodings.values(),
         compression=recipe.compression,
         ffmpeg=LIBRARY in recorded,
     )
-    for name in sorted({*recorded, *here}):
-        before, now = recorded.get(name), here.get(name)
-        if before != now:
-            yield name, before, now
+    return _changes(recorded, here)
 
 
 @cache
@@ -344,8 +339,8 @@ def _differences_beside_inputs(job: Job, metadata: Metadata) -> Iterator[str]:
     """Yields how the recipe, libraries, rejects and files differ."""
     if others := recipe_differences(job.recipe, metadata):
         yield f"{OTHER_RECIPE}: {'; '.join(others)}"
-    for name, before, now in version_differences(metadata.writer, job.recipe):
-        yield f"it was recorded with {name} {before}, but {now} is in use here"
+    if others := version_differences(metadata.writer, job.recipe):
+        yield f"it was recorded with other versions: {'; '.join(others)}"
     if metadata.rejected > allowed_rejects(job.max_rejected, metadata.clips):
         yield (
             f"{metadata.rejected} of its {metadata.clips} clips were rejected, and "

@@ -439,8 +439,7 @@ def _other_bytes(other: Sequence[str], metadata: Metadata, saved: str) -> str:
     found = ((file, "would have other bytes") for file in other)
     shown = first_lines(found, len(other), " shards")
     versions = [
-        f"\n  it was recorded with {name} {before}, but {now} is in use"
-        for name, before, now in version_differences(metadata.writer, recipe)
+        f"\n  {version}" for version in version_differences(metadata.writer, recipe)
     ]
     return (
         f"These inputs do not give the recorded shards again:\n{shown}"
