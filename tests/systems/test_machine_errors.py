@@ -1,8 +1,9 @@
-"""Errors of the machine: no clip is rejected, and the same command continues."""
+"""Errors of the machine: no clip is rejected, nothing is lost, a command continues."""
 
 import errno
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,21 @@ from beam_pipeline.audio import decoder
 from beam_pipeline.errors import (
     DiskError,
     IncompleteRun,
+    OutputError,
     StoreError,
     TooManyRejected,
     Unreadable,
     UnreadableAudio,
     is_of_machine,
 )
+from beam_pipeline.read.records import open_records
+from beam_pipeline.run import local
 from tests.data_sets import contents, rejects_in
 from tests.faults import cases, machine
 from tests.faults.world import CannotTry, World
+from tests.processes import run_python
 from tests.raising import raises
-from tests.sounds import write_corpus
+from tests.sounds import damage, write_corpus, write_sound
 
 # `python -m tests.faults` tries all faults with the seed 0.
 CASES = [
@@ -60,22 +65,18 @@ OF_FILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OF_MACHINE + OF_FILE)
-def test_every_error_of_the_system_is_of_one(name):
-    error = OSError(getattr(errno, name), "what the system says")
-    assert is_of_machine(error) == (name in OF_MACHINE)
+SOME = [OSError(getattr(errno, name), "no") for name in OF_MACHINE] + [
+    MemoryError(), ConnectionResetError(), TimeoutError(),
+    StoreError("s3://a/b", "503"), DiskError("a", "b", "c"), Unreadable("a", "b"),
+]  # fmt: skip
+OTHERS = [OSError(getattr(errno, name), "no") for name in OF_FILE] + [
+    OSError("no number"), ValueError(), UnreadableAudio("a", "b"), EOFError(),
+]  # fmt: skip
 
 
-def test_errors_without_a_number():
-    machines = [
-        MemoryError(), ConnectionResetError(), TimeoutError(),
-        StoreError("s3://a/b", "503"), DiskError("a", "b", "c"), Unreadable("a", "b"),
-    ]  # fmt: skip
-    assert all(map(is_of_machine, machines))
-    others = [
-        OSError("no number"), ValueError(), UnreadableAudio("a", "b"), EOFError(),
-    ]  # fmt: skip
-    assert not any(map(is_of_machine, others))
+@pytest.mark.parametrize("error", SOME + OTHERS, ids=repr)
+def test_every_error_is_of_the_machine_or_of_one_file(error):
+    assert is_of_machine(error) == (error in SOME)
 
 
 class Reads:
@@ -191,3 +192,91 @@ def test_a_step_whose_disk_fails(tmp_path, runner):
     record(tmp_path / "in", tmp_path / "out", **options)
     record(tmp_path / "in", tmp_path / "other", **options)
     assert contents(tmp_path / "out") == contents(tmp_path / "other")
+
+
+# Disks and processes that fail
+
+
+@pytest.mark.parametrize("error", ["OSError(5, 'I/O error')", "ValueError('odd')"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_others_ends_the_run(tmp_path, workers, error):
+    write_corpus(tmp_path / "in", clips=1)
+    code = (
+        "import sys\n"
+        "from beam_pipeline import record\n"
+        "from beam_pipeline.storage.tfrecord import MemberWriter\n"
+        f"def fail(*args): raise {error}\n"
+        "MemberWriter.write_member = fail\n"
+        f"record(*sys.argv[1:], win_len=500, num_shards=2, workers={workers})\n"
+    )
+    places = tmp_path / "in", tmp_path / "out"
+    done = run_python("-c", code, *places, status=1, TMPDIR=str(tmp_path))
+    assert error.partition("'")[2].partition("'")[0] in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [("file/out", "is a file"), ("x" * 300, "too long"), ("link", "leads nowhere")],
+)
+def test_an_output_that_cannot_be_made_is_named(tmp_path, output, why):
+    write_corpus(tmp_path / "in", clips=1)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    with raises(OutputError, naming=[tmp_path / output.partition("/")[0], why]):
+        record(tmp_path / "in", tmp_path / output, win_len=500)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_whole_clips_leaves_no_window_of_a_clip_that_breaks(tmp_path, known):
+    """Of three clips of 40 windows, the middle one breaks after some of them."""
+    for seed, name in enumerate("abc"):
+        write_sound(tmp_path / f"in/{name}.flac", 40 * 4096, seed=seed)
+    damage(tmp_path / "in/b.flac")
+    source = tmp_path / "in"
+    if known:  # the headers are not read, only what the table says
+        source = tmp_path / "clips.csv"
+        rows = [f"in/{name}.flac,163840,8000,1" for name in "abc"]
+        source.write_text("\n".join(["filepath,frames,sample_rate_hz,channels", *rows]))
+    found = {}
+    for whole in (False, True):
+        out = tmp_path / f"out_{whole}"
+        metadata = record(
+            source, out, win_len=4096, num_shards=5, order="listed", max_rejected=1,
+            label_from="none", whole_clips=whole, workers=1,
+        )  # fmt: skip
+        found[whole] = Counter(example["filepath"] for example in open_records(out))
+        (stage,) = {line["stage"] for line in rejects_in(out)}
+        assert stage == ("probe" if whole else "decode")
+        assert metadata.recipe.whole_clips == whole
+    a, b, c = (f"{'in/' * known}{name}.flac" for name in "abc")
+    assert found[False].pop(b) in range(1, 39)
+    assert found[True] == found[False] == {a: 40, c: 40}
+
+
+@pytest.mark.parametrize("name", ["pages", "receipts"])
+def test_what_is_deleted_in_the_work_folder_is_not_taken_for_nothing(
+    tmp_path, monkeypatch, name
+):
+    """``rm -r`` deletes the files of a folder one by one, in any order."""
+    sounds, out, wanted = (tmp_path / name for name in ("in", "out", "wanted"))
+    write_corpus(sounds, clips=1)
+    (sounds / "cat" / "bad.wav").write_bytes(b"RIFF")
+    options = {"win_len": 500, "num_shards": 2, "workers": 1, "max_rejected": 1}
+    record(sounds, wanted, **options)
+    finish = local.finish_job
+
+    def delete_and_finish(*args):
+        deleted = list((out / "_work").rglob(f"{name}/*"))
+        assert deleted
+        for path in deleted:
+            path.unlink()
+        return finish(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "finish_job", delete_and_finish)
+        again = "Give the same command again"
+        with raises(IncompleteRun, naming=[f"{out}/_work", "deleted", again]):
+            record(sounds, out, **options)
+    assert not (out / "metadata.json").exists()
+    record(sounds, out, **options)
+    assert contents(out) == contents(wanted)
