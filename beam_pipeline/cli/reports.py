@@ -27,7 +27,7 @@ from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.windows import TOO_SHORT
 from beam_pipeline.planning.clips import Reject, copies_in
-from beam_pipeline.planning.summary import (
+from beam_pipeline.planning.shards import (
     CLIPS_NAMED,
     PlanSummary,
     TallyKey,

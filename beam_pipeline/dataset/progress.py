@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.dataset import folders
 from beam_pipeline.errors import AudioTFRecordsError, InputError, StoreError
-from beam_pipeline.planning.summary import PlanSummary
+from beam_pipeline.planning.shards import PlanSummary
 from beam_pipeline.process import WorkerState
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, Claim

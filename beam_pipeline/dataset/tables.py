@@ -53,8 +53,12 @@ from beam_pipeline.write.window_rows import CLIP
 if TYPE_CHECKING:
     from beam_pipeline.inputs.listing import ListingSummary
     from beam_pipeline.planning.clips import Reject
-    from beam_pipeline.planning.shards import ClipSketch, PlacedClips, ShardLayout
-    from beam_pipeline.planning.summary import PlanSummary
+    from beam_pipeline.planning.shards import (
+        ClipSketch,
+        PlacedClips,
+        PlanSummary,
+        ShardLayout,
+    )
     from beam_pipeline.recipe.recipe import Audio, Recipe
 
 _ROW = list(MANIFEST_FIELDS).index("index")
@@ -370,7 +374,7 @@ def check_any_accepted(summary: PlanSummary, rejects: Collection[Reject]) -> Non
 
     Raises InputError if all of them are left out.
     """
-    from beam_pipeline.planning.summary import left_out_words  # readers do without it
+    from beam_pipeline.planning.shards import left_out_words  # readers do without it
 
     if summary.listing.clips and not rejects and summary.example_format is None:
         raise InputError(

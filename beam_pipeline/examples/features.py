@@ -540,7 +540,7 @@ class ExampleFormat:
     rates_hz : mapping
         The number of clips at each output sample rate.
     longest_walk : int
-        See :func:`beam_pipeline.planning.summary.longest_walk`.
+        See :func:`beam_pipeline.planning.shards.longest_walk`.
     """
 
     features: FeatureSet
@@ -656,7 +656,7 @@ class Corpus:
     frames : int
         The length of all clips together, in frames.
     longest_walk : int
-        See :func:`beam_pipeline.planning.summary.longest_walk`; 0 if examples keep the
+        See :func:`beam_pipeline.planning.shards.longest_walk`; 0 if examples keep the
         order of the clips.
     """
 

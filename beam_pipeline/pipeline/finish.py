@@ -45,10 +45,13 @@ from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
 from beam_pipeline.planning.clips import Reject
-from beam_pipeline.planning.shards import ClipSketch, Shard, ShardInfo
-from beam_pipeline.planning.summary import (
+from beam_pipeline.planning.shards import (
+    ClipSketch,
     PlanSummary,
+    Shard,
+    ShardInfo,
     TallyKey,
+    in_frames,
     seconds_of,
     split_by_class,
 )
@@ -343,16 +346,12 @@ def split_entry(
             {TallyKey(split, *key): n for key, n in observed.classes.items()}
         )
 
-    def in_frames(counts: Counter[TallyKey]) -> Mapping[TallyKey, int]:
-        if example_format.win_len is None:
-            return observed.frames
-        return {key: n * example_format.win_len for key, n in counts.items()}
-
-    frames_of = split_by_class(example_format, in_frames(counted))
+    frames = in_frames(counted, observed.frames, example_format)
+    frames_of = split_by_class(example_format, frames)
     return SplitEntry(
         examples=sum(info.examples for info in infos),
         clips=clips,
-        seconds=seconds_of(in_frames(of_clips), split),
+        seconds=seconds_of(in_frames(of_clips, observed.frames, example_format), split),
         left_out=sum(info.left_out for info in infos),
         examples_per_class={
             label: sum(some.values())

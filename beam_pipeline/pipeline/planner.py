@@ -39,12 +39,14 @@ from beam_pipeline.planning.poison_clips import read_poison_clips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import (
     Buckets,
+    CorpusCount,
     PlacedClips,
+    PlanSummary,
     ShardWork,
     cut_tasks,
+    format_of,
     lay_out,
 )
-from beam_pipeline.planning.summary import CorpusCount, PlanSummary, format_of
 from beam_pipeline.process import PROBE, Marks
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files

@@ -78,9 +78,9 @@ from beam_pipeline.planning.shards import (
     ShardLayout,
     ShardWork,
     lay_out,
+    longest_walk,
     narrow_events,
 )
-from beam_pipeline.planning.summary import longest_walk
 from beam_pipeline.process import OneThread, usable_cores
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.window_table import join_tables

@@ -25,7 +25,7 @@ from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import DataSetWarning
-from beam_pipeline.planning.summary import PlanSummary, split_by_class
+from beam_pipeline.planning.shards import PlanSummary, split_by_class
 from beam_pipeline.read.audit import KINDS, Audit
 from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 from beam_pipeline.text import counted

@@ -80,12 +80,12 @@ from beam_pipeline.planning.clips import (
 from beam_pipeline.planning.poison_clips import drop_changed, read_poison_clips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import (
+    PlanSummary,
     Segment,
     ShardInfo,
     ShardWork,
     narrow_events,
 )
-from beam_pipeline.planning.summary import PlanSummary
 from beam_pipeline.process import OneThread, usable_cores
 from beam_pipeline.recipe.recipe import LABEL_SOURCES, Recipe
 from beam_pipeline.run.engine import original

@@ -61,10 +61,11 @@ from beam_pipeline.planning.shards import (
     Shard,
     ShardInfo,
     ShardWork,
+    TallyKey,
     locate_examples,
     order_key,
+    timed_windows,
 )
-from beam_pipeline.planning.summary import TallyKey
 from beam_pipeline.process import DECODE, ENCODE, SELECT, TRANSFORM, Marks
 from beam_pipeline.recipe.recipe import GZIP, VALID_FRAMES, Recipe
 from beam_pipeline.storage import files, tfrecord
@@ -466,9 +467,7 @@ def _origins(block: Block) -> Origins:
 
 def timed(block: Block) -> TimedWindows:
     """Returns the windows of a block, with the events near them."""
-    clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
-    starts_s = (clip.start + block.starts) / rate
-    return TimedWindows(clip.events, starts_s, block.slot.length / rate).near()
+    return timed_windows(block.slot.clip, block.starts, block.slot.length).near()
 
 
 def apply_transforms(block: WindowBlock) -> FeatureBlock:

@@ -75,8 +75,7 @@ def pretend_to_write(job, folder, writers, writer):
 
     from beam_pipeline.pipeline.finish import write_receipt
     from beam_pipeline.pipeline.planner import planned_work
-    from beam_pipeline.planning.shards import ShardInfo, locate_examples
-    from beam_pipeline.planning.summary import TallyKey
+    from beam_pipeline.planning.shards import ShardInfo, TallyKey, locate_examples
     from beam_pipeline.storage.pages import PageWriter
     from beam_pipeline.storage.tfrecord import SUFFIX, Members
     from beam_pipeline.write.shard import Observations

@@ -29,8 +29,7 @@ from beam_pipeline.pipeline.finish import (
 )
 from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.planning.clips import Reject
-from beam_pipeline.planning.shards import ShardInfo, ShardLayout
-from beam_pipeline.planning.summary import PlanSummary, TallyKey
+from beam_pipeline.planning.shards import PlanSummary, ShardInfo, ShardLayout, TallyKey
 from beam_pipeline.recipe.recipe import Recipe, allowed_rejects
 from beam_pipeline.storage.pages import PageWriter
 from beam_pipeline.storage.tfrecord import Members

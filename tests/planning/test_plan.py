@@ -24,11 +24,11 @@ from beam_pipeline.planning.shards import (
     ShardLayout,
     bucket_of,
     cut_segments,
+    longest_walk,
     make_task,
     order_key,
     strip_examples,
 )
-from beam_pipeline.planning.summary import longest_walk
 from beam_pipeline.recipe.recipe import Recipe
 
 RATE = 8000
