@@ -1,24 +1,28 @@
-"""Files that only ffmpeg opens: made by PyAV, and compared with its own decoders."""
+"""Files that ffmpeg decodes, compared with its own decoders: it alone, or by choice.
+
+Which library decodes is what the recipe prefers, not what is installed.
+"""
 
 import functools
 import io
-import os
+import struct
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-import soundfile
 import soxr
 
-from beam_pipeline import Metadata, open_records, record
+from beam_pipeline import Metadata, open_records, record, verify
 from beam_pipeline.audio import formats
 from beam_pipeline.audio.clip_reader import ClipReader, open_decoder, probe_audio
 from beam_pipeline.audio.decoder import AudioInfo
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.errors import (
+    ClipError,
     EmptyAudio,
     NonFiniteAudio,
     TruncatedAudio,
@@ -59,6 +63,12 @@ CONTAINERS = {
     "m4a": "mp4", "mov": "mp4", "webm": "matroska", "mka": "matroska", "wma": "asf",
     "aac": "adts", "wv": "wavpack", "tta": "tta", "amr": "amr", "voc": "voc",
     "caf": "caf",
+}  # fmt: skip
+PYAV, EITHER = ("pyav",), ("pyav", "soundfile")
+# What both libraries decode.
+COMMON = {
+    "wav": ("WAV", "PCM_16"), "flac": ("FLAC", "PCM_16"), "aiff": ("AIFF", "PCM_24"),
+    "ogg": ("OGG", "VORBIS"), "mp3": ("MP3", "MPEG_LAYER_III"),
 }  # fmt: skip
 DATA = Path(__file__).parents[1] / "data"
 LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1"}
@@ -106,6 +116,8 @@ def amr(frames):
 @pytest.fixture(scope="module")
 def made():
     files = {name: encoded(*kind) for name, kind in KINDS.items()}
+    for name, (form, subtype) in COMMON.items():
+        files[name] = encode(noise(12_345, 2), RATE, format=form, subtype=subtype)
     return {**files, "amr.amr": amr(40)}
 
 
@@ -281,39 +293,81 @@ def test_what_the_store_raises_is_not_a_damaged_file(good):
 @pytest.fixture(scope="module")
 def folder(made, tmp_path_factory):
     root = tmp_path_factory.mktemp("sounds")
-    for name in ("aac.m4a", "opus.webm", "wma.wma"):
-        (root / "a").mkdir(exist_ok=True)
-        (root / "a" / name).write_bytes(made[name])
-    soundfile.write(root / "a" / "plain.wav", noise(12_345, 1), RATE)
+    for name in ("wav", "mp3", "aac.m4a", "opus.webm"):
+        path = root / "owl" / f"a.{name.rpartition('.')[2]}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(made[name])
     return root
-
-
-def test_from_files_to_the_reader(folder, tmp_path, monkeypatch):
-    options = {"win_len": 1000, "sample_rate": 8000, "order": "listed"}
-    sounds, output = str(folder / "a"), str(tmp_path / "out")
-    record(sounds, output, **options)
-    metadata = Metadata.load(output)
-    assert metadata.rejected == 0
-    assert metadata.writer == writer_versions(ffmpeg=True)
-    found = {}
-    for example in open_records(output):
-        found.setdefault(example["filepath"], []).append(example["signal"])
-    assert len(found) == 4
-    for name in ("aac.m4a", "wma.wma"):
-        whole = read((folder / "a" / name).read_bytes()).mean(axis=1)
-        expected = soxr.resample(whole, RATE, 8000)
-        windows = np.concatenate(found[name])
-        np.testing.assert_allclose(windows, expected[: len(windows)], atol=2e-5)
-    before = os.stat(Path(output, "metadata.json")).st_mtime_ns
-    record(sounds, output, **options)  # it is done already
-    assert os.stat(Path(output, "metadata.json")).st_mtime_ns == before
 
 
 def test_without_pyav_nothing_else_changes(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     assert not formats.is_installed()
     output = tmp_path / "out"
-    record(str(folder / "a"), str(output), win_len=1000, max_rejected=3)
+    record(folder, output, win_len=1000, max_rejected=2)
     assert Metadata.load(output).writer == writer_versions()
     reasons = [reject["reason"] for reject in rejects_in(output)]
-    assert ["pip install av" in reason for reason in reasons] == [True] * 3
+    assert ["pip install av" in reason for reason in reasons] == [True] * 2
+
+
+@pytest.mark.parametrize("decoders", [PYAV, EITHER])
+@pytest.mark.parametrize("name", COMMON)
+def test_ffmpeg_decodes_what_both_know(name, decoders, made):
+    assert probe(made[name], decoders=decoders).format == name
+    samples = read(made[name], decoders=decoders)
+    np.testing.assert_array_equal(samples, decoded_by_ffmpeg(made[name]))
+    if name in ("wav", "flac", "aiff"):  # without loss both agree
+        np.testing.assert_array_equal(samples, read(made[name]))
+
+
+def test_the_next_one_decodes_what_the_first_does_not(made):
+    caf = encode(noise(12_345, 2), RATE, format="CAF", subtype="PCM_16")
+    assert probe(caf, decoders=EITHER).format == "CAF"
+    with raises(UnreadableAudio, naming=["pyav", "soundfile"]):
+        probe(caf, decoders=PYAV)
+    assert probe(made["aac.m4a"], decoders=("soundfile", "pyav")).format == "mp4"
+    with raises(UnreadableAudio):
+        probe(made["aac.m4a"], decoders=("soundfile",))
+
+
+@pytest.mark.parametrize("decoders", [PYAV, EITHER])
+@pytest.mark.parametrize("name", COMMON)
+def test_a_cut_file_is_found(name, decoders, made):
+    data = made[name]
+    with raises((TruncatedAudio, UnreadableAudio)):
+        probe(data[: len(data) // 2], decoders=decoders)
+    with raises(ClipError):
+        probe(data[:-9], decoders=decoders)
+    if name == "wav":
+        cut = probe(data[: len(data) // 2], decoders=decoders, allow_truncated=True)
+        assert 0 < cut.frames < 12_345
+
+
+def test_a_type_of_samples_that_pyav_does_not_convert_is_a_reject():
+    data = bytearray(2000 * 8 + 44)
+    data[:44] = struct.pack(
+        "<4sI4s4sIHHIIHH4sI", b"RIFF", 16_036, b"WAVE", b"fmt ", 16, 1, 1, RATE,
+        8 * RATE, 8, 64, b"data", 16_000,
+    )  # fmt: skip
+    for decoders in (PYAV, EITHER, ("soundfile", "pyav")):
+        with raises(UnreadableAudio, path="clip"):
+            probe(bytes(data), decoders=decoders)
+
+
+def test_a_data_set_says_which_library_decoded(made, folder, tmp_path):
+    options = {"win_len": 1000, "sample_rate": 8000, "decoder": "pyav,soundfile"}
+    metadata = record(folder, tmp_path / "out", **options)
+    manifest = pq.read_table(tmp_path / "out/manifest.parquet").to_pydict()
+    assert dict(zip(manifest["path"], manifest["format"], strict=True)) == {
+        "owl/a.wav": "wav", "owl/a.mp3": "mp3", "owl/a.m4a": "mp4",
+        "owl/a.webm": "matroska",
+    }  # fmt: skip
+    assert metadata.recipe.to_json()["decoder"] == "pyav,soundfile"
+    assert metadata.writer == writer_versions(ffmpeg=True)
+    assert verify(tmp_path / "out", deep=True, input=folder) == []
+    for name in ("mp3", "aac.m4a"):
+        clip = open_records(tmp_path / "out").of_clip(f"owl/a.{name[-3:]}")
+        samples = read(made[name], decoders=EITHER).mean(axis=1)
+        expected = soxr.resample(samples, RATE, 8000)
+        found = np.concatenate([example["signal"] for example in clip])
+        np.testing.assert_allclose(found, expected[: len(found)], atol=2e-5)

@@ -1,12 +1,14 @@
 """What holds for every step, whatever it computes: transforms, and what changes copies.
 
 A window has the same bytes whichever windows are beside it, in blocks of any size, and
-whatever its layout in memory. Channels are treated one by one. Silence gives finite
-values. The axes fit. Text stands for the step. Parameters of a wrong type or far out of
-their range are refused by their name.
+whatever its layout in memory. Channels are treated one by one. Axes and what silence
+gives are listed here. Text stands for the step. Parameters of a wrong type, far out of
+their range or against others are refused by their name.
 """
 
+import dataclasses
 import pickle
+import re
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
+from beam_pipeline.parameters import Choice, Number, WholeNumber
 from beam_pipeline.transforms.augment import Sound
 from beam_pipeline.transforms.base import apply_transform, steps_of
 from beam_pipeline.transforms.frames import PAD_MODE, stretch
@@ -272,3 +275,222 @@ def test_what_has_no_grey_level_is_refused(call):
         with raises(RecipeError, "feature", naming="as_image"):
             apply_transform(transform, with_sample(4001, value), RATE)
     assert apply_transform(transform, windows(), RATE).dtype == np.uint8
+
+
+# The axes of windows of 4000 frames: name, unit, size, then start, step, and the length
+# of a frame or the labels; or the values.
+AXES = """
+log_mel(n_mels=3): time s 12 0.0 0.016 0.064; mel_band Hz 3 (754.094, 1688.908, 3675.768)
+log_mel(center=True,n_mels=1,mel_scale='htk'): time s 16 -0.032 0.016 0.064; mel_band Hz 1 (1767.793,)
+stft(hop=160): time s 19 0.0 0.01 0.064; frequency Hz 513 0.0 15.625
+stft(center=True,hop=160): time s 26 -0.032 0.01 0.064; frequency Hz 513 0.0 15.625
+fft(): frequency Hz 2001 0.0 4.0
+fft(n_fft=8192): frequency Hz 4097 0.0 1.953125
+mfcc(n_mfcc=13,n_mels=40): time s 12 0.0 0.016 0.064; cepstral_coefficient 1 13 0.0 1.0
+pcen(n_mels=2): time s 12 0.0 0.016 0.064; mel_band Hz 2 (1005.645, 2836.4)
+kaldi_fbank(n_mels=1,use_energy=True): time s 23 0.0 0.01 0.025; mel_band Hz 2 (0.0, 1802.798)
+kaldi_fbank(n_mels=1,snip_edges=False): time s 25 -0.0075 0.01 0.025; mel_band Hz 1 (1802.798,)
+linear_prediction(): coefficient 1 16 1 1
+linear_prediction(output='gain'):
+linear_prediction(order=8,frame=400,hop=160): time s 23 0.0 0.01 0.025; coefficient 1 8 1 1
+linear_prediction(output='gain',frame=400,hop=160): time s 23 0.0 0.01 0.025
+ar_spectrum(n_fft=64): frequency Hz 33 0.0 250.0
+ar_spectrum(frame=400,hop=160): time s 23 0.0 0.01 0.025; frequency Hz 257 0.0 31.25
+rms(frame=512,hop=200): time s 18 0.0 0.0125 0.032
+spectral_centroid(n_fft=512,hop=300): time s 12 0.0 0.01875 0.032
+spectral_contrast(bands=3): time s 12 0.0 0.016 0.064; octave_band Hz 4 (0.0, 200.0, 400.0, 800.0)
+onset_strength(): time s 12 0.0 0.016 0.064
+loudness(): time s 12 0.0 0.016 0.064
+yin(): time s 4 0.0 0.032 0.128; column  2 0 1 ['f0_hz', 'aperiodicity']
+pyin(): time s 4 0.0 0.032 0.128; column  2 0 1 ['f0_hz', 'voiced_probability']
+cqt(f_min=440.0,n_bins=3): time s 8 0.0 0.032; frequency Hz 3 (440.0, 466.164, 493.883)
+chroma(hop=100): time s 41 0.0 0.00625; pitch_class semitone 12 0 1
+log_mel(n_mels=2)|as_image(): time s 12 0.0 0.016 0.064; mel_band Hz 2 (1005.645, 2836.4)
+resample(rate_hz=8000)|rms(): time s 4 0.0 0.032 0.128
+"""  # noqa: E501
+
+
+def as_text(axis):
+    parts = [axis[key] for key in ("name", "unit", "size")]
+    if "values" in axis:
+        parts.append(tuple(round(value, 3) for value in axis["values"]))
+    else:
+        parts += [axis["start"], axis["step"]]
+    return " ".join(
+        map(str, parts + [axis[k] for k in ("length", "labels") if k in axis])
+    )
+
+
+@pytest.mark.parametrize("row", AXES.strip().splitlines())
+def test_axes(row):
+    call, _, expected = row.partition(":")
+    found = parse_transform(call).axes(RATE, 4000)
+    assert "; ".join(map(as_text, found)) == expected.strip()
+
+
+# What silence gives; what is not here gives zeros.
+SILENCE = {
+    "ar_spectrum()": -160, "cqt(kind='db')": -100, "kaldi_fbank()": np.log(2.0**-23),
+    "kaldi_fbank(use_energy=True)": np.log(2.0**-23), "log_mel()": np.log(1e-10),
+    "log_mel(floor=1e-8)": np.log(1e-8), "log_mel(log='db')": -100,
+    "loudness(floor_db=-70)": -70, "lufs()": -70, "spectral_flatness()": 1,
+    "stft(kind='db',floor=1e-8)": -80,
+}  # fmt: skip
+ZEROS = """
+analytic chroma cqt fft lufs_gain mel normalize onset_strength pcen pcen(bias=0)
+peak_gain pre_emphasis pyin rms rms_gain spectral_bandwidth spectral_centroid
+spectral_contrast spectral_rolloff stft linear_prediction normalize(kind='log')
+linear_prediction(output='gain') log_mel()|cmvn() log_mel()|delta()
+low_pass(cutoff_hz=9) resample(rate_hz=8000) zero_crossing_rate
+kaldi_fbank(log=False) log_mel()|as_image()
+"""
+
+
+@pytest.mark.parametrize("call", [*SILENCE, *ZEROS.split()])
+def test_silence(call):
+    made = apply_transform(parse_transform(call), np.zeros((2, 8000), "f4"), RATE)
+    expected = np.full_like(made, SILENCE.get(call, 0))
+    np.testing.assert_allclose(made, expected, rtol=1e-7, atol=0)
+
+
+KINDS = (TRANSFORM, AUGMENTATION, SELECTION, PLACEMENT, STREAM)
+STEPS = {name: cls for kind in KINDS for name, cls in kind.table.items()}
+# Values that no parameter of a type takes, by the type of its default.
+WRONG = {
+    bool: (1, "yes", None),
+    int: (2.5, True, "8", None, float("nan")),
+    float: (float("nan"), float("inf"), -float("inf"), "8", True, None),
+    str: (7, None),
+}
+NEEDED = {"cutoff_hz": 100.0, "folder": "x", "gain_db": 1.0, "high_hz": 900.0,
+          "low_hz": 100.0, "rate_hz": 8000}  # fmt: skip
+
+
+def wrong_values(field, example):
+    """Yields values that a parameter refuses, each with facts that the error names."""
+    for value in WRONG.get(type(example), ("nonsense", True)):
+        yield value, ()
+    values = field.metadata["values"]
+    if isinstance(values, Choice):
+        yield "other", values.choices
+    elif isinstance(values, WholeNumber):
+        if values.least is not None:
+            yield values.least - 1, [values.least]
+        if values.most is not None:
+            yield values.most + 1, [values.most]
+    elif isinstance(values, Number):
+        if values.least is not None:
+            yield values.least - abs(values.least) / 99 - 1e-6, [f"{values.least:g}"]
+        if values.most is not None:
+            yield values.most * (1 + 1e-6), [f"{values.most:g}"]
+        if values.below is not None:
+            yield values.below, [f"{values.below:g}"]
+        if values.is_positive:
+            yield 0, ["positive"]
+
+
+def every_wrong_value():
+    for name, cls in STEPS.items():
+        parameters = dataclasses.fields(cls)
+        needed = {f.name: NEEDED[f.name] for f in parameters
+                  if f.default is dataclasses.MISSING}  # fmt: skip
+        for field in parameters:
+            example = needed.get(field.name, field.default)
+            for value, facts in wrong_values(field, example):
+                given = {**needed, field.name: value}
+                yield pytest.param(
+                    cls, given, field.name, facts, id=f"{name}-{field.name}-{value}"
+                )
+
+
+@pytest.mark.parametrize(("cls", "given", "field", "facts"), list(every_wrong_value()))
+def test_a_value_out_of_range(cls, given, field, facts):
+    with raises(RecipeError, field, given[field], naming=facts):
+        cls(**given)
+
+
+# A step, the parameter that the error names, its value there, and facts.
+AGAINST_OTHERS = """
+ar_spectrum(n_fft=16)                 n_fft 16 order 16
+as_image(high=-23)                    high -23.0 low -23
+background(folder='x',low_snr_db=30)  high_snr_db 20.0 low_snr_db 30
+band_pass(low_hz=9,high_hz=9)         high_hz 9.0 low_hz
+chroma(bins_per_octave=10)            bins_per_octave 10 12
+chroma(bins_per_octave=6000)          n_bins 42000 4096
+cmvn(window=5,over='clip')            window 5 clip
+delta(width=3,order=3)                order 3 width 3
+delta(width=4)                        width 4 odd
+kaldi_fbank(f_min=9,f_max=9)          f_max 9.0 f_min 9
+linear_prediction(frame=16,hop=1)     order 16 17
+linear_prediction(frame=400)          hop None frame
+mfcc(n_mels=10)                       n_mfcc 20 n_mels 10
+noise(low_snr_db=50)                  high_snr_db 40.0 low_snr_db 50
+random_gain(low_db=7)                 high_db 6.0 low_db 7
+speed(low=0.905)                      low 0.905 0.01
+speed(low=1.2)                        high 1.1 low 1.2
+stft(win_length=1025)                 win_length 1025 n_fft 1024
+"""
+
+
+@pytest.mark.parametrize("row", AGAINST_OTHERS.strip().splitlines())
+def test_values_that_do_not_fit_each_other(row):
+    step, found = re.split(r"  +", re.sub(r"\) ", ")  ", row), maxsplit=1)
+    field, value, *facts = found.split()
+    name, arguments = step.rstrip(")").split("(")
+    given = eval(f"dict({arguments})")
+    with raises(RecipeError, field, eval(value), naming=facts):
+        STEPS[name](**given)
+
+
+# A transform, the frames of windows and their rate, then the same.
+DOES_NOT_SUIT = """
+log_mel()                                  1023 16000  n_fft 1024 1023
+log_mel(f_max=8001)                        2000 16000  f_max 8001.0 8000 16000
+log_mel(f_min=8000)                        2000 16000  f_min 8000.0
+log_mel(n_fft=64,n_mels=40)                2000 16000  n_mels 40 n_fft 64 16000 250.0
+fft(n_fft=99)                              100 16000   n_fft 99 100
+kaldi_fbank()                              399 16000   frame_length_s 0.025 400 399
+kaldi_fbank(f_max=4001)                    4000 8000   f_max 4001.0 4000
+kaldi_fbank(n_mels=300)                    4000 16000  n_mels 300
+onset_strength()                           499 16000   n_fft 1024 499
+rms(frame=512)                             499 16000   frame 512 499
+spectral_contrast()                        2000 8000   bands 6 6400
+spectral_contrast(n_fft=512,f_min=31)      2000 16000  n_fft 512
+linear_prediction()                        16 16000    order 16 17
+linear_prediction(frame=400,hop=160)       399 16000   frame 400 399
+yin()                                      4000 2000   f_max 2093.0 1000
+cqt()                                      4000 8000   f_min 32.703 84 3951.04
+cqt(bins_per_octave=1,n_bins=4096)         4000 16000  f_min 32.703 4096
+log_mel()|delta()                          2600 16000  width 9 7
+resample(rate_hz=1000000000)               9 16000     rate_hz 1000000000 62500/1
+resample(rate_hz=7999)                     9 8000      rate_hz 7999 7999/8000
+downsample(ratio=3)                        9 16000     ratio 3 16000
+downsample(ratio=16000)                    9 16000     rate_hz 1 1/16000
+low_pass(cutoff_hz=8000)                   9 16000     cutoff_hz 8000.0 7999.84
+band_pass(low_hz=50,high_hz=9000)          9 16000     high_hz 9000.0
+band_pass(low_hz=50,high_hz=50.1)          9 16000     high_hz 50.1 0.16 low_hz 16000
+lufs()                                     6399 16000  feature 6399 0.4
+lufs()                                     4000 3999   sample_rate_hz 3999 4000
+loudness(weighting='k')                    1024 3999   sample_rate_hz 3999 4000
+"""
+
+
+@pytest.mark.parametrize("row", DOES_NOT_SUIT.strip().splitlines())
+def test_windows_that_do_not_suit(row):
+    call, frames, rate, field, value, *facts = row.split()
+    transform = parse_transform(call)
+    for windows in (0, 2) if call.startswith(("log_mel(", "stft")) else (2,):
+        with raises(RecipeError, field, eval(value), naming=facts):
+            shape = (windows, int(frames))
+            apply_transform(transform, np.zeros(shape, np.float32), int(rate))
+    of_axes = ("n_fft", "frame", "order", "bands", "frame_length_s")
+    if field in of_axes or call.startswith(("cqt", "chroma")):
+        with raises(RecipeError, field, eval(value), naming=facts):
+            steps_of(transform)[-1].axes(int(rate), int(frames))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_name_that_no_parameter_has(name):
+    cls = STEPS[name]
+    with raises(RecipeError, cls.__name__, 64, naming="no parameter nmels"):
+        cls(nmels=64)
