@@ -1,9 +1,12 @@
-"""Processes of this interpreter, which import the package from this checkout."""
+"""Processes of this interpreter and of this checkout; the largest memory of one."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,3 +32,17 @@ def run_python(*words, status=0, stdin=None, cwd=ROOT, path=(), **environment):
     )  # fmt: skip
     assert done.returncode == status, done.stdout + done.stderr
     return done
+
+
+def forget_peak_memory():
+    """Starts the measurement of the peak anew."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pytest.skip("this system does not forget the peak of a process's memory")
+
+
+def peak_memory_mib():
+    """Returns the peak since then, in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) / 1024

@@ -16,7 +16,7 @@ from beam_pipeline import Metadata, Recipe, open_records, record
 from beam_pipeline.cli.main import COMMANDS, Job, main
 from beam_pipeline.cli.parser import parse_command
 from beam_pipeline.recipe.recipe import RunOptions
-from tests.memory import forget_peak_memory, peak_memory_mib
+from tests.processes import forget_peak_memory, peak_memory_mib
 from tests.sounds import RATE, write_sound
 
 PAGE = Path(__file__).parents[1] / "docs" / "capabilities.md"

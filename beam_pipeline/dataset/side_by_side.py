@@ -317,9 +317,7 @@ def given_recipe(
         path = os.fspath(recipe)
         folder = files.absolute(path).removesuffix("/" + METADATA)
         if not files.exists(files.join(folder, METADATA)):
-            from beam_pipeline.recipe.canonical import (
-                read_recipe,  # reading does without
-            )
+            from beam_pipeline.recipe.canonical import read_recipe
 
             return read_recipe(path)
         recipe = Metadata.load(folder)

@@ -25,12 +25,7 @@ import numpy as np
 from beam_pipeline.arrays import BYTES, STRING
 from beam_pipeline.dataset.folders import MANIFEST, REJECTED, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import (
-    IncompleteRun,
-    InputError,
-    TooManyRejected,
-    Unreadable,
-)
+from beam_pipeline.errors import IncompleteRun, InputError, TooManyRejected, Unreadable
 from beam_pipeline.inputs.columns import (
     CONTENT_BYTES,
     FILE_SHA256,

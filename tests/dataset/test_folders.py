@@ -16,10 +16,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 
 from beam_pipeline import Recipe, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.dataset.folders import (
-    read_run_error,
-    receipt_path,
-)
+from beam_pipeline.dataset.folders import read_run_error, receipt_path
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import (
     Reporter,
@@ -29,11 +26,7 @@ from beam_pipeline.dataset.progress import (
     read_progress,
     write_totals,
 )
-from beam_pipeline.errors import (
-    IncompleteRun,
-    TooManyRejected,
-    WorkerDied,
-)
+from beam_pipeline.errors import IncompleteRun, TooManyRejected, WorkerDied
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.planning.shards import ShardLayout

@@ -7,8 +7,10 @@ import zipfile
 
 import pytest
 import yaml
+from packaging.licenses import canonicalize_license_expression
 
 from beam_pipeline import record
+from launch import licences
 from launch.licences import requirements_of
 from launch.release import contents
 from tests.processes import ROOT, run_python
@@ -132,3 +134,27 @@ def test_the_citation_has_what_the_format_requires():
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     assert citation["authors"] == [{"name": "The audio-tfrecords developers"}]
     assert f'license="{citation["license"]}"' in (ROOT / "setup.py").read_text()
+
+
+# Licences; no index is asked
+
+
+def rows():
+    """The cells of the table of the page, below its first two lines."""
+    section = licences.PAGE.read_text().partition(licences.HEADING)[2]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert tuple(cells[0]) == licences.COLUMNS
+    return cells[2:]
+
+
+def test_the_page_has_every_requirement_of_setup():
+    always = licences.requirements_of("install_requires")
+    listed = [name for _, names in rows() for name in names.split(", ")]
+    assert sorted(licences.named(always)) == sorted(listed)
+
+
+def test_every_licence_is_one_of_spdx():
+    for licence, *_ in rows():
+        assert canonicalize_license_expression(licence) == licence
+        assert "LicenseRef" not in licence

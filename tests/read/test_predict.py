@@ -14,7 +14,7 @@ from beam_pipeline import open_records, record
 from beam_pipeline.cli.main import main
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError, UnknownOption
 from beam_pipeline.read.predict import join_windows, model_of, predict, windows_above
-from tests.memory import forget_peak_memory, peak_memory_mib
+from tests.processes import forget_peak_memory, peak_memory_mib
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_corpus, write_samples, write_sound
 

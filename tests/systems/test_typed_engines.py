@@ -20,8 +20,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.tfrecorder import Example, factory
 from tests import loopback
 from tests.data_sets import contents
-from tests.memory import forget_peak_memory, peak_memory_mib
-from tests.processes import ROOT, run_python
+from tests.processes import ROOT, forget_peak_memory, peak_memory_mib, run_python
 from tests.tfrecorder.declared import declared
 
 TYPED = ROOT / "launch" / "engines" / "typed"
