@@ -16,7 +16,7 @@ from beam_pipeline.dataset.side_by_side import check_skipped, given_recipe
 from beam_pipeline.errors import OptionError, OutputError
 from beam_pipeline.inputs.listing import GivenInput, resolved, with_labels
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.planning.poison_clips import drop_changed
+from beam_pipeline.planning.clips import drop_changed
 from beam_pipeline.recipe.canonical import list_keywords, split_options
 from beam_pipeline.recipe.recipe import Recipe, RunOptions
 from beam_pipeline.reporting.problems import warn_of_data, warn_of_plan

@@ -24,7 +24,7 @@ The work folder, which may also be elsewhere::
     drafts/          unfinished shards *
     phases/          elements that one phase on this machine stores for the next one *
     poison_clips/    one file for each clip that ended or stalled its process; see
-                     :mod:`beam_pipeline.planning.poison_clips`
+                     :mod:`beam_pipeline.planning.clips`
     error.json       the error that ended the job
     new/             finished shards, while a data set in the output stays as it is
     rejected.jsonl   the rejects of a run that leaves a data set as it is

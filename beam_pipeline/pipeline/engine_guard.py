@@ -66,7 +66,7 @@ class Guard:
 
 
 def _start(job: Job, limit_s: float) -> subprocess.Popen[bytes]:
-    from beam_pipeline.planning.poison_clips import only_one_thread
+    from beam_pipeline.planning.clips import only_one_thread
 
     with tempfile.TemporaryFile() as file:
         file.write(bytes(_STATE_BYTES))
@@ -115,7 +115,7 @@ def main(worker: int, file: BinaryIO, limit_s: float) -> None:
     mark = state.mark()
     if mark is None or not (names or mark == stalled):
         return
-    from beam_pipeline.planning.poison_clips import Exits
+    from beam_pipeline.planning.clips import Exits
 
     file.seek(_STATE_BYTES)
     inputs, work_folder, claim = pickle.loads(file.read())

@@ -44,8 +44,7 @@ from beam_pipeline.pipeline.finish import (
     read_recorded_shards,
     write_receipt,
 )
-from beam_pipeline.planning.clips import Reject
-from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.clips import Reject, read_poison_clips
 from beam_pipeline.planning.shards import ShardInfo, ShardWork
 from beam_pipeline.process import Marks, OneThread, keep_freed_memory
 from beam_pipeline.storage import files

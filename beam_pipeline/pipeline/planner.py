@@ -34,8 +34,7 @@ from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.planning import balance
-from beam_pipeline.planning.clips import Clip, Reject
-from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.clips import Clip, Reject, read_poison_clips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import (
     Buckets,

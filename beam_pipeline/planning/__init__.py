@@ -10,5 +10,5 @@ samples of a whole clip say. Read :mod:`.shards` first.
                                      |
                                   summary               the output of ``plan``
 
-Clips that end or stall their processes are in :mod:`.poison_clips`.
+Clips, those that end or stall their processes, too, are in :mod:`.clips`.
 """

@@ -49,8 +49,13 @@ from beam_pipeline.inputs.listing import changed_file
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.planning import clips
-from beam_pipeline.planning.clips import Clip, PartReader, Reject
-from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning.clips import (
+    NO_POISON_CLIPS,
+    Clip,
+    PartReader,
+    PoisonClips,
+    Reject,
+)
 from beam_pipeline.planning.shards import Segment, locate_examples
 from beam_pipeline.process import PROBE, Marks
 from beam_pipeline.recipe.recipe import Audio, Recipe

@@ -31,7 +31,7 @@ from beam_pipeline.errors import (
     WorkerDied,
     did_you_mean,
 )
-from beam_pipeline.planning import poison_clips
+from beam_pipeline.planning.clips import count_exits, drop_changed, read_poison_clips
 from beam_pipeline.recipe.recipe import RunOptions
 from beam_pipeline.run.workers import KEPT, MOST_EXITS, Workers
 from beam_pipeline.storage import files
@@ -292,9 +292,9 @@ def run_on_engine(
     )
     with temporary_files(), Workers(time_limit) as processes:
         job = replace(job, limit_s=processes.limit_s)
-        poison_clips.drop_changed(job.work_folder, job.inputs, processes.limit_s)
+        drop_changed(job.work_folder, job.inputs, processes.limit_s)
         while True:
-            noted = poison_clips.count_exits(job.work_folder)
+            noted = count_exits(job.work_folder)
             try:
                 counts = processes.call(
                     partial(_run, job, beam_args),
@@ -307,7 +307,7 @@ def run_on_engine(
             except WorkerDied:
                 raise
             except AudioTFRecordsError:
-                if not noted < poison_clips.count_exits(job.work_folder) <= MOST_EXITS:
+                if not noted < count_exits(job.work_folder) <= MOST_EXITS:
                     raise
     reporter.finish()
     return counts
@@ -315,7 +315,7 @@ def run_on_engine(
 
 def as_sent(job: Job) -> Job:
     """Returns a job that knows the poison clips of today, for which it need not end."""
-    known = len(poison_clips.read_poison_clips(job.work_folder))
+    known = len(read_poison_clips(job.work_folder))
     return replace(job, known_poison=known)
 
 

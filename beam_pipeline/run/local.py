@@ -75,9 +75,10 @@ from beam_pipeline.planning.clips import (
     Clip,
     Reject,
     check_split_of_copies,
+    drop_changed,
+    read_poison_clips,
     window_frames,
 )
-from beam_pipeline.planning.poison_clips import drop_changed, read_poison_clips
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import (
     PlanSummary,

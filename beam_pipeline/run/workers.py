@@ -37,7 +37,7 @@ from beam_pipeline.errors import (
     OptionError,
     WorkerDied,
 )
-from beam_pipeline.planning.poison_clips import Exits
+from beam_pipeline.planning.clips import Exits
 from beam_pipeline.process import Mark, MarkClock, Marks, WorkerState, new_state
 from beam_pipeline.storage.claim import beating, without_heartbeats
 

@@ -50,7 +50,7 @@ from beam_pipeline.text import parse_json
 WORK_FOLDER = "_work"
 # In the work folder of the output, wherever that of the run is.
 CLAIMS = "claims"
-# In the work folder of the run; see :mod:`beam_pipeline.planning.poison_clips`.
+# In the work folder of the run; see :mod:`beam_pipeline.planning.clips`.
 POISON_CLIPS = "poison_clips"
 
 BEAT_S = 5.0

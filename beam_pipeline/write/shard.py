@@ -53,8 +53,7 @@ from beam_pipeline.examples.windows import slice_windows
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.planning import clips
-from beam_pipeline.planning.clips import Clip, Reject
-from beam_pipeline.planning.poison_clips import NO_POISON_CLIPS, PoisonClips
+from beam_pipeline.planning.clips import NO_POISON_CLIPS, Clip, PoisonClips, Reject
 from beam_pipeline.planning.shards import (
     ClipSketch,
     Segment,

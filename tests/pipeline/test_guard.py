@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from beam_pipeline.planning.poison_clips import (
+from beam_pipeline.planning.clips import (
     count_exits,
     only_one_thread,
     read_poison_clips,

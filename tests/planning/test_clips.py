@@ -5,7 +5,7 @@ from collections import namedtuple
 
 from beam_pipeline.errors import ClipCrash
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.planning.poison_clips import (
+from beam_pipeline.planning.clips import (
     Exits,
     PoisonClip,
     PoisonClips,

@@ -8,7 +8,7 @@ import pytest
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import OptionError, WorkerDied
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.planning.poison_clips import read_poison_clips
+from beam_pipeline.planning.clips import read_poison_clips
 from beam_pipeline.process import Marks, new_state
 from beam_pipeline.recipe.recipe import Recipe, RunOptions
 from beam_pipeline.run import workers

@@ -23,7 +23,7 @@ from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.sources import FOLDER, Input
 from beam_pipeline.pipeline import graph
 from beam_pipeline.pipeline.graph import build_pipeline
-from beam_pipeline.planning.poison_clips import Exits
+from beam_pipeline.planning.clips import Exits
 from beam_pipeline.process import Mark
 from beam_pipeline.recipe.recipe import Recipe, RunOptions
 from tests.data_sets import contents, rejects_in
