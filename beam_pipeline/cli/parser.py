@@ -25,7 +25,13 @@ from beam_pipeline.errors import (
     spelled,
 )
 from beam_pipeline.parameters import Declared, Flag, attribute_texts
-from beam_pipeline.recipe.recipe import ByFeature, Option, option, options_of
+from beam_pipeline.recipe.recipe import (
+    ByFeature,
+    Option,
+    carried_hint,
+    option,
+    options_of,
+)
 from beam_pipeline.text import hidden
 
 PROGRAM = "audio-tfrecords"
@@ -226,7 +232,7 @@ def parse_command(
     name = command.name()
     known = command.known()
     if unknown:  # which may explain why a required one is missing
-        parsers[name].error(_explain_unknown(unknown[0], command.flags().values()))
+        parsers[name].error(_explain_unknown(unknown[0], command.flags()))
     missing = [o.flag for o in known.values() if o.required and o.name not in values]
     if missing:
         parsers[name].error(f"{' and '.join(missing)} must be given")
@@ -242,13 +248,13 @@ def parse_command(
     return made
 
 
-def _explain_unknown(argument: str, known: Any) -> str:
+def _explain_unknown(argument: str, flags: Mapping[str, str]) -> str:
     word = argument.split("=")[0]
     if not word.startswith("-"):
         return f"unexpected argument {word}; give each value its flag, quote wildcards"
-    close = did_you_mean(word, known, cutoff=0.75)
+    close = did_you_mean(word, flags.values(), cutoff=0.75)
     hint = f"did you mean {close}?" if close else "options of Beam follow a lone --"
-    return f"no option {word}; {hint}"
+    return f"no option {word}; {spelled(carried_hint(word) or hint, flags)}"
 
 
 def by_feature(option: Option, texts: Sequence[str]) -> dict[str, str]:

@@ -18,7 +18,11 @@ from beam_pipeline.recipe.recipe import EVENT_MASK, Events, Recipe
 
 
 def check_any_event(
-    labels: Iterable[str], clip: str, alike: Mapping[str, str], recipe: Recipe
+    labels: Iterable[str],
+    clip: str,
+    alike: Mapping[str, str],
+    rejects: Iterable[tuple[str, str]],
+    recipe: Recipe,
 ) -> None:
     """Raises InputError if classes come from events and there is no event.
 
@@ -30,10 +34,13 @@ def check_any_event(
         The name of one of these clips.
     alike : mapping
         As in :class:`beam_pipeline.inputs.listing.ListingSummary`.
+    rejects : iterable of (str, str)
+        The name of each clip whose events may be why it was rejected, and its reason.
     """
     if recipe.events is None or recipe.classes is not None or any(labels):
         return
     table = EventTable.of(recipe)
+    rejected = min(rejects, default=None)
     why = ""
     if alike:
         name, other = min(alike.items())
@@ -41,6 +48,9 @@ def check_any_event(
             f" Several clips have the name {name}, for example {other}. Write paths "
             "instead of names in that file."
         )
+    elif rejected is not None:
+        name, reason = rejected
+        why = f" Clips were rejected, for example {name}: {reason.rstrip('.')}."
     elif table is not None and table.by_name:
         why = (
             f" That file has the name {min(table.by_name)}, and a clip has the name "
@@ -49,7 +59,7 @@ def check_any_event(
         )
     raise InputError(
         f"No event in {recipe.events} belongs to a clip that can be recorded."
-        f"{why} Check `events`, or set `no_event` to a class."
+        f"{why} Check `events` and `event_column`, or set `no_event` to a class."
     )
 
 

@@ -168,7 +168,8 @@ def _plan(
         # Without them, splits and shards would be others than with them.
         check_readable(listing, unreadable, "So there is no plan yet.")
     columns = job.inputs[0].columns
-    example_format = format_of(corpus.corpus(), recipe, listing, columns)
+    all_rejects = (reject for _, bad in blocks() for reject in bad)
+    example_format = format_of(corpus.corpus(), recipe, listing, all_rejects, columns)
     manifest, tasks = PageWriter(folder), PageWriter(folder)
     moves, buckets = _with_splits(blocks, job)
     with closing(buckets):

@@ -49,6 +49,7 @@ import numpy as np
 
 from beam_pipeline.arrays import Integers
 from beam_pipeline.audio.decoder import finds_frames
+from beam_pipeline.errors import UnusableEntry
 from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.event_targets import (
     TimedWindows,
@@ -70,6 +71,7 @@ from beam_pipeline.inputs.table_files import Column
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.planning.clips import (
     Clip,
+    Reject,
     check_split_of_copies,
     copies_in,
     example_numbers,
@@ -614,13 +616,17 @@ def format_of(
     corpus: Corpus,
     recipe: Recipe,
     listing: ListingSummary,
+    rejects: Iterable[Reject],
     columns: Sequence[Column] = (),
 ) -> ExampleFormat | None:
     """Returns the format of a corpus' examples; None if every clip was rejected."""
     if not corpus.rates_hz:
         return None
     clip = min(corpus.named.values())
-    check_any_event(corpus.labels, clip, listing.alike, recipe)
+    unusable = (
+        (r.filepath, r.reason) for r in rejects if r.error == UnusableEntry.__name__
+    )
+    check_any_event(corpus.labels, clip, listing.alike, unusable, recipe)
     return ExampleFormat.of(corpus, recipe, columns)
 
 

@@ -24,7 +24,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.audio.formats import DECODERS
-from beam_pipeline.errors import OptionError, RecipeError, did_you_mean, listed
+from beam_pipeline.errors import (
+    OptionError,
+    RecipeError,
+    UnknownOption,
+    did_you_mean,
+    listed,
+)
 from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import (
     Bytes,
@@ -1013,6 +1019,14 @@ class Recipe(
 SECTIONS: tuple[Any, ...] = Recipe.__bases__[::-1]
 
 
+def carried_hint(name: str) -> str:
+    """Returns where an option comes from that only a data set carries; else nothing."""
+    option = find_option(recipe_options(), name.lstrip("-"))
+    if option is None or not option.is_carried:
+        return ""
+    return "only the recipe of a data set has it; give the data set as `recipe`"
+
+
 def named_options(
     values: Mapping[str, Any], known: Mapping[str, Option]
 ) -> list[tuple[Option, Any]]:
@@ -1028,7 +1042,8 @@ def named_options(
     for name, value in values.items():
         option = find_option(known, name)
         if option is None:
-            raise unknown_option(name, known)
+            hint = carried_hint(name)
+            raise UnknownOption(name, hint) if hint else unknown_option(name, known)
         earlier = written.setdefault(option.name, name)
         if earlier != name:
             problem = "are the same option; give only one of them"

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset import folders, progress
@@ -135,11 +136,15 @@ def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
         raise _wrong(problem, f"--runner={name}")
     if name == "PortableRunner" and not values.get("job_endpoint"):
         raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
-    for option in (word.partition("=")[0] for word in unknown):
+    for before, word in pairwise(["", *unknown]):
+        option = word.partition("=")[0]
         if name not in _HAVE_JOB_SERVER:
             problem = f"the runner does not know this option{_hint(option)}"
             raise _wrong(problem, option)
-        if option.startswith("-"):
+        if not option.startswith("-"):
+            if not before.startswith("-") or "=" in before:
+                raise _wrong("this word is no option; write --NAME=VALUE", word)
+        else:
             _LOG.warning(
                 "Beam has no option %s%s; the job server may know it.",
                 option,

@@ -323,6 +323,7 @@ UNUSABLE = [
     (["more"], ["a/x.wav"], ["a/x.wav", "/more/a/x.wav"]),
     ([], ["in/a/x.wav", "in/b"], ["events.csv", "in/a/x.wav", "a/x.wav", "--events"]),
     ([], [], ["events.csv", "--events"]),
+    ([], ["a/x.wav,9,9,owl"], ["events.csv", "a/x.wav", "owl", "9 s"]),  # too late
 ]
 
 
@@ -330,7 +331,7 @@ def plan_of(sounds, rows, more=(), **options):
     """The plan of the windows that have an event of a table."""
     write_sound(sounds / "b" / "y.wav", 8000)
     table = sounds.parent / "events.csv"
-    lines = [f"{name},0,1,owl\n" for name in rows]
+    lines = [f"{row}\n" if "," in row else f"{row},0,1,owl\n" for row in rows]
     table.write_text("".join(["path,start,end,label\n", *lines]))
     inputs = [sounds, *(sounds.parent / name for name in more)]
     return plan(inputs if more else sounds, win_len=2000, events=str(table),
@@ -442,6 +443,8 @@ def test_changed_events_are_not_mixed_with_earlier_ones(sounds, tmp_path):
      ["classes", "none", "--no-event", "tit", "owl"]),
     ({"events": "a.csv", "no_event": "dorp"}, ["no_event", "dorp", "drop"]),
     ({"events": "gone.csv"}, ["gone.csv", "--events"]),
+    ({"events": "{folder}/{stem}.txt", "event_column": "lable"},
+     ["a/x.wav", "lable", "--event-column"]),
     ({"events": "{stem}.txt", "event_targets": "mask:s"}, ["event_targets", "mask:s"]),
 ])  # fmt: skip
 def test_options_that_are_refused(sounds, tmp_path, options, facts):
