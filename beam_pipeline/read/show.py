@@ -154,12 +154,15 @@ def save_wav(sound: Sound, path: str) -> None:
     ------
     OptionError
         If the path is on no file system of this machine.
+    OutputError
+        If the folder or the file cannot be made.
     """
     import soundfile
 
     if not files.is_local(path):
         raise OptionError("save_wav", "must be a folder on this machine", path)
     dtype, subtype = _IN_WAV[sound.samples.dtype.name]
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    files.make_folder(os.path.dirname(path) or ".")
     samples = sound.samples.astype(dtype).T
-    soundfile.write(path, samples, sound.rate, subtype=subtype)
+    with files.replacing(path) as file:
+        soundfile.write(file, samples, sound.rate, format="WAV", subtype=subtype)

@@ -6,6 +6,7 @@ import base64
 import importlib.resources
 import json
 import os
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -25,10 +26,11 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import read_rejects, read_table
-from beam_pipeline.errors import ClipError
+from beam_pipeline.errors import ClipError, DataSetWarning, OptionError
 from beam_pipeline.parameters import check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import audit, codes_of
+from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.example_view import (
     Sound,
     as_float,
@@ -54,8 +56,8 @@ from beam_pipeline.reporting.problems import (
 )
 from beam_pipeline.storage import files
 
-# The tables of the page take no more than this part of its bytes.
-_FOR_SOUNDS = 0.8
+# Percent of the bytes of the page; its tables take no more than the others.
+_FOR_SOUNDS = 80
 _VALUES_SHOWN = 8
 _SHOWN_ELSEWHERE = ("class", "copy", "filepath", "fs", "index", "win_start_idx")
 _LENGTH_BARS = 30
@@ -116,9 +118,10 @@ def report(
         If there is no data set, or its files are damaged; if several do not belong
         together; or if the inputs are not those of it.
     OptionError
-        If a number is negative, or the output does not end in ``.html``.
-    IndexError
-        If there is no such example.
+        If a number is negative, there is no such example, or the output does not end in
+        ``.html``.
+    OutputError
+        If the file cannot be written.
     """
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
         check_whole(name, value, 0)
@@ -126,6 +129,7 @@ def report(
     default = f"{_name(data, '-')}-report.html"
     path = files.given_path("output", default if output is None else output)
     check_page_name("output", path)
+    files.check_writable(path)
     files.write_bytes(path, _make(data, clips, bytes, seed, examples or {}, input))
     return path
 
@@ -155,12 +159,24 @@ def _make(
     measure(samples, metadata, roots)
     problems = report_problems(metadata, audited, table, samples, rejects)
     order = in_order(samples, [s for problem in problems for s in problem.samples])
-    shown: list[dict[str, Any]] = []
+    shown, budget = list[dict[str, Any]](), size * _FOR_SOUNDS // 100
     ids: dict[Sample, int] = {}
-    budget = int(size * _FOR_SOUNDS)
-    for sample, sound in encode_sounds(order[:clips], metadata, roots, budget):
+    for sample in order[:clips]:
+        sound = encode_sample(sample, metadata, roots)
+        held = len(sound["flac"]) if sound else 0
+        if held > budget:
+            break
+        budget -= held
         ids[sample] = len(shown)
         shown.append(_describe(sample, sound, metadata))
+    if order[:clips] and not shown:
+        least = -(-held * 100 // _FOR_SOUNDS)
+        warnings.warn(
+            f"No example can be heard: none fits into the {size:,} bytes of the page. "
+            f"Give at least {least:,} `bytes`",
+            DataSetWarning,
+            stacklevel=3,  # of `report`
+        )
     contents = {
         "name": _name(data, " + "),
         "folder": data.name,
@@ -329,21 +345,23 @@ def draw_samples(
     examples : mapping
         Examples that are read, too: their numbers in each split.
     """
-    chosen: dict[str, dict[int, list[str]]] = defaultdict(dict)
-    places: dict[tuple[str, int], dict[str, Any]] = {}
+    reasons: dict[int, list[str]] = defaultdict(list)
     drawn = _draw(table, clips * _MEASURED_FOR_EACH, seed, paths)
     for why, rows in chain(_asked_for(table, examples), drawn):
-        for row in table.take(rows).to_pylist():
-            split, number = row["split"], row["record"]
-            places[split, number] = row
-            chosen[split].setdefault(number, []).extend(why)
+        for row in rows.tolist():
+            reasons[row] += why
+    of_split: dict[str, list[int]] = defaultdict(list)
+    chosen = list(reasons)
+    for place, split in zip(chosen, table["split"].take(chosen), strict=True):
+        of_split[split.as_py()].append(place)
     samples = []
-    for split, found in chosen.items():
-        records = open_records(data.folders, split)[sorted(found)]
-        for number, values in zip(sorted(found), records, strict=True):
+    for split, places in of_split.items():
+        places.sort()
+        rows = table.take(places).to_pylist()
+        records = open_records(data.folders, split)[[row["record"] for row in rows]]
+        for place, row, values in zip(places, rows, records, strict=True):
             label = class_of(values, data.metadata.classes)
-            row = places[split, number]
-            samples.append(Sample(row, values, found[number], label))
+            samples.append(Sample(row, values, reasons[place], label))
     return samples
 
 
@@ -351,9 +369,15 @@ def _asked_for(
     table: Any, examples: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[Sequence[str], Integers]]:
     """Yields rows of the table, as :func:`_draw` does."""
-    splits = np.array(table["split"].to_pylist(), object)
+    splits = table["split"].to_numpy(zero_copy_only=False)
     for split, numbers in examples.items():
-        yield [_ASKED_FOR], np.flatnonzero(splits == split)[list(numbers)]
+        check_name("split", split, dict.fromkeys(splits))
+        rows = np.flatnonzero(splits == split)
+        for number in numbers:
+            if check_whole("examples", number, 0) >= len(rows):
+                need = f"must be below {len(rows):,} in the split {split}, the number "
+                raise OptionError("examples", f"{need}of its examples", number)
+        yield [_ASKED_FOR], rows[list(numbers)]
 
 
 def _draw(
@@ -434,37 +458,28 @@ def in_order(samples: Sequence[Sample], of_problems: Sequence[Sample]) -> list[S
     return [*dict.fromkeys(first), *(sample for *_, sample in sorted(others))]
 
 
-def encode_sounds(
-    samples: Sequence[Sample], metadata: Metadata, roots: Sequence[str], budget: int
-) -> Iterator[tuple[Sample, dict[str, Any] | None]]:
-    """Yields examples with their sounds, until the bytes of all sounds reach a budget.
+def encode_sample(
+    sample: Sample, metadata: Metadata, roots: Sequence[str]
+) -> dict[str, Any] | None:
+    """Returns the sound of an example; None if there is neither signal nor input.
 
-    The sound is a dict with ``flac`` (base64), its rate and the one that it
-    declares, ``gain`` and ``cut_s``; None if there is neither a signal nor an input.
+    A dict with ``flac`` (base64), its rate and the one that it declares, ``gain`` and
+    ``cut_s``.
     """
-    for sample in samples:
-        sound = sound_of(sample, metadata, roots)
-        if sound is None:
-            yield sample, None
-            continue
-        signal, rate = as_float(sound.samples), sound.rate
-        if signal.ndim == 2:
-            signal = signal.mean(axis=0)
-        slowed = max(1, -(-rate // _HIGHEST_HZ))
-        most = int(_LONGEST_S * rate)
-        declared = max(rate // slowed, _LOWEST_HZ)
-        flac, gain = encode_sound(signal[:most], declared, "FLAC")
-        text = base64.b64encode(flac).decode()
-        budget -= len(text)
-        if budget < 0:
-            return
-        yield (
-            sample,
-            {
-                "flac": text,
-                "rate_hz": rate,
-                "declared_hz": declared,
-                "gain": gain,
-                "cut_s": len(signal) / rate if len(signal) > most else None,
-            },
-        )
+    sound = sound_of(sample, metadata, roots)
+    if sound is None:
+        return None
+    signal, rate = as_float(sound.samples), sound.rate
+    if signal.ndim == 2:
+        signal = signal.mean(axis=0)
+    slowed = max(1, -(-rate // _HIGHEST_HZ))
+    most = int(_LONGEST_S * rate)
+    declared = max(rate // slowed, _LOWEST_HZ)
+    flac, gain = encode_sound(signal[:most], declared, "FLAC")
+    return {
+        "flac": base64.b64encode(flac).decode(),
+        "rate_hz": rate,
+        "declared_hz": declared,
+        "gain": gain,
+        "cut_s": len(signal) / rate if len(signal) > most else None,
+    }

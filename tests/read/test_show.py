@@ -462,6 +462,8 @@ def test_elements_with_a_sample_rate_are_heard(tmp_path, monkeypatch, cli):
     record_examples([{"sound": sound, "sample_rate": 8000}], "out")
     said = cli("show", "out", "--save-wav", "gs://bucket/x", status=2).err
     assert_names(said, "gs://bucket/x")
+    said = cli("show", "out", "--save-wav", "out/metadata.json", status=2).err
+    assert_names(said, "out/metadata.json", "file")
     assert os.listdir() == ["out"]
     (path,) = saved(cli, "out", tmp_path / "wav")
     samples, rate = soundfile.read(path, dtype="float32")

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 
-from beam_pipeline import open_records, record, record_examples, report
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline import Metadata, open_records, record, record_examples, report
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError, OutputError
 from tests.raising import raises
 from tests.sounds import write_corpus, write_samples, write_sound
 
@@ -175,6 +175,11 @@ def test_sounds_are_those_of_the_examples(page, mess):
 
 def test_how_many_are_shown_and_which_come_first(mess):
     assert 0 < len(reported(mess / "out", bytes=100_000)["samples"]) < 20
+    with pytest.warns(DataSetWarning, match="No example can be heard") as caught:
+        assert reported(mess / "out", bytes=10)["samples"] == []
+    least = re.search(r"at least ([\d,]+) `bytes`", str(caught[0].message))[1]
+    some = reported(mess / "out", bytes=int(least.replace(",", "")))["samples"]
+    assert len(some) == 1
     none = reported(mess / "out", clips=0)
     assert none["samples"] == []
     assert none["problems"]
@@ -184,8 +189,11 @@ def test_how_many_are_shown_and_which_come_first(mess):
     assert len(found) == 5
     assert set(found[:3]) == {("test", 0), ("test", 12), ("train", 3)}
     assert all(sample["why"][0] == "asked for" for sample in shown[:3])
-    with pytest.raises(IndexError, match="999"):
-        report(mess / "out", mess / "none.html", examples={"test": [999]})
+    count = Metadata.load(mess / "out").splits["test"].examples
+    with raises(OptionError, "examples", count, naming=["test", f"below {count}"]):
+        report(mess / "out", mess / "none.html", examples={"test": [0, count]})
+    with raises(InputError, naming=["tset", "test", "train"]):
+        report(mess / "out", mess / "none.html", examples={"tset": [0]})
 
 
 def test_several_data_sets_are_one_page(tmp_path, monkeypatch, cli):
@@ -282,6 +290,8 @@ def test_wrong_calls(mess, tmp_path):
         report(mess / "out", page, clips=-1)
     with raises(OptionError, "output"):
         report(mess / "out", mess / "out" / "metadata.json")
+    with raises(OutputError, naming=mess / "out" / "metadata.json"):
+        report(mess / "out", mess / "out" / "metadata.json" / "a.html")
     broken = shutil.copytree(mess / "out", tmp_path / "out")
     (broken / "manifest.parquet").write_bytes(b"")
     with raises(InputError, naming="manifest.parquet"):
