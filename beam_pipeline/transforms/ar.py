@@ -21,9 +21,10 @@ import scipy  # loads its packages when they are used
 
 from beam_pipeline.arrays import Booleans, DoubleArray, FloatArray
 from beam_pipeline.parameters import Choice, WholeNumber, parameter
-from beam_pipeline.transforms.base import COUNT, POSITIVE, Step, slices
+from beam_pipeline.transforms.base import COUNT, POSITIVE, slices
 from beam_pipeline.transforms.frames import (
     Frames,
+    OverTime,
     axis,
     frequency_axis,
     hann_window,
@@ -69,7 +70,7 @@ TOLERANCE = 2.0**-25
 
 
 class Model(NamedTuple):
-    """Models of signals, one for each signal.
+    """Models of signals (n, N), one for each signal.
 
     Attributes
     ----------
@@ -89,25 +90,6 @@ class Model(NamedTuple):
     power: DoubleArray
 
 
-def on_rows(
-    recursion: Callable[[Signals, int], Model],
-) -> Callable[[Signals, int], Model]:
-    """Makes a function on signals (..., N) from one on rows (n, N)."""
-
-    @functools.wraps(recursion)
-    def models(signals: Signals, order: int) -> Model:
-        *shape, frames = signals.shape
-        found = recursion(signals.reshape(math.prod(shape), frames), order)
-        # Infinite sums exceed any limit, which would make the coefficients zeros.
-        broken = ~np.isfinite(found.power)
-        for values in found[:-1]:
-            values[broken] = np.nan
-        return Model(*(each.reshape((*shape, *each.shape[1:])) for each in found))
-
-    return models
-
-
-@on_rows
 def burg(signals: Signals, order: int) -> Model:
     """Models that minimise the forward and backward prediction errors.
 
@@ -126,7 +108,7 @@ def burg(signals: Signals, order: int) -> Model:
 
     Parameters
     ----------
-    signals : numpy.ndarray, shape (..., N)
+    signals : numpy.ndarray, shape (n, N)
     order : int
         Below N.
 
@@ -143,9 +125,9 @@ def burg(signals: Signals, order: int) -> Model:
 
     Examples
     --------
-    >>> model = burg(0.5 ** np.arange(20.0), order=1)
+    >>> model = burg(0.5 ** np.arange(20.0)[np.newaxis], order=1)
     >>> model.coefficients.round(3).tolist()
-    [1.0, -0.8]
+    [[1.0, -0.8]]
     """
     model, trusted = _burg_by_sums(signals, order)
     if not trusted.all():
@@ -155,7 +137,6 @@ def burg(signals: Signals, order: int) -> Model:
     return model
 
 
-@on_rows
 def yule_walker(signals: Signals, order: int) -> Model:
     """Models with the autocorrelation of the signals, which are zero outside.
 
@@ -171,7 +152,7 @@ def yule_walker(signals: Signals, order: int) -> Model:
 
     Parameters
     ----------
-    signals : numpy.ndarray, shape (..., N)
+    signals : numpy.ndarray, shape (n, N)
     order : int
         Below N.
 
@@ -187,9 +168,9 @@ def yule_walker(signals: Signals, order: int) -> Model:
 
     Examples
     --------
-    >>> model = yule_walker(0.5 ** np.arange(20.0), order=1)
+    >>> model = yule_walker(0.5 ** np.arange(20.0)[np.newaxis], order=1)
     >>> model.coefficients.round(3).tolist()
-    [1.0, -0.5]
+    [[1.0, -0.5]]
     """
     lags = _autocorrelation(signals, order)
     lags[:, 0] *= 1 + WHITE_NOISE
@@ -211,7 +192,7 @@ METHODS: dict[str, Callable[[Signals, int], Model]] = {
 }
 
 
-class ArParameters(Step):
+class ArParameters(OverTime):
     """The model and the frames: parameters that both transforms share."""
 
     order: int = parameter(16, WholeNumber(1, MAX_ORDER))
@@ -250,10 +231,26 @@ class ArParameters(Step):
         """``size`` features of every frame: (..., time_frames, size)."""
         frames = self.frames(signals.shape[-1])
         values = max(frames.length, size, FRAME_VALUES, (self.order + 1) ** 2)
-        out = frames.features(
-            signals, lambda part: features(self._model(part)), size, values=values
-        )
+
+        def measured(part: Signals) -> DoubleArray:
+            found = features(self._model(part.reshape(-1, frames.length)))
+            return found.reshape(*part.shape[:2], size)
+
+        out = frames.features(signals, measured, size, values=values)
         return out[:, 0] if self.frame is None else out
+
+    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
+        """Describes the last axes: time, if there are frames, and :meth:`last_axes`.
+
+        Examples
+        --------
+        >>> LinearPrediction().axes(16000, 16000)
+        [{'name': 'coefficient', 'unit': '1', 'size': 16, 'start': 1, 'step': 1}]
+        >>> ArSpectrum().axes(16000, 16000)[0]["step"]
+        31.25
+        """
+        axes = super().axes(sample_rate_hz, frames)
+        return axes[1:] if self.frame is None else axes
 
     def _model(self, signals: Signals) -> Model:
         frames = signals.shape[-1]
@@ -263,14 +260,14 @@ class ArParameters(Step):
             signals = signals * taper
             energy = float(np.square(taper).sum() / frames)
         model = METHODS[self.method](signals, self.order)
+        # Infinite sums exceed any limit, which would make the coefficients zeros.
+        broken = ~np.isfinite(model.power)
+        for values in model[:-1]:
+            values[broken] = np.nan
         # A taper removes energy; variance and power are those without a taper.
         return model._replace(
             variance=model.variance / energy, power=model.power / energy
         )
-
-    def _time_axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        axis = self.frames(frames).axis(sample_rate_hz)
-        return [] if self.frame is None else [axis]
 
 
 class LinearPrediction(ArParameters):
@@ -351,18 +348,10 @@ class LinearPrediction(ArParameters):
             return self._each_frame(signals, 1, self._features)[..., 0]
         return self._each_frame(signals, self.order, self._features)
 
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last axes: time, if there are frames, and the coefficient.
-
-        Examples
-        --------
-        >>> LinearPrediction().axes(16000, 16000)
-        [{'name': 'coefficient', 'unit': '1', 'size': 16, 'start': 1, 'step': 1}]
-        """
-        axes = self._time_axes(sample_rate_hz, frames)
-        if self.output != "gain":
-            axes.append(axis("coefficient", "1", self.order, 1, 1))
-        return axes
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        if self.output == "gain":
+            return []
+        return [axis("coefficient", "1", self.order, 1, 1)]
 
     def _features(self, model: Model) -> DoubleArray:
         if self.output == "gain":
@@ -437,16 +426,8 @@ class ArSpectrum(ArParameters):
         features = functools.partial(self._features, sample_rate_hz)
         return self._each_frame(signals, self.n_fft // 2 + 1, features)
 
-    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
-        """Describes the last axes: time, if there are frames, and the frequency.
-
-        Examples
-        --------
-        >>> ArSpectrum().axes(16000, 16000)[0]["step"]
-        31.25
-        """
-        frequency = frequency_axis(sample_rate_hz, self.n_fft)
-        return [*self._time_axes(sample_rate_hz, frames), frequency]
+    def last_axes(self, sample_rate_hz: int) -> list[dict[str, Any]]:
+        return [frequency_axis(sample_rate_hz, self.n_fft)]
 
     def _features(self, sample_rate_hz: int, model: Model) -> DoubleArray:
         response = scipy.fft.rfft(model.coefficients, self.n_fft)

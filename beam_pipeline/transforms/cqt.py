@@ -19,7 +19,6 @@ from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
 from beam_pipeline.transforms.base import COUNT, LEAST_LEVEL, POSITIVE, Step, slices
 from beam_pipeline.transforms.frames import (
-    Where,
     axis,
     axis_at,
     cache_blocks,
@@ -141,8 +140,8 @@ class Cqt(Step):
         dtype = np.complex64 if self.kind == "complex" else np.float32
         out = np.empty((len(signals), count, self.n_bins), dtype)
         bank = filter_bank(self, sample_rate_hz)
-        for where, octave, response in responses(signals, self.hop, bank):
-            self._measure(response, out[where][..., octave.bins])
+        for place, octave, response in responses(signals, self.hop, bank, out):
+            self._measure(response, place[..., octave.bins])
         return out
 
     def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
@@ -251,8 +250,8 @@ class Chroma(Step):
         count = _time_frames(signals.shape[-1], self.hop)
         out = np.zeros((len(signals), count, 12), np.float32)
         bank = filter_bank(self.cqt(), sample_rate_hz)
-        for where, _, response in responses(signals, self.hop, bank):
-            out[where] += self._fold(np.abs(response))
+        for place, _, response in responses(signals, self.hop, bank, out):
+            place += self._fold(np.abs(response))
         if self.norm == "max":
             for signal in out:
                 greatest = signal.max(axis=-1, keepdims=True)
@@ -358,56 +357,41 @@ def _weights(frequencies: DoubleArray, cycles: float) -> FloatArray:
 
 
 def responses(
-    signals: FloatArray, hop: int, bank: tuple[Octave, ...]
-) -> Iterator[tuple[Where, Octave, ComplexArray]]:
+    signals: FloatArray, hop: int, bank: tuple[Octave, ...], out: Array
+) -> Iterator[tuple[Array, Octave, ComplexArray]]:
     """Yields the filters' responses to signals (n, frames), piece by piece.
 
     Yields
     ------
-    slices : (slice, slice)
-        Over signals and over time frames.
+    place : numpy.ndarray, shape (some signals, some time frames, ...)
+        A view of the same signals and time frames in ``out``.
     octave : Octave
     response : numpy.ndarray, shape (some signals, some time frames, bins), complex64
     """
-    frames = signals.shape[-1]
-    count = _time_frames(frames, hop)
     # The reach on either side of a filter and of the halvings before it.
     reach = max(
         (len(octave.weights) // 2 + 2 * HALF_TAPS) * 2**octave.halvings
         for octave in bank
     )
     longest = max(SEGMENT_SAMPLES, 4 * reach)
-    several = SEGMENT_SAMPLES // (min(frames, longest) + 2 * reach)
+    several = SEGMENT_SAMPLES // (min(signals.shape[-1], longest) + 2 * reach)
     for some in slices(len(signals), several):
-        for times in slices(count, longest // hop):
-            first, last = times.start, times.stop
-            begin = max(0, first * hop - reach)
-            part = signals[some, begin : last * hop + reach]
-            middle = first * hop - begin
-            for (rows, at), octave, response in _segment_responses(
-                part, middle, last - first, hop, bank
-            ):
-                signal_rows = slice(some.start + rows.start, some.start + rows.stop)
-                signal_times = slice(first + at.start, first + at.stop)
-                yield (signal_rows, signal_times), octave, response
-
-
-def _segment_responses(
-    part: FloatArray, middle: int, count: int, hop: int, bank: tuple[Octave, ...]
-) -> Iterator[tuple[Where, Octave, ComplexArray]]:
-    """Yields the responses of some time frames, the first centred on ``middle``."""
-    halvings = 0
-    for octave in bank:
-        for _ in range(octave.halvings - halvings):
-            part, middle = halve(part, middle)
-        halvings = octave.halvings
-        length, step = len(octave.weights), hop >> halvings
-        start = middle - length // 2
-        samples = stretch(part, start, start + (count - 1) * step + length)
-        framed = frames_of(samples, length, step)
-        for block in cache_blocks(len(framed), count, length):
-            frames = np.ascontiguousarray(framed[block])
-            yield block, octave, _product(frames, octave.weights).view(np.complex64)
+        for times in slices(out.shape[1], longest // hop):
+            begin = max(0, times.start * hop - reach)
+            part = signals[some, begin : times.stop * hop + reach]
+            middle, halvings = times.start * hop - begin, 0  # of the first time frame
+            for octave in bank:
+                for _ in range(octave.halvings - halvings):
+                    part, middle = halve(part, middle)
+                halvings = octave.halvings
+                length, step = len(octave.weights), hop >> halvings
+                place, start = out[some, times], middle - length // 2
+                stop = start + (place.shape[1] - 1) * step + length
+                framed = frames_of(stretch(part, start, stop), length, step)
+                for block in cache_blocks(*framed.shape):
+                    frames = np.ascontiguousarray(framed[block])
+                    response = _product(frames, octave.weights).view(np.complex64)
+                    yield place[block], octave, response
 
 
 def _product(frames: FloatArray, weights: FloatArray) -> FloatArray:

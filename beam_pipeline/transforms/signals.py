@@ -125,28 +125,21 @@ def zero_phase(sections: Sections, steady: Array, windows: FloatArray) -> FloatA
     poles = 2 * len(sections) - np.count_nonzero(sections[:, 5] == 0)
     pad = min(3 * (int(poles) + 1), windows.shape[-1] - 1)
     for some in slices(len(windows), PIECE_SAMPLES // math.prod(windows.shape[1:])):
-        _there_and_back(sections, steady, windows[some], out[some], pad)
+        part = windows[some]
+        states = np.expand_dims(steady, tuple(range(1, part.ndim)))
+        first, last = (part[..., [at]].astype(np.float64) for at in (0, -1))
+        before = 2 * first - part[..., pad:0:-1]
+        after = 2 * last - part[..., -2 : -pad - 2 : -1]
+        # A window of one frame has no padding.
+        value = (before if pad else first)[..., :1]
+        _, state = run(sections, before, states * value)
+        forward, state = run(sections, part, state)
+        tail, _ = run(sections, after, state)
+        end = (tail if pad else forward)[..., -1:]
+        _, state = run(sections, tail[..., ::-1], states * end)
+        backward, _ = run(sections, forward.astype(np.float32)[..., ::-1], state)
+        out[some] = backward[..., ::-1]
     return out
-
-
-def _there_and_back(
-    sections: Sections, steady: Array, windows: FloatArray, out: FloatArray, pad: int
-) -> None:
-    def initial_state(value: Array) -> Array:
-        ones = (1,) * value.ndim
-        return steady.reshape(len(steady), *ones, 2) * value[..., np.newaxis]
-
-    first, last = (windows[..., [at]].astype(np.float64) for at in (0, -1))
-    before = 2 * first - windows[..., pad:0:-1]
-    after = 2 * last - windows[..., -2 : -pad - 2 : -1]
-    # A window of one frame has no padding.
-    _, state = run(sections, before, initial_state((before if pad else first)[..., 0]))
-    forward, state = run(sections, windows, state)
-    tail, _ = run(sections, after, state)
-    end = (tail if pad else forward)[..., -1]
-    _, state = run(sections, tail[..., ::-1], initial_state(end))
-    backward, _ = run(sections, forward.astype(np.float32)[..., ::-1], state)
-    out[...] = backward[..., ::-1]
 
 
 def pieces(samples: Array) -> list[slice]:
