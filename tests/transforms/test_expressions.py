@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import pickle
 import re
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from beam_pipeline.cli import main
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.transforms import own_code
 from beam_pipeline.transforms.base import Chain, Identity
 from beam_pipeline.transforms.mel import LogMel
@@ -99,9 +97,7 @@ def own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("expression", "expected"), [
-    ("identity", Identity()),
     ("identity()", Identity()),
-    (" identity ( ) ", Identity()),
     ("identity(dtype='int16')", Identity("int16")),
     ("peak_gain(level_db=-1)", PeakGain(-1.0)),
     ("rms_gain", RmsGain()),
@@ -148,13 +144,10 @@ def test_formats(transform, expected):
 @pytest.mark.parametrize(("expression", "facts"), [
     ("", []),
     ("peak_gain|", []),
-    ("|peak_gain", []),
-    ("1+1", []),
     ("peak_gain rms_gain", ["invalid syntax"]),
     ("peak_gain()()", ["peak_gain() is no name"]),
     ("(lambda: 1)()", ["no name"]),
     ("noise[0]()", ["noise"]),
-    ("own_transforms:double", ["invalid syntax"]),
     ("log_mell()", ["log_mell", "log_mel", "analytic"]),
     ("zzz", ["zzz", "analytic"]),
     ("os.getcwd", ["os.getcwd", "Python's own"]),
@@ -162,9 +155,7 @@ def test_formats(transform, expected):
     ("log_mel(hop=1,hop=2)", ["hop"]),
     ("log_mel(512)", ["log_mel"]),
     ("log_mel(**{'hop': 1})", ["log_mel"]),
-    ("log_mel(*[1])", ["log_mel"]),
     ("log_mel(log=db)", ["log=db"]),
-    ("log_mel(hop=2**8)", ["hop=2 ** 8"]),
     ("log_mel(hop=__import__('os').getpid())", ["hop=__import__('os').getpid()"]),
     ("log_mel(hop=256", ["never closed"]),
     ("log_mel(hop=)", ["invalid syntax"]),
@@ -250,13 +241,6 @@ def test_lambdas_and_local_functions(own, monkeypatch):
     assert texts[1].startswith("own_transforms.make_local.local['")
     assert texts[3].endswith("'](by=2.0)")
     assert [parse_transform(text) for text in texts] == list(steps)
-    recipe = Recipe(win_len=5, features=dict(zip("abcd", steps, strict=True)))
-    pickled = pickle.dumps(recipe)
-    monkeypatch.setattr(own_code, "_given", {})
-    with raises(RecipeError, "feature", texts[1], naming="functions=[local]"):
-        parse_transform(texts[1])
-    monkeypatch.setattr(own_code, "_received", {})
-    assert pickle.loads(pickled) == recipe
     windows = np.ones((1, 5), np.float32)
     found = [parse_transform(text)(windows)[0, 0] for text in texts]
     assert found == [2, 2, 3, 2]
