@@ -1,42 +1,39 @@
 """finish.py: what was written against what was planned, and the counts of both."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from beam_pipeline import record
 from beam_pipeline.dataset.folders import receipt_path
-from beam_pipeline.dataset.job import Job
-from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.tables import (
     NAMED_IN_ERRORS,
     ManifestPart,
     check_rejects,
 )
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
-from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.columns import MANIFEST_FIELDS
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline.finish import (
-    assemble_metadata,
     check_clips,
     check_complete,
     finish_job,
     merge_observed,
 )
-from beam_pipeline.pipeline.planner import PublishedPlan, publish
 from beam_pipeline.planning.clips import Reject
 from beam_pipeline.planning.shards import PlanSummary, ShardInfo, ShardLayout, TallyKey
 from beam_pipeline.recipe.recipe import Recipe, allowed_rejects
-from beam_pipeline.storage.pages import PageWriter
-from beam_pipeline.storage.tfrecord import Members
+from beam_pipeline.run import local
 from beam_pipeline.write.shard import Observations
 from beam_pipeline.write.statistics import DataStatistics
-from beam_pipeline.write.window_rows import WindowRows
+from tests.data_sets import contents
 from tests.raising import assert_names, names, raises
+from tests.sounds import write_samples
 
 RATE = 8000
 RECIPE = Recipe(win_len=100, elements_per_file=4)
@@ -67,39 +64,26 @@ def test_what_is_no_number_of_rejects_is_refused(text, clips):
 # A plan and what was written of it
 
 
-def summary_of(tally=None, labels=("a", "b"), clips=20, **sizes):
-    example_format = ExampleFormat.of(Corpus(labels, {RATE: 1}, {1: 1}), RECIPE)
-    counts = {key: n for key, (n, _) in (tally or {}).items()}
-    return PlanSummary(
-        ListingSummary(clips, 3),
-        example_format,
-        {name: ShardLayout.of(name, n, 1000, RECIPE) for name, n in sizes.items()},
-        clips=Counter(counts),
-        examples=Counter({key: n for key, (_, n) in (tally or {}).items()}),
-    )
-
-
-def rows_of(shard):
-    at = np.arange(shard.examples)
-    return WindowRows.of(at, at + 1, at % 2)._replace(levels=-at).pack()
+def summary_of(clips=20, **sizes):
+    layouts = {name: ShardLayout.of(name, n, 1000, RECIPE) for name, n in sizes.items()}
+    return PlanSummary(ListingSummary(clips, 3), None, layouts)
 
 
 def infos_of(summary, short=None):
     """Every shard as planned, but for those that are short of some examples."""
     return [
         ShardInfo(shard, f"{shard.name}.tfrecord.gz",
-                  shard.examples - (short or {}).get(shard.name, 0), 100, "00",
-                  members=Members.of([(100, 1)]).pack(), windows=rows_of(shard))
+                  shard.examples - (short or {}).get(shard.name, 0), 100, "00")
         for layout in summary.layouts.values()
         for shard in map(layout.shard, range(layout.shards))
     ]  # fmt: skip
 
 
-def late(row, shard, windows, label="a", split="train", rate=RATE):
+def late(row, shard, windows):
     """Windows that the plan had counted, and that could not be made."""
     return Reject(
-        row, f"{label}/{row}.wav", "decode", "UnreadableAudio", "broke", label, shard,
-        split, windows, rate,
+        row, f"a/{row}.wav", "decode", "UnreadableAudio", "broke", "a", shard, "train",
+        windows, RATE,
     )  # fmt: skip
 
 
@@ -229,80 +213,62 @@ def test_rejected_clips_are_counted_once_each(rows, allowed, fails):
     assert any(names(line, more) for line in lines[1 + len(named) :]) == (more > 0)
 
 
-# What is counted
+# Whole runs
 
 
-def tally(*rows):
-    return {TallyKey(*key): pair for *key, pair in rows}
+def write_clip(path, windows, loud=(), rate=RATE):
+    """Writes a clip of windows of 500 frames, of which some are loud."""
+    samples = np.full((windows, 500), 0.1)
+    samples[list(loud)] = 0.95
+    write_samples(path, samples.ravel(), rate)
 
 
-def seen_of(**splits):
-    """Observations: of each split, the examples by class and rate."""
-    return {
-        split: Observations(
-            DataStatistics({}),
-            Counter({TallyKey(split, *key): n for key, n in some.items()}),
-        )
-        for split, some in splits.items()
-    }
-
-
-def test_counts_with_windows_lost_in_several_shards():
-    summary = summary_of(
-        tally(
-            ("train", "a", RATE, (2, 6)), ("train", "b", RATE, (1, 4)),
-            ("eval", "b", 2 * RATE, (1, 4)),
-        ),
-        train=10, eval=4,
+def test_counts_with_windows_lost_in_several_shards(tmp_path):
+    sounds, out = tmp_path / "in", tmp_path / "out"
+    write_clip(sounds / "train/a/1.wav", 6, loud=[1, 4])
+    write_clip(sounds / "train/b/2.wav", 5, loud=[4])
+    write_clip(sounds / "train/b/3.wav", 3, rate=2 * RATE)
+    write_clip(sounds / "eval/b/4.wav", 4, rate=2 * RATE)
+    (sounds / "eval/b/5.wav").write_text("no sound")
+    inputs = {split: sounds / split for split in ("train", "eval")}
+    metadata = record(
+        inputs, out, win_len=500, elements_per_file=4, order="listed",
+        features={"x": "tests.sounds.fail_on_loud"}, max_rejected=3,
     )  # fmt: skip
-    first, second, third = (name_of(summary, "train", k) for k in range(3))
-    rejects = [late(0, first, 2), late(0, second, 1), late(1, third, 1, label="b"),
-               early(5)]  # fmt: skip
-    infos = infos_of(summary, {first: 2, second: 1, third: 1})
-    seen = seen_of(train={("a", RATE): 3, ("b", RATE): 3}, eval={("b", 2 * RATE): 4})
-    metadata = assemble_metadata(summary, infos, rejects, seen, RECIPE)
-    assert (metadata.clips, metadata.rejected, metadata.ignored) == (20, 3, 3)
+    assert (metadata.clips, metadata.rejected) == (5, 3)
     assert metadata.classes == ("a", "b")
     train, evaluation = metadata.splits["train"], metadata.splits["eval"]
-    assert (train.examples, train.clips) == (6, 1)
-    assert train.examples_per_class == {"a": 3, "b": 3}
-    assert train.seconds == 6 * 100 / RATE
+    # The windows of a clip that share a shard are lost together.
     assert [(s.file, s.examples) for s in train.shards] == [
-        (f"train/train-{k:05d}-of-00003.tfrecord.gz", n)
-        for k, n in enumerate((2, 3, 1))
+        (f"train/train-0000{k}-of-00004.tfrecord.gz", n)
+        for k, n in enumerate((0, 2, 1, 2))
     ]
+    assert (train.examples, train.clips) == (5, 1)
+    assert train.examples_per_class == {"a": 0, "b": 5}
+    assert train.seconds == 2 * 500 / RATE + 3 * 500 / (2 * RATE)
     assert (evaluation.examples, evaluation.clips) == (4, 1)
-    assert evaluation.seconds == 4 * 100 / (2 * RATE)
+    assert evaluation.seconds == 4 * 500 / (2 * RATE)
     assert evaluation.examples_per_class == {"a": 0, "b": 4}
 
 
-# The end
+def test_the_end_may_come_twice(tmp_path, monkeypatch):
+    write_clip(tmp_path / "in/a/1.wav", 3)
+    out = tmp_path / "out"
 
+    def finish_twice(folder, infos, rejects, job):
+        infos = list(infos)
+        path = finish_job(folder, infos, rejects, job)
+        shutil.rmtree(folder)
+        before = contents(out)
+        # A runner may do it again, when the plan is gone; but not with other shards.
+        assert finish_job(folder, infos, (), job) == path == f"{out}/metadata.json"
+        with raises(IncompleteRun, naming="deleted"):
+            finish_job(folder, (), (), job)
+        assert contents(out) == before
 
-ONE_SHARD = summary_of(tally(("train", "a", RATE, (1, 4))), train=4)
-
-
-def test_a_finished_data_set_has_its_metadata_and_no_work_folder(tmp_path):
-    infos, work = infos_of(ONE_SHARD), tmp_path / "work"
-    work.mkdir()
-    (work / "job.json").touch()
-    write_receipts(infos, work)
-    job = Job((FOLDER,), f"{tmp_path}/", str(work), RECIPE)
-    folder = job.plan_folder()
-    writer = PageWriter(folder)
-    for part in manifest_of(ONE_SHARD):
-        writer.add(part)
-    publish(PublishedPlan(ONE_SHARD, (), (), writer.finish()), folder)
-    path = finish_job(folder, iter(infos), iter(()), job)
-    assert path == str(tmp_path / "metadata.json")
-    assert {each.name for each in tmp_path.iterdir()} == {
+    monkeypatch.setattr(local, "finish_job", finish_twice)
+    record(tmp_path / "in", out, win_len=500)
+    assert {path.name for path in out.iterdir()} == {
         "manifest.parquet", "members.index", "metadata.json", "rejected.jsonl",
-        "schema.pbtxt", "windows.parquet",
+        "records-00000-of-00001.tfrecord.gz", "schema.pbtxt", "windows.parquet",
     }  # fmt: skip
-    before = Path(path).read_bytes()
-    assert Metadata.load(str(tmp_path)).splits["train"].examples == 4
-    # A runner may do it again, when the plan is gone; but not with other shards.
-    assert finish_job(folder, iter(infos), (), job) == path
-    with raises(IncompleteRun, naming="deleted"):
-        finish_job(folder, iter(()), (), job)
-    assert Path(path).read_bytes() == before
