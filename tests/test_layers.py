@@ -44,10 +44,8 @@ NEVER = {("run", "read")}
 HOMES = {
     "apache_beam": "pipeline run dofns [storage.beam_filesystem] [run.engine] "
     "[transforms.own_code]",
-    "tensorflow": "read.replay "
-    "read.parse "
-    "elements.record_dataset "
-    "[conversion.records] tf_dataset [tfrecorder.factory] "
+    "tensorflow": "read.replay elements.record_dataset [conversion.records] "
+    "tf_dataset [tfrecorder.factory] "
     "[examples.spec] [read.batches] [read.example_view]",
     "fastavro": "[inputs.table_files]",
     "obstore": "[storage.object_store]",

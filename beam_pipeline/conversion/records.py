@@ -571,7 +571,7 @@ def replay_files(
     OptionError
         If another argument has a wrong value.
     """
-    from beam_pipeline.read.parse import (
+    from beam_pipeline.read.replay import (
         choose_parsing,
         make_parser,
         parse_dataset,

@@ -3,7 +3,6 @@
 ::
 
     Share           a trainer's part of the epochs of some records, in their order
-      Part          some rows of a batch: who reads them, and where they go
     BatchIteration  reads batches in threads ahead, and knows where the next one is
       Batches       of one sequence of records; :mod:`.mix` has those of several
 """
@@ -29,8 +28,13 @@ from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.permutation import BalancedDraws, Integers, Permutation
 from beam_pipeline.process import keep_freed_memory, usable_cores
-from beam_pipeline.read.choices import READ_AHEAD_BYTES, check_share, memory_bytes
-from beam_pipeline.read.scales import choose_scales, normalise
+from beam_pipeline.read.choices import (
+    READ_AHEAD_BYTES,
+    check_share,
+    choose_scales,
+    memory_bytes,
+    normalise,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -50,7 +54,7 @@ Task = Callable[[], Batch]
 
 
 class MixOptions(TypedDict, total=False):
-    """The keywords of :class:`.MixedBatches`."""
+    """The keywords of :class:`.MixedBatches`; see :class:`Batches`."""
 
     shuffle: Shuffle
     normalize: bool | Sequence[str]
@@ -65,34 +69,6 @@ class BatchOptions(MixOptions, total=False):
     seed: int
     epoch: int
     mixup: float | None
-
-
-class Part(NamedTuple):
-    """Some rows of a batch: what ``read`` returns, and where its rows go, in order."""
-
-    read: Task
-    places: Integers
-
-
-def gather(parts: Sequence[Part]) -> Batch:
-    """Gathers parts, which have all rows together, into one batch."""
-    found = [part.read() for part in parts]
-    if len(parts) == 1:
-        return found[0]
-    size, batch = sum(len(part.places) for part in parts), Batch()
-    for name, first in found[0].items():
-        is_array = isinstance(first, np.ndarray)
-        column: Any = [None] * size
-        if is_array:
-            column = np.empty((size, *first.shape[1:]), first.dtype)
-        for part, values in zip(parts, found, strict=True):
-            if is_array:
-                column[part.places] = values[name]
-                continue
-            for place, value in zip(part.places.tolist(), values[name], strict=True):
-                column[place] = value
-        batch[name] = column
-    return batch
 
 
 def batch_bytes(batch: Mapping[str, Any]) -> int:
@@ -113,7 +89,7 @@ class Share:
     records : Records
     shuffle : "global", "balanced" or False
     seed : int
-    shard : (int, int), optional
+    shard : (int, int)
     normalize : bool or sequence of str
 
     Attributes
@@ -131,21 +107,20 @@ class Share:
         records: Any,
         shuffle: Shuffle,
         seed: int,
-        shard: tuple[int, int] | None,
+        shard: tuple[int, int],
         normalize: bool | Sequence[str],
     ):
         self._records, self._shuffle, self._seed = records, shuffle, seed
         self._draws = None
         if shuffle == "balanced":
             self._draws = BalancedDraws(records.class_numbers(), seed)
-        metadata = records.metadata
         self._scales = choose_scales(records.features, normalize, records.statistics)
-        index, count = shard or (0, 1)
-        total = len(records)
+        (index, count), total = shard, len(records)
         self.first = index * total // count
         self.examples = (index + 1) * total // count - self.first
         self.smallest = total // count
-        self.read_bytes = memory_bytes(metadata, records.features.values())
+        specs = records.features.values()
+        self.read_bytes = memory_bytes(records.metadata, specs)
         # The block that was planned last: its epoch, its number and its examples.
         self._planned = -1, -1, np.zeros(0, np.int64)
 
@@ -207,10 +182,11 @@ class BatchIteration(ABC):
     def __init__(
         self,
         batch_size: int,
-        shuffle: Shuffle,
-        seed: int,
+        shuffle: Shuffle = False,
+        seed: int = 0,
         shard: tuple[int, int] | None = None,
         drop_remainder: bool = False,
+        normalize: bool | Sequence[str] = False,
         threads: int | None = None,
     ):
         self._batch_size = check_whole("batch_size", batch_size)
@@ -220,10 +196,15 @@ class BatchIteration(ABC):
             raise OptionError("shuffle", orders, shuffle)
         self._shuffle: Shuffle = "global" if shuffle is True else shuffle
         self._seed = check_whole("seed", seed, None)
-        self._shard = None if shard is None else check_share("shard", shard)
+        self._shard = check_share("shard", (0, 1) if shard is None else shard)
+        self._normalize = normalize
         cores = usable_cores()
         self._threads = cores if threads is None else check_whole("threads", threads, 0)
         self._iteration = 0
+
+    def _share_of(self, records: Any, seed: int) -> Share:
+        """Returns this trainer's share of some records."""
+        return Share(records, self._shuffle, seed, self._shard, self._normalize)
 
     @abstractmethod
     def _start(self, epoch: int) -> State:
@@ -238,7 +219,7 @@ class BatchIteration(ABC):
         return {
             "seed": self._seed,
             "shuffle": self._shuffle,
-            "shard": None if self._shard is None else list(self._shard),
+            "shard": list(self._shard),
             "batch_size": self._batch_size,
             "drop_remainder": self._drop_remainder,
         }
@@ -513,30 +494,18 @@ class Batches(BatchIteration):
         records: Any,
         batch_size: int,
         *,
-        shuffle: Shuffle = False,
-        seed: int = 0,
         epoch: int = 0,
-        shard: tuple[int, int] | None = None,
-        drop_remainder: bool = False,
-        normalize: bool | Sequence[str] = False,
-        threads: int | None = None,
         mixup: float | None = None,
+        **options: Any,
     ):
-        super().__init__(
-            batch_size,
-            shuffle,
-            seed,
-            shard=shard,
-            drop_remainder=drop_remainder,
-            threads=threads,
-        )
+        super().__init__(batch_size, **options)
         self._mixup, self.features = None, dict(records.features)
         if mixup is not None:
             classes = len(records.metadata.classes)
             alpha = Number(least=0, most=1000, is_positive=True).value("mixup", mixup)
-            self._mixup = Mixup(float(alpha), self._seed, classes)
+            self._mixup = Mixup(alpha, self._seed, classes)
             self.features = self._mixup.features(self.features)
-        self._share = Share(records, self._shuffle, self._seed, self._shard, normalize)
+        self._share = self._share_of(records, self._seed)
         # The positions of an epoch end here.
         self._stop = self._share.examples
         if self._drop_remainder:

@@ -6,27 +6,24 @@ A mix draws the source of each example by a hash of the example's number.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.side_by_side import check_classes, check_features
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError, UnknownOption
 from beam_pipeline.hashing import hash64, text_key, unit_floats
-from beam_pipeline.parameters import Number, check_choice, check_whole
+from beam_pipeline.parameters import Number, check_choice, check_known, check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.batches import (
+    Batch,
     BatchIteration,
     MixOptions,
-    Part,
-    Share,
-    Shuffle,
     State,
     Task,
-    gather,
 )
 from beam_pipeline.read.choices import Split
 from beam_pipeline.read.records import Records, open_records
@@ -45,6 +42,7 @@ Ends = Literal["repeat", "stop", "leave"]
 _AGREEING = ("dtype", "shape", "optional", "sequence")
 
 
+@dataclass(frozen=True)
 class Draws:
     """The draws of a mix, for one of several trainers.
 
@@ -66,18 +64,11 @@ class Draws:
     shard : (int, int), optional
     """
 
-    def __init__(
-        self,
-        weights: Sequence[float],
-        lengths: Sequence[int],
-        ends: Ends,
-        seed: int,
-        shard: tuple[int, int] | None = None,
-    ):
-        self.weights = np.array(weights, np.float64)
-        self.lengths = np.array(lengths, np.int64)
-        self.ends, self._seed = ends, seed
-        self._index, self._count = shard or (0, 1)
+    weights: Sequence[float]
+    lengths: Sequence[int]
+    ends: Ends
+    seed: int
+    shard: tuple[int, int] = (0, 1)
 
     def take(self, epoch: int, drawn: int, taken: Integers, count: int) -> Integers:
         """Returns the sources of the next draws.
@@ -96,15 +87,17 @@ class Draws:
         numpy.ndarray of int64
             Of ``count`` sources, or fewer if the draws end.
         """
-        key = text_key(str(self._seed), f"draws of epoch {epoch}")
-        numbers = (np.arange(drawn, drawn + count)) * self._count + self._index
+        key = text_key(str(self.seed), f"draws of epoch {epoch}")
+        index, trainers = self.shard
+        numbers = np.arange(drawn, drawn + count) * trainers + index
         values = unit_floats(hash64(key, numbers))
+        weights = np.array(self.weights, np.float64)
         if self.ends == "repeat":
-            return self._sources(values, self.weights)
+            return _sources(values, weights)
         found, left = [], self.lengths - taken
         has_next = np.all if self.ends == "stop" else np.any
         while len(values) and has_next(left):
-            sources = self._sources(values, np.where(left > 0, self.weights, 0.0))
+            sources = _sources(values, np.where(left > 0, weights, 0.0))
             stop = len(sources)
             for source in range(len(left)):
                 places = np.flatnonzero(sources[:stop] == source)
@@ -116,14 +109,16 @@ class Draws:
             values = values[stop:]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
-    def _sources(
-        self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
-    ) -> Integers:
-        ends = np.cumsum(weights)
-        found = np.searchsorted(ends, values * ends[-1], "right")
-        # A product may be rounded up to the sum of all weights.
-        last = np.flatnonzero(weights)[-1]
-        return np.asarray(np.minimum(found, last), np.int64)
+
+def _sources(
+    values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
+) -> Integers:
+    """Returns the source in whose part of the sum of weights each value is."""
+    ends = np.cumsum(weights)
+    found = np.searchsorted(ends, values * ends[-1], "right")
+    # A product may be rounded up to the sum of all weights.
+    last = np.flatnonzero(weights)[-1]
+    return np.asarray(np.minimum(found, last), np.int64)
 
 
 def mix(
@@ -195,9 +190,12 @@ def mix(
 
 def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
     """Returns the sources and their weights."""
-    pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
-    if not pairs:
-        raise OptionError("sources", "must have at least one", sources)
+    given = sources.items() if isinstance(sources, Mapping) else sources
+    is_several = isinstance(given, Iterable) and not isinstance(given, str | Records)
+    pairs = list(given) if is_several else []
+    if not pairs or any(not isinstance(p, tuple | list) or len(p) != 2 for p in pairs):
+        need = "must be folders or Records with weights, like {'a/': 0.7, 'b/': 0.3}"
+        raise OptionError("sources", need, sources)
     weights = Number(is_positive=True)
     return [(source, weights.value("weights", weight)) for source, weight in pairs]
 
@@ -219,6 +217,9 @@ class Mixed:
         of each example's own source. With ``shard``, a trainer has its share of each
         source.
         """
+        if "seed" in options:
+            raise UnknownOption("seed", "it is one of `mix`")
+        check_known(options, list(MixOptions.__annotations__))
         return MixedBatches(self, batch_size, **options)
 
 
@@ -233,20 +234,18 @@ class MixedBatches(BatchIteration):
         self,
         mixed: Mixed,
         batch_size: int,
-        *,
-        shuffle: Shuffle = "global",
-        normalize: bool | Sequence[str] = False,
-        **reading: Any,
+        **options: Any,
     ):
-        super().__init__(batch_size, shuffle, mixed.seed, **reading)
+        options = {"shuffle": "global", **options, "seed": mixed.seed}
+        super().__init__(batch_size, **options)
         self._mixed = mixed
         self.features = mixed.sources[0].features
         self._shares = []
         for number, records in enumerate(mixed.sources):
             seed = text_key(str(mixed.seed), f"source {number}")  # orders of their own
-            share = Share(records, self._shuffle, seed, self._shard, normalize)
+            share = self._share_of(records, seed)
             if mixed.ends == "repeat" and not share.examples:
-                index, count = self._shard or (0, 1)
+                index, count = self._shard
                 raise InputError(
                     f"{records.folder} has {len(records)} examples, so trainer {index} "
                     f"of {count} has none to repeat."
@@ -269,7 +268,7 @@ class MixedBatches(BatchIteration):
             sources = self._draw(epoch, taken)
             after = {"epoch": epoch, "taken": taken.tolist()}
             yield (
-                functools.partial(gather, parts),
+                functools.partial(_gather, parts),
                 after if len(sources) else self._start(epoch + 1),
             )
 
@@ -279,9 +278,9 @@ class MixedBatches(BatchIteration):
         is_whole = len(sources) == self._batch_size
         return sources if is_whole or not self._drop_remainder else sources[:0]
 
-    def _parts(self, epoch: int, taken: Integers, sources: Integers) -> list[Part]:
+    def _parts(self, epoch: int, taken: Integers, sources: Integers) -> list[_Part]:
         """Returns the parts of a batch: the next examples of each source."""
-        parts: list[Part] = []
+        parts: list[_Part] = []
         for number, share in enumerate(self._shares):
             places, drawn = np.flatnonzero(sources == number), int(taken[number])
             # A source may end, and begin its next epoch, within a batch.
@@ -289,7 +288,7 @@ class MixedBatches(BatchIteration):
                 passes, position = divmod(drawn, share.examples)
                 here = places[: share.examples - position]
                 task = share.task(epoch + passes, position, len(here))
-                parts.append(Part(task, here))
+                parts.append(_Part(task, here))
                 drawn, places = drawn + len(here), places[len(here) :]
         return parts
 
@@ -300,3 +299,31 @@ class MixedBatches(BatchIteration):
             "weights": list(self._mixed.weights),
             "sources": [share.identity() for share in self._shares],
         }
+
+
+class _Part(NamedTuple):
+    """Some rows of a batch: what ``read`` returns, and where its rows go, in order."""
+
+    read: Task
+    places: Integers
+
+
+def _gather(parts: Sequence[_Part]) -> Batch:
+    """Gathers parts, which have all rows together, into one batch."""
+    found = [part.read() for part in parts]
+    if len(parts) == 1:
+        return found[0]
+    size, batch = sum(len(part.places) for part in parts), Batch()
+    for name, first in found[0].items():
+        is_array = isinstance(first, np.ndarray)
+        column: Any = [None] * size
+        if is_array:
+            column = np.empty((size, *first.shape[1:]), first.dtype)
+        for part, values in zip(parts, found, strict=True):
+            if is_array:
+                column[part.places] = values[name]
+                continue
+            for place, value in zip(part.places.tolist(), values[name], strict=True):
+                column[place] = value
+        batch[name] = column
+    return batch

@@ -45,10 +45,9 @@ from beam_pipeline.planning.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork, locate_examples
 from beam_pipeline.process import OneThread
-from beam_pipeline.read.choices import check_name
+from beam_pipeline.read.choices import Statistics, check_name, choose_scales, normalise
 from beam_pipeline.read.example_view import Sound
 from beam_pipeline.read.records import Example, parser_of
-from beam_pipeline.read.scales import Statistics, choose_scales, normalise
 from beam_pipeline.read.show import save_wav
 from beam_pipeline.recipe.recipe import (
     AT_GRID,
@@ -69,7 +68,7 @@ from beam_pipeline.transforms.steps import parse_transform
 from beam_pipeline.write.shard import encode_shard
 
 # What a batch holds beside its features.
-OF_WINDOWS = ("path", "input", "start_s", "end_s")
+OF_WINDOWS = {"path": object, "input": int, "start_s": float, "end_s": float}
 
 # Iterating makes so many windows at once.
 AHEAD = 16
@@ -329,7 +328,13 @@ class AudioWindows(Sequence[Example]):
         return sum(clip.examples for clip in self._clips)
 
     def __getitem__(self, number: Any) -> Any:
-        position = number = range(len(self))[operator.index(number)]
+        try:
+            position = range(len(self))[operator.index(number)]
+        except IndexError:
+            raise IndexError(
+                f"there is no window {number}, only {len(self)} windows of "
+                f"{len(self._clips)} recordings"
+            ) from None
         for clip in self._clips:
             if position < clip.examples:
                 break
@@ -386,14 +391,12 @@ class AudioWindows(Sequence[Example]):
                 self._reject(block.reject)
                 continue
             clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
-            rows, kept = block.rows, np.flatnonzero(block.rows.kept)
-            starts = clip.start + rows.starts[kept]
-            start_s, end_s = starts / rate, (starts + rows.frames[kept]) / rate
-            where = start_s.tolist(), end_s.tolist()
-            positions = (block.slot.position + kept).tolist()
-            found = zip(block.records, positions, *where, strict=True)
-            for record, position, *at in found:
-                yield _Window(record, position, clip.filepath, clip.source, *at)
+            rows, kept = block.rows, np.flatnonzero(block.rows.kept).tolist()
+            for record, k in zip(block.records, kept, strict=True):
+                start = clip.start + int(rows.starts[k])
+                seconds = start / rate, (start + int(rows.frames[k])) / rate
+                position = block.slot.position + k
+                yield _Window(record, position, clip.filepath, clip.source, *seconds)
 
     def table(self) -> Any:
         """Returns where each window is, without decoding.
@@ -452,8 +455,6 @@ class AudioWindows(Sequence[Example]):
                 record = window.record
                 made.put(place, self._parser.stored(record, 0, len(record)))
             batch = normalise(made.finish(), scales)
-            batch["path"] = np.array([window.path for window in some], object)
-            batch["input"] = np.array([window.input for window in some])
-            batch["start_s"] = np.array([window.start_s for window in some])
-            batch["end_s"] = np.array([window.end_s for window in some])
+            for name, kind in OF_WINDOWS.items():
+                batch[name] = np.array([getattr(each, name) for each in some], kind)
             yield batch

@@ -366,18 +366,23 @@ class Scoring:
                 f"{batch['start_s'][at]:g} s. Check that it was trained with the same "
                 "`normalize`, and what it gives for the training data."
             )
-        least, most = scores.min(initial=0), scores.max(initial=0)
-        if (least < 0 or most > 1) and 0 < self._threshold < 1 and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"The model gives scores such as {least if least < 0 else most:.3g}, "
-                f"which are not probabilities, but `threshold` is {self._threshold:g}. "
-                "End the model with a sigmoid or a softmax, or give a threshold for "
-                "its scores.",
-                DataSetWarning,
-                stacklevel=2,
-            )
+        self._compare(float(scores.min(initial=1)), float(scores.max(initial=0)))
         return scores
+
+    def _compare(self, least: float, most: float) -> None:
+        """Warns once where scores and threshold seem to have different scales."""
+        are_shares, limit = least >= 0 and most <= 1, self._threshold
+        if self._has_warned or not (limit > 1 if are_shares else 0 < limit < 1):
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"The model gives scores from {least:.3g} to {most:.3g}, but `threshold` "
+            f"is {limit:g}. Scores are compared as the model gives them: give a "
+            "threshold on their scale. For probabilities, from 0 to 1, end the model "
+            "with a sigmoid or a softmax.",
+            DataSetWarning,
+            stacklevel=2,
+        )
 
     def describe_feature(self) -> str:
         """Returns what the model gets, and whether it is normalised."""
@@ -494,6 +499,8 @@ def write_tables(
     OptionError
         If the output has another suffix, two recordings have one selection table, or
         one exists, which somebody may have corrected. Nothing is written then.
+    OutputError
+        If nothing can be written there.
     """
     import pyarrow.csv
     import pyarrow.parquet
@@ -505,7 +512,9 @@ def write_tables(
     suffix = os.path.splitext(output)[1].lower()
     if suffix not in writers:
         raise OptionError("output", f"must end in {' or '.join(writers)}", output)
+    files.check_writable(output)
     if raven is not None:
+        files.check_writable(files.join(raven, "new"))
         _check_new(raven, Counter(map(selections_name, scoring.paths)))
     classes = Counter[str]()
     with files.replacing(output) as file, writers[suffix](file, scoring.schema) as out:

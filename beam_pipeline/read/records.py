@@ -35,12 +35,14 @@ from beam_pipeline.parameters import check_text
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (
     Split,
+    Statistics,
     choose_features,
     choose_splits,
+    choose_statistics,
+    memory_bytes,
     shards_of,
 )
 from beam_pipeline.read.members import MemberReader, check_shards
-from beam_pipeline.read.scales import Statistics, choose_statistics
 from beam_pipeline.read.window_table import (
     Given,
     Source,
@@ -239,12 +241,13 @@ class Records(Sequence[Example]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return Records(self._opened, self._numbers[key])
-        try:
-            number = operator.index(key)
-        except TypeError:
-            return Records(self._opened, self._chosen(key))
-        number = self._numbers[number]  # raises IndexError
         opened = self._opened
+        try:
+            number = self._numbers[operator.index(key)]
+        except TypeError:
+            return Records(opened, self._chosen(key))
+        except IndexError:
+            raise self._lacks(key) from None
         stored = opened.reader.read_one(number, opened.parser.stored)
         return opened.maker.make(stored, opened.new_example)
 
@@ -261,8 +264,8 @@ class Records(Sequence[Example]):
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Example]:
-        step = AHEAD_BYTES // self._opened.example_bytes
-        step = min(max(step, 1), AHEAD_EXAMPLES)
+        size = memory_bytes(self.metadata, self.features.values())
+        step = min(max(AHEAD_BYTES // max(size, 1), 1), AHEAD_EXAMPLES)
         for start in range(0, len(self), step):
             numbers = self[start : start + step].numbers
             yield from self._examples(numbers, self._opened.new_example)
@@ -569,15 +572,18 @@ class Records(Sequence[Example]):
             )
         wrong = (chosen < -length) | (chosen >= length)
         if wrong.any():
-            raise IndexError(
-                f"there is no example {chosen[wrong][0]}, only {length} examples of "
-                f"split {self.split} in {self.folder}"
-            )
+            raise self._lacks(chosen[wrong][0])
         chosen = chosen.astype(np.int64)
         chosen = np.where(chosen < 0, chosen + length, chosen)
         if isinstance(self._numbers, range):
             return np.asarray(self._numbers.start + chosen * self._numbers.step)
         return np.asarray(self._numbers[chosen])
+
+    def _lacks(self, number: Any) -> IndexError:
+        return IndexError(
+            f"there is no example {number}, only {len(self)} examples of split "
+            f"{self.split} in {self.folder}"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         opened = self._opened
@@ -632,8 +638,6 @@ class OpenSplits:
         self.features, self.parser = parser_of(known, names, self.metadata.structure)
         self.maker = ExampleMaker(self.parser, self.features)
         self.new_example = partial(Example.of, self.metadata)
-        sizes = sum(shard.bytes for shard in shards)
-        self.example_bytes = max(2 * sizes // max(len(self.reader), 1), 1)
 
     @cached_property
     def table(self) -> Any:

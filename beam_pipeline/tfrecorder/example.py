@@ -285,7 +285,7 @@ class Example:
         serialized_examples : bytes, or a scalar tensor of strings
             For example an element of a ``tf.data.TFRecordDataset``, in its ``map``.
         """
-        from beam_pipeline.read.parse import make_tuple_parser
+        from beam_pipeline.read.replay import make_tuple_parser
 
         return make_tuple_parser(cls.feature_specs())(serialized_examples)
 

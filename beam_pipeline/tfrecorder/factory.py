@@ -565,7 +565,7 @@ def generate_dataset(
     InputError
         If a file is missing, another class recorded it, or nothing says what it holds.
     """
-    from beam_pipeline.read.parse import PARSING_THREADS, make_tuple_parser, read_files
+    from beam_pipeline.read.replay import PARSING_THREADS, make_tuple_parser, read_files
 
     shuffled_files = dataset_num_shuffled_tfrecord_files
     given = tfrecords_filepaths

@@ -10,7 +10,7 @@ import numpy as np
 
 from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.read.scales import choose_statistics
+from beam_pipeline.read.choices import choose_statistics
 
 
 class FakeRecords:
@@ -28,7 +28,7 @@ class FakeRecords:
             "count": 1, "mean": 10.0, "m2": 4.0, "std": 2.0, "min": 0.0, "max": 9.0,
         }  # fmt: skip
         statistics = {"features": {"pair": of, "list": of}}
-        entry = SimpleNamespace(examples=n, statistics=statistics, shards=())
+        entry = SimpleNamespace(examples=n, clips=n, statistics=statistics, shards=())
         self.metadata = SimpleNamespace(
             features=self.features, splits={"train": entry}, classes=(), recipe=None
         )

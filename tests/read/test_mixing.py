@@ -1,5 +1,7 @@
 """mix: the proportions of its sources, their ends, and its state."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import mix, open_records
 from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError, UnknownOption
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.mix import Draws, Mixed
 from tests.raising import raises
@@ -195,7 +197,7 @@ class TestMix:
     @pytest.mark.parametrize(
         ("named", "values"),
         [
-            ("sources", [{}, []]),
+            ("sources", [{}, [], "folder", ["a", "b"], [("a", 1, 2)], Path("a"), 3]),
             ("weights", [{"a": w} for w in (0, -1, float("nan"), "1", True)]),
         ],
     )
@@ -206,6 +208,9 @@ class TestMix:
         for option, value in (("ends", "end"), ("seed", 1.5)):
             with raises(OptionError, naming=option):
                 mix({"a": 1}, **{option: value})
+        for option, fact in (("seed", "mix"), ("epoch", "shuffle"), ("shufle", "mean")):
+            with raises(UnknownOption, naming=[option, fact]):
+                mixed_of([1]).batches(2, **{option: "a"})
 
     def test_splits_and_features_are_those_of_folders(self, folders):
         records = open_records(folders[0], "train")

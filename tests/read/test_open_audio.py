@@ -92,7 +92,7 @@ def test_windows_are_a_sequence(sounds, like):
         for name, value in audio[i].items():
             np.testing.assert_array_equal(value, examples[i][name])
     for wrong in (len(audio), -len(audio) - 1):
-        with pytest.raises(IndexError):
+        with raises(IndexError, naming=[f"no window {wrong}", f"{len(audio)} windows"]):
             audio[wrong]
 
 

@@ -145,6 +145,9 @@ def test_on_the_command_line(folder, monkeypatch, cli):
     assert_names(said, "--raven", "tables", "a.selections.txt")
     assert corrected.read_text() == "corrected"
     assert not Path("found.parquet").exists()
+    for path in ("found.csv/more/a.csv", "tables/a.csv --raven found.csv"):
+        said = cli(*command[:-3], "--output", *path.split(), status=2).err
+        assert_names(said, "found.csv", "a part of the path is a file")
     Path("night.csv").write_text("path\nnight/a.wav\n")
     same = [*COMMAND[:-3], "night.csv", "--output", "./night.csv"]
     assert_names(cli(*same, status=2).err, "--output", "./night.csv")
@@ -219,16 +222,17 @@ def test_scores_that_cannot_be_right(folder, model, words):
         predict(model, folder / "night" / "a.wav", like=folder / "records")
 
 
-@pytest.mark.parametrize("score", [-2.5, 3.5])
-def test_scores_that_are_no_probabilities_are_named(folder, recwarn, score):
+@pytest.mark.parametrize(("score", "threshold"), [(-2.5, 0.5), (3.5, 0.5), (0.9, 50)])
+def test_scores_of_another_scale_are_named(folder, recwarn, score, threshold):
     def model(signals):
         return np.full((len(signals), 3), score)
 
     night, like = folder / "night" / "a.wav", folder / "records"
-    predict(model, night, like=like, threshold=3)  # of the scores' own scale
+    predict(model, night, like=like, threshold=3 if abs(score) > 1 else 0.5)
     assert not recwarn
-    with pytest.warns(DataSetWarning, match=rf"such as {score}.*`threshold` is 0.5"):
-        predict(model, night, like=like)
+    told = rf"from {score} to {score}, but `threshold` is {threshold}.* as the model"
+    with pytest.warns(DataSetWarning, match=told):
+        predict(model, night, like=like, threshold=threshold)
 
 
 def test_wrong_arguments_are_named(folder, tmp_path):

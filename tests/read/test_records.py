@@ -167,8 +167,9 @@ def test_bad_keys_are_refused(plain_folder):
             records.read(key)
     with pytest.raises(IndexError, match="not by 3"):
         records.read(3)
-    with pytest.raises(IndexError):
-        records[:2][2]
+    for key in (2, -3):
+        with pytest.raises(IndexError, match=f"no example {key}, only 2 examples"):
+            records[:2][key]
     assert records[np.array(3)]["number"] == 3
     assert records.read(slice(2, 4))["number"].tolist() == [2, 3]
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_pipeline import open_records, record
+from beam_pipeline import open_records, record, record_examples
 from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.read import parse
 from beam_pipeline.read.replay import replay
 from tests.raising import assert_names, raises
 from tests.read.conftest import WIN_LEN
@@ -19,6 +18,7 @@ from tests.sounds import damage, write_samples
 
 tf = pytest.importorskip("tensorflow")
 
+MODULE = "beam_pipeline.read.replay"
 RATE = 8000
 CLASSES = ("cat", "dog", "owl")
 NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
@@ -99,9 +99,9 @@ class TestOrder:
     @pytest.mark.parametrize("batch_size", [None, 7])
     @pytest.mark.parametrize("read_ahead", [1, 1 << 20])
     def test_as_on_disk(self, numbered, batch_size, read_ahead, monkeypatch):
-        monkeypatch.setattr(parse, "READ_AHEAD_BYTES", read_ahead)
+        monkeypatch.setattr(f"{MODULE}.READ_AHEAD_BYTES", read_ahead)
         for cores in (1, 2, 3, 8):
-            monkeypatch.setattr(parse, "usable_cores", lambda n=cores: n)
+            monkeypatch.setattr(f"{MODULE}.usable_cores", lambda n=cores: n)
             ds = replay(numbered, split="train", batch_size=batch_size)
             assert numbers(ds) == numbers(ds) == [*range(23)]
 
@@ -133,8 +133,8 @@ class TestOrder:
         assert {number // 100 for number in order[:20]} == {0, 1, 2, 3}
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
-        monkeypatch.setattr(parse, "SHUFFLE_BYTES", 1)
-        monkeypatch.setattr(parse, "MIXED_SHARDS", 1)
+        monkeypatch.setattr(f"{MODULE}.SHUFFLE_BYTES", 1)
+        monkeypatch.setattr(f"{MODULE}.MIXED_SHARDS", 1)
         ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
         assert len({tuple(numbers([batch])) for batch in ds}) > 1
 
@@ -185,6 +185,7 @@ WRONG = {
     "batch_size": [0],
     "drop_remainder": [True],
     "shuffle": [-1],
+    "seed": ["a", 1.5, 2**63],
     "repeat": [-1],
     "shard": [(2, 2), (-1, 2)],
     "features": [[]],
@@ -237,6 +238,20 @@ class TestErrors:
         path.write_text(path.read_text().replace('"examples": 100', '"examples": 101'))
         with raises(tf.errors.FailedPreconditionError, naming="202"):
             list(replay(str(shard.parents[1]), batch_size=batch_size))
+
+
+def test_what_stands_for_a_missing_value_must_fit(tmp_path):
+    element = {"n": np.int8(1), "x": np.float16(1), "t": "b"}
+    folder = record_examples([{"a": 1, **element}, {"a": 2}], tmp_path / "out")
+    for name, value in (
+        ("n", 128), ("n", 1.5), ("n", "1"), ("n", [1, 2]), ("x", 1e9), ("t", 3),
+    ):  # fmt: skip
+        with raises(OptionError, "missing", value, naming=name):
+            replay(folder, missing={name: value})
+    given = {"n": -3.0, "x": 0.1, "t": "ü"}
+    (filled,) = replay(folder, missing=given).skip(1).as_numpy_iterator()
+    assert (filled["n"], filled["x"]) == (-3, np.float16(0.1))
+    assert filled["t"].decode() == "ü"
 
 
 def write_tone(path):
