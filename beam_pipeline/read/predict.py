@@ -366,7 +366,7 @@ class Scoring:
                 f"{batch['start_s'][at]:g} s. Check that it was trained with the same "
                 "`normalize`, and what it gives for the training data."
             )
-        self._compare(float(scores.min(initial=1)), float(scores.max(initial=0)))
+        self._compare(float(scores.min()), float(scores.max()))
         return scores
 
     def _compare(self, least: float, most: float) -> None:

@@ -7,10 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from beam_pipeline import Metadata, record, record_examples
+from beam_pipeline import record_examples
 from beam_pipeline.read.records import open_records
-from beam_pipeline.transforms import LogMel
-from tests.sounds import write_corpus
 
 COUNT = 50
 
@@ -74,18 +72,6 @@ def everything(folder):
 def records(folder):
     """The features that every example has in the same shape."""
     return open_records(folder, features=FIXED)
-
-
-@pytest.fixture(scope="session")
-def sounds(tmp_path_factory):
-    """Windows of sounds with spectra and classes."""
-    folder = tmp_path_factory.mktemp("sounds")
-    write_corpus(folder / "in", frames=8000)
-    features = {"log_mel": LogMel(n_fft=256, hop=128, n_mels=8), "signal": "identity()"}
-    out = str(folder / "records")
-    record(str(folder / "in"), out, win_len=1000, features=features, workers=1)
-    assert Metadata.load(out).classes
-    return open_records(out)
 
 
 def numbers_on_disk(records):

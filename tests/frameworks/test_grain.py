@@ -1,4 +1,4 @@
-"""Grain: Records are a source of its data sets and of its DataLoader."""
+"""Grain: Records are a source for it; and an example is a tree of JAX."""
 
 import numpy as np
 import pytest
@@ -43,3 +43,13 @@ def test_the_data_loader(records, workers):
     iterator = iter(make())
     iterator.set_state(state)
     assert numbers_of(iterator) == rest
+
+
+def test_an_example_is_a_tree(records):
+    jax, example = need("jax"), records[3]
+    doubled = jax.tree.map(lambda value: value * 2, example)
+    assert type(doubled) is dict
+    assert set(doubled) == set(example)
+    np.testing.assert_array_equal(doubled["x"], example["x"] * 2)
+    paths, _ = jax.tree_util.tree_flatten_with_path(example)
+    assert jax.tree_util.keystr(paths[0][0]) == "['complex']"

@@ -104,14 +104,6 @@ class TestState:
 
         assert_continues(make, 2 * len(make()))
 
-    def test_an_iteration_left_early_is_continued(self):
-        batches = Batches(FakeRecords(20), 4)
-        for batch in batches:
-            if 5 in batch["number"]:
-                break
-        assert numbers(batches) == list(range(8, 20))
-        assert numbers(batches) == list(range(20))
-
     @pytest.mark.parametrize(
         ("changed", "named"),
         [
@@ -440,9 +432,7 @@ def test_weights_are_those_of_scikit_learn(uneven):
     assert weights == {0: 0.0, 1: 24 / 36, 2: 2.0}
 
 
-def test_records_without_one_class_each_are_refused(uneven, tmp_path):
-    with raises(OptionError, "shuffle", naming=["balanced", "globe"]):
-        open_records(uneven).batches(4, shuffle="globe")
+def test_records_without_one_class_each_are_refused(tmp_path):
     record_examples([{"x": 1}], tmp_path / "dicts")
     with raises(InputError, naming="table"):
         open_records(tmp_path / "dicts").class_weights()

@@ -18,6 +18,7 @@ from tests.read.members import make
 from tests.read.test_replay import NUMBER
 
 ENDS = ("repeat", "stop", "leave")
+TARGET = FeatureSpec("target", "int64", (), INT64_LIST)
 
 
 def pairs_of(batches, count=None):
@@ -227,26 +228,19 @@ class TestMix:
             few.batches(2, shard=(0, 2))
 
     @pytest.mark.parametrize(
-        ("spec", "named"),
+        ("other", "classes", "named"),
         [
-            (FeatureSpec("number", "float32", (), FLOAT_LIST), "the dtype 'float32'"),
-            (FeatureSpec("z", "int64", (), INT64_LIST), "lacks the feature number"),
+            ([FeatureSpec("number", "float32", (), FLOAT_LIST), TARGET], "ab",
+             "the dtype 'float32'"),
+            ([TARGET], "ab", "lacks the feature number"),
+            ([NUMBER, TARGET], "ac", "a, c"),
         ],
-    )
-    def test_features_must_agree(self, folders, tmp_path, spec, named):
-        values = np.zeros((3, *spec.shape)).astype(spec.dtype)
-        other = make(tmp_path, [spec], {spec.name: values}, {"train": (3,)})
+    )  # fmt: skip
+    def test_features_and_classes_must_agree(self, tmp_path, other, classes, named):
+        made = []
+        for specs, names in (([NUMBER, TARGET], "ab"), (other, classes)):
+            (folder := tmp_path / str(len(made))).mkdir()
+            columns = {spec.name: np.zeros(3, spec.dtype) for spec in specs}
+            made.append(make(folder, specs, columns, {"a": (3,)}, classes=(*names,)))
         with raises(InputError, naming=named):
-            mix({folders[0]: 1, other: 1}, split="train")
-
-    def test_classes_must_agree(self, tmp_path):
-        columns = {"target": np.zeros(3, np.int64), "number": np.arange(3)}
-        specs = [NUMBER, FeatureSpec("target", "int64", (), INT64_LIST)]
-        made = {}
-        for classes in ("ab", "bc"):
-            (folder := tmp_path / classes).mkdir()
-            sizes = {"train": (3,)}
-            made[make(folder, specs, columns, sizes, classes=tuple(classes))] = 1
-        with raises(InputError, naming="a, b"):
-            mix(made)
-        mix(made, features=["number"])
+            mix(dict.fromkeys(made, 1))

@@ -1,6 +1,5 @@
 """``batches.to_tf()``: the batches of any order as ``tf.data``."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -43,14 +42,6 @@ def folder(tmp_path_factory):
     return out
 
 
-def numbers_of(dataset):
-    return [batch["number"].numpy().tolist() for batch in dataset]
-
-
-def expected(batches):
-    return [batch["number"].tolist() for batch in batches]
-
-
 def test_values_types_and_epochs(folder):
     records = open_records(folder, features=FIXED)
     dataset = records.batches(5, shuffle="global", seed=4).to_tf()
@@ -76,26 +67,6 @@ def test_values_types_and_epochs(folder):
 def test_what_no_tensor_holds_is_named(folder, feature):
     with raises(InputError, naming=feature):
         open_records(folder, features=[feature]).batches(4).to_tf()
-
-
-def test_continues_at_every_batch(folder):
-    records = open_records(folder, features=["number"])
-
-    def make_batches():
-        return records.batches(5, shuffle="global", seed=1)
-
-    whole = make_batches()
-    wanted = expected(whole) + expected(whole)
-    batches = make_batches()
-    iterator = iter(batches.to_tf())
-    for step in range(1, 5):
-        found = next(iterator)["number"].numpy().tolist()
-        assert found == wanted[step - 1]
-        state = json.loads(json.dumps(batches.state_dict()))
-        restored = make_batches()
-        restored.load_state_dict(state)
-        dataset = restored.to_tf()
-        assert numbers_of(dataset) + numbers_of(dataset) == wanted[step:]
 
 
 def test_mixed_targets_are_weights_of_classes(tmp_path):
