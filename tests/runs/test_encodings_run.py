@@ -2,6 +2,7 @@
 
 import io
 import json
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -210,6 +211,19 @@ def test_features_and_encodings_that_cannot_be_end_a_run_before_it_writes(
 # Signals as sounds
 
 
+def in_all_readers(sounds, folder, *others):
+    """An example after the other, as each reader gives it; of the last as stored."""
+    readers = (
+        open_records(folder),
+        *map(open_records, others),
+        open_audio(sounds, folder),
+        replay(folder).as_numpy_iterator(),
+        replay(folder, encoded=["signal"]).as_numpy_iterator(),
+    )
+    order = itemgetter("index", "win_start_idx")
+    return zip(*(sorted(reader, key=order) for reader in readers), strict=True)
+
+
 @pytest.mark.parametrize(
     ("encoding", "win_len"),
     [("flac", "clip"), ("flac", 700), ("opus", "clip"), ("vorbis", "clip")],
@@ -220,27 +234,22 @@ def test_signals_are_the_same_in_all_readers(tmp_path, encoding, win_len):
     sounds["cat/wide.wav"] = write_sound(wide, 1999, subtype="PCM_24")
     options = {"win_len": win_len, "encodings": {"signal": encoding}}
     folder = tmp_path / "out"
-    metadata = record(tmp_path / "in", folder, order="listed", **options)
+    metadata = record(tmp_path / "in", folder, **options)
     spec = metadata.features["signal"]
     assert (spec.dtype, spec.encoding, spec.rate_hz) == ("float32", encoding, RATE)
     assert Metadata.load(folder).features == metadata.features
     assert problems_in(folder) == []
     assert replay(folder).element_spec["signal"].shape == spec.shape
     convert(folder, tmp_path / "copy")
-    for example, scored, copied, element, stored in zip(
-        open_records(folder),
-        open_audio(tmp_path / "in", folder),
-        open_records(tmp_path / "copy"),
-        replay(folder).as_numpy_iterator(),
-        replay(folder, encoded=["signal"]).as_numpy_iterator(),
-        strict=True,
+    for example, *same, stored in in_all_readers(
+        tmp_path / "in", folder, tmp_path / "copy"
     ):
         start, signal = example["win_start_idx"], example["signal"]
         meant = sounds[example["filepath"]][start : start + len(signal)]
         assert signal.shape == meant.shape
         lost = 0 if encoding == "flac" else 0.3
         assert np.linalg.norm(signal - meant) <= lost * np.linalg.norm(meant)
-        for other in (scored, copied, element):
+        for other in same:
             np.testing.assert_array_equal(other["signal"], signal)
         assert soundfile.info(io.BytesIO(stored["signal"])).samplerate == RATE
         if encoding == "flac":
@@ -286,21 +295,13 @@ def test_an_example_holds_the_file_of_its_clip(tmp_path, channels, dtype):
     options["encodings"] = {"signal": "original"}
     record(tmp_path / "in", folder, **options)
     assert verify(folder, deep=True, input=tmp_path / "in") == []
-    found = [
-        sorted(examples, key=lambda example: example["index"])
-        for examples in (
-            open_records(folder),
-            open_records(tmp_path / "raw"),
-            open_audio(tmp_path / "in", folder),
-            replay(folder).as_numpy_iterator(),
-            replay(folder, encoded=["signal"]).as_numpy_iterator(),
-        )
-    ]
-    for example, meant, scored, element, stored in zip(*found, strict=True):
+    for example, *same, stored in in_all_readers(
+        tmp_path / "in", folder, tmp_path / "raw"
+    ):
         assert example["fs"] == rates[example["filepath"]]
         assert example["signal"].dtype == dtype
-        for other in (meant["signal"], scored["signal"], element["signal"]):
-            np.testing.assert_array_equal(example["signal"], other)
+        for other in same:
+            np.testing.assert_array_equal(other["signal"], example["signal"])
         file = tmp_path / "in" / example["filepath"]
         assert stored["signal"] == file.read_bytes()
 
