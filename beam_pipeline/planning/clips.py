@@ -53,18 +53,18 @@ from beam_pipeline.process import DECODE, PROBE, Mark, Marked
 from beam_pipeline.recipe.recipe import Audio, Recipe, Windows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import POISON_CLIPS, Claim
+from beam_pipeline.transforms.clip_steps import (
+    Reader,
+    SteppedReader,
+    in_clip,
+    with_factors,
+)
 from beam_pipeline.transforms.steps import (
     LOADER,
     STREAM,
     naming_step,
     parse_steps,
     parse_stream,
-)
-from beam_pipeline.transforms.stream import (
-    Reader,
-    SteppedReader,
-    in_clip,
-    with_factors,
 )
 
 

@@ -63,8 +63,8 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.base import Transform
+from beam_pipeline.transforms.clip_steps import Reader, measure_factors
 from beam_pipeline.transforms.steps import PLACEMENT, parse_placement
-from beam_pipeline.transforms.stream import Reader, measure_factors
 
 # A part of a file is resampled from frames before it and after it: at most 256 frames
 # of the lower rate before, and a few blocks of 16384 frames after.

@@ -736,7 +736,7 @@ class Windows(Declared):
     def placement(self) -> str | None:
         """The expression that places windows by the samples of a clip, if there is one.
 
-        See :mod:`beam_pipeline.transforms.selection`.
+        See :mod:`beam_pipeline.transforms.clip_steps`.
         """
         is_placed = self.windows_at != AT_GRID and not self.windows_are_at_events
         return self.windows_at if is_placed else None

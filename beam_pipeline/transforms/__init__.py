@@ -7,8 +7,8 @@ transform is. Parameters are fields of frozen dataclasses, declared as in
 
 ::
 
-    text -> steps -> selection     where the windows of a clip are, and which are kept
-              |      stream        a clip's samples, before windows are cut
+    text -> steps -> clip_steps    a clip's samples, before windows are cut; where they
+              |                    are, and which are kept
               |      augment       copies of windows, and masks of their features
               |
             signals                         samples -> samples
@@ -34,6 +34,14 @@ from beam_pipeline.transforms.base import Chain as Chain
 from beam_pipeline.transforms.base import Identity as Identity
 from beam_pipeline.transforms.base import Transform as Transform
 from beam_pipeline.transforms.base import per_window as per_window
+from beam_pipeline.transforms.clip_steps import AcEnergy as AcEnergy
+from beam_pipeline.transforms.clip_steps import Active as Active
+from beam_pipeline.transforms.clip_steps import ClipGain as ClipGain
+from beam_pipeline.transforms.clip_steps import Dither as Dither
+from beam_pipeline.transforms.clip_steps import Energy as Energy
+from beam_pipeline.transforms.clip_steps import Peak as Peak
+from beam_pipeline.transforms.clip_steps import Peaks as Peaks
+from beam_pipeline.transforms.clip_steps import Sounds as Sounds
 from beam_pipeline.transforms.cqt import Chroma as Chroma
 from beam_pipeline.transforms.cqt import Cqt as Cqt
 from beam_pipeline.transforms.descriptors import Loudness as Loudness
@@ -58,12 +66,6 @@ from beam_pipeline.transforms.mel import Mfcc as Mfcc
 from beam_pipeline.transforms.mel import Pcen as Pcen
 from beam_pipeline.transforms.pitch import Pyin as Pyin
 from beam_pipeline.transforms.pitch import Yin as Yin
-from beam_pipeline.transforms.selection import AcEnergy as AcEnergy
-from beam_pipeline.transforms.selection import Active as Active
-from beam_pipeline.transforms.selection import Energy as Energy
-from beam_pipeline.transforms.selection import Peak as Peak
-from beam_pipeline.transforms.selection import Peaks as Peaks
-from beam_pipeline.transforms.selection import Sounds as Sounds
 from beam_pipeline.transforms.signals import Analytic as Analytic
 from beam_pipeline.transforms.signals import BandPass as BandPass
 from beam_pipeline.transforms.signals import Downsample as Downsample
@@ -75,7 +77,5 @@ from beam_pipeline.transforms.signals import PeakGain as PeakGain
 from beam_pipeline.transforms.signals import PreEmphasis as PreEmphasis
 from beam_pipeline.transforms.signals import Resample as Resample
 from beam_pipeline.transforms.signals import RmsGain as RmsGain
-from beam_pipeline.transforms.stream import ClipGain as ClipGain
-from beam_pipeline.transforms.stream import Dither as Dither
 
 __all__ = [*sorted(name for name in globals() if name[0].isupper()), "per_window"]

@@ -46,8 +46,7 @@ from beam_pipeline.transforms.base import (
     spectra_of,
 )
 from beam_pipeline.transforms.frames import frames_of, stretch
-from beam_pipeline.transforms.selection import mean_square
-from beam_pipeline.transforms.signals import rows
+from beam_pipeline.transforms.signals import mean_square, rows
 
 CHANGE_DB = Number(-100.0, 100.0)
 

@@ -25,6 +25,7 @@ from beam_pipeline.transforms.base import (
     FrameByFrame,
     Step,
     on_windows,
+    quiet,
     slices,
 )
 from beam_pipeline.transforms.frames import BLOCK_SAMPLES, frames_of, stretch
@@ -146,6 +147,68 @@ def pieces(samples: Array) -> list[slice]:
     """Slices over the last axis, each with ``PIECE_SAMPLES`` of all channels."""
     rows = max(1, math.prod(samples.shape[:-1]))
     return slices(samples.shape[-1], PIECE_SAMPLES // rows)
+
+
+# Samples that are squared together; their float64 squares stay in the cache.
+SQUARED_SAMPLES = 2**16
+
+
+def frame_powers(window: FloatArray, frame: int) -> DoubleArray:
+    """Mean square of each whole frame, over its samples in all channels, in float64.
+
+    Parameters
+    ----------
+    window : numpy.ndarray, shape (n,) or (channels, n), float32
+    frame : int
+        The length of a frame. Samples after the last whole frame are ignored.
+
+    Returns
+    -------
+    numpy.ndarray, shape (n // frame,), float64
+    """
+    channels = np.atleast_2d(window)
+    count = window.shape[-1] // frame
+    powers = np.zeros(count)
+    for channel in channels:
+        for some in slices(count, SQUARED_SAMPLES // frame):
+            framed = channel[some.start * frame : some.stop * frame]
+            squares = np.square(framed, dtype=np.float64)
+            powers[some] += squares.reshape(-1, frame).sum(axis=1)
+    powers /= frame * len(channels)
+    return powers
+
+
+def mean_square(window: FloatArray) -> float:
+    """Mean of the squares of a window's samples, in float64.
+
+    The sum goes channel by channel, in pieces of a fixed length: the order of a sum
+    decides how it is rounded.
+    """
+    total = sum(
+        float(np.square(piece, dtype=np.float64).sum())
+        for channel in window.reshape(-1, window.shape[-1])
+        for piece in _in_pieces(channel)
+    )
+    return total / window.size
+
+
+@quiet()
+def variance(window: FloatArray) -> float:
+    """Mean of the squared distances of samples from their channel's mean, in float64.
+
+    The sums have the order of :func:`mean_square`.
+    """
+    total = 0.0
+    for channel in window.reshape(-1, window.shape[-1]):
+        sums = (float(piece.sum(dtype=np.float64)) for piece in _in_pieces(channel))
+        mean = sum(sums) / len(channel)
+        for piece in _in_pieces(channel):
+            total += float(np.square(piece.astype(np.float64) - mean).sum())
+    return total / window.size
+
+
+def _in_pieces(channel: FloatArray) -> list[FloatArray]:
+    return [channel[piece] for piece in slices(len(channel), SQUARED_SAMPLES)]
 
 
 @functools.lru_cache(maxsize=32)

@@ -41,8 +41,8 @@ from beam_pipeline.transforms.base import (
     chain_of,
     steps_of,
 )
+from beam_pipeline.transforms.clip_steps import Placement
 from beam_pipeline.transforms.own_code import MAIN, UnknownCode, import_own
-from beam_pipeline.transforms.selection import Placement
 
 # Reading takes time that grows with the length.
 LONGEST_EXPRESSION = 10_000

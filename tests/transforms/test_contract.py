@@ -172,7 +172,7 @@ def test_a_selection(call, monkeypatch):
     text = format_steps(call, SELECTION)
     assert parse_steps(text, SELECTION) == (step,)
     assert format_steps(text, SELECTION) == text
-    monkeypatch.setattr("beam_pipeline.transforms.selection._PIECE", 130)
+    monkeypatch.setattr("beam_pipeline.transforms.signals.SQUARED_SAMPLES", 130)
     np.testing.assert_array_equal(step.keep(windows, RATE), kept)
 
 

@@ -8,16 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.transforms.selection import (
+from beam_pipeline.transforms.clip_steps import (
     AcEnergy,
     Active,
     Energy,
     Peak,
     Peaks,
     Sounds,
-    mean_square,
-    variance,
 )
+from beam_pipeline.transforms.signals import mean_square, variance
 from beam_pipeline.transforms.steps import (
     PLACEMENT,
 )

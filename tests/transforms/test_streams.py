@@ -12,14 +12,14 @@ from beam_pipeline.errors import NonFiniteAudio, RecipeError
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.planning.clips import stream_steps
 from beam_pipeline.transforms import Dither
-from beam_pipeline.transforms.steps import parse_stream
-from beam_pipeline.transforms.stream import (
+from beam_pipeline.transforms.clip_steps import (
     CHUNK_FRAMES,
     SteppedReader,
     in_clip,
     measure_factors,
     with_factors,
 )
+from beam_pipeline.transforms.steps import parse_stream
 from tests.raising import raises
 from tests.transform_checks import noise
 from tests.transforms.test_augment import splitmix

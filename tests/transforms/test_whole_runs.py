@@ -14,7 +14,7 @@ from beam_pipeline.errors import OutputError, RecipeError
 from beam_pipeline.read.verify import verify
 from beam_pipeline.recipe.canonical import canonical_recipe, hash_sounds
 from beam_pipeline.transforms import Delta, Reverb
-from beam_pipeline.transforms.stream import CHUNK_FRAMES
+from beam_pipeline.transforms.clip_steps import CHUNK_FRAMES
 from tests.claims import start
 from tests.raising import raises
 from tests.transform_checks import noise
