@@ -254,6 +254,15 @@ ROW = {"path": "cat/cat_1.wav", "label": "bat"}
         ({"drop": "."}, "drop", ["."]),
         ({"stratify": True}, "stratify", ["splits"]),
         ({"splits": "a=1", "group_by": "who"}, "group_by", ["who", "speaker"]),
+        ({"group_by": "fs"}, "group_by", ["splits"]),
+        ({"features": ["powre"]}, "features", ["powre", "power"]),
+        ({"features": []}, "features", []),
+        ({"schema": "x"}, "schema", ["metadata.json"]),
+        ({"dtypes": {"fs": "int32"}}, "dtypes", ["metadata.json"]),
+        ({"split": "a=1"}, "split", ["splits"]),
+        ({"workers": 0}, "workers", [0]),
+        ({"beam_args": "--runner=x"}, "beam_args", ["list"]),
+        ({"beam_args": ["--x=1"]}, "options of Beam", []),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

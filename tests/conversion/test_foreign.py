@@ -1,14 +1,29 @@
-"""Folders that other programs wrote, converted: what their features become."""
+"""Files that other programs wrote: found, converted, and replayed as they are."""
 
 import gzip
+import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_pipeline import convert, record_dataset, replay, replay_dataset
+from beam_pipeline import (
+    convert,
+    record_dataset,
+    record_examples,
+    replay,
+    replay_dataset,
+    replay_files,
+)
 from beam_pipeline.codecs import INT64_LIST, RAW
 from beam_pipeline.conversion import records as records_module
+from beam_pipeline.conversion.records import (
+    InputFile,
+    find_files,
+    is_record_file,
+    make_blocks,
+    split_names,
+)
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.storage.tfrecord import frame_record
 from tests.data_sets import contents, problems_in, records_in
@@ -241,6 +256,7 @@ REFUSED = [
     (None, {}, ["in"]),
     ({"a.wav": b""}, {}, ["in", "a.wav", 1]),
     ({"a.tfr": b""}, {}, ["--schema"]),
+    ({"a-b/0.tfr": b"", "a b/0.tfr": b""}, {}, ["a-b", "a b", "a_b"]),
     ({"a.tfr": WHOLE, "metadata.json": b'{"format_version": '}, {}, ["metadata.json"]),
     # Records
     *(({"a.tfr": framed(*[X] * at, TEXT)}, {}, [f"a.tfr, record {at}", "x"])
@@ -284,3 +300,157 @@ def test_a_folder_of_tf_dataset_is_replayed_and_recorded(tmp_path):
     old = write_like_tf_dataset(dataset.batch(2), tmp_path / "old", 2)
     record_dataset(replay_dataset(old).unbatch(), tmp_path / "out")
     assert replay(str(tmp_path / "out")).element_spec == dataset.element_spec
+
+
+# Which files are TFRecords, which splits they make, how they share blocks
+
+
+RECORD_NAMES = [
+    "a.tfrecord", "a.tfrecords", "a.tfrecord.gz", "a.tfr", "b/0.tfr.gz", "a.tfrec",
+    "train-00000-of-00005", "train-00000-of-00005.gz", "a.tfrecord_01",
+    "train-00000-of-00005.tfrecord.gz", "x-train.tfrecord-00000-of-00001",
+]  # fmt: skip
+OTHER_NAMES = [
+    "a.tfrecord.idx", "a.tfrecord.json", "examples.csv", "schema.pbtxt", "tfrecord",
+    "a-00000-of-00005.csv", "a-000-of-005", "-00000-of-00001", "log.txt", "a.gz",
+]  # fmt: skip
+
+
+def test_names_of_tfrecords_and_of_other_files():
+    assert [
+        name for name in RECORD_NAMES + OTHER_NAMES if is_record_file(name)
+    ] == RECORD_NAMES
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["a.tfrecord", "b.tfr"], ["records", "records"]),
+        (["a-00000-of-00001", "b-00000-of-00001.gz"], ["a", "b"]),
+        (["train/0.tfr"], ["train"]),
+        (["train/0.tfr", "eval/0.tfr", "c.tfr"], ["train", "eval", "records"]),
+        (["train/x/0.tfr", "eval/y/0.tfr"], ["train", "eval"]),
+        (["train/train-00000-of-00001.tfrecord.gz"], ["train"]),
+        (["fold1/part-00000-of-00001", "fold2/part-00000-of-00001"],
+         ["fold1", "fold2"]),
+        (["d/1/d-train.tfrecord-00000-of-00001", "d/1/d-test.tfrecord-00000-of-00001"],
+         ["d_train", "d_test"]),
+        (["d/a-00000-of-00001", "d/b-00000-of-00001", "e/x.tfr"], ["d_a", "d_b", "e"]),
+        (["2019/x.tfr", "2020/x.tfr"], ["split_2019", "split_2020"]),
+    ],
+)  # fmt: skip
+def test_splits_follow_from_names(names, splits):
+    assert split_names(names) == splits
+
+
+def test_files_are_found_in_the_order_of_their_numbers(tmp_path):
+    names = ["b/10.tfr", "b/2.tfr", "a/0.tfr", "b/n.csv", ".x/0.tfr", "_work/0.tfr"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * len(name))
+    found, ignored = find_files(str(tmp_path))
+    assert [(f.name, f.split, f.size) for f in found] == [
+        ("a/0.tfr", "a", 7), ("b/2.tfr", "b", 7), ("b/10.tfr", "b", 8)
+    ]  # fmt: skip
+    assert all(os.path.samefile(tmp_path / f.name, f.path) for f in found)
+    assert sorted(ignored) == [".x/0.tfr", "_work/0.tfr", "b/n.csv"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "blocks"),
+    [
+        ([], []),
+        ([0], [1]),
+        ([4 << 20, 1], [1, 1]),
+        ([(4 << 20) - 1, 1], [2]),
+        ([1, 1, 9 << 20, 1, 0], [2, 1, 2]),
+    ],
+)
+def test_small_files_share_a_block(sizes, blocks):
+    files = [InputFile(str(i), str(i), "s", n) for i, n in enumerate(sizes)]
+    made = list(make_blocks(files))
+    assert [len(block) for block in made] == blocks
+    assert [file for block in made for file in block] == files
+
+
+# Files as tf.data, not converted
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """Files of another program: one compressed, one not."""
+    records = [
+        example_of(
+            image=[b"jpeg%d" % i],
+            label=[i % 3],
+            box=[0.0, 1.0 * i],
+            words=[b"a"] * (i % 2 + 1),
+        )
+        for i in range(20)
+    ]
+    return [
+        write(tmp_path / "a.tfrecord", *records[:12]),
+        write(tmp_path / "b.tfrec", *records[12:], compressed=True),
+    ]
+
+
+def test_what_the_first_examples_show(foreign):
+    found = list(replay_files(foreign))
+    assert [int(e["label"]) for e in found] == [i % 3 for i in range(20)]
+    assert found[3]["image"].numpy() == b"jpeg3"
+    assert found[3]["box"].numpy().tolist() == [0.0, 3.0]
+    assert [len(e["words"]) for e in found] == [i % 2 + 1 for i in range(20)]
+    labelled = {"as_supervised": ("image", "label")}
+    pairs = replay_files(foreign, **labelled)
+    assert [int(label) for _, label in pairs] == [i % 3 for i in range(20)]
+    unordered = replay_files(foreign, **labelled, deterministic=False)
+    images = {image.numpy() for image, _ in unordered}
+    assert images == {e["image"].numpy() for e in found}
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "error", "fact"),
+    [
+        (["x.tfr"], {}, InputError, "x.tfr"),
+        ([], {}, OptionError, "filenames"),
+        (None, {"features": ["lable"]}, InputError, "label"),
+        (None, {"batch_size": 0}, OptionError, "batch_size"),
+        (None, {"batch_size": "4"}, OptionError, "batch_size"),
+        (None, {"shuffle": -1}, OptionError, "shuffle"),
+        (None, {"dtypes": {"lable": "int32"}}, OptionError, "label"),
+    ],
+)
+def test_wrong_arguments_of_replay_files(foreign, paths, options, error, fact):
+    with raises(error, naming=fact):
+        replay_files(foreign if paths is None else paths, **options)
+
+
+def test_dtypes_and_a_schema(tmp_path):
+    values = np.arange(6, dtype=np.float32)
+    path = write(tmp_path / "x.tfr", example_of(data=values.tobytes(), label=7))
+    (found,) = replay_files(path, dtypes={"data": "float32", "label": "int32"})
+    assert found["data"].numpy().tolist() == values.tolist()
+    assert found["label"].dtype == tf.int32
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(
+        'feature { name: "label" type: INT shape {} presence { min_count: 1 } }'
+    )
+    (found,) = replay_files(path, schema=schema)
+    assert set(found) == {"label"}
+
+
+def test_files_of_our_own_have_metadata(tmp_path):
+    rows = [{"x": np.full((2, 3), i, np.int16), "n": i} for i in range(10)]
+    folder = record_examples(rows, tmp_path / "out", 4)
+    files = sorted(str(p) for p in (tmp_path / "out").glob("*.gz"))
+    found = list(replay_files(files[1:]))
+    assert [int(e["n"]) for e in found] == [4, 5, 6, 7, 8, 9]
+    assert found[0]["x"].numpy().tolist() == rows[4]["x"].tolist()
+    assert folder == str(tmp_path / "out")
+
+
+def test_narrow_integers_hold_what_is_stored(tmp_path):
+    path = write(tmp_path / "x.tfrecord", example_of(a=5), example_of(a=300))
+    assert [int(e["a"]) for e in replay_files(path, dtypes={"a": "int16"})] == [5, 300]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="int8 cannot hold"):
+        list(replay_files(path, dtypes={"a": "int8"}))

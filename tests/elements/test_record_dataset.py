@@ -129,20 +129,6 @@ def test_a_data_set_is_kept(tmp_path):
         record_dataset(tf.data.Dataset.range(3), tmp_path, overwrite=True)
 
 
-@pytest.mark.parametrize(("shards", "multiple"), [(4, 1), (3, 8), (None, 8)])
-def test_shards_for_accelerators(tmp_path, shards, multiple):
-    ds, options = tf.data.Dataset.range(50), {"num_shards": shards, "overwrite": True}
-    for known in (ds, ds.filter(lambda n: n >= 0)):
-        folder = record_dataset(
-            known, tmp_path / "out", multiple_of=multiple, **options
-        )
-        counts = counts_of(folder)
-        assert len(counts) == (shards if multiple == 1 else multiple)
-        assert max(counts) - min(counts) <= 1
-        found = [int(n) for example in open_records(folder) for n in example.values()]
-        assert found == list(range(50))
-
-
 def test_images(tmp_path):
     """Grey and coloured ones, without and with an axis of channels."""
     rows, images = np.linspace(0, 255, 8, dtype=np.uint8), {}
