@@ -1,4 +1,4 @@
-"""A data frame as a data set of whole signals."""
+"""A folder as a data frame, its files as whole signals, and batches in one call."""
 
 from pathlib import Path
 
@@ -8,10 +8,95 @@ import pytest
 import soundfile
 import tensorflow as tf
 
+from beam_pipeline import tf_dataset as tfd
 from beam_pipeline.errors import ClipError
 from beam_pipeline.tf_dataset import construct_metadata, grab, signal_dataset
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
+
+# A folder as a data frame
+
+NAMES = [
+    "1561965276.252_1561965582.106_24346_passenger.wav",
+    "1561971147.625_1561971202.077_24346_cargo.wav",
+    "1561971697.731_1561971718.283_24346_tug.wav",
+    "1561971800.000_1561971900.000_24346_cargo.wav",
+]
+
+
+def make_files(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return [str(folder / name) for name in names]
+
+
+@pytest.fixture
+def data(tmp_path):
+    make_files(tmp_path / "data", *reversed(NAMES))
+    return tmp_path / "data"
+
+
+def test_the_columns_of_the_document(data):
+    df = construct_metadata(data)
+    assert list(df.columns) == ["filepath", "class", "num_classes", "target"]
+    assert df["filepath"].tolist() == [str(data / name) for name in NAMES]
+    assert df["class"].tolist() == ["passenger", "cargo", "tug", "cargo"]
+    assert df["num_classes"].tolist() == [3] * 4
+    assert df["target"].tolist() == [0, 1, 2, 1]
+    assert df["target"].dtype == df["num_classes"].dtype == np.int64
+
+
+def test_folders_are_listed_and_the_order_is_that_of_paths(tmp_path):
+    wanted = make_files(tmp_path, "a/b/3_x.wav", "a/c_y.wav", "b_x.wav")
+    make_files(tmp_path, "notes.txt", "a/other_z.mp3")
+    assert construct_metadata(tmp_path)["filepath"].tolist() == wanted
+    only = construct_metadata(tmp_path, ext=".mp3")
+    assert only["class"].tolist() == ["z"]
+
+
+def test_a_sequence_of_labels_is_by_position(data):
+    labels = np.asarray(["d", "c", "d", "a"])
+    df = construct_metadata(data, labels, label_colname="kind")
+    assert df["kind"].tolist() == ["d", "c", "d", "a"]
+    assert df["target"].tolist() == [0, 1, 0, 2]
+    assert "class" not in df
+
+
+@pytest.mark.parametrize("spelled", ["absolute", "in_folder", "name", "from_here"])
+def test_a_mapping_of_labels_is_joined_by_path(spelled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_files(tmp_path / "data", "one/1.wav", "two/2.wav", "3.wav")
+    names = {
+        "absolute": [
+            f"{tmp_path}/data/{n}" for n in ("3.wav", "one/1.wav", "two/2.wav")
+        ],
+        "in_folder": ["3.wav", "./one/1.wav", "two//2.wav"],
+        "name": ["3.wav", "1.wav", "2.wav"],
+        "from_here": ["data/3.wav", "./data/one/1.wav", "data/two/2.wav"],
+    }[spelled]
+    labels = dict(zip(names, ("c", "a", "b"), strict=True))
+    turned = dict(reversed(labels.items()))
+    df = construct_metadata("./data", labels=turned)
+    assert df["class"].tolist() == ["c", "a", "b"]
+    assert df["target"].tolist() == [0, 1, 2]
+
+
+def test_targets_are_taken_as_they_are(data, tmp_path):
+    make_files(tmp_path / "other", "1.wav", "2.wav")
+    plain = construct_metadata(tmp_path / "other", targets=[3, 4])
+    assert list(plain.columns) == ["filepath", "target"]  # names need no class
+    without = construct_metadata(data, create_targets=False)
+    assert list(without.columns) == ["filepath", "class", "num_classes"]
+    df = construct_metadata(data, targets=[0.5, 0.1, 0.9, 0.33], create_targets=False)
+    assert df["target"].tolist() == [0.5, 0.1, 0.9, 0.33]
+    assert df["num_classes"].tolist() == [3] * 4
+    vectors = construct_metadata(data, targets=np.eye(4))["target"]
+    np.testing.assert_array_equal(np.stack(vectors.tolist()), np.eye(4))
+
+
+# Whole signals
 
 
 @pytest.fixture
@@ -223,3 +308,96 @@ def test_a_loader_of_ones_own(tmp_path):
     assert [x["target"] for x in elements] == [5, 6, 7]
     assert elements[0]["kind"].decode() == "é"
     assert "filepath" not in elements[0]
+
+
+# All in one call, as the documents write it
+
+CLIPS = ("1_24346_passenger", "2_24346_passenger", "3_24346_cargo", "4_24346_tug")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    for number, name in enumerate(CLIPS):
+        write_sound(tmp_path / f"data/{name}.wav", 2500 + 500 * number, seed=number)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_first_document(here):
+    ds = tfd.dataset_from_dir("./data", infinite=True)
+    ds = tfd.dataset_signal_slice_windows(ds, win_len=1024)
+    printed = {
+        "class": "string", "filepath": "string", "index": "int64",
+        "num_classes": "int64", "signal": "int32", "target": "int64",
+        "win_start_idx": "int32",
+    }  # fmt: skip
+    spec = ds.element_spec
+    assert {name: spec[name].dtype.name for name in printed} == printed
+    assert set(spec) - set(printed) == {"fs", "sig_len", "win_len"}
+    assert list(spec) == sorted(spec)
+    assert spec["signal"].shape == (1024,)
+    for x in ds.take(1):
+        assert x["class"] == b"passenger"
+        assert x["filepath"].numpy().decode() == f"{here}/data/{CLIPS[0]}.wav"
+        wanted = soundfile.read(f"data/{CLIPS[0]}.wav", dtype="int32")[0]
+        np.testing.assert_array_equal(x["signal"], wanted[:1024])
+    targets = [x["target"] for x in ds.take(12).as_numpy_iterator()]
+    assert targets == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0]
+    assert sorted(path.name for path in here.iterdir()) == ["data"]
+
+
+def test_options_of_both_functions(here):
+    labels, targets = ["a", "b", "a", "b"], [0.5, 0.1, 0.9, 0.33]
+    ds = tfd.dataset_from_dir("data", labels=labels, targets=targets)
+    found = list(tfd.dataset_compact(ds, "class", "target").as_numpy_iterator())
+    assert [x.decode() for x, _ in found] == labels
+    np.testing.assert_array_equal([y for _, y in found], np.float32(targets))
+    (only,) = tfd.dataset_from_dir("data", ext="tug.wav").as_numpy_iterator()
+    assert only["class"] == b"tug"
+
+
+def test_training_is_the_chain_of_functions(here):
+    df = construct_metadata("data")
+    ds = signal_dataset(df, target_dtype="int64")
+    ds = tfd.dataset_signal_slice_windows(ds, win_len=512)
+    ds = tfd.dataset_signal_apply_hilbert(ds)
+    ds = tfd.dataset_signal_normalize(ds)
+    ds = tfd.dataset_prefetch(tfd.dataset_batch(ds, batch_size=8), 1)
+    ours = tfd.training_dataset(df, win_len=512, batch_size=8)
+    assert ours.element_spec == ds.element_spec
+    assert ours.element_spec["signal"] == tf.TensorSpec((8, 512), tf.complex64)
+    for a, b in zip(ours.as_numpy_iterator(), ds.as_numpy_iterator(), strict=True):
+        np.testing.assert_array_equal(a["signal"], b["signal"])
+        np.testing.assert_array_equal(a["win_start_idx"], b["win_start_idx"])
+    # Keywords of training make the same of a folder.
+    same = tfd.dataset_from_dir("data", win_len=512, batch_size=8)
+    assert same.element_spec == ds.element_spec
+
+
+def test_training_options(here):
+    df = construct_metadata("data")
+    ds = tfd.dataset_from_dir("data", batch_size=2, features="full")
+    ds = tfd.dataset_compact(ds, "signal", "target")
+    assert [spec.shape for spec in ds.element_spec] == [(2, 1024, 12), (2,)]
+    lite = tfd.training_dataset(df, 512, 4, hilbert=False, features="lite")
+    assert lite.element_spec["signal"].shape == (4, 512, 2)
+    plain = tfd.training_dataset(df, 512, 4, hilbert=False, norm_type=None, pad=True)
+    assert plain.element_spec["signal"].dtype == tf.float32
+    options = {"shuffle_buffer_size": 50, "deterministic": False, "seed": 5}
+    mixed = tfd.training_dataset(df, 512, 1, **options)
+    first, second = (
+        [x["win_start_idx"].tolist() for x in mixed.as_numpy_iterator()]
+        for _ in range(2)
+    )
+    assert first != second
+    again = tfd.training_dataset(df, 512, 1, **options)
+    assert [x["win_start_idx"].tolist() for x in again.as_numpy_iterator()] == first
+    endless = tfd.training_dataset(df, infinite=True, max_windows_per_signal=1)
+    assert len(list(endless.take(9))) == 9
+
+
+def test_every_name_is_exported():
+    assert tfd.__all__ == sorted(set(tfd.__all__))
+    for name in tfd.__all__:
+        assert getattr(tfd, name).__name__ == name
+        assert getattr(tfd, name).__doc__
