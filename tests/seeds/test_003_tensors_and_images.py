@@ -26,7 +26,6 @@ from beam_pipeline import (
     replay,
     write_records,
 )
-from beam_pipeline.cli.main import main
 from tests.data_sets import plain, shards_of
 
 matplotlib.use("agg")
@@ -86,13 +85,10 @@ def test_a_tensor_as_bytes(tmp_path):
     assert back["x"].numpy().tolist() == again.numpy().tolist() == [[1, 2], [3, 4]]
 
 
-# tf.data
-
-
 # Serializing images
 
 
-def test_raw_png_and_jpeg(tmp_path, image_raw, capsys):
+def test_raw_png_and_jpeg(tmp_path, image_raw, cli):
     """Each by the decoder of its encoder; JPEG is the smallest, raw the largest."""
     sizes = {}
     for encoding in ("raw", "png", "jpeg", "tensor"):
@@ -120,8 +116,8 @@ def test_raw_png_and_jpeg(tmp_path, image_raw, capsys):
             whole = tf.io.decode_jpeg(stored)
             # At its sides, a crop lacks the colours of the pixels beside it.
             np.testing.assert_array_equal(crop[:, 1:-1], whole[40:100, 81:179])
-            assert main(["show", folder, "--plot", str(tmp_path / "show.png")]) == 0
-            assert f"drawn: {tmp_path}/show.png" in capsys.readouterr().out
+            said = cli("show", folder, "--plot", tmp_path / "show.png").out
+            assert f"drawn: {tmp_path}/show.png" in said
     assert sizes["jpeg"] < sizes["png"] < sizes["raw"] <= sizes["tensor"]
     assert sizes["raw"] > image_raw.nbytes
 

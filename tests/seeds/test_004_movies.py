@@ -16,7 +16,6 @@ from beam_pipeline import (
     replay,
     write_records,
 )
-from beam_pipeline.cli.main import main
 from tests.data_sets import plain
 
 # Create example data
@@ -95,7 +94,7 @@ def customers(tmp_path_factory):
     return record_examples(CUSTOMERS, tmp_path_factory.mktemp("movies") / "out")
 
 
-def test_one_file_is_written_and_read(tmp_path):
+def test_one_customer(tmp_path, cli):
     path = str(tmp_path / "customer_1.tfrecord")
     example = make_example(data)
 
@@ -110,37 +109,30 @@ def test_one_file_is_written_and_read(tmp_path):
         serialized=serialized_example, features=read_features
     )
 
-    # Our file by the notebook's reader, and its file by ours.
-    assert tf.train.Example.FromString(encode_example(data)) == example
-    ours = str(tmp_path / "ours.tfrecord")
-    assert write_records(ours, [encode_example(data)]) == 1
-    (record,) = tf.data.TFRecordDataset([ours])
-    again = tf.io.parse_single_example(record, read_features)
-    assert values_of(again) == values_of(read_data) == WANTED
-    assert again["Movie"].indices.numpy().tolist() == [[0], [1]]
-    assert again["Movie"].dense_shape.numpy().tolist() == [2]
+    # Our file and our data set by the notebook's reader, and its file by ours.
     (record,) = read_records(path)
     assert tf.train.Example.FromString(record) == example
-
-
-def test_a_data_set_of_one_customer(tmp_path, capsys):
+    ours = str(tmp_path / "ours.tfrecord")
+    assert write_records(ours, [encode_example(data)]) == 1
     folder = record_examples([data], tmp_path / "out")
-    (record,) = plain(folder)
-    parsed = tf.io.parse_single_example(record, read_features)
-    (ours,) = replay(folder)
-    assert list(ours) == list(data)
-    assert values_of(parsed) == values_of(ours) == WANTED
-    assert ours["Age"].dtype == tf.int64
-    assert ours["Movie"].shape == (2,)
+    for (record,) in (tf.data.TFRecordDataset([ours]), plain(folder)):
+        assert tf.train.Example.FromString(record.numpy()) == example
+        again = tf.io.parse_single_example(record, read_features)
+        assert values_of(again) == values_of(read_data) == WANTED
+        assert again["Movie"].indices.numpy().tolist() == [[0], [1]]
+        assert again["Movie"].dense_shape.numpy().tolist() == [2]
+    (replayed,) = replay(folder)
+    assert list(replayed) == list(data)
+    assert values_of(replayed) == WANTED
+    assert replayed["Age"].dtype == tf.int64
+    assert replayed["Movie"].shape == (2,)
     # `show --text` prints what `print(example)` prints in the notebook.
-    capsys.readouterr()
-    assert main(["show", folder, "--text"]) == 0
-    title, text = capsys.readouterr().out.split("\n", 1)
+    title, text = cli("show", folder, "--text").out.split("\n", 1)
     assert title == "# example 0"
     keys = [line.split('"')[1] for line in text.splitlines() if "key:" in line]
     assert keys == sorted(data)
     assert text.startswith("features {\n  feature {\n" + " " * 4 + 'key: "Age"\n')
-    assert text_format.Parse(text, tf.train.Example()) == make_example(data)
+    assert text_format.Parse(text, tf.train.Example()) == example
 
 
 def test_missing_values(customers):
