@@ -5,6 +5,9 @@ shards, other splits or fewer features. Read :mod:`.convert` first.
 
 ::
 
-    files, features, records    clips
-    records                  -> corrections -> run.elements
+    records -> corrections  -> convert -> run.elements
+    files      labels, drop    records
+
+:mod:`.records` finds files and what they hold; :func:`.replay_files` there reads them
+as they are.
 """
