@@ -223,6 +223,10 @@ HEAVY = {"apache_beam", "tensorflow"}
          HEAVY | {"soundfile"}),
         ("import beam_pipeline.run.local; from beam_pipeline import record, transforms",
          {"run.local", "pipeline.graph"}, {"tensorflow"}),
+        ("import beam_pipeline; beam_pipeline.encode_example({'a': ['b']})\n"
+         "from beam_pipeline.tfrecorder import Example, factory, checker\n"
+         "from beam_pipeline import convert, replay_files",
+         {"tfrecorder.checker", "run.elements"}, HEAVY | {"tfx_bsl"}),
         ("from beam_pipeline.storage import files; files.exists('/')", {"storage"},
          {"http.client", "boto3", "obstore"}),
     ],

@@ -1,6 +1,7 @@
 """Our own data sets, converted: shards, features, splits, and what stays."""
 
 import filecmp
+import itertools
 import shutil
 from pathlib import Path
 
@@ -109,29 +110,22 @@ def test_some_features_stay(recorded, tmp_path):
 
 
 def test_windows_of_a_file_stay_in_one_split(recorded, tmp_path):
-    out = str(tmp_path / "out")
-    metadata = convert(recorded, out, splits={"train": 0.5, "eval": 0.3, "test": 0.2})
-    assert list(metadata.splits) == ["train", "eval", "test"]
+    out, shares = tmp_path / "out", {"train": 0.5, "eval": 0.3, "test": 0.2}
+    metadata = convert(recorded, out, splits=shares)
+    assert list(metadata.splits) == list(shares)
     paths = {
         split: {x["filepath"] for x in replay(out, split=split).as_numpy_iterator()}
-        for split in metadata.splits
+        for split in shares
     }
     assert sum(map(len, paths.values())) == len(set().union(*paths.values())) == 9
-    before = [
-        r for split in ("train", "eval") for r in records_in(Path(recorded))[split]
-    ]
-    after = [r for split in metadata.splits for r in records_in(Path(out))[split]]
-    assert sorted(before) == sorted(after)
+    before, after = records_in(Path(recorded)).values(), records_in(out).values()
+    assert sorted(itertools.chain(*before)) == sorted(itertools.chain(*after))
     assert problems_in(out) == []
     # Without the feature in the output, its groups are the same.
-    less = convert(recorded, f"{out}2", features=["fs"], splits=metadata_shares(out))
+    less = convert(recorded, tmp_path / "less", features=["fs"], splits=shares)
     assert counts_of(less) == counts_of(metadata)
-    other = convert(recorded, f"{out}3", splits=metadata_shares(out), seed=1)
+    other = convert(recorded, tmp_path / "other", splits=shares, seed=1)
     assert counts_of(other) != counts_of(metadata)
-
-
-def metadata_shares(folder):
-    return Metadata.load(folder).elements.options["splits"]
 
 
 def counts_of(metadata):

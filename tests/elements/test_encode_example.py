@@ -15,7 +15,6 @@ from beam_pipeline import (
 )
 from beam_pipeline.errors import InputError, OptionError
 from tests.raising import raises
-from tests.test_layers import loaded_after
 
 ROW = {
     "age": 29,
@@ -53,15 +52,6 @@ def test_errors():
     for options in ({"encodings": {"b": "raw"}}, {"sequences": ["a"]}):
         with raises(OptionError, naming=[*options, "a"]):
             encode_example({"a": 1}, **options)
-
-
-def test_no_tensorflow_and_no_beam(tmp_path):
-    loaded = loaded_after(
-        "from beam_pipeline import encode_example, write_records, read_records\n"
-        f"write_records('{tmp_path}/x.gz', [encode_example({{'a': ['b']}})])\n"
-        f"assert len(list(read_records('{tmp_path}/x.gz'))) == 1"
-    )
-    assert loaded & {"tensorflow", "apache_beam", "tfx_bsl"} == set()
 
 
 # Files of records

@@ -8,7 +8,6 @@ import scipy.signal
 import tensorflow as tf
 
 from beam_pipeline import tf_dataset as tfd
-from beam_pipeline.transforms import Analytic, Resample
 from beam_pipeline.transforms.signals import low_pass_taps
 
 OF_COMPLEX = ("mean", "mean_channelwise", "standard", "gain")
@@ -148,7 +147,8 @@ def test_hilbert_is_that_of_scipy(apply, channels):
     rows = noise(3, 80)
     ds = apply(tf.data.Dataset.from_tensors({"signal": rows, "index": [0, 1, 2]}))
     assert ds.element_spec["signal"].shape == (3, 80)
-    np.testing.assert_array_equal(next(iter(ds))["signal"], Analytic()(rows))
+    found = next(iter(ds))["signal"]
+    np.testing.assert_allclose(found, scipy.signal.hilbert(rows), atol=1e-6)
 
 
 @pytest.mark.parametrize(("du", "su"), [(640, 50), (2, 1), (3, 2), (1, 2), (147, 160)])
@@ -159,7 +159,6 @@ def test_downsampling_is_polyphase(du, su):
     for x, y in zip(signals, found, strict=True):
         wanted = scipy.signal.resample_poly(x.astype("f8"), su, du, window=taps)
         np.testing.assert_allclose(y, wanted, atol=1e-6)
-        np.testing.assert_array_equal(y, Resample(rate_hz=su)(x[np.newaxis], du)[0])
 
 
 def test_downsampling_channels_and_complex_signals():

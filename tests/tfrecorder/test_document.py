@@ -13,7 +13,6 @@ import pytest
 from toy_example import ToyExample
 
 from beam_pipeline.tfrecorder import factory as tf_factory
-from tests.test_layers import loaded_after
 
 SIZES = [0, 1, 4, 5, 6, 23, 10, 11, 12, 13]
 
@@ -83,10 +82,3 @@ def test_the_rows_are_split_eight_to_two_and_none_is_lost(recorded):
     assert sorted(train + evaluation) == [[n, str(i)] for i, n in enumerate(data)]
     # The order of the list is another one.
     assert train != [[n, str(i)] for i, n in enumerate(data)][:8]
-
-
-def test_importing_loads_neither_tensorflow_nor_beam():
-    names = "Example, tfrecordable, IgnoreExampleException, factory, checker"
-    loaded = loaded_after(f"from beam_pipeline.tfrecorder import {names}")
-    assert "beam_pipeline.tfrecorder.checker" in loaded
-    assert loaded & {"tensorflow", "apache_beam", "tfx_bsl"} == set()
