@@ -57,7 +57,6 @@ from beam_pipeline.transforms.clip_steps import (
     Reader,
     SteppedReader,
     in_clip,
-    with_factors,
 )
 from beam_pipeline.transforms.steps import (
     LOADER,
@@ -273,18 +272,23 @@ def stream_steps(stream: str, sample_rate_hz: int) -> tuple[Any, ...]:
     return steps
 
 
-def steps_in(clip: Clip, audio: Audio) -> tuple[Any, ...]:
-    """Returns the steps on the stream of a clip, which know where it is."""
-    steps = stream_steps(audio.stream, clip.sample_rate_hz)
-    return in_clip(steps, clip.filepath, clip.source, clip.start)
+def step_clip(
+    decoder: ClipReader, clip: Clip, audio: Audio, count: int | None = None
+) -> Reader:
+    """Returns a reader of a clip's frames after the recipe's stream steps.
 
-
-def step_clip(decoder: ClipReader, clip: Clip, audio: Audio) -> Reader:
-    """Returns a reader of a clip's frames after the recipe's stream steps."""
+    ``count`` is the number of the steps. Default: all.
+    """
     part = PartReader(decoder, clip.start) if clip.start else decoder
     if not audio.stream:
         return part
-    steps = with_factors(steps_in(clip, audio), clip.factors)
+    steps = in_clip(
+        stream_steps(audio.stream, clip.sample_rate_hz)[:count],
+        clip.filepath,
+        clip.source,
+        clip.start,
+        clip.factors,
+    )
     return SteppedReader(part, steps, clip.frames, clip.sample_rate_hz)
 
 

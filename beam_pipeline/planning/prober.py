@@ -7,7 +7,6 @@ and bytes for features.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, BinaryIO
 
@@ -52,7 +51,6 @@ from beam_pipeline.planning import clips
 from beam_pipeline.planning.clips import (
     NO_POISON_CLIPS,
     Clip,
-    PartReader,
     PoisonClips,
     Reject,
 )
@@ -63,7 +61,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.transforms import base
 from beam_pipeline.transforms.base import Transform
-from beam_pipeline.transforms.clip_steps import Reader, measure_factors
+from beam_pipeline.transforms.clip_steps import ClipGain
 from beam_pipeline.transforms.steps import PLACEMENT, parse_placement
 
 # A part of a file is resampled from frames before it and after it: at most 256 frames
@@ -238,16 +236,18 @@ class Prober:
                 decoder.read(at, min(at + _CHUNK_FRAMES, stop))
 
     def _factors_of(self, clip: Clip) -> tuple[float, ...]:
-        """Returns the factors of the recipe's clip gains."""
+        """Returns the factors of the recipe's clip gains.
 
-        @contextmanager
-        def open_reader() -> Iterator[Reader]:
-            with clips.opened_clip(clip, self._inputs, self._recipe) as decoder:
-                yield PartReader(decoder, clip.start)
-
-        steps = clips.steps_in(clip, self._recipe)
+        A gain measures the clip after the steps before it.
+        """
         rate = clip.sample_rate_hz
-        return measure_factors(steps, open_reader, clip.frames, rate, clip.filepath)
+        for at, step in enumerate(clips.stream_steps(self._recipe.stream, rate)):
+            if isinstance(step, ClipGain):
+                with clips.opened_clip(clip, self._inputs, self._recipe) as decoder:
+                    reader = clips.step_clip(decoder, clip, self._recipe, at)
+                    factor = step.measure(reader, clip.frames, rate, clip.filepath)
+                clip = clip._replace(factors=(*clip.factors, factor))
+        return clip.factors
 
     def _passages_of(self, clip: Clip) -> Integers:
         """Returns the passages that a placement finds in a clip; decodes all of it.

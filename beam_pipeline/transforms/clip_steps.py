@@ -26,7 +26,7 @@ depend on where one block ends and the next begins.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -126,6 +126,12 @@ class ClipGain(FrameByFrame, Step):
             )
         return factor
 
+    def of_clip(
+        self, filepath: str, source: int, start: int, factors: Iterator[float]
+    ) -> Factor:
+        """The gain of a clip, of which it has been measured."""
+        return Factor(next(factors))
+
 
 @dataclass(frozen=True)
 class Factor(FrameByFrame):
@@ -145,8 +151,7 @@ class SteppedReader:
     reader
         The clip without the steps.
     steps
-        The steps in this clip, see :func:`in_clip`, without any :class:`ClipGain`, see
-        :func:`with_factors`.
+        The steps in this clip, see :func:`in_clip`.
     frames : int
         Length of the clip.
 
@@ -207,48 +212,25 @@ class SteppedReader:
 
 
 def in_clip(
-    steps: Sequence[Any], filepath: str, source: int, start: int
-) -> tuple[Any, ...]:
+    steps: Sequence[Any],
+    filepath: str,
+    source: int,
+    start: int,
+    factors: Sequence[float] = (),
+) -> tuple[StreamStep, ...]:
     """The steps in a clip of a file that begins at a frame of it.
 
     A step that depends on the clip is replaced by its ``of_clip(filepath, source,
-    start)``.
+    start, factors)``. It takes its factor from an iterator of those of the clip's
+    gains.
     """
-    return tuple(
-        step.of_clip(filepath, source, start) if hasattr(step, "of_clip") else step
-        for step in steps
-    )
-
-
-def with_factors(
-    steps: Sequence[Any], factors: Sequence[float]
-) -> tuple[StreamStep, ...]:
-    """The steps, with each clip gain replaced by its factor."""
     left = iter(factors)
     return tuple(
-        Factor(next(left)) if isinstance(step, ClipGain) else step for step in steps
+        step.of_clip(filepath, source, start, left)
+        if hasattr(step, "of_clip")
+        else step
+        for step in steps
     )
-
-
-def measure_factors(
-    steps: Sequence[Any],
-    open_reader: Callable[[], Any],
-    frames: int,
-    sample_rate_hz: int,
-    name: str,
-) -> tuple[float, ...]:
-    """The factor of each clip gain among the steps, in their order.
-
-    A gain measures the clip after the steps before it.
-    """
-    factors: list[float] = []
-    for at, step in enumerate(steps):
-        if isinstance(step, ClipGain):
-            with open_reader() as reader:
-                before = with_factors(steps[:at], factors)
-                stepped = SteppedReader(reader, before, frames, sample_rate_hz)
-                factors.append(step.measure(stepped, frames, sample_rate_hz, name))
-    return tuple(factors)
 
 
 # The standard deviation of the sum of four numbers from 0 to 65535.
@@ -303,7 +285,9 @@ class Dither(FrameByFrame, Step):
     amplitude: float = parameter(1.0, Number(0.0, INT16_SCALE))
     seed: int = parameter(0, WholeNumber(None))
 
-    def of_clip(self, filepath: str, source: int, start: int) -> ClipDither:
+    def of_clip(
+        self, filepath: str, source: int, start: int, factors: Iterator[float]
+    ) -> ClipDither:
         """The dither of a clip that begins at a frame of its file."""
         key = clip_key(self.seed, filepath, source)
         return ClipDither(self.amplitude / INT16_SCALE / _STD, key, start)

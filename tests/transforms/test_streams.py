@@ -1,6 +1,5 @@
 """Steps on streams, and dither: the same wherever a clip is cut, and as if never."""
 
-import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import NonFiniteAudio, RecipeError
+from beam_pipeline import open_records, plan, record
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.hashing import clip_key
 from beam_pipeline.planning.clips import stream_steps
 from beam_pipeline.transforms import Dither
@@ -16,11 +16,10 @@ from beam_pipeline.transforms.clip_steps import (
     CHUNK_FRAMES,
     SteppedReader,
     in_clip,
-    measure_factors,
-    with_factors,
 )
 from beam_pipeline.transforms.steps import parse_stream
-from tests.raising import raises
+from tests.raising import assert_names, raises
+from tests.sounds import write_samples
 from tests.transform_checks import noise
 from tests.transforms.test_augment import splitmix
 
@@ -106,37 +105,25 @@ def test_chunks_are_as_if_the_clip_had_never_been_cut(text):
         np.testing.assert_allclose(part, expected, rtol=0, atol=2e-8)
 
 
-# Gains of whole clips
+# Whole runs
 
 
-def factors_of(samples, text):
-    steps = parse_stream(text)
-
-    @contextlib.contextmanager
-    def open_reader():
-        yield Samples(samples)
-
-    return measure_factors(steps, open_reader, samples.shape[-1], RATE, "a.wav")
-
-
-def test_a_gain_measures_what_the_steps_before_have_made():
-    samples = noise(CHUNK_FRAMES)
+def test_a_gain_measures_what_the_steps_before_have_made(tmp_path):
+    write_samples(tmp_path / "in/a.wav", noise(CHUNK_FRAMES + 9), subtype="FLOAT")
     text = "clip_gain()|gain(gain_db=20)|clip_gain(kind='rms',level_db=-10)"
-    factors = factors_of(samples, text)
-    assert len(factors) == 2
-    steps = with_factors(parse_stream(text), factors)
-    out = stepped(samples, *steps).read(0, CHUNK_FRAMES).astype(np.float64)
-    assert 20 * np.log10(np.sqrt(np.square(out).mean())) == pytest.approx(-10, abs=1e-4)
+    record(tmp_path / "in", tmp_path / "out", win_len=CHUNK_FRAMES + 9, stream=text)
+    signal = open_records(tmp_path / "out")[0]["signal"].astype(np.float64)
+    assert 10 * np.log10(np.mean(signal**2)) == pytest.approx(-10, abs=1e-4)
 
 
-def test_nan_has_no_level():
+def test_nan_has_no_level(tmp_path):
     samples = noise(1000)
     samples[500] = np.nan
-    with raises(NonFiniteAudio, path="a.wav", naming="nan dB"):
-        factors_of(samples, "clip_gain()")
-
-
-# Whole runs
+    write_samples(tmp_path / "in/a.wav", samples, subtype="FLOAT")
+    options = {"win_len": 10, "allow_nonfinite": True, "stream": "clip_gain()"}
+    _, (reject,) = plan(tmp_path / "in", **options)
+    assert (reject.error, reject.filepath) == ("NonFiniteAudio", "a.wav")
+    assert_names(reject.reason, "nan dB")
 
 
 def test_a_step_that_does_not_work_at_the_rate_is_named():
