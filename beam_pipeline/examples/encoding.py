@@ -31,7 +31,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -586,16 +586,16 @@ _MOST_ENTRIES = 1 << 14
 Stored = list[Any]
 
 
-class _Run:
-    """Features in the writer's order, up to an array of a known size, if any."""
+class _Run(NamedTuple):
+    """Features in the writer's order, up to an array of a known size, if any.
 
-    __slots__ = ("array", "steps", "table")
+    ``table`` has what is stored in runs of at most ``longest`` bytes.
+    """
 
-    def __init__(self, steps: Sequence[EntryParser], array: EntryParser | None):
-        self.steps = steps
-        self.array = array
-        is_decoded = any(step.is_wanted and step.is_decoded for step in steps)
-        self.table: dict[bytes, Stored] | None = None if is_decoded else {}
+    steps: Sequence[EntryParser]
+    array: EntryParser | None
+    longest: int
+    table: dict[bytes, Stored]
 
 
 def _keep(table: dict[bytes, Any], content: bytes, stored: Any) -> None:
@@ -610,11 +610,16 @@ def _cut_runs(steps: Sequence[EntryParser]) -> list[_Run]:
     before: list[EntryParser] = []
     for step in steps:
         if step.prefix and not step.is_small and not step.is_optional:
-            runs.append(_Run(before, step))
+            runs.append(_make_run(before, step))
             before = []
         else:
             before.append(step)
-    return [*runs, _Run(before, None)]
+    return [*runs, _make_run(before, None)]
+
+
+def _make_run(steps: Sequence[EntryParser], array: EntryParser | None) -> _Run:
+    is_decoded = any(step.is_wanted and step.is_decoded for step in steps)
+    return _Run(steps, array, 0 if is_decoded else _LONG_RUN, {})
 
 
 class RecordParser:
@@ -643,7 +648,8 @@ class RecordParser:
         ordered = sorted(specs.values(), key=lambda spec: spec.name.encode())
         steps = [EntryParser(spec, spec.name in chosen) for spec in ordered]
         self.entries = [entry for entry in steps if entry.is_wanted]
-        self._numbers = {e.spec.name.encode(): k for k, e in enumerate(self.entries)}
+        self.numbers = {entry.spec.name: k for k, entry in enumerate(self.entries)}
+        self._by_key = {name.encode(): k for name, k in self.numbers.items()}
         self._runs = _cut_runs(steps)
         self._sequences = any(spec.sequence for spec in specs.values())
 
@@ -680,14 +686,13 @@ class RecordParser:
                     end = data.find(array.prefix, at, stop)
                     if end < 0:
                         return None
-                is_known = run.table is not None and end - at <= _LONG_RUN
-                content = data[at:end] if is_known else b""
-                values = run.table.get(content) if run.table and content else None
+                content = data[at:end] if end - at <= run.longest else b""
+                values = run.table.get(content) if content else None
                 if values is None:
                     values = _parse_run(run.steps, data, at, end)
                     if values is None:
                         return None
-                    if content and run.table is not None:
+                    if content:
                         _keep(run.table, content, values)
                 stored += values
                 at = end
@@ -706,12 +711,12 @@ class RecordParser:
         if self._only_these:
             check_names(record, self._known)
         for key, feature in example_features(record):
-            number = self._numbers.get(key)
+            number = self._by_key.get(key)
             if number is not None and not self.entries[number].spec.sequence:
                 stored[number] = self.entries[number].value(feature)
         if self._sequences:
             for key, steps in feature_lists(record):
-                number = self._numbers.get(key)
+                number = self._by_key.get(key)
                 if number is not None and self.entries[number].spec.sequence:
                     stored[number] = self.entries[number].steps(steps)
         for number, entry in enumerate(self.entries):
@@ -738,18 +743,14 @@ def _parse_run(
                 )
             at = end
             continue
-        if at >= stop:
-            if not step.is_optional:
-                return None
-            if is_wanted:
-                stored.append(None)
-            continue
-        length = data[at + 1]
-        body = at + 2
-        if length >= 0x80:
-            length, body = read_varint(data, at + 1)
-        end = body + length
-        if data[at] != 10 or not data.startswith(step.key, body):
+        is_there = at < stop
+        if is_there:
+            length, body = data[at + 1], at + 2
+            if length >= 0x80:
+                length, body = read_varint(data, at + 1)
+            end = body + length
+            is_there = data[at] == 10 and data.startswith(step.key, body)
+        if not is_there:
             if not step.is_optional:
                 return None
             if is_wanted:
@@ -774,7 +775,7 @@ class ExampleMaker:
     """Makes a dict of each example, with arrays and scalars of its own."""
 
     def __init__(self, parser: RecordParser, names: Iterable[str]):
-        numbers = {e.spec.name: k for k, e in enumerate(parser.entries)}
+        numbers = parser.numbers
         self._features: list[tuple[str, int, Callable[..., Any], int | None]] = []
         for name in names:
             entry = parser.entries[numbers[name]]
@@ -806,9 +807,8 @@ class BatchMaker:
 
     def __init__(self, parser: RecordParser, names: Iterable[str], size: int):
         self._names = list(names)
-        self._entries = {entry.spec.name: entry for entry in parser.entries}
+        self._entries, self._numbers = parser.entries, parser.numbers
         self._size = size
-        self._numbers = {e.spec.name: k for k, e in enumerate(parser.entries)}
         self._stored: list[Stored] = [[]] * size
         self._rows: list[Any] = [None] * len(parser.entries)
         self._puts: list[tuple[int, Callable[[int, Any], None]]] | None = None
@@ -816,7 +816,7 @@ class BatchMaker:
     def _make_rows(self) -> list[tuple[int, Callable[[int, Any], None]]]:
         """Makes the arrays; not before an example shows that it has their shapes."""
         puts: list[tuple[int, Callable[[int, Any], None]]] = []
-        for k, entry in enumerate(self._entries.values()):
+        for k, entry in enumerate(self._entries):
             if entry.is_row:
                 rows = np.empty((self._size, *entry.spec.sizes), entry.dtype)
                 self._rows[k] = rows
@@ -841,8 +841,9 @@ class BatchMaker:
         return {name: self._finished(name, columns) for name in self._names}
 
     def _finished(self, name: str, columns: Sequence[Sequence[Any]]) -> Any:
-        entry, number = self._entries[name], self._numbers[name]
-        spec, rows = entry.spec, self._rows[number]
+        number = self._numbers[name]
+        entry, rows = self._entries[number], self._rows[number]
+        spec = entry.spec
         if rows is not None:
             return rows
         column = columns[number] if columns else ()

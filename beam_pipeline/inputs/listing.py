@@ -63,29 +63,6 @@ from beam_pipeline.storage.pages import FirstValues
 from beam_pipeline.transforms.base import seconds_to_frames
 
 
-class RecordedPart(NamedTuple):
-    """A part of a file that is a clip of a data set.
-
-    ``start`` and ``frames`` are at the output rate. ``channel`` is -1 if the clip has
-    all channels, or their mean.
-    """
-
-    header: Header
-    rate_hz: int
-    start: int
-    frames: int
-    channel: int
-
-    def is_of(self, row: SourceRow, channel: int) -> bool:
-        """Whether a row asks for this part, if the file is as it was."""
-        total = output_frames(*self.header[:2], self.rate_hz)
-        start = seconds_to_frames(row.offset_s, self.rate_hz)
-        stop = total
-        if row.duration_s is not None:
-            stop = min(start + seconds_to_frames(row.duration_s, self.rate_hz), total)
-        return (start, stop - start, channel) == (self.start, self.frames, self.channel)
-
-
 @dataclass
 class RecordedClips:
     """The clips of data sets that need not be recorded; some 70 bytes for each of them.
@@ -95,7 +72,8 @@ class RecordedClips:
     keys : numpy.ndarray, shape (clips,), uint64
         The :func:`recorded_key` of each clip.
     numbers : numpy.ndarray, shape (clips, 7), int64
-        The fields of a :class:`RecordedPart`, the header's first.
+        Which part of its file each clip is: the fields of the header, the output rate,
+        the first frame and the frames at this rate, and the channel, or -1.
     channel : int
         The only channel that the recipe takes; -1: all, or their mean.
     splits : mapping
@@ -125,39 +103,42 @@ class RecordedClips:
         """
         name = plain_name(row.filepath, root)
         channel = self.channel if row.channel is None else row.channel
-        for part in self._parts_of(recorded_key(row.source, name)):
-            if part.is_of(row, channel):
-                return row._replace(recorded=part.header)
+        for *header, rate_hz, start, frames, its_channel in self._numbers_of(name, row):
+            then = Header(*header)
+            part = start, frames, its_channel
+            if part == (*_asked_part(row, then, rate_hz), channel):
+                return row._replace(recorded=then)
         if row.problem is None and self.splits:
             row = row._replace(problem=self._group_problem(row, name))
         return row
 
-    def _parts_of(self, key: int) -> list[RecordedPart]:
-        first, stop = (
-            int(np.searchsorted(self.keys, np.uint64(key), side))
-            for side in ("left", "right")
-        )
-        return [
-            RecordedPart(Header(*numbers[:3]), *numbers[3:])
-            for numbers in self.numbers[first:stop].tolist()
-        ]
+    def _numbers_of(self, name: str, row: SourceRow) -> list[list[int]]:
+        key = np.uint64(recorded_key(row.source, name))
+        first, stop = (np.searchsorted(self.keys, key, s) for s in ("left", "right"))
+        numbers: list[list[int]] = self.numbers[first:stop].tolist()
+        return numbers
 
     def _group_problem(self, row: SourceRow, name: str) -> str | None:
         group = row.group if self.has_groups else name
         split = self.splits.get(recorded_group(row.source, group, self.has_groups))
-        if split is None:
+        if split is None or row.split in ("", split):
             return None
-        what = (
-            f"of its group {shown_group(row.group)}"
-            if self.has_groups
-            else "of the same file"
+        what = "the same file"
+        if self.has_groups:
+            what = f"its group {shown_group(row.group)}"
+        return (
+            f"is in the split {row.split}, but another clip of {what} is in {split} of "
+            "a data set of `skip_recorded`"
         )
-        if row.split and row.split != split:
-            return (
-                f"is in the split {row.split}, but another clip {what} is in {split} "
-                "of a data set of `skip_recorded`"
-            )
-        return None
+
+
+def _asked_part(row: SourceRow, header: Header, rate_hz: int) -> tuple[int, int]:
+    """Returns the first frame and the frames of a row, if its file has this header."""
+    start = seconds_to_frames(row.offset_s, rate_hz)
+    stop = output_frames(header.frames, header.sample_rate_hz, rate_hz)
+    if row.duration_s is not None:
+        stop = min(start + seconds_to_frames(row.duration_s, rate_hz), stop)
+    return start, stop - start
 
 
 def recorded_key(source: int, name: str) -> int:

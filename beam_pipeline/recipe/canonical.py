@@ -7,13 +7,15 @@ with the same sounds.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from beam_pipeline.audio.clip_reader import ClipReader, output_frames, probe_audio
 from beam_pipeline.audio.formats import is_audio_name
-from beam_pipeline.errors import InputError, OptionError, RecipeError
+from beam_pipeline.errors import ClipError, InputError, OptionError, RecipeError
 from beam_pipeline.hashing import bytes_sha256, json_sha256
 from beam_pipeline.recipe.recipe import (
     ALTERNATIVES,
@@ -29,6 +31,7 @@ from beam_pipeline.recipe.recipe import (
 )
 from beam_pipeline.storage import files
 from beam_pipeline.text import shown
+from beam_pipeline.transforms.augment import Sound
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     Kind,
@@ -249,8 +252,7 @@ def with_hashes(steps: Iterable[Any], kind: Kind) -> Iterator[Any]:
     for step in steps:
         if takes_sounds(step):
             with naming_step(step, kind):
-                check_hash(step.folder, step.sha256, found := hash_sounds(step.folder))
-            step = replace(step, sha256=found)
+                step = replace(step, sha256=checked_hash(step.folder, step.sha256))
         yield step
 
 
@@ -294,8 +296,9 @@ def hash_sounds(folder: str) -> str:
     return json_sha256(hashes)
 
 
-def check_hash(folder: str, recorded: str, found: str) -> None:
-    """Raises RecipeError if a recipe has another hash of a folder."""
+def checked_hash(folder: str, recorded: str) -> str:
+    """Returns a folder's hash; RecipeError if a recipe has another one of it."""
+    found = hash_sounds(folder)
     if recorded and recorded != found:
         raise RecipeError(
             "sha256",
@@ -304,3 +307,60 @@ def check_hash(folder: str, recorded: str, found: str) -> None:
             "out to take those that it has now",
             recorded,
         )
+    return found
+
+
+def load_step(step: Any, sample_rate_hz: int) -> Any:
+    """Returns a step with the sounds of its folder; other steps as they are.
+
+    Raises
+    ------
+    RecipeError
+        See :func:`load_sounds`.
+    """
+    if not takes_sounds(step):
+        return step
+    return step.with_sounds(load_sounds(step.folder, step.sha256, sample_rate_hz))
+
+
+@functools.lru_cache(maxsize=16)
+def load_sounds(folder: str, sha256: str, sample_rate_hz: int) -> tuple[Sound, ...]:
+    """Decodes the audio files below a folder, mixed to mono, in the order of names.
+
+    Parameters
+    ----------
+    sha256 : str
+        The hash of the folder that the recipe has; empty if it is not known.
+    sample_rate_hz : int
+        The rate that the sounds are resampled to.
+
+    Raises
+    ------
+    RecipeError
+        If the folder has no audio file, or other ones than the recipe says; if a file
+        cannot be decoded, or is silent; or if the sounds take too much memory.
+    """
+    if sha256:
+        checked_hash(folder, sha256)
+    sounds: list[Sound] = []
+    for name, path in list_sounds(folder):
+        try:
+            sound = _decode(name, path, sample_rate_hz)
+        except ClipError as error:
+            raise RecipeError(
+                "folder", f"has a file that cannot be used: {error}", folder
+            ) from error
+        if not sound.samples.any():
+            raise RecipeError("folder", f"has a file that is silent: {name}", folder)
+        sounds.append(sound)
+    return tuple(sounds)
+
+
+def _decode(name: str, path: str, sample_rate_hz: int) -> Sound:
+    with files.closing(files.begin_read(path)) as source:
+        info = probe_audio(source, name=name)
+        with ClipReader(
+            source, info, name=name, sample_rate_hz=sample_rate_hz
+        ) as reader:
+            frames = output_frames(info.frames, info.sample_rate_hz, sample_rate_hz)
+            return Sound(name, reader.read(0, frames))

@@ -1,19 +1,30 @@
-"""Manifests, columns, segments and splits: as tables, as rows, and in whole runs."""
+"""Manifests: columns and their types, parts of files, splits; as rows and in runs."""
 
+from __future__ import annotations
+
+import csv
 import itertools
 import json
 import math
 import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import fastavro
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from beam_pipeline import open_records, plan, record
+from beam_pipeline import Metadata, open_records, plan, record, verify
+from beam_pipeline.cli.main import main
+from beam_pipeline.dataset.tables import manifest_fields
 from beam_pipeline.errors import (
     InputError,
     OptionError,
@@ -21,6 +32,7 @@ from beam_pipeline.errors import (
     RecipeError,
     TooManyRejected,
 )
+from beam_pipeline.inputs.columns import PartColumns, part_in_seconds
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.inputs.table_files import (
@@ -28,9 +40,14 @@ from beam_pipeline.inputs.table_files import (
     column_types,
     open_table,
     read_rows,
+    write_rows,
 )
+from beam_pipeline.inputs.table_files import convert as to_type
 from beam_pipeline.parameters import comma_list, comma_text
-from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.read.audit import write_clean_manifest
+from beam_pipeline.read.window_table import window_table
+from beam_pipeline.recipe.recipe import Audio, Recipe
+from beam_pipeline.transforms.base import seconds_to_frames
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -105,15 +122,6 @@ def test_a_line_of_jsonl_may_bring_a_column(tmp_path):
     path = tmp_path / "m.jsonl"
     path.write_text('{"path":"a.wav"}\n{"path":"b.wav","sex":"f"}\n{"age":3}\n')
     assert open_table(str(path)).names == ("path", "sex", "age")
-
-
-def test_jsonl_parquet_and_avro_hold_the_same_rows(tmp_path):
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n\n" for r in ROWS))
-    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "m.parquet")
-    write_avro(tmp_path / "m.avro", ROWS)
-    for name in ("m.jsonl", "m.parquet", "m.avro"):
-        table = open_table(str(tmp_path / name))
-        assert [row for _, row in read_rows(table)] == ROWS
 
 
 @pytest.mark.parametrize("how", ["cut", "no Avro", "no records", "empty"])
@@ -311,13 +319,17 @@ def test_groups_of_the_expression_are_columns(corpus, tmp_path_factory):
     assert {e["name"] for e in open_records(out)} == {"1", "2", "ä 3"}
 
 
-@pytest.mark.parametrize("rate", [None, 4000])
-def test_segments_are_parts_of_their_file(tmp_path, rate):
+@pytest.mark.parametrize(("rate", "names"), [
+    (None, ("path", "offset_s", "duration_s")),
+    (4000, ("path", "offset_s", "duration_s")),
+    (None, ("audio_filepath", "offset", "duration")),  # of NeMo
+])  # fmt: skip
+def test_segments_are_parts_of_their_file(tmp_path, rate, names):
     write_sound(tmp_path / "x.wav", 4 * RATE)
     starts = {"a": 0.5, "b": 3.0, "c": 1.0}
     rows = [
-        {"path": "x.wav", "offset_s": start, "class": name,
-         "duration_s": "" if name == "b" else 1.0}
+        {**dict(zip(names, ("x.wav", start, "" if name == "b" else 1.0), strict=True)),
+         "class": name}
         for name, start in starts.items()
     ]  # fmt: skip
     path = write_csv(tmp_path / "m.csv", rows)
@@ -599,3 +611,335 @@ def test_names_with_commas():
     assert comma_list('a, "b, c" ,d') == ["a", "b, c", "d"]
     assert comma_list('5" disk,x') == ['5" disk', "x"]
     assert comma_list(comma_text(classes)) == classes
+
+
+# Columns that say which part of its file a clip is; the manifest of a data set
+
+
+def write_table(folder, *rows):
+    path = folder / "m.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(("columns", "part"), [
+    ({"path": "x.wav"}, (0.0, None, None)),
+    ({"path": "x.wav", "offset_s": 2, "duration_s": 0.5}, (2.0, 0.5, None)),
+    ({"path": "x.wav", "start_s": 2, "duration_s": ""}, (2.0, None, None)),
+    ({"path": "x.wav", "start_s": 2, "end_s": 2.5}, (2.0, 0.5, None)),
+    ({"path": "x.wav", "end_s": "2.5", "channel": 1}, (0.0, 2.5, 1)),
+    ({"path": "x.wav", "start_s": "", "end_s": None}, (0.0, None, None)),
+    ({"audio_filepath": "x.wav", "offset": 2, "duration": 0.5}, (2.0, 0.5, None)),
+    ({"audio_filepath": "x.wav", "duration": 0.5}, (0.0, 0.5, None)),
+    ({"path": "x.wav", "duration": 0.5}, (0.0, None, None)),
+])  # fmt: skip
+def test_columns_of_parts(tmp_path, columns, part):
+    (row,) = rows_of(write_table(tmp_path, columns), label_from="none")
+    assert (row.offset_s, row.duration_s, row.channel) == part
+    is_data = columns.get("duration") and "path" in columns
+    assert row.columns == ((0.5,) if is_data else ())
+
+
+@pytest.mark.parametrize("names", [("offset_s", "start_s"), ("duration_s", "end_s")])
+def test_two_columns_of_one_meaning(tmp_path, names):
+    path = write_table(tmp_path, {"path": "x.wav", **dict.fromkeys(names, 1)})
+    with raises(RecipeError, naming=["columns", str(path), *names]):
+        rows_of(path, label_from="none")
+
+
+@pytest.mark.parametrize(("names", "advice"), [
+    (("start", "end"), "end_s"), (("Onset", "Offset"), "end_s"),
+    (("offset", "duration"), "duration_s"), (("begin_time", "end_time"), "end_s"),
+])  # fmt: skip
+def test_columns_that_look_like_parts(tmp_path, names, advice):
+    path = write_table(tmp_path, {"path": "x.wav", names[0]: 1.5, names[1]: 2})
+    with raises(InputError, naming=[str(path), *names, "start_s", advice, "`columns`"]):
+        rows_of(path, label_from="none")
+    (row,) = rows_of(path, label_from="none", columns=names)
+    assert (row.offset_s, row.duration_s, row.columns) == (0.0, None, (1.5, 2))
+
+
+@pytest.mark.parametrize("columns", [
+    {"start": "noon", "end": "one"}, {"start": 1}, {"offset": 1}, {"duration": 2},
+])  # fmt: skip
+def test_columns_that_do_not(tmp_path, columns):
+    path = write_table(tmp_path, {"path": "x.wav", **columns})
+    (row,) = rows_of(path, label_from="none")
+    assert len(row.columns) == len(columns)
+
+
+def test_a_file_of_no_frame_at_the_output_rate_is_named(tmp_path):
+    write_sound(tmp_path / "a.wav", RATE // 4)
+    _, (reject,) = plan(tmp_path, win_len=1, tail="pad", sample_rate=1)
+    assert (reject.filepath, reject.error) == ("a.wav", "EmptyAudio")
+    assert "no frame of it is left at 1 Hz" in reject.reason
+
+
+def test_the_own_manifest_is_an_input(tmp_path):
+    write_sound(tmp_path / "a.wav", 8000, seed=1)
+    write_sound(tmp_path / "b.wav", 4001, seed=2, channels=2)
+    names = ("path", "offset_s", "duration_s", "kind", "snr")
+    values = [
+        ("a.wav", 0.1, 0.3, "x", 1.5),
+        ("a.wav", 0.5, None, "y", None),
+        ("b.wav", None, None, "x", 2.5),
+    ]
+    rows = [dict(zip(names, row, strict=True)) for row in values]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    options = {"win_len": 500, "sample_rate": 16000}
+    record(tmp_path / "rows.parquet", tmp_path / "out", label_from="kind", **options)
+    own = tmp_path / "own.parquet"
+    shutil.copy(tmp_path / "out" / "manifest.parquet", own)
+    record(own, tmp_path / "again", label_from="class", **options)
+    before, after = (Metadata.load(tmp_path / name) for name in ("out", "again"))
+    assert [*after.shards()] == [*before.shards()]
+    assert after.features == before.features
+    tables = [
+        pq.read_table(tmp_path / n / "manifest.parquet") for n in ("out", "again")
+    ]
+    assert str(tables[0].to_pylist()) == str(tables[1].to_pylist())
+    # At another rate, parts are the same seconds.
+    record(own, tmp_path / "low", label_from="class", win_len=100, sample_rate=4000)
+    ends = {e["win_start_idx"] + 100 for e in open_records(tmp_path / "low")}
+    assert max(ends) == 2000
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"start": None}, {"sample_rate_hz": 0}, {"frames": "x"}]
+)
+def test_a_wrong_row_is_named(wrong):
+    row = {**dict.fromkeys(manifest_fields(Audio()), 1), "channel": None, **wrong}
+    part = PartColumns.of([*row], "path", "x")
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        part.read(row)
+
+
+@given(
+    st.integers(0, 10**9), st.integers(1, 10**9), st.sampled_from([8000, 11025, 44100])
+)
+def test_seconds_of_a_part_give_its_frames(start, frames, rate):
+    offset_s, duration_s = part_in_seconds(start, frames, rate, 2 * 10**9 + 1, rate)
+    assert seconds_to_frames(offset_s, rate) == start
+    assert duration_s is not None
+    assert seconds_to_frames(duration_s, rate) == frames
+
+
+# Columns of lists, of bytes and of large numbers
+
+
+def typed(tmp_path, values):
+    """Returns the type of a column of values in memory."""
+    path = write_rows([{"path": "x", "v": value} for value in values], str(tmp_path))
+    return column_types([open_table(path)], ["v"])["v"]
+
+
+@pytest.mark.parametrize(("values", "expected"), [
+    ([[1, 2], [3, 4]], ("int64", (2,))), ([[True], [False]], ("int64", (1,))),
+    ([[1, 2], [3]], ("int64", (None,))), ([[1, 2], None], ("int64", (None,))),
+    ([[2**63 - 1]], ("int64", (1,))), ([[2**63]], ("string", ())),
+    ([[1, 2.5]], ("float32", (2,))), ([[1, None]], ("float32", (2,))),
+    ([[2**24 + 1, None]], ("float64", (2,))), ([[0.1], [0.1 + 0.2]], ("float64", (1,))),
+    ([[], []], ("float32", (None,))), ([[None, math.nan]], ("float32", (2,))),
+    ([["1", "2"]], ("string", (2,))), ([["a"], []], ("string", (None,))),
+    ([["a", 1]], ("string", ())), ([[b"a"], [b"", b"c"]], ("bytes", (None,))),
+    ([b"a", None], ("bytes", ())), ([[[1]]], ("string", ())),
+    ([[1], 2], ("string", ())), ([2, [1]], ("string", ())),
+    ([["a"], "a"], ("string", ())), ([{"a": [1]}], ("string", ())),
+    ([[{"a": 1}]], ("string", ())),
+])  # fmt: skip
+def test_types_of_lists_and_bytes(tmp_path, values, expected):
+    assert typed(tmp_path, values) == ColumnType(*expected)
+
+
+def test_what_a_file_declares_of_empty_columns(tmp_path):
+    kinds = {
+        "number": (pa.float64(), ("float32", ())),
+        "whole": (pa.int16(), ("float32", ())),
+        "text": (pa.string(), ("string", ())),
+        "blob": (pa.binary(), ("bytes", ())),
+        "numbers": (pa.list_(pa.float32()), ("float32", (None,))),
+        "texts": (pa.list_(pa.string()), ("string", (None,))),
+        "blobs": (pa.list_(pa.binary()), ("bytes", (None,))),
+        "other": (pa.struct([("a", pa.int8())]), ("string", ())),
+    }
+    columns = {name: pa.nulls(2, kind) for name, (kind, _) in kinds.items()}
+    table = pa.table({"path": ["x", "y"], **columns})
+    pq.write_table(table, tmp_path / "m.parquet")
+    found = column_types([open_table(str(tmp_path / "m.parquet"))], list(kinds))
+    assert found == {name: ColumnType(*kind) for name, (_, kind) in kinds.items()}
+    frames = (
+        (table, ("number", "whole")),
+        (pd.DataFrame({"path": ["x"], "number": [math.nan]}), ("number",)),
+        (
+            pd.DataFrame({"path": ["x"], "number": pd.array([None], "Int64")}),
+            ("number",),
+        ),
+    )
+    for frame, names in frames:
+        path = write_rows(frame, str(tmp_path))
+        for name in names:
+            assert column_types([open_table(path)], [name])[name] == ("float32", ())
+
+
+@pytest.mark.parametrize(("values", "held"), [
+    ([1, None, 3], [1, None, 3]), ([0.5, math.nan, 2], [0.5, None, 2.0]),
+    ([pd.NA, 3], [None, 3]), (["a", math.nan], ["a", None]),
+    ([b"a", None], [b"a", None]), ([Path("x"), 1, True], ["x", "1", "True"]),
+    ([[1, 2], [b"a"], 2**70], ["[1, 2]", "[\"b'a'\"]", str(2**70)]),
+    ([{"a": 1}, {"b": "ä"}], ['{"a": 1}', '{"b": "ä"}']),
+    ([np.float32(0.5), np.int64(2)], [0.5, 2.0]),
+    ([np.array([1, 2]), [3]], [[1, 2], [3]]),
+    ([np.zeros((1, 2)), None], ["[[0.0, 0.0]]", None]),
+    ([datetime(2026, 5, 1, 2), None], ["2026-05-01T02:00:00", None]),
+])  # fmt: skip
+def test_rows_in_memory_come_back(tmp_path, values, held):
+    rows = [{"path": "x", "v": value} for value in values]
+    path = write_rows(rows, str(tmp_path))
+    assert write_rows(rows, str(tmp_path)) == path
+    found = list(read_rows(open_table(path)))
+    assert found == [(n, {"path": "x", "v": v}) for n, v in enumerate(held, 1)]
+
+
+@pytest.mark.parametrize(("value", "kind", "facts"), [
+    ([1.5], ("float32", (2,)), ["1 values", "2"]),
+    (1.5, ("float32", (2,)), ["1.5", "lists"]),
+    (["x"], ("float32", (None,)), ["'x'", "number"]),
+    ([1e39], ("float32", (None,)), "1e+39"), ([math.inf], ("float64", (None,)), "inf"),
+    ("x", ("bytes", ()), ["'x'", "bytes"]), (b"x", ("string", ()), "bytes"),
+    ([2**53 + 1], ("float64", (1,)), [2**53 + 1, 2**53]),
+    (-(2**53) - 1, ("float64", ()), -(2**53) - 1),
+    (str(2**53 + 1), ("float64", ()), [2**53 + 1, "text"]),
+])  # fmt: skip
+def test_values_that_a_type_does_not_hold(value, kind, facts):
+    with raises(ValueError, naming=facts):
+        to_type("v", value, ColumnType(*kind))
+
+
+@pytest.mark.parametrize("missing", [None, "", math.nan])
+@pytest.mark.parametrize(("kind", "expected"), [
+    (ColumnType("bytes"), b""), (ColumnType("string"), ""),
+    (ColumnType("float64"), math.nan), (ColumnType("int64", (None,)), ()),
+    (ColumnType("bytes", (None,)), ()),
+])  # fmt: skip
+def test_missing_values(missing, kind, expected):
+    assert repr(to_type("v", missing, kind)) == repr(expected)
+
+
+# Whole runs
+
+LISTS = [
+    {
+        "path": f"a/{k}.wav",
+        "embedding": [0.5 + k, math.nan, -1.0],
+        "wide": [0.1 + 0.2, 1e300],
+        "counts": [2**60, 2, 3][:k],
+        "tags": ["x", "y", "z"][: k + 1],
+        "pair": ["1", "\u00e9"],
+        "blob": [b"text", b"\xff\x00", b""][k],
+    }
+    for k in range(3)
+]
+TYPES = {
+    "embedding": ("float32", (3,), "float_list"),
+    "wide": ("float64", (2,), "raw"),
+    "counts": ("int64", (None,), "int64_list"),
+    "tags": ("string", (None,), "bytes_list"),
+    "pair": ("string", (2,), "bytes_list"),
+    "blob": ("bytes", (), "bytes_list"),
+}
+OPTIONS: dict[str, Any] = {
+    "win_len": 500, "order": "listed", "label_from": "none", "workers": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    folder: Path = tmp_path_factory.mktemp("lists")
+    for k in range(3):
+        write_sound(folder / f"a/{k}.wav", 1000, seed=k)
+    pq.write_table(pa.Table.from_pylist(LISTS), folder / "m.parquet")
+    record(folder / "m.parquet", folder / "out", **OPTIONS)
+    return folder
+
+
+def data_bytes(folder):
+    names = ("metadata.json", "manifest.parquet", "schema.pbtxt")
+    shards = sorted(path.name for path in folder.glob("*.gz"))
+    return {name: (folder / name).read_bytes() for name in (*names, *shards)}
+
+
+def assert_holds(found, k):
+    for name, (dtype, _, _) in TYPES.items():
+        meant, value = LISTS[k][name], found[name]
+        if dtype == "bytes":
+            assert (type(value), value) == (bytes, meant)
+        else:
+            is_text = dtype == "string"
+            assert value.dtype == (object if is_text else dtype)
+            np.testing.assert_array_equal(value, np.array(meant, value.dtype))
+
+
+@pytest.mark.parametrize("kind", ["avro", "dicts", "pandas", "arrow", "own"])
+def test_all_tables_give_the_same_bytes(lists, tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(lists)
+    kinds = {"embedding": "double", "wide": "double", "counts": "long"}
+    of_avro: Any = {
+        name: {"type": "array", "items": kinds.get(name, "string")} for name in TYPES
+    }
+    write_avro(lists / "m.avro", LISTS, "deflate", **{**of_avro, "blob": "bytes"})
+    shutil.copy(lists / "out/manifest.parquet", lists / "own.parquet")
+    source = {
+        "avro": lists / "m.avro", "dicts": LISTS, "pandas": pd.DataFrame(LISTS),
+        "arrow": pa.Table.from_pylist(LISTS),
+        "own": lists / "own.parquet",
+    }[kind]  # fmt: skip
+    record(source, tmp_path / "out", **OPTIONS)
+    assert data_bytes(tmp_path / "out") == data_bytes(lists / "out")
+
+
+def test_every_example_holds_the_values_of_its_row(lists):
+    records = open_records(lists / "out")
+    for name, (dtype, shape, encoding) in TYPES.items():
+        spec = records.features[name]
+        assert (spec.dtype, spec.shape, spec.encoding) == (dtype, shape, encoding)
+    for i, found in enumerate(records):
+        assert_holds(found, i // 2)
+    batch = records.read([0, 2, 4])
+    for k in range(3):
+        assert_holds({name: batch[name][k] for name in TYPES}, k)
+    assert verify(lists / "out", deep=True, input=lists / "m.parquet") == []
+
+
+def test_tables_hold_lists_and_bytes(lists, capsys):
+    manifest = pq.read_table(lists / "out/manifest.parquet")
+    assert manifest.schema.field("embedding").type == pa.list_(pa.float64())
+    assert manifest.schema.field("blob").type == pa.binary()
+    assert manifest["counts"].to_pylist() == [row["counts"] for row in LISTS]
+    table = window_table(lists / "out")
+    assert table["tags"].to_pylist() == [row["tags"] for row in LISTS for _ in range(2)]
+    assert table["blob"].to_pylist()[-1] is None
+    assert main(["windows", str(lists / "out"), "--csv"]) == 0
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert json.loads(lines[2]["counts"]) == LISTS[1]["counts"]
+    assert (lines[2]["blob"], lines[4]["blob"]) == (r"b'\xff\x00'", "")
+    with raises(OptionError, naming=["embedding", "parquet"]):
+        write_clean_manifest(lists / "out", lists / "clean.csv", lists / "m.parquet")
+    write_clean_manifest(lists / "out", lists / "clean.parquet", lists / "m.parquet")
+    clean = pq.read_table(lists / "clean.parquet")
+    assert clean["blob"].to_pylist() == [row["blob"] for row in LISTS]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.floats() | st.integers(-(2**70), 2**70) | st.text() | st.none()),
+    st.sampled_from(["int64", "float32", "float64", "string"]),
+)
+def test_a_list_is_converted_as_its_entries(values, dtype):
+    try:
+        expected = [to_type("v", value, ColumnType(dtype)) for value in values]
+    except ValueError:
+        with pytest.raises(ValueError, match="column v"):
+            to_type("v", values, ColumnType(dtype, (None,)))
+        return
+    found = to_type("v", values, ColumnType(dtype, (None,)))
+    assert str(list(found)) == str(expected)

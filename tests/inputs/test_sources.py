@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from beam_pipeline import plan
 from beam_pipeline.audio.formats import is_audio_name
-from beam_pipeline.errors import InputError
+from beam_pipeline.errors import DataSetWarning, InputError
 from beam_pipeline.inputs.columns import Labeler, SourceRow
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import (
@@ -20,6 +21,7 @@ from beam_pipeline.inputs.sources import (
 )
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import assert_names, raises
+from tests.sounds import write_sound
 
 linux = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux takes any bytes as a name"
@@ -283,3 +285,43 @@ def test_classes_are_read_off_names(label_from, filepath, label):
 def test_a_name_without_a_class_is_a_row_with_a_problem(label_from, filepath, fact):
     with raises(ValueError, naming=fact):
         Labeler(label_from).label(filepath, "/data")
+
+
+# Layouts of folders that the docs show
+
+
+BY_PART = r"^(?P<class>[^/]+)/(?P<part>[^/]+)/"
+BY_SPEAKER = r"^(?P<class>[^/]+)/(?P<speaker>[^/]+)/"
+CLASSES = ("owl", "tit")
+
+
+@pytest.mark.parametrize(
+    ("names", "inputs", "options", "splits"),
+    [
+        (["owl/1", "tit/2"], "", {}, ["records"]),
+        (
+            ["train/owl/1", "train/tit/2", "test/owl/3", "test/tit/4"],
+            {"train": "train", "test": "test"}, {}, ["test", "train"],
+        ),
+        (
+            ["owl/train/1", "tit/train/2", "owl/test/3", "tit/test/4"],
+            "", {"label_from": BY_PART, "split_column": "part"}, ["test", "train"],
+        ),
+        (
+            ["owl/ada/1", "owl/bob/2", "tit/ada/3", "tit/bob/4"], "",
+            {"label_from": BY_SPEAKER, "splits": "a=.5,b=.5", "group_by": "speaker"},
+            None,
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings(f"ignore::{DataSetWarning.__module__}.DataSetWarning")
+def test_layouts(tmp_path, names, inputs, options, splits):
+    for name in names:
+        write_sound(tmp_path / f"{name}.wav", 500)
+    given = tmp_path / inputs if isinstance(inputs, str) else None
+    sources = given or {name: tmp_path / path for name, path in inputs.items()}
+    summary, rejects = plan(sources, win_len=500, **options)
+    assert list(rejects) == []
+    assert summary.example_format.classes == CLASSES
+    assert splits is None or sorted(summary.layouts) == splits
+    assert sum(layout.total for layout in summary.layouts.values()) == len(names)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.examples.window_steps import load_sounds
-from beam_pipeline.recipe.canonical import hash_sounds
+from beam_pipeline.recipe.canonical import hash_sounds, load_sounds
 from beam_pipeline.transforms import Background, Reverb, SpecAugment, augment
 from beam_pipeline.transforms.augment import (
     Noise,
