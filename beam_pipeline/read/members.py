@@ -24,7 +24,7 @@ from beam_pipeline.errors import DamagedRecord, InputError
 from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files, object_store
 from beam_pipeline.storage.tfrecord import (
-    inflate_member,
+    content_length,
     inflate_members,
     is_compressed,
     record_bounds,
@@ -248,10 +248,10 @@ class MemberReader:
                 if not compressed:
                     yield _Inflated(member, data, (start, stop))
                     continue
-                length += _length(piece)
+                length += content_length(piece)
                 if length > INFLATED_AT_ONCE:
                     yield from self._inflate_alone(shard, alone)
-                    alone, length = [], _length(piece)
+                    alone, length = [], content_length(piece)
                 alone.append((member, piece))
         yield from self._inflate_alone(shard, alone)
 
@@ -259,7 +259,8 @@ class MemberReader:
         self, shard: ShardIndex, members: Sequence[tuple[WantedMember, memoryview]]
     ) -> Iterator[_Inflated]:
         """Yields members that hold one example each, which are inflated together."""
-        content, ends = b"", [0, *accumulate(_length(piece) for _, piece in members)]
+        content = b""
+        ends = [0, *accumulate(content_length(piece) for _, piece in members)]
         if len(members) > 1:
             with suppress(ValueError):  # one by one, the damaged one is found
                 content = inflate_members(b"".join([p for _, p in members]), ends[-1])
@@ -299,14 +300,14 @@ class MemberReader:
         try:
             if not len(piece):
                 raise ValueError("the file ends before it")
-            length = _length(piece)
+            length = content_length(piece)
             if length > _MOST_RATIO * len(piece):
                 raise ValueError(
                     f"{len(piece)} bytes of GZIP cannot hold {length} bytes"
                 )
             if problem := too_long(length, len(piece)):
                 raise ValueError(problem)
-            return inflate_member(piece, length)
+            return inflate_members(piece, length)
         except ValueError as error:
             raise self._damaged(shard, member, error) from error
 
@@ -321,11 +322,6 @@ class MemberReader:
         number = member.wanted[0][1] if number is None else number
         path = self._bytes.path(shard)
         return DamagedRecord(path, member.start, number, str(error))
-
-
-def _length(piece: bytes | memoryview) -> int:
-    """Returns how long the content of a member is, from its last 4 bytes."""
-    return int.from_bytes(piece[-4:], "little")
 
 
 def _runs(

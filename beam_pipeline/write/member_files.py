@@ -464,7 +464,9 @@ def _copy(
                 members = sizes[low:high].tolist(), counts[low:high].tolist()
                 yield from zip(*members, strict=True)
                 continue
-            member = tfrecord.inflate_member(_read(reader, size, piece))
+            packed = _read(reader, size, piece)
+            length = tfrecord.content_length(packed)
+            member = tfrecord.inflate_members(packed, length)
             bounds, first = tfrecord.record_bounds(member), 0 if low else piece.skip
             stop = first + int(taken[low])
             content = tfrecord.compress_member(
