@@ -97,10 +97,7 @@ class FakeDataflow:
     def answer(self, method, path, body):
         """A request -> HTTP status and JSON."""
         self.requests.append(f"{method} {path}")
-        found = _JOBS.fullmatch(path)
-        if found is None:
-            return _refusal(404, f"there is nothing at {path}")
-        project, region, name, part = found.groups()
+        project, region, name, part = _JOBS.fullmatch(path).groups()
         if name is None:
             if method != "POST":
                 return 200, {"jobs": [_to_json(job) for job in self.jobs]}
@@ -109,9 +106,7 @@ class FakeDataflow:
             created = self._create(project, region, json.loads(body))
             # However soon it ends, the service answers before it has begun.
             return 200, {**_to_json(created), "currentState": PENDING}
-        job = next((job for job in self.jobs if job.id == name), None)
-        if job is None:
-            return _refusal(404, f"there is no job {name}")
+        job = next(job for job in self.jobs if job.id == name)
         if part == "/messages":
             return 200, _messages(job)
         if part == "/metrics":

@@ -49,7 +49,8 @@ def message(dtype, shape, **values):
 
 
 def assert_same(found, wanted):
-    """Equal dtype, shape and bits; objects are equal as they are."""
+    """Equal dtype, shape and bits, and it can be changed; objects are equal."""
+    assert found.flags.writeable
     assert found.dtype == wanted.dtype
     assert found.shape == wanted.shape
     if found.dtype == object:
@@ -138,13 +139,6 @@ def test_unknown_fields_and_names_of_dimensions_are_passed_over():
     proto = tensor_pb2.TensorProto.FromString(data)
     proto.tensor_shape.dim[0].name = "time"
     assert decode_tensor(proto.SerializeToString(), "int64").tolist() == [1, -2]
-
-
-def test_a_decoded_array_can_be_changed():
-    for array in (np.arange(3), np.float32(1)):
-        found = decode_tensor(encode_tensor(array), array.dtype.name)
-        found[...] = 7
-        assert (found == 7).all()
 
 
 @pytest.mark.parametrize(("data", "facts"), [

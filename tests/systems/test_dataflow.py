@@ -102,9 +102,8 @@ def test_a_job_ends_as_it_would_on_this_machine(tmp_path):
     assert there == here
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
     split = there.splits["records"]
-    assert counted["windows"] == split.examples == 60
-    assert counted["clips"] == split.clips == 12
-    assert counted["shards"] == len(split.shards) == 9
+    found = counted["windows"], counted["clips"], counted["shards"]
+    assert found == (split.examples, split.clips, len(split.shards)) == (60, 12, 9)
     (job,) = service.jobs
     # Whoever looks at the job there finds them under this name.
     spaces = {c.namespace for c in job.ending.counters if c.name in counted}
