@@ -93,14 +93,20 @@ class _ClipStep(Step):
         del self._prober  # it has caches, which cannot be pickled
         super().teardown()
 
-    def clip_of(self, values: Mapping[str, Any]) -> Clip | TaggedOutput:
-        """Returns the clip of an element, or the reject of its file."""
+    def process(self, element: Any) -> Iterator[Any]:
+        values = _values_of(element)
         row = SourceRow(0, 0, values["filepath"], None)
         try:
-            return retry(lambda: self._prober.clip(row), row.filepath)
+            clip = retry(lambda: self._prober.clip(row), row.filepath)
         except ClipError as error:
             reject = self.reject("probe", error, error.reason)
-            return TaggedOutput(REJECTS, reject)
+            yield TaggedOutput(REJECTS, reject)
+        else:
+            yield from self.elements_of(clip, values)
+
+    def elements_of(self, clip: Clip, values: dict[str, Any]) -> Iterator[Any]:
+        """Yields what comes of a clip; ``values`` are those of its element."""
+        raise NotImplementedError
 
 
 class Probe(_ClipStep):
@@ -151,12 +157,7 @@ class Probe(_ClipStep):
         )
         super().__init__(on_error, root, recipe)
 
-    def process(self, element: Any) -> Iterator[Any]:
-        values = _values_of(element)
-        clip = self.clip_of(values)
-        if isinstance(clip, TaggedOutput):
-            yield clip
-            return
+    def elements_of(self, clip: Clip, values: dict[str, Any]) -> Iterator[Any]:
         yield {
             **values,
             "frames": clip.native_frames,
@@ -219,12 +220,7 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
                 raise OptionError(name, f"must be one of {known}", value)
         super().__init__(on_error, root, Recipe(**options))
 
-    def process(self, element: Any) -> Iterator[Any]:
-        values = _values_of(element)
-        clip = self.clip_of(values)
-        if isinstance(clip, TaggedOutput):
-            yield clip
-            return
+    def elements_of(self, clip: Clip, values: dict[str, Any]) -> Iterator[Any]:
         done = 0
         try:
             for starts, windows in read_windows(clip, self._inputs, self._recipe):
