@@ -50,7 +50,6 @@ from beam_pipeline.planning.shards import (
     PlanSummary,
     Shard,
     ShardInfo,
-    TallyKey,
     in_frames,
     seconds_of,
     split_by_class,
@@ -338,27 +337,25 @@ def split_entry(
     example_format: ExampleFormat,
 ) -> SplitEntry:
     """Returns the entry of a split, from its shards and what was observed in them."""
-    of_clips = observed.examples
-    counted = of_clips
-    if example_format.features.events is not None:
-        # Classes belong to windows, not to clips.
-        counted = Counter(
-            {TallyKey(split, *key): n for key, n in observed.classes.items()}
-        )
-
-    frames = in_frames(counted, observed.frames, example_format)
-    frames_of = split_by_class(example_format, frames)
+    # With events, classes belong to windows, not to clips.
+    has_events = example_format.features.events is not None
+    counted = observed.classes if has_events else observed.examples
+    of_all, of_classes = (
+        in_frames(counts, observed.frames, example_format)
+        for counts in (observed.examples, counted)
+    )
     return SplitEntry(
         examples=sum(info.examples for info in infos),
         clips=clips,
-        seconds=seconds_of(in_frames(of_clips, observed.frames, example_format), split),
+        seconds=seconds_of(of_all, split),
         left_out=sum(info.left_out for info in infos),
         examples_per_class={
             label: sum(some.values())
             for label, some in split_by_class(example_format, counted).items()
         },
         seconds_per_class={
-            label: seconds_of(some, split) for label, some in frames_of.items()
+            label: seconds_of(some, split)
+            for label, some in split_by_class(example_format, of_classes).items()
         },
         statistics=observed.to_json(),
         shards=tuple(map(shard_entry, infos)),

@@ -760,7 +760,7 @@ class Observations:
     examples : Counter
         Examples by the class of the clip.
     classes : Counter
-        Examples by class of event and sample rate; empty if the recipe has no events.
+        Examples by the classes of their events; empty if the recipe has no events.
     frames : Counter
         Frames of the examples by the class of the clip; empty unless each example is a
         whole clip.
@@ -770,7 +770,7 @@ class Observations:
 
     statistics: DataStatistics
     examples: Counter[TallyKey] = field(default_factory=Counter)
-    classes: Counter[tuple[str, int]] = field(default_factory=Counter)
+    classes: Counter[TallyKey] = field(default_factory=Counter)
     frames: Counter[TallyKey] = field(default_factory=Counter)
     levels: Counter[str] = field(default_factory=Counter)
 
@@ -793,7 +793,7 @@ class Observations:
         rule = block.slot.example_format.features.events
         if rule is not None:
             for label, n in rule.counts(timed(block)).items():
-                self.classes[label, clip.sample_rate_hz] += n
+                self.classes[key._replace(label=label)] += n
 
     def _add_values(self, block: FeatureBlock) -> None:
         example_format = block.slot.example_format
@@ -848,7 +848,7 @@ class Observations:
 # The counters, and the types of their keys.
 _COUNTERS: Sequence[tuple[str, Callable[[Any], Any]]] = (
     ("examples", TallyKey._make),
-    ("classes", tuple),
+    ("classes", TallyKey._make),
     ("frames", TallyKey._make),
     ("levels", str),
 )
