@@ -1,4 +1,6 @@
-"""Seeded orders of any number of examples, in constant memory.
+"""Random numbers by key, and seeded orders of any number of examples.
+
+:func:`hash64` is a random number for each key, the same on every machine.
 
 An order says which example is at each position, without a list of them all. So where an
 epoch continues is one number. :class:`Permutation` is the swap-or-not shuffle. In round
@@ -22,14 +24,42 @@ import numpy.typing as npt
 
 from beam_pipeline.arrays import Integers as Integers
 from beam_pipeline.arrays import Keys as Keys
-from beam_pipeline.hashing import hash64, text_key
+from beam_pipeline.text import text_key
 
 # Numbers that go through all rounds together; their arrays stay in a core's cache.
 _BLOCK = 16384
 
+# The multipliers of SplitMix64.
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
+
+
+def hash64(
+    key: int | npt.NDArray[np.uint64], k: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Returns the outputs with the numbers ``k`` of SplitMix64 with the seed ``key``.
+
+    There may be a seed for each of ``k``.
+
+    References
+    ----------
+    Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014.
+    """
+    z: npt.NDArray[np.uint64] = np.uint64(key) + (
+        k.astype(np.uint64) + np.uint64(1)
+    ) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    return z ^ (z >> np.uint64(31))
+
+
+def unit_floats(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Returns 64-bit hashes as numbers in [0, 1).
+
+    ``u = floor(word / 2**11) / 2**53``: a float64 holds the upper 53 bits exactly.
+    """
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class Permutation:

@@ -1,4 +1,4 @@
-"""Text for people and from strangers: times, tables for notebooks, secrets, JSON."""
+"""Text for people and from strangers: times, tables, secrets, JSON; stable hashes."""
 
 from __future__ import annotations
 
@@ -202,3 +202,39 @@ def shown(value: object, most: int = 80) -> str:
 def shortened(text: str, most: int = 80) -> str:
     """Returns a text, without its end if it is long."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+# Stable hashes, which are equal in every process and on every machine
+
+
+def clip_key(seed: int, filepath: str, source: int = 0) -> int:
+    """Returns a 64-bit hash of a clip's path and source under a seed."""
+    return text_key(str(seed), f"{source}\0{filepath}")
+
+
+def text_key(salt: str, text: str) -> int:
+    """Returns a 64-bit hash of a text under a salt."""
+    hasher = _salted(salt).copy()
+    hasher.update(text.encode())
+    return int.from_bytes(hasher.digest(), "big")
+
+
+@functools.cache
+def _salted(salt: str) -> Any:
+    import hashlib
+
+    # Copying a hasher costs half as much as making one.
+    return hashlib.blake2b(digest_size=8, key=salt.encode()[:64])
+
+
+def json_sha256(values: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of JSON values with sorted keys, in hexadecimal."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return bytes_sha256(canonical.encode())
+
+
+def bytes_sha256(content: bytes) -> str:
+    """Returns the SHA-256 of some bytes, in hexadecimal."""
+    import hashlib  # here: ``--help`` does without it
+
+    return hashlib.sha256(content).hexdigest()

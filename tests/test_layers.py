@@ -19,7 +19,7 @@ PACKAGE = Path(beam_pipeline.__file__).parent
 FLOORS = [
     "text arrays",
     "errors",
-    "hashing parameters process",
+    "parameters process",
     "permutation",
     "storage audio transforms",
     "codecs",

@@ -70,7 +70,6 @@ from beam_pipeline.dataset.metadata import DISTRIBUTION, Metadata, to_text
 from beam_pipeline.dataset.side_by_side import as_recorded, read_skipped
 from beam_pipeline.dataset.tables import first_lines, read_rejects
 from beam_pipeline.errors import DataSetWarning, InputError, OutputError, StoreError
-from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import events_file
 from beam_pipeline.inputs.listing import Listing
@@ -91,7 +90,7 @@ from beam_pipeline.storage.claim import (
     claimed,
     has_claims,
 )
-from beam_pipeline.text import parse_json, shown
+from beam_pipeline.text import bytes_sha256, parse_json, shown
 from beam_pipeline.transforms.own_code import MAIN
 from beam_pipeline.transforms.steps import TRANSFORM, given_steps, parse_steps
 

@@ -53,12 +53,18 @@ from beam_pipeline.examples.spec import (
     describe_features,
     structure_from_json,
 )
-from beam_pipeline.hashing import json_sha256
 from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD, Members
-from beam_pipeline.text import html_table, parse_json, shortened, shown, typed
+from beam_pipeline.text import (
+    html_table,
+    json_sha256,
+    parse_json,
+    shortened,
+    shown,
+    typed,
+)
 
 if TYPE_CHECKING:
     from beam_pipeline.planning.shards import ShardInfo

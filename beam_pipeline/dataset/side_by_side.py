@@ -38,12 +38,11 @@ from beam_pipeline.errors import (
     RecipeError,
 )
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import MANIFEST_FIELDS, SKETCH
 from beam_pipeline.inputs.sources import locate
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
-from beam_pipeline.text import shown
+from beam_pipeline.text import bytes_sha256, shown
 
 if TYPE_CHECKING:
     from beam_pipeline.inputs.listing import RecordedClips

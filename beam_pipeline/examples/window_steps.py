@@ -35,10 +35,11 @@ from beam_pipeline.errors import (
     Unreadable,
     is_of_machine,
 )
-from beam_pipeline.hashing import clip_key, hash64, text_key
+from beam_pipeline.permutation import hash64
 from beam_pipeline.process import Marks
 from beam_pipeline.recipe.canonical import load_step
 from beam_pipeline.recipe.recipe import Augmentation, Recipe
+from beam_pipeline.text import clip_key, text_key
 from beam_pipeline.transforms.base import Transform, chain_of, steps_of
 from beam_pipeline.transforms.own_code import ByValue
 from beam_pipeline.transforms.steps import (

@@ -28,7 +28,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from beam_pipeline.arrays import FloatArray, Integers
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.hashing import hash64
+from beam_pipeline.permutation import hash64
 from beam_pipeline.recipe.recipe import AT_ONSETS, Windows
 from beam_pipeline.transforms.base import seconds_to_frames
 

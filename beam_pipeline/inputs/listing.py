@@ -24,7 +24,6 @@ from beam_pipeline.arrays import STRING, Integers, Keys
 from beam_pipeline.audio.clip_reader import output_frames
 from beam_pipeline.audio.formats import is_audio_name, is_hidden
 from beam_pipeline.errors import InputError, RecipeError
-from beam_pipeline.hashing import text_key
 from beam_pipeline.inputs.columns import (
     Header,
     Layout,
@@ -60,6 +59,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
 from beam_pipeline.storage.files import PathLike, temporary_folder
 from beam_pipeline.storage.pages import FirstValues
+from beam_pipeline.text import text_key
 from beam_pipeline.transforms.base import seconds_to_frames
 
 

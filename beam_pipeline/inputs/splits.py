@@ -20,8 +20,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from beam_pipeline.arrays import Array, DoubleArray, Keys
-from beam_pipeline.hashing import hash64, text_key, unit_floats
+from beam_pipeline.permutation import hash64, unit_floats
 from beam_pipeline.recipe.recipe import Splits, moved_key
+from beam_pipeline.text import text_key
 
 _MASK = (1 << 64) - 1
 
@@ -91,7 +92,7 @@ class Splitter:
             moved = self._moves.get(moved_key(key))
             if moved is not None:
                 return moved
-        # SplitMix64 as in hashing.hash64, for one number: an array takes 30 times more.
+        # As in hash64, for one number: an array takes 30 times more.
         z = (key + 1) * 0x9E3779B97F4A7C15 & _MASK
         z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _MASK

@@ -46,13 +46,13 @@ from beam_pipeline.examples.windows import (
     too_short_or_long,
     window_blocks,
 )
-from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.process import DECODE, PROBE, Mark, Marked
 from beam_pipeline.recipe.recipe import Audio, Recipe, Windows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import POISON_CLIPS, Claim
+from beam_pipeline.text import bytes_sha256
 from beam_pipeline.transforms.clip_steps import (
     Reader,
     SteppedReader,

@@ -64,7 +64,6 @@ from beam_pipeline.examples.windows import (
     frames_in,
     window_starts,
 )
-from beam_pipeline.hashing import bytes_sha256, clip_key
 from beam_pipeline.inputs.listing import ListingSummary
 from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.inputs.table_files import Column
@@ -87,6 +86,7 @@ from beam_pipeline.recipe.recipe import (
     Windows,
 )
 from beam_pipeline.storage.pages import Batch, SortedValues, stable_bytes
+from beam_pipeline.text import bytes_sha256, clip_key
 
 # A strip is so many windows without overlap: seconds of audio for each seek. If a
 # shard has less than so many of these strips, they are shorter.

@@ -24,9 +24,14 @@ import numpy.typing as npt
 
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import Number, check_flag, check_whole
-from beam_pipeline.permutation import BalancedDraws, Integers, Permutation
+from beam_pipeline.permutation import (
+    BalancedDraws,
+    Integers,
+    Permutation,
+    hash64,
+    unit_floats,
+)
 from beam_pipeline.process import keep_freed_memory, usable_cores
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,

@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset.side_by_side import check_classes, check_features
 from beam_pipeline.errors import InputError, OptionError, UnknownOption
-from beam_pipeline.hashing import hash64, text_key, unit_floats
 from beam_pipeline.parameters import Number, check_choice, check_known, check_whole
-from beam_pipeline.permutation import Integers
+from beam_pipeline.permutation import Integers, hash64, unit_floats
 from beam_pipeline.read.batches import (
     Batch,
     BatchIteration,
@@ -28,6 +27,7 @@ from beam_pipeline.read.batches import (
 from beam_pipeline.read.choices import Split
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.storage import files
+from beam_pipeline.text import text_key
 
 Folder = files.PathLike | tuple[files.PathLike, ...]
 Sources = (

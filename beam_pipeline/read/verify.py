@@ -59,7 +59,6 @@ from beam_pipeline.examples.encoding import ExampleMaker, RecordParser
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.spec import component_names
 from beam_pipeline.examples.windows import WindowPlan, count_windows
-from beam_pipeline.hashing import json_sha256
 from beam_pipeline.inputs.columns import (
     FILE_SHA256,
     MANIFEST_FIELDS,
@@ -89,7 +88,7 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER, claimed
 from beam_pipeline.storage.pages import Batch
 from beam_pipeline.storage.tfrecord import is_compressed, placed_records
-from beam_pipeline.text import parse_json
+from beam_pipeline.text import json_sha256, parse_json
 from beam_pipeline.transforms.base import seconds_to_frames
 from beam_pipeline.write.shard import (
     Block,

@@ -29,12 +29,12 @@ from beam_pipeline.dataset.side_by_side import (
 )
 from beam_pipeline.dataset.tables import belonging_together, clips_of, read_table
 from beam_pipeline.errors import InputError, did_you_mean
-from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.inputs.columns import FILE_SHA256, MANIFEST_FIELDS, SKETCH_FIELDS
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.storage import files
+from beam_pipeline.text import bytes_sha256
 from beam_pipeline.write.window_rows import CLIP, NO_ROWS, table_columns
 
 # Columns of the manifest that are not shown as they are. All others are of the input.

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from beam_pipeline.audio.clip_reader import ClipReader, output_frames, probe_audio
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import ClipError, InputError, OptionError, RecipeError
-from beam_pipeline.hashing import bytes_sha256, json_sha256
 from beam_pipeline.recipe.recipe import (
     ALTERNATIVES,
     EVENT_MASK,
@@ -30,7 +29,7 @@ from beam_pipeline.recipe.recipe import (
     recipe_options,
 )
 from beam_pipeline.storage import files
-from beam_pipeline.text import shown
+from beam_pipeline.text import bytes_sha256, json_sha256, shown
 from beam_pipeline.transforms.augment import Sound
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,

@@ -31,7 +31,6 @@ from beam_pipeline.errors import (
     did_you_mean,
     listed,
 )
-from beam_pipeline.hashing import json_sha256
 from beam_pipeline.parameters import (
     Bytes,
     Choice,
@@ -47,6 +46,7 @@ from beam_pipeline.parameters import (
     parameter,
     unknown_option,
 )
+from beam_pipeline.text import json_sha256
 
 if TYPE_CHECKING:
     from beam_pipeline.storage.files import PathLike

@@ -29,8 +29,8 @@ from itertools import accumulate, islice
 from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.hashing import bytes_sha256
 from beam_pipeline.storage import files
+from beam_pipeline.text import bytes_sha256
 
 _T = TypeVar("_T")
 

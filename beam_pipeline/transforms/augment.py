@@ -28,7 +28,6 @@ from beam_pipeline.arrays import (
     Integers,
     Keys,
 )
-from beam_pipeline.hashing import hash64, unit_floats
 from beam_pipeline.parameters import (
     Choice,
     Flag,
@@ -37,6 +36,7 @@ from beam_pipeline.parameters import (
     WholeNumber,
     parameter,
 )
+from beam_pipeline.permutation import hash64, unit_floats
 from beam_pipeline.transforms.base import (
     SHARE,
     Step,
@@ -88,7 +88,7 @@ class Augmentation(Protocol):
 def uniforms(keys: Keys) -> DoubleArray:
     """Random numbers in [0, 1), one for each key.
 
-    ``u = unit_floats(hash64(0, key))``; see :func:`beam_pipeline.hashing.unit_floats`.
+    ``u = unit_floats(hash64(0, key))``; see :func:`.permutation.unit_floats`.
 
     Parameters
     ----------

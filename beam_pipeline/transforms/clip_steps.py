@@ -35,9 +35,10 @@ import scipy  # loads its packages when they are used
 
 from beam_pipeline.arrays import Booleans, DoubleArray, FloatArray, Integers
 from beam_pipeline.errors import NonFiniteAudio
-from beam_pipeline.hashing import clip_key, hash64
 from beam_pipeline.parameters import Choice, Number, WholeNumber, parameter
+from beam_pipeline.permutation import hash64
 from beam_pipeline.process import Marks
+from beam_pipeline.text import clip_key
 from beam_pipeline.transforms.augment import white_noise
 from beam_pipeline.transforms.base import (
     COUNT,

@@ -37,11 +37,11 @@ from beam_pipeline.errors import InputError
 from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.hashing import json_sha256
 from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.planning.clips import Clip, Reject
 from beam_pipeline.planning.shards import ClipSketch, PlacedClips, ShardLayout
 from beam_pipeline.recipe.recipe import Recipe, recipe_options
+from beam_pipeline.text import json_sha256
 from tests.data_sets import plain
 from tests.raising import assert_names, raises
 from tests.sounds import write_corpus

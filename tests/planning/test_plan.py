@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.hashing import clip_key
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.permutation import Permutation
 from beam_pipeline.planning import shards
@@ -30,6 +29,7 @@ from beam_pipeline.planning.shards import (
     strip_examples,
 )
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.text import clip_key
 
 RATE = 8000
 SHUFFLED = Recipe(win_len=100, seed=3)

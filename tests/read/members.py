@@ -14,7 +14,6 @@ from beam_pipeline.dataset.metadata import (
     write_index,
 )
 from beam_pipeline.examples.encoding import ExampleEncoder
-from beam_pipeline.hashing import json_sha256
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (
@@ -24,6 +23,7 @@ from beam_pipeline.storage.tfrecord import (
     is_compressed,
     placed_records,
 )
+from beam_pipeline.text import json_sha256
 
 
 def index_data_set(folder):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_records, plan, record
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.hashing import clip_key
 from beam_pipeline.planning.clips import stream_steps
+from beam_pipeline.text import clip_key
 from beam_pipeline.transforms import Dither
 from beam_pipeline.transforms.clip_steps import (
     CHUNK_FRAMES,
