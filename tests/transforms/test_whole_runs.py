@@ -60,7 +60,8 @@ def recorded(places, corpus, rooms):
     """The examples of both data sets, by clip, place and copy."""
     options = {
         "win_len": 400, "hop": 310, "label_from": "none", "order": "listed",
-        "stream": "dither(amplitude=4)|high_pass(cutoff_hz=100)|clip_gain(level_db=-3)",
+        "stream": "clip_gain()|dither(amplitude=4)|high_pass(cutoff_hz=100)|"
+        "clip_gain(level_db=-3)",
         "features": FEATURES, "copies": 1,
         "augment": f"reverb(folder={rooms!r})|background(folder={rooms!r})",
     }  # fmt: skip
@@ -87,7 +88,9 @@ def test_shards_blocks_and_workers_do_not_change_an_example(recorded):
             np.testing.assert_array_equal(some[key][name], every[key][name])
 
 
-def test_overlapping_windows_have_the_same_samples(recorded):
+def test_overlapping_windows_have_the_same_samples(
+    recorded,
+):
     frames: dict[str, dict[int, float]] = {}
     for (path, first, copy), example in recorded[0].items():
         if not copy:
