@@ -31,7 +31,6 @@ from beam_pipeline.cli.parser import (
 )
 from beam_pipeline.errors import (
     AudioTFRecordsError,
-    InputError,
     OptionError,
     TooManyRejected,
     VerificationError,
@@ -422,23 +421,9 @@ class Show(Command):
             shown.plot(self.plot)
             say(f"drawn: {self.plot}")
         if self.save_wav is not None:
-            self._save_sounds(self.save_wav, records)
+            for path in shown.save_wav(self.save_wav):
+                say(f"saved: {path}")
         return 0
-
-    def _save_sounds(self, folder: str, records: Any) -> None:
-        """Saves the samples of examples."""
-        from beam_pipeline.read.show import save_wav, sound_name, stored_sound
-
-        for number, example in zip(records.numbers.tolist(), records, strict=True):
-            sound = stored_sound(example, records.metadata)
-            if sound is None:
-                raise InputError(
-                    f"{self.records} has no feature of samples to save. "
-                    "`Records.source` says which stretch of which file an example is."
-                )
-            name = f"{sound_name(records.split, number, example)}.wav"
-            save_wav(sound, os.path.join(folder, name))
-            say(f"saved: {os.path.join(folder, name)}")
 
 
 class Windows(Command):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,29 @@ class Shown:
     def _repr_html_(self) -> str:
         pairs = zip(self.titles(), self.records, strict=True)
         return "".join(html_line(title) + e._repr_html_() for title, e in pairs)
+
+    def save_wav(self, folder: PathLike) -> Iterator[str]:
+        """Writes the samples of each into a folder; yields the path of each file.
+
+        Its name is made of split, number, clip and second. See :func:`save_wav`.
+
+        Raises
+        ------
+        InputError
+            If they hold no samples.
+        """
+        folder, records = files.path_text("save_wav", folder), self.records
+        for number, example in zip(records.numbers.tolist(), records, strict=True):
+            sound = stored_sound(example, records.metadata)
+            if sound is None:
+                raise InputError(
+                    f"{records.folder} has no feature of samples to save. "
+                    "`Records.source` says which stretch of which file an example is."
+                )
+            name = _sound_name(records.split, number, example)
+            path = os.path.join(folder, f"{name}.wav")
+            save_wav(sound, path)
+            yield path
 
     def plot(self, path: PathLike) -> None:
         """Draws them into a picture; see :func:`.plot_examples`."""
@@ -133,7 +156,7 @@ def stored_sound(example: Mapping[str, Any], metadata: Metadata) -> Sound | None
     return next((s for s in found if s.samples.dtype.name in _IN_WAV), None)
 
 
-def sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:
+def _sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:
     """Returns the name of an example's file: ``train-000012-owl_night-3.5s``."""
     parts = [split, f"{number:06}"]
     if isinstance(path := example.get("filepath"), str):

@@ -408,13 +408,12 @@ def _expected_shards(
 
 def _expected(recorded: RecordedWindows, split: str) -> Expected:
     """Returns what the examples of a split hold, by the tables of the data set."""
-    metadata, manifest = recorded.metadata, recorded.manifest
-    assert metadata.recipe is not None
-    specs = metadata.features
+    manifest, recipe = recorded.manifest, recorded.recipe
+    specs = recorded.metadata.features
     rows = recorded.of_split(split)
     clips = recorded.clip[rows]
     of_clip = {"filepath": "path", "index": "index", "fs": "sample_rate_hz"}
-    if metadata.recipe.events is None:
+    if recipe.events is None:
         of_clip["class"] = "class"
     for name, spec in specs.items():
         column = next((c for c in (name + "_", name) if c in manifest), None)
@@ -426,7 +425,7 @@ def _expected(recorded: RecordedWindows, split: str) -> Expected:
         if name in specs
     }
     of_window = {"win_start_idx": recorded.start, "copy": recorded.copy}
-    if metadata.recipe.mark_padding:
+    if recipe.mark_padding:
         of_window[VALID_FRAMES] = recorded.frames
     return found | {n: (v, rows) for n, v in of_window.items() if n in specs}
 
@@ -533,7 +532,8 @@ class RecordedWindows:
     folder : str
         Of the data set, absolute.
     metadata : Metadata
-        With a recipe.
+    recipe : Recipe
+        Of the metadata.
     manifest : mapping
         Its columns as numpy arrays; texts are objects.
     clip : numpy.ndarray, shape (windows,)
@@ -546,6 +546,7 @@ class RecordedWindows:
 
     folder: str
     metadata: Metadata
+    recipe: Recipe
     manifest: Mapping[str, Any]
     clip: Integers
     start: Integers
@@ -572,19 +573,12 @@ class RecordedWindows:
             return np.zeros(0, np.int64)
         return np.flatnonzero(self.kept & (self.manifest["split"] == split)[self.clip])
 
-    def have_windows(self, recipe: Recipe) -> npt.NDArray[np.bool_]:
-        """Returns which clips the recipe gives windows, also beyond ``num_elems``."""
-        found: npt.NDArray[np.bool_] = self.manifest["windows"] > 0
-        if recipe.num_elems is not None:
-            for row in np.flatnonzero(~found).tolist():
-                found[row] = self.clip_at(row, recipe).examples > 0
-        return found
-
-    def clip_at(self, row: int, recipe: Recipe) -> Clip:
+    def clip_at(self, row: int) -> Clip:
         """Returns the clip of a row, as far as the tables have it.
 
         It has all examples that the recipe gives it, also those beyond ``num_elems``.
         """
+        recipe = self.recipe
         values = {
             name: np.asarray(self.manifest[column][row]).item()
             for name, column in CLIP_COLUMNS.items()
@@ -606,7 +600,8 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
         If they are missing, are damaged or do not belong together.
     """
     tables = join_tables(open_data_sets(folder))
-    assert tables is not None  # there is a recipe
+    assert tables is not None
+    assert metadata.recipe is not None
     windows, manifest, clip, _ = tables
     with belonging_together(folder):
         columns = {name: _values(manifest, name) for name in manifest.column_names}
@@ -624,7 +619,7 @@ def read_recorded(folder: str, metadata: Metadata) -> RecordedWindows:
         )
         kept = windows["left_out"].is_null().to_numpy()
         recorded = RecordedWindows(
-            folder, metadata, columns, clip, start, frames, copy, kept
+            folder, metadata, metadata.recipe, columns, clip, start, frames, copy, kept
         )
         for split, entry in metadata.splits.items():
             rows = len(recorded.of_split(split))
@@ -682,14 +677,16 @@ class DecodeAgain:
         inputs: Sequence[Input],
         clips: Iterable[int],
     ):
-        assert recorded.metadata.recipe is not None
-        self._recipe = recipe = recorded.metadata.recipe
+        self._recipe = recipe = recorded.recipe
         self.recorded, self._inputs = recorded, inputs
         self._compared = {name: CLIP_COLUMNS[name] for name in _COMPARED}
         if recipe.hash_files:
             self._compared["sha256"] = FILE_SHA256
         self._prober = Prober(inputs, recipe)
-        have_windows = recorded.have_windows(recipe)
+        have_windows = recorded.manifest["windows"] > 0
+        if recipe.num_elems is not None:  # it cuts off what other clips have
+            for place in np.flatnonzero(~have_windows).tolist():
+                have_windows[place] = recorded.clip_at(place).examples > 0
         rates, channels = (
             Counter(map(int, recorded.manifest[name][have_windows].tolist()))
             for name in ("sample_rate_hz", "channels")
@@ -808,8 +805,8 @@ class DecodeAgain:
         recorded, recipe = self.recorded, self._recipe
         example_format = self._format
         if recipe.examples_are_mixed:
-            rows = range(len(recorded.manifest["path"]))
-            walk = longest_walk((recorded.clip_at(k, recipe) for k in rows), recipe)
+            places = range(len(recorded.manifest["path"]))
+            walk = longest_walk(map(recorded.clip_at, places), recipe)
             example_format = replace(example_format, longest_walk=walk)
         splits, windows = (recorded.manifest[name] for name in ("split", "windows"))
         totals = {n: int(windows[splits == n].sum()) for n in np.unique(splits)}

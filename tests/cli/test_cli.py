@@ -253,7 +253,7 @@ def test_values_may_look_like_anything():
      ["out/", "--NAME=VALUE"]),
     ("plan --input WHOLE/metadata.json --win-len 5", ["metadata.json", ".jsonl"]),
     ("verify WHOLE --repair --deep", ["--repair", "--deep"]),
-    ("report WHOLE --output WHOLE/metadata.json/x.html", ["metadata.json", "place"]),
+    ("report WHOLE --output WHOLE/metadata.json/x.html", ["metadata.json", "path"]),
     ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
     ("plan --input x --feature =png", ["--feature", "NAME", "'=png'"]),
     ("plan --input x --encoding a-b=png", ["--encoding", "NAME", "'a-b=png'"]),
