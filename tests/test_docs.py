@@ -36,8 +36,8 @@ import soundfile
 import beam_pipeline
 from beam_pipeline.cli import main
 from beam_pipeline.cli.main import COMMANDS
+from beam_pipeline.dataset.element_set import ShardSizes
 from beam_pipeline.recipe.recipe import recipe_options
-from beam_pipeline.write.member_files import ShardSizes
 from launch.site.pages import slug
 from launch.synthesise import write_clips
 from tests.benchmarks.evidence import arguments_of, commands_of

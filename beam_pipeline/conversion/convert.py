@@ -27,6 +27,7 @@ from beam_pipeline.conversion.records import (
 from beam_pipeline.dataset.element_set import (
     ElementSet,
     Encoded,
+    ShardSizes,
     store_blocks,
 )
 from beam_pipeline.dataset.folders import (
@@ -58,7 +59,6 @@ from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.pages import write_parquet
 from beam_pipeline.storage.wire import keep_features, replace_features
-from beam_pipeline.write.member_files import ShardSizes
 
 _FILEPATH = "filepath"
 

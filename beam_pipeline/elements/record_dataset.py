@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from beam_pipeline.arrays import numpy_dtype
 from beam_pipeline.codecs import INT64_LIST
-from beam_pipeline.dataset.element_set import keep_specs
+from beam_pipeline.dataset.element_set import ShardSizes, keep_specs
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.elements.record_examples import Block, Request, write_elements
 from beam_pipeline.elements.values import STORED_DTYPES
@@ -29,7 +29,6 @@ from beam_pipeline.examples.spec import (
     indices,
     row_splits,
 )
-from beam_pipeline.write.member_files import ShardSizes
 
 # Elements are drawn together up to this number, and up to these bytes.
 _TOGETHER = 256

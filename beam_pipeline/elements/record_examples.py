@@ -37,6 +37,7 @@ from beam_pipeline.dataset.element_set import (
     ElementSet,
     Encoded,
     Settle,
+    ShardSizes,
     join_elements,
     observed_specs,
     write_encoded,
@@ -71,7 +72,6 @@ from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import Declared, WholeNumber, parameter
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import temporary_folder
-from beam_pipeline.write.member_files import ShardSizes
 
 # Some elements: their number, and their features as the encoder takes them.
 Block = tuple[int, Mapping[str, Any]]

@@ -24,8 +24,10 @@ from beam_pipeline.dataset import element_set, folders
 from beam_pipeline.dataset.element_set import (
     BlockResult,
     ElementSet,
+    JoinedShard,
     SourceEncoder,
     StoredBlock,
+    join_shard,
 )
 from beam_pipeline.dataset.progress import (
     WATCH_S,
@@ -41,7 +43,6 @@ from beam_pipeline.recipe.recipe import RunOptions
 from beam_pipeline.run.engine import check_runner, pipeline_for, run_pipeline
 from beam_pipeline.run.workers import Workers, can_fork
 from beam_pipeline.transforms.own_code import by_value
-from beam_pipeline.write.member_files import JoinedShard, join_shard
 
 if TYPE_CHECKING:
     import apache_beam as beam

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from beam_pipeline.dataset.element_set import (
     ElementSet,
     Encoded,
+    ShardSizes,
     store_blocks,
 )
 from beam_pipeline.dataset.folders import LOG, METADATA
@@ -70,7 +71,6 @@ from beam_pipeline.tfrecorder.example import (
     read_csv_rows,
 )
 from beam_pipeline.transforms.own_code import by_value
-from beam_pipeline.write.member_files import ShardSizes
 
 if TYPE_CHECKING:
     import tensorflow as tf

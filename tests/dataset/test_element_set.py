@@ -10,14 +10,14 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.errors import RecipeError
-from beam_pipeline.storage.tfrecord import Members, frame_record, read_any_records
-from beam_pipeline.write.member_files import (
+from beam_pipeline.dataset.element_set import (
     MemberFileWriter,
     ShardSizes,
     cut_shards,
     join_shard,
 )
+from beam_pipeline.errors import RecipeError
+from beam_pipeline.storage.tfrecord import Members, frame_record, read_any_records
 
 
 def records_of(sizes, seed=0):
