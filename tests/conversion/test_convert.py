@@ -187,15 +187,9 @@ def test_input_and_output_must_be_separate(recorded, where):
     assert contents(Path(recorded)) == before
 
 
-def copy_of(recorded, tmp_path):
-    shutil.copytree(recorded, tmp_path / "copy")
-    metadata = Metadata.load(recorded)
-    shard = metadata.splits["train"].shards[0]
-    return tmp_path / "copy", tmp_path / "copy" / shard.file
-
-
 def test_a_changed_shard_is_an_error_and_nothing_is_published(recorded, tmp_path):
-    folder, shard = copy_of(recorded, tmp_path)
+    folder = shutil.copytree(recorded, tmp_path / "copy")
+    shard = folder / Metadata.load(recorded).splits["train"].shards[0].file
     data = bytearray(shard.read_bytes())
     data[4] ^= 1  # the time in the header of GZIP: the records are the same
     damaged = bytearray(data)

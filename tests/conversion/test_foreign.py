@@ -425,28 +425,24 @@ def test_wrong_arguments_of_replay_files(foreign, paths, options, error, fact):
         replay_files(foreign if paths is None else paths, **options)
 
 
-def test_dtypes_and_a_schema(tmp_path):
-    values = np.arange(6, dtype=np.float32)
-    path = write(tmp_path / "x.tfr", example_of(data=values.tobytes(), label=7))
-    (found,) = replay_files(path, dtypes={"data": "float32", "label": "int32"})
-    assert found["data"].numpy().tolist() == values.tolist()
-    assert found["label"].dtype == tf.int32
+def test_a_schema_says_what_is_replayed(tmp_path):
+    path = write(tmp_path / "x.tfr", example_of(data=b"abcd", label=7))
     schema = tmp_path / "schema.pbtxt"
     schema.write_text(
         'feature { name: "label" type: INT shape {} presence { min_count: 1 } }'
     )
-    (found,) = replay_files(path, schema=schema)
+    (found,) = replay_files(path, schema=schema, dtypes={"label": "int32"})
     assert set(found) == {"label"}
+    assert found["label"].dtype == tf.int32
 
 
 def test_files_of_our_own_have_metadata(tmp_path):
     rows = [{"x": np.full((2, 3), i, np.int16), "n": i} for i in range(10)]
-    folder = record_examples(rows, tmp_path / "out", 4)
+    record_examples(rows, tmp_path / "out", 4)
     files = sorted(str(p) for p in (tmp_path / "out").glob("*.gz"))
     found = list(replay_files(files[1:]))
     assert [int(e["n"]) for e in found] == [4, 5, 6, 7, 8, 9]
     assert found[0]["x"].numpy().tolist() == rows[4]["x"].tolist()
-    assert folder == str(tmp_path / "out")
 
 
 def test_narrow_integers_hold_what_is_stored(tmp_path):
