@@ -12,7 +12,7 @@ transform is. Parameters are fields of frozen dataclasses, declared as in
               |      augment       copies of windows, and masks of their features
               |
             signals                         samples -> samples
-            frames, mel, cqt                samples -> spectra, and cepstra
+            frames, mel                     samples -> spectra, and cepstra
             ar                              samples -> models, and their spectra
             descriptors, pitch              samples -> a few numbers per frame, or one
 
@@ -42,8 +42,6 @@ from beam_pipeline.transforms.clip_steps import Energy as Energy
 from beam_pipeline.transforms.clip_steps import Peak as Peak
 from beam_pipeline.transforms.clip_steps import Peaks as Peaks
 from beam_pipeline.transforms.clip_steps import Sounds as Sounds
-from beam_pipeline.transforms.cqt import Chroma as Chroma
-from beam_pipeline.transforms.cqt import Cqt as Cqt
 from beam_pipeline.transforms.descriptors import Loudness as Loudness
 from beam_pipeline.transforms.descriptors import Lufs as Lufs
 from beam_pipeline.transforms.descriptors import LufsGain as LufsGain
@@ -55,6 +53,8 @@ from beam_pipeline.transforms.descriptors import SpectralContrast as SpectralCon
 from beam_pipeline.transforms.descriptors import SpectralFlatness as SpectralFlatness
 from beam_pipeline.transforms.descriptors import SpectralRolloff as SpectralRolloff
 from beam_pipeline.transforms.descriptors import ZeroCrossingRate as ZeroCrossingRate
+from beam_pipeline.transforms.frames import Chroma as Chroma
+from beam_pipeline.transforms.frames import Cqt as Cqt
 from beam_pipeline.transforms.frames import Fft as Fft
 from beam_pipeline.transforms.frames import Stft as Stft
 from beam_pipeline.transforms.mel import Cmvn as Cmvn

@@ -1,4 +1,10 @@
-"""Frames of the signal: where they are, their blocks, and their Fourier transforms."""
+"""Frames of the signal: where they are, and their Fourier and constant-Q transforms.
+
+A constant-Q transform has bins at even steps of pitch; pitch classes are made from it.
+At half the sample rate, the filters of an octave are half as long. So the signal's rate
+is halved from octave to octave downwards. Each octave is a small matrix product at the
+lowest rate that contains it, and the lowest octave costs no more than the others.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +21,10 @@ import scipy  # loads its packages when they are used
 
 from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import Choice, Flag, WholeNumber, parameter
+from beam_pipeline.parameters import Choice, Flag, Number, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
+    LEAST_LEVEL,
     POSITIVE,
     Method,
     Step,
@@ -524,3 +531,432 @@ class Stft(SpectrumFrames):
 
 def hann_window(n_fft: int) -> FloatArray:
     return taper_of("hann", n_fft, n_fft)
+
+
+ComplexArray = npt.NDArray[np.complex64]
+
+# Samples whose octaves are computed together. Intermediate arrays take 1 MiB at most
+# and stay in the cache; more samples are slower, see ``BLOCK_SAMPLES``.
+SEGMENT_SAMPLES = 2**18
+
+# The most multiplications and time frames of a matrix product. OpenBLAS does not share
+# products of this size among threads, and larger ones would not be faster.
+MOST_PRODUCTS = 2**18
+MOST_FRAMES = 32
+
+# A filter may run at a lower rate if its frequency is below the end of the pass band by
+# this many times 1 / (its length in seconds). The spectrum of the Hann window falls
+# with the third power and is 1 / (pi 20**3) = 4e-5 of its peak there. The part that is
+# lost beyond alternates in sign, and its sum is a tenth of that.
+SIDE_LOBES = 20.0
+# The end of the pass band, as a share of the lower rate. The filter rejects everything
+# from three quarters on, which would alias to a quarter and below.
+PASS_BAND = 0.25
+# Nonzero taps on each side of the middle one, and the attenuation in dB that they give:
+# 10**(-138 / 20) = 1.3e-7 is the rounding of float32.
+HALF_TAPS = 9
+ATTENUATION_DB = 138.0
+
+
+class Cqt(Step):
+    """Constant-Q transform: a bank of filters whose lengths are a number of cycles.
+
+    ::
+
+        f[k] = f_min * 2**(k / bins_per_octave)
+        Q    = filter_scale / (2**(1 / bins_per_octave) - 1)
+        L[k] = Q * sample_rate_hz / f[k]
+        w[k, j] = cos(pi j / L[k])**2    for |j| < L[k] / 2, else 0    (Hann)
+        C[t, k] = 2 sum_j w[k, j] x[t * hop + j] exp(-2i pi f[k] j / sample_rate_hz)
+                  / sum_j w[k, j]
+
+    A tone ``a cos(2 pi f[k] n / sample_rate_hz + p)`` gives ``C = a exp(i p[t])``,
+    where ``p[t]`` is the tone's phase at the middle of frame t. A full-scale tone in
+    the middle of a bin has the magnitude 1, which is 0 dB. Time frames are centred on
+    the first sample and on every ``hop``-th sample after it,
+    ``t = 0 .. frames // hop``. Zeros surround the window, so filters may be longer than
+    the window; values are smaller where a filter reaches over an end. Windows
+    (n, frames) give (n, time_frames, n_bins), windows (n, channels, frames) give
+    (n, channels, time_frames, n_bins). Silence gives zeros, or the floor in dB. Where
+    the longest filter of an octave reaches NaN or infinity, the values of the octave
+    are NaN or infinite.
+
+    Values differ from the formula by at most 1e-5 of the window's peak. A hop that is
+    a multiple of a high power of 2 is fastest: the rate is halved for low octaves as
+    long as frames stay on whole samples.
+
+    Attributes
+    ----------
+    f_min : float
+        Frequency of the lowest bin, in Hz. Default: C1 of equal temperament.
+    bins_per_octave, n_bins : int
+        Bins in an octave; number of all bins, at most 4096.
+    hop : int
+        Step from a time frame to the next, in frames of the signal.
+    filter_scale : float
+        Factor of the filters' lengths, 0.01 to 100: below 1 for finer times, above 1
+        for finer pitch.
+    kind : str
+        ``magnitude``: ``|C|``; ``power``: ``|C|**2``; ``db``:
+        ``10 log10(max(|C|**2, floor))``, all in float32; ``complex``: ``C`` in
+        complex64.
+    floor : float
+        The least power for ``db``.
+
+    Raises
+    ------
+    RecipeError
+        If a value is out of its range; in a call, if the highest band exceeds half the
+        rate.
+
+    Notes
+    -----
+    ``librosa.cqt`` rounds lengths to whole samples and drops 1 % of its filters'
+    spectra. It has ``Q = filter_scale / tanh(log(2) / bins_per_octave)``, 3 % longer
+    for 12 bins per octave, and its values are greater by ``sqrt(L[k]) / 2``. Apart from
+    this factor, magnitudes of noise have a correlation of 0.9995 with librosa's and
+    differ by at most 4 % of the largest. With a ``filter_scale`` for the same lengths,
+    the correlation is 0.9998 and the difference 2.4 %.
+
+    References
+    ----------
+    J. C. Brown, Calculation of a constant Q spectral transform, Journal of the
+    Acoustical Society of America 89, 1991.
+
+    C. Schoerkhuber and A. Klapuri, Constant-Q transform toolbox for music processing,
+    7th Sound and Music Computing Conference, 2010: octave by octave.
+
+    Examples
+    --------
+    >>> Cqt()(np.zeros((2, 16000), np.float32), 16000).shape
+    (2, 32, 84)
+    """
+
+    f_min: float = parameter(32.703, POSITIVE)
+    bins_per_octave: int = parameter(12, COUNT)
+    n_bins: int = parameter(84, WholeNumber(1, 4096))
+    hop: int = parameter(512, COUNT)
+    filter_scale: float = parameter(1.0, Number(0.01, 100.0))
+    kind: str = parameter("magnitude", Choice(("magnitude", "power", "db", "complex")))
+    floor: float = parameter(1e-10, LEAST_LEVEL)
+
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> Array:
+        count = _time_frames(signals.shape[-1], self.hop)
+        dtype = np.complex64 if self.kind == "complex" else np.float32
+        out = np.empty((len(signals), count, self.n_bins), dtype)
+        bank = filter_bank(self, sample_rate_hz)
+        for place, octave, response in responses(signals, self.hop, bank, out):
+            self._measure(response, place[..., octave.bins])
+        return out
+
+    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
+        """Describes the last two axes, as JSON values.
+
+        The time of a frame is that of its middle, in seconds from the start of the
+        window. The frequency of a bin is that of its middle.
+
+        Parameters
+        ----------
+        sample_rate_hz : int
+        frames : int
+            Length of the window.
+
+        Examples
+        --------
+        >>> Cqt(f_min=440, n_bins=24).axes(48000, 48000)[1]["values"][12]
+        880.0
+        """
+        filter_bank(self, sample_rate_hz)
+        bins = bin_frequencies(self.f_min, self.bins_per_octave, self.n_bins)
+        count, step = _time_frames(frames, self.hop), self.hop / sample_rate_hz
+        time = axis("time", "s", count, 0.0, step)
+        return [time, axis_at("frequency", "Hz", bins.tolist())]
+
+    def _measure(self, response: ComplexArray, out: Array) -> None:
+        if self.kind == "complex":
+            out[...] = response
+            return
+        # Unlike the root of a sum of squares, np.abs does not overflow on the way.
+        np.abs(response, out=out)
+        if self.kind == "power":
+            np.square(out, out=out)
+        elif self.kind == "db":
+            with np.errstate(divide="ignore"):
+                np.log10(out, out=out)
+            out *= np.float32(20)
+            np.maximum(out, np.float32(10 * math.log10(self.floor)), out=out)
+
+
+class Chroma(Step):
+    """Magnitudes of the constant-Q transform, summed by pitch class.
+
+    ::
+
+        class[k] = round(12 log2(f_min / 440) + 9) + floor(12 k / b + 1 / 2)   modulo 12
+        S[t, c]  = sum of |C[t, k]| over the bins k with class[k] = c
+        y[t, c]  = S[t, c] / max_c S[t, c]    or    S[t, c]
+
+    with the C of :class:`Cqt` and b bins per octave. Class 0 is the note C; class 9 is
+    A, which is 440 Hz in the fourth octave. A bin between two semitones belongs to the
+    nearer one, and a bin in the middle to the higher one. Windows (n, frames) give
+    (n, time_frames, 12), windows (n, channels, frames) give
+    (n, channels, time_frames, 12), in float32. Silence gives zeros.
+
+    ``librosa.feature.chroma_cqt`` sums bins in the same way (to 1e-6). But its
+    magnitudes grow by sqrt(2) with each octave down, so low notes dominate. And it
+    estimates the tuning from the signal unless a parameter sets it; here, the tuning is
+    a factor of ``f_min``.
+
+    Attributes
+    ----------
+    f_min : float
+        Frequency of the lowest bin in Hz, the middle of a semitone. Default: C1 of
+        equal temperament.
+    bins_per_octave : int
+        A multiple of 12.
+    n_octaves : int
+        At most 20.
+    hop : int
+        Step from a time frame to the next, in frames of the signal.
+    norm : str
+        ``max``: the largest value of each time frame is 1; ``none``: no scaling.
+
+    Raises
+    ------
+    RecipeError
+        As for :class:`Cqt`.
+
+    References
+    ----------
+    T. Fujishima, Realtime chord recognition of musical sound: a system using Common
+    Lisp Music, International Computer Music Conference, 1999.
+
+    Examples
+    --------
+    >>> tone = np.sin(2 * np.pi * 440 / 16000 * np.arange(16000, dtype=np.float32))
+    >>> Chroma()(tone[np.newaxis], 16000)[0, 16].argmax()
+    np.int64(9)
+    """
+
+    f_min: float = parameter(32.703, POSITIVE)
+    bins_per_octave: int = parameter(36, COUNT)
+    n_octaves: int = parameter(7, WholeNumber(1, 20))
+    hop: int = parameter(512, COUNT)
+    norm: str = parameter("max", Choice(("max", "none")))
+
+    def check(self) -> None:
+        super().check()
+        if self.bins_per_octave % 12:
+            raise self.refused("bins_per_octave", "must be a multiple of 12")
+        self.cqt()  # checks the number of bins
+
+    @on_signals
+    def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
+        count = _time_frames(signals.shape[-1], self.hop)
+        out = np.zeros((len(signals), count, 12), np.float32)
+        bank = filter_bank(self.cqt(), sample_rate_hz)
+        for place, _, response in responses(signals, self.hop, bank, out):
+            place += self._fold(np.abs(response))
+        if self.norm == "max":
+            for signal in out:
+                greatest = signal.max(axis=-1, keepdims=True)
+                # NaN stays NaN; shares of infinity are NaN, too.
+                greatest[np.isinf(greatest)] = np.nan
+                signal /= np.where(greatest == 0, 1, greatest)
+        return out
+
+    def axes(self, sample_rate_hz: int, frames: int) -> list[dict[str, Any]]:
+        """Describes the last two axes: time, as in ``Cqt.axes``, and pitch class.
+
+        Examples
+        --------
+        >>> Chroma().axes(16000, 16000)[1]["size"]
+        12
+        """
+        time, _ = self.cqt().axes(sample_rate_hz, frames)
+        return [time, axis("pitch_class", "semitone", 12, 0, 1)]
+
+    def cqt(self) -> Cqt:
+        return Cqt(
+            f_min=self.f_min,
+            bins_per_octave=self.bins_per_octave,
+            n_bins=self.n_octaves * self.bins_per_octave,
+            hop=self.hop,
+        )
+
+    def _fold(self, octave: FloatArray) -> FloatArray:
+        """Sums the bins of an octave by class, on the last axis."""
+        each = self.bins_per_octave // 12
+        # The last bins of an octave are closest to the first note of the next octave.
+        by_note = np.roll(octave, each // 2, axis=-1).reshape(
+            *octave.shape[:-1], 12, each
+        )
+        first = round(12 * math.log2(self.f_min / 440) + 9)
+        return np.asarray(np.roll(by_note.sum(axis=-1), first, axis=-1))
+
+
+class Octave(NamedTuple):
+    """Filters of some neighbouring bins.
+
+    ``halvings`` is how often the rate is halved before filtering. ``weights`` has the
+    shape (length, 2 * bins), real and imaginary parts side by side.
+    """
+
+    bins: slice
+    halvings: int
+    weights: FloatArray
+
+
+def bin_frequencies(f_min: float, bins_per_octave: int, n_bins: int) -> DoubleArray:
+    """The middle of each bin, in Hz; infinite if it overflows."""
+    with np.errstate(over="ignore"):
+        ratios: DoubleArray = np.exp2(np.arange(n_bins) / bins_per_octave)
+        return f_min * ratios
+
+
+@functools.lru_cache(maxsize=4)
+def filter_bank(cqt: Cqt, sample_rate_hz: int) -> tuple[Octave, ...]:
+    """The filters of a transform, octave by octave from the highest.
+
+    Raises
+    ------
+    RecipeError
+        If the highest band exceeds half the rate.
+    """
+    f_min, bins_per_octave, n_bins = cqt.f_min, cqt.bins_per_octave, cqt.n_bins
+    cycles = cqt.filter_scale / (2 ** (1 / bins_per_octave) - 1)
+    hertz = bin_frequencies(f_min, bins_per_octave, n_bins)
+    # The end of the band is where the Hann window's response is half its peak.
+    if hertz[-1] * (1 + 1 / cycles) > sample_rate_hz / 2:
+        raise cqt.refused(
+            "f_min",
+            f"puts the highest of {n_bins} bins at {hertz[-1]:.6g} Hz; the band of "
+            f"this bin ends above half the sample rate of {sample_rate_hz} Hz; use "
+            "fewer bins, or a lower f_min",
+        )
+    bank = []
+    for last in range(n_bins, 0, -bins_per_octave):
+        bins = slice(max(0, last - bins_per_octave), last)
+        halvings = _halvings(float(hertz[last - 1]), cycles, sample_rate_hz, cqt.hop)
+        rate = sample_rate_hz / 2**halvings
+        bank.append(Octave(bins, halvings, _weights(hertz[bins] / rate, cycles)))
+    return tuple(bank)
+
+
+def _halvings(highest: float, cycles: float, sample_rate_hz: int, hop: int) -> int:
+    """How often the rate may be halved for filters up to a frequency."""
+    rates = PASS_BAND * sample_rate_hz / (highest * (1 + SIDE_LOBES / cycles))
+    halvings = 0
+    while hop % 2 ** (halvings + 1) == 0 and rates >= 2 ** (halvings + 1):
+        halvings += 1
+    return halvings
+
+
+def _weights(frequencies: DoubleArray, cycles: float) -> FloatArray:
+    """The weights of an octave's filters, at frequencies in cycles per sample."""
+    half = math.ceil(cycles / frequencies[0] / 2) - 1
+    turns = np.arange(-half, half + 1)[:, np.newaxis] * frequencies
+    hann = np.where(np.abs(turns) < cycles / 2, np.cos(np.pi / cycles * turns) ** 2, 0)
+    weights = 2 / hann.sum(axis=0) * hann * np.exp(-2j * np.pi * turns)
+    return np.asarray(weights.astype(np.complex64).view(np.float32))
+
+
+def responses(
+    signals: FloatArray, hop: int, bank: tuple[Octave, ...], out: Array
+) -> Iterator[tuple[Array, Octave, ComplexArray]]:
+    """Yields the filters' responses to signals (n, frames), piece by piece.
+
+    Yields
+    ------
+    place : numpy.ndarray, shape (some signals, some time frames, ...)
+        A view of the same signals and time frames in ``out``.
+    octave : Octave
+    response : numpy.ndarray, shape (some signals, some time frames, bins), complex64
+    """
+    # The reach on either side of a filter and of the halvings before it.
+    reach = max(
+        (len(octave.weights) // 2 + 2 * HALF_TAPS) * 2**octave.halvings
+        for octave in bank
+    )
+    longest = max(SEGMENT_SAMPLES, 4 * reach)
+    several = SEGMENT_SAMPLES // (min(signals.shape[-1], longest) + 2 * reach)
+    for some in slices(len(signals), several):
+        for times in slices(out.shape[1], longest // hop):
+            begin = max(0, times.start * hop - reach)
+            part = signals[some, begin : times.stop * hop + reach]
+            middle, halvings = times.start * hop - begin, 0  # of the first time frame
+            for octave in bank:
+                for _ in range(octave.halvings - halvings):
+                    part, middle = halve(part, middle)
+                halvings = octave.halvings
+                length, step = len(octave.weights), hop >> halvings
+                place, start = out[some, times], middle - length // 2
+                stop = start + (place.shape[1] - 1) * step + length
+                framed = frames_of(stretch(part, start, stop), length, step)
+                for block in cache_blocks(*framed.shape):
+                    frames = np.ascontiguousarray(framed[block])
+                    response = _product(frames, octave.weights).view(np.complex64)
+                    yield place[block], octave, response
+
+
+def _product(frames: FloatArray, weights: FloatArray) -> FloatArray:
+    """The matrix product of each signal's frames (n, count, length) and the weights.
+
+    BLAS is called with the same small shapes for each signal, because its rounding
+    depends on the shape, and for large shapes on the number of threads.
+    """
+    _, count, length = frames.shape
+    columns = weights.shape[1]
+    terms = max(16, MOST_PRODUCTS // (min(count, MOST_FRAMES) * columns))
+    out = np.empty((*frames.shape[:2], columns), np.float32)
+    for times in slices(count, MOST_FRAMES):
+        some, sums = frames[:, times], out[:, times]
+        np.matmul(some[..., :terms], weights[:terms], out=sums)
+        for term in range(terms, length, terms):
+            sums += some[..., term : term + terms] @ weights[term : term + terms]
+    return out
+
+
+def halve(signals: FloatArray, middle: int) -> tuple[FloatArray, int]:
+    """Signals at half the rate, surrounded by zeros; and the new index of ``middle``.
+
+    ::
+
+        y[m] = x[2 m] / 2 + sum_i h[i] (x[2 m + 2 i + 1] + x[2 m - 2 i - 1])
+
+    The half-band filter passes frequencies below an eighth of the rate to within 3e-7,
+    and attenuates those above three eighths to 3e-7. The result is longer by the reach
+    of the filter.
+    """
+    samples = signals.shape[-1]
+    # Outputs wherever the taps reach a sample, on a grid that includes ``middle``.
+    left = 4 * HALF_TAPS - 2 + middle % 2
+    size = (left + samples) // 2
+    padded = np.zeros((len(signals), 2 * (size + 2 * HALF_TAPS)), np.float32)
+    padded[:, left : left + samples] = signals
+    odd = np.ascontiguousarray(padded[:, 1::2])
+    out = padded[:, 2 * HALF_TAPS : 2 * (HALF_TAPS + size) : 2] * np.float32(0.5)
+    pair = np.empty_like(out)
+    for i, tap in enumerate(half_band_taps()):
+        after = odd[:, HALF_TAPS + i : HALF_TAPS + i + size]
+        before = odd[:, HALF_TAPS - 1 - i : HALF_TAPS - 1 - i + size]
+        np.add(after, before, out=pair)
+        pair *= tap
+        out += pair
+    return out, (left + middle) // 2 - HALF_TAPS
+
+
+@functools.cache
+def half_band_taps() -> FloatArray:
+    """The taps h[i] of :func:`halve`: a sinc tapered by Kaiser's window."""
+    odd = 2 * np.arange(HALF_TAPS) + 1
+    beta = 0.1102 * (ATTENUATION_DB - 8.7)
+    kaiser = np.i0(beta * np.sqrt(1 - (odd / (2 * HALF_TAPS)) ** 2))
+    taps = np.sin(np.pi / 2 * odd) / odd * kaiser
+    # The taps' sum is such that a constant signal stays the same.
+    return np.asarray((taps / (4 * taps.sum())).astype(np.float32))
+
+
+def _time_frames(frames: int, hop: int) -> int:
+    return 1 + frames // hop

@@ -47,7 +47,7 @@ def small_blocks(patch):
     patch.setattr(f"{frames}.BLOCK_SAMPLES", 2500)
     patch.setattr(f"{frames}.STRETCH_SAMPLES", 5000)
     patch.setattr("beam_pipeline.transforms.signals.PIECE_SAMPLES", 1000)
-    patch.setattr("beam_pipeline.transforms.cqt.SEGMENT_SAMPLES", 2500)
+    patch.setattr("beam_pipeline.transforms.frames.SEGMENT_SAMPLES", 2500)
     patch.setattr("beam_pipeline.transforms.pitch.HISTORY_BYTES", 2**14)
 
 

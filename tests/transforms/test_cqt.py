@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from beam_pipeline.transforms.cqt import Chroma, Cqt
+from beam_pipeline.transforms.frames import Chroma, Cqt
 from tests.transform_checks import noise
 
 RATE = 16000
