@@ -225,12 +225,9 @@ def in_clip(
     start, factors)``. It takes its factor from an iterator of those of the clip's
     gains.
     """
-    left = iter(factors)
+    clip = filepath, source, start, iter(factors)
     return tuple(
-        step.of_clip(filepath, source, start, left)
-        if hasattr(step, "of_clip")
-        else step
-        for step in steps
+        step.of_clip(*clip) if hasattr(step, "of_clip") else step for step in steps
     )
 
 
@@ -277,7 +274,7 @@ class Dither(FrameByFrame, Step):
 
     Examples
     --------
-    >>> noise = Dither(amplitude=8).of_clip("a.wav", 0, 0)
+    >>> (noise,) = in_clip([Dither(amplitude=8)], "a.wav", 0, 0)
     >>> silence = np.zeros((1, 5), np.float32)
     >>> (noise.on_stream_from(0, silence, 16000) * 32768).round(2)[0]
     array([ -1.38,   2.6 ,  -9.5 , -11.78, -13.24], dtype=float32)
