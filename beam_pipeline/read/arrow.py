@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from beam_pipeline.arrays import BYTES, numpy_dtype
 from beam_pipeline.errors import InputError, OptionError
@@ -52,8 +53,6 @@ def arrow_schema(
     OptionError
         If such a feature holds numbers.
     """
-    import pyarrow as pa
-
     names = (binary,) if isinstance(binary, str) else binary
     for name in names:
         check_name("feature", name, specs)
@@ -72,8 +71,6 @@ def arrow_schema(
 
 
 def _type_of(spec: FeatureSpec, tensors: bool, is_binary: bool) -> Any:
-    import pyarrow as pa
-
     if spec.shape is None:
         raise InputError(
             f"The feature {spec.name} has no type in Arrow, because its number of axes "
@@ -112,8 +109,6 @@ def record_batches(
     InputError
         If a text is not UTF-8, and its feature is not one of bytes.
     """
-    import pyarrow as pa
-
     for batch in batches:
         columns = []
         for field in schema:
@@ -130,8 +125,6 @@ def record_batches(
 
 def _column(values: Any, spec: FeatureSpec, field: Any) -> Any:
     """Returns the values of a feature in a batch as an array of Arrow."""
-    import pyarrow as pa
-
     if isinstance(values, np.ndarray) and spec.is_fixed and not spec.is_text:
         numbers = _real(values)
         if numbers.ndim == 1:

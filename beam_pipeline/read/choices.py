@@ -184,22 +184,19 @@ class Statistics(NamedTuple):
         Of the data set that was measured.
     splits : tuple of str
         Those whose statistics count; none if it is not clear which.
-    given : str, path or list of str, optional
-        What the user named.
     is_own : bool
         Whether the data set is the one that is read.
     """
 
     metadata: Metadata
     splits: tuple[str, ...]
-    given: Split | PathLike | None = None
     is_own: bool = True
 
     @classmethod
-    def of_other(cls, metadata: Metadata, given: Split | PathLike) -> Statistics:
+    def of_other(cls, metadata: Metadata) -> Statistics:
         """Returns those of another data set: of ``train``, or of its only split."""
         chosen = choose_statistics(metadata, tuple(metadata.splits))
-        return chosen._replace(given=given, is_own=False)
+        return chosen._replace(is_own=False)
 
 
 def choose_statistics(
@@ -222,9 +219,8 @@ def choose_statistics(
         are_alike = all(map(_WITHOUT_ROLE.fullmatch, metadata.splits))
         return Statistics(metadata, tuple(splits) if are_alike else ())
     if isinstance(given, os.PathLike) or _is_folder(given, metadata):
-        data = open_data_sets(os.fspath(given))
-        return Statistics.of_other(data.metadata, given)
-    return Statistics(metadata, choose_splits(metadata, given, "statistics"), given)
+        return Statistics.of_other(open_data_sets(os.fspath(given)).metadata)
+    return Statistics(metadata, choose_splits(metadata, given, "statistics"))
 
 
 def _is_folder(given: Split, metadata: Metadata) -> TypeGuard[str]:

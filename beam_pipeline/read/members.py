@@ -274,54 +274,48 @@ class MemberReader:
         self, shard: ShardIndex, member: WantedMember, piece: bytes | memoryview
     ) -> _Inflated:
         """Returns a member; keeps one of several examples."""
-        content = self._inflate(shard, member, piece)
-        if member.examples == 1:
-            return _Inflated(member, content, (0, len(content)))
         try:
-            bounds = record_bounds(content)
-        except struct.error:
-            bounds = []
-        if len(bounds) != member.examples + 1 or bounds[-1] != len(content):
-            raise self._damaged(shard, member, ValueError(_DIFFERS))
-        found = _Inflated(member, content, bounds)
-        self._last = (shard.file, member.start), found
-        return found
-
-    def _inflate(
-        self, shard: ShardIndex, member: WantedMember, piece: bytes | memoryview
-    ) -> bytes:
-        """Returns the content of a member, which may not be compressed.
-
-        A damaged or crafted member must not request gigabytes: its content has the
-        length that it states, which is limited.
-        """
-        if not is_compressed(shard.file):
-            return bytes(piece)
-        try:
-            if not len(piece):
-                raise ValueError("the file ends before it")
-            length = content_length(piece)
-            if length > _MOST_RATIO * len(piece):
-                raise ValueError(
-                    f"{len(piece)} bytes of GZIP cannot hold {length} bytes"
-                )
-            if problem := too_long(length, len(piece)):
-                raise ValueError(problem)
-            return inflate_members(piece, length)
-        except ValueError as error:
+            content = _content(piece) if is_compressed(shard.file) else bytes(piece)
+            bounds = (
+                record_bounds(content) if member.examples > 1 else [0, len(content)]
+            )
+            if len(bounds) != member.examples + 1 or bounds[-1] != len(content):
+                raise ValueError(_DIFFERS)
+        except (ValueError, struct.error) as error:
             raise self._damaged(shard, member, error) from error
+        found = _Inflated(member, content, bounds)
+        if member.examples > 1:
+            self._last = (shard.file, member.start), found
+        return found
 
     def _damaged(
         self,
         shard: ShardIndex,
         member: WantedMember,
-        error: ValueError,
+        error: Exception,
         number: int | None = None,
     ) -> DamagedRecord:
         """Returns the error for an example; by default the first wanted of a member."""
         number = member.wanted[0][1] if number is None else number
         path = self._bytes.path(shard)
-        return DamagedRecord(path, member.start, number, str(error))
+        problem = _DIFFERS if isinstance(error, struct.error) else str(error)
+        return DamagedRecord(path, member.start, number, problem)
+
+
+def _content(piece: bytes | memoryview) -> bytes:
+    """Returns the content of a compressed member.
+
+    A damaged or crafted member must not request gigabytes: its content has the length
+    that it states, which is limited.
+    """
+    if not len(piece):
+        raise ValueError("the file ends before it")
+    length = content_length(piece)
+    if length > _MOST_RATIO * len(piece):
+        raise ValueError(f"{len(piece)} bytes of GZIP cannot hold {length} bytes")
+    if problem := too_long(length, len(piece)):
+        raise ValueError(problem)
+    return inflate_members(piece, length)
 
 
 def _runs(

@@ -447,7 +447,7 @@ class AudioWindows(Sequence[Example]):
             float64 arrays of seconds in the recording.
         """
         check_whole("batch_size", batch_size)
-        statistics = Statistics.of_other(self.metadata, self._data.name)
+        statistics = Statistics.of_other(self.metadata)
         scales = choose_scales(self.features, normalize, statistics)
         for some in self._windows(batch_size):
             made = BatchMaker(self._parser, self.features, len(some))

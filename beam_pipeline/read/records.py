@@ -587,13 +587,7 @@ class Records(Sequence[Example]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         opened = self._opened
-        arguments = (
-            opened.data.folders,
-            opened.split,
-            opened.asked_features,
-            opened.statistics.given,
-        )
-        return _reopened, (arguments, opened.data.hashes, self._numbers)
+        return _reopened, (opened.arguments, opened.data.hashes, self._numbers)
 
 
 def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
@@ -631,7 +625,8 @@ class OpenSplits:
         self.split = "+".join(self.splits)
         names = choose_features(self.metadata, features)
         self.statistics = choose_statistics(self.metadata, self.splits, statistics)
-        self.asked_features = None if features is None else tuple(names)
+        chosen = None if features is None else tuple(names)
+        self.arguments = data.folders, self.split, chosen, statistics
         shards = shards_of(self.metadata, self.splits)
         self.reader = MemberReader(data.folders, check_shards(data, shards))
         known = self.metadata.features

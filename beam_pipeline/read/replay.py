@@ -858,21 +858,17 @@ def read_in_order(parts: Sequence[FilePart], size: int = 1) -> tf.data.Dataset:
     if most == _ALL:
         return paths.flat_map(read)
     held = max(READ_AHEAD_BYTES // STARTED_PER_STREAM // size, 1)
-    streams = min(usable_cores(), held // max(most, 1), len(parts))
-    if streams > 1:
-        return paths.interleave(
-            read,
-            cycle_length=streams,
-            block_length=most,
-            num_parallel_calls=streams,
-            deterministic=True,
-        )
+    streams = max(min(usable_cores(), held // max(most, 1), len(parts)), 1)
 
     def read_ahead(*part: Any) -> tf.data.Dataset:
         return read(*part).prefetch(held)
 
     return paths.interleave(
-        read_ahead, cycle_length=1, num_parallel_calls=1, deterministic=True
+        read if streams > 1 else read_ahead,
+        cycle_length=streams,
+        block_length=max(most, 1),
+        num_parallel_calls=streams,
+        deterministic=True,
     )
 
 
