@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from beam_pipeline.read.audit import (
         write_clean_manifest as write_clean_manifest,
     )
-    from beam_pipeline.read.mix import mix as mix
     from beam_pipeline.read.open_audio import open_audio as open_audio
     from beam_pipeline.read.predict import predict as predict
+    from beam_pipeline.read.records import mix as mix
     from beam_pipeline.read.records import open_records as open_records
     from beam_pipeline.read.replay import replay as replay
     from beam_pipeline.read.replay import replay_dataset as replay_dataset
@@ -55,7 +55,7 @@ _MODULES = {
     "audit": "read.audit",
     "convert": "conversion.convert",
     "encode_example": "elements.record_examples",
-    "mix": "read.mix",
+    "mix": "read.records",
     "open_audio": "read.open_audio",
     "open_records": "read.records",
     "plan": "api",

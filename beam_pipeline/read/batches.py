@@ -4,7 +4,8 @@
 
     Share           a trainer's part of the epochs of some records, in their order
     BatchIteration  reads batches in threads ahead, and knows where the next one is
-      Batches       of one sequence of records; :mod:`.mix` has those of several
+      Batches       of one sequence of records
+      MixedBatches  of several; a hash of each example's number draws its source
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.errors import InputError, OptionError
+from beam_pipeline.errors import InputError, OptionError, UnknownOption
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.parameters import Number, check_flag, check_whole
+from beam_pipeline.parameters import Number, check_flag, check_known, check_whole
 from beam_pipeline.permutation import (
     BalancedDraws,
     Integers,
     Permutation,
     hash64,
+    text_key,
     unit_floats,
 )
 from beam_pipeline.process import keep_freed_memory, usable_cores
@@ -52,6 +54,7 @@ PLANNED = 8192
 TARGETS = ("target", "labels")
 
 Shuffle = Literal["global", "balanced"] | bool
+Ends = Literal["repeat", "stop", "leave"]
 Batch = dict[str, Any]
 # JSON values that say where the next batch is.
 State = dict[str, Any]
@@ -543,3 +546,214 @@ class Batches(BatchIteration):
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), **self._share.identity()}
+
+
+# Several sequences of records, in given proportions.
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The draws of a mix, for one of several trainers.
+
+    Draw ``i`` is source ``s`` if the hash of ``(seed, epoch, i)``, as a number from 0
+    to 1, is in its part of the sum of weights. Trainer ``k`` of ``count`` has the draws
+    ``k``, ``k + count``, ...
+
+    Parameters
+    ----------
+    weights : sequence of float
+        Positive; only their ratios count.
+    lengths : sequence of int
+        How many examples each source has for this trainer.
+    ends : "repeat", "stop" or "leave"
+        What happens when a source has given its last example. ``"repeat"``: it begins
+        its next epoch, and the draws never end. ``"stop"``: the draws end. ``"leave"``:
+        the others share its weight, and the draws end with the last of them.
+    seed : int
+    shard : (int, int), optional
+    """
+
+    weights: Sequence[float]
+    lengths: Sequence[int]
+    ends: Ends
+    seed: int
+    shard: tuple[int, int] = (0, 1)
+
+    def take(self, epoch: int, drawn: int, taken: Integers, count: int) -> Integers:
+        """Returns the sources of the next draws.
+
+        Parameters
+        ----------
+        epoch : int
+        drawn : int
+            The number of draws before.
+        taken : numpy.ndarray of int64, shape (sources,)
+            How often each source was among them.
+        count : int
+
+        Returns
+        -------
+        numpy.ndarray of int64
+            Of ``count`` sources, or fewer if the draws end.
+        """
+        key = text_key(str(self.seed), f"draws of epoch {epoch}")
+        index, trainers = self.shard
+        numbers = np.arange(drawn, drawn + count) * trainers + index
+        values = unit_floats(hash64(key, numbers))
+        weights = np.array(self.weights, np.float64)
+        if self.ends == "repeat":
+            return _sources(values, weights)
+        found, left = [], self.lengths - taken
+        has_next = np.all if self.ends == "stop" else np.any
+        while len(values) and has_next(left):
+            sources = _sources(values, np.where(left > 0, weights, 0.0))
+            stop = len(sources)
+            for source in range(len(left)):
+                places = np.flatnonzero(sources[:stop] == source)
+                # The draw after a source's last example may have other weights.
+                if left[source] and len(places) >= left[source]:
+                    stop = int(places[left[source] - 1]) + 1
+            found.append(sources[:stop])
+            left = left - np.bincount(sources[:stop], minlength=len(left))
+            values = values[stop:]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _sources(
+    values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]
+) -> Integers:
+    """Returns the source in whose part of the sum of weights each value is."""
+    ends = np.cumsum(weights)
+    found = np.searchsorted(ends, values * ends[-1], "right")
+    # A product may be rounded up to the sum of all weights.
+    last = np.flatnonzero(weights)[-1]
+    return np.asarray(np.minimum(found, last), np.int64)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Data sets that are mixed, see :func:`.mix`."""
+
+    sources: Sequence[Any]  # of Records
+    weights: Sequence[float]
+    seed: int
+    ends: Ends
+
+    def batches(self, batch_size: int, **options: Unpack[MixOptions]) -> MixedBatches:
+        """Returns batches of the mix, with ``state_dict`` and ``load_state_dict``.
+
+        The options are those of :class:`.Batches`; ``shuffle`` is ``"global"`` by
+        default. Each source has an order of its own. ``normalize`` uses the statistics
+        of each example's own source. With ``shard``, a trainer has its share of each
+        source.
+        """
+        if "seed" in options:
+            raise UnknownOption("seed", "it is one of `mix`")
+        check_known(options, list(MixOptions.__annotations__))
+        return MixedBatches(self, batch_size, **options)
+
+
+class MixedBatches(BatchIteration):
+    """Batches of a mix, made by :meth:`Mixed.batches`.
+
+    An iteration gives the mix up to its end, and the next iteration gives it again with
+    other draws and orders. A mix that repeats its sources never ends.
+    """
+
+    def __init__(
+        self,
+        mixed: Mixed,
+        batch_size: int,
+        **options: Any,
+    ):
+        options = {"shuffle": "global", **options, "seed": mixed.seed}
+        super().__init__(batch_size, **options)
+        self._mixed = mixed
+        self.features = mixed.sources[0].features
+        self._shares = []
+        for number, records in enumerate(mixed.sources):
+            seed = text_key(str(mixed.seed), f"source {number}")  # orders of their own
+            share = self._share_of(records, seed)
+            if mixed.ends == "repeat" and not share.examples:
+                index, count = self._shard
+                raise InputError(
+                    f"{records.folder} has {len(records)} examples, so trainer {index} "
+                    f"of {count} has none to repeat."
+                )
+            self._shares.append(share)
+        lengths = [share.examples for share in self._shares]
+        self._draws = Draws(mixed.weights, lengths, mixed.ends, mixed.seed, self._shard)
+        self._example_bytes = max(share.read_bytes for share in self._shares)
+        self._state = self._start(0)
+
+    def _start(self, epoch: int) -> State:
+        return {"epoch": epoch, "taken": [0] * len(self._shares)}
+
+    def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
+        epoch, taken = state["epoch"], np.array(state["taken"], np.int64)
+        sources = self._draw(epoch, taken)
+        while len(sources):
+            parts = self._parts(epoch, taken, sources)
+            taken = taken + np.bincount(sources, minlength=len(taken))
+            sources = self._draw(epoch, taken)
+            after = {"epoch": epoch, "taken": taken.tolist()}
+            yield (
+                functools.partial(_gather, parts),
+                after if len(sources) else self._start(epoch + 1),
+            )
+
+    def _draw(self, epoch: int, taken: Integers) -> Integers:
+        """Returns the sources of the next batch; none if there is no other."""
+        sources = self._draws.take(epoch, int(taken.sum()), taken, self._batch_size)
+        is_whole = len(sources) == self._batch_size
+        return sources if is_whole or not self._drop_remainder else sources[:0]
+
+    def _parts(self, epoch: int, taken: Integers, sources: Integers) -> list[_Part]:
+        """Returns the parts of a batch: the next examples of each source."""
+        parts: list[_Part] = []
+        for number, share in enumerate(self._shares):
+            places, drawn = np.flatnonzero(sources == number), int(taken[number])
+            # A source may end, and begin its next epoch, within a batch.
+            while len(places):
+                passes, position = divmod(drawn, share.examples)
+                here = places[: share.examples - position]
+                task = share.task(epoch + passes, position, len(here))
+                parts.append(_Part(task, here))
+                drawn, places = drawn + len(here), places[len(here) :]
+        return parts
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            **super()._identity(),
+            "ends": self._mixed.ends,
+            "weights": list(self._mixed.weights),
+            "sources": [share.identity() for share in self._shares],
+        }
+
+
+class _Part(NamedTuple):
+    """Some rows of a batch: what ``read`` returns, and where its rows go, in order."""
+
+    read: Task
+    places: Integers
+
+
+def _gather(parts: Sequence[_Part]) -> Batch:
+    """Gathers parts, which have all rows together, into one batch."""
+    found = [part.read() for part in parts]
+    if len(parts) == 1:
+        return found[0]
+    size, batch = sum(len(part.places) for part in parts), Batch()
+    for name, first in found[0].items():
+        is_array = isinstance(first, np.ndarray)
+        column: Any = [None] * size
+        if is_array:
+            column = np.empty((size, *first.shape[1:]), first.dtype)
+        for part, values in zip(parts, found, strict=True):
+            if is_array:
+                column[part.places] = values[name]
+                continue
+            for place, value in zip(part.places.tolist(), values[name], strict=True):
+                column[place] = value
+        batch[name] = column
+    return batch

@@ -1,5 +1,7 @@
 """Any example of a data set, at once, as numpy arrays; without TensorFlow or Beam.
 
+Also a mix of several data sets, whose batches are drawn from them.
+
 ::
 
     number in the split -> shard, member     members          by arithmetic
@@ -15,15 +17,20 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
-from beam_pipeline.errors import InputError, needing
+from beam_pipeline.dataset.side_by_side import (
+    Folders,
+    check_classes,
+    check_features,
+    open_data_sets,
+)
+from beam_pipeline.errors import InputError, OptionError, needing
 from beam_pipeline.examples.encoding import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import (
     FeatureSpec,
@@ -31,7 +38,7 @@ from beam_pipeline.examples.spec import (
     component_names,
     needed_features,
 )
-from beam_pipeline.parameters import check_text
+from beam_pipeline.parameters import Number, check_choice, check_text, check_whole
 from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (
     Split,
@@ -58,7 +65,7 @@ from beam_pipeline.text import html_line, html_table
 if TYPE_CHECKING:
     import pyarrow
 
-    from beam_pipeline.read.batches import Batches, BatchOptions
+    from beam_pipeline.read.batches import Batches, BatchOptions, Ends, Mixed
     from beam_pipeline.read.torch import TorchBatches
 
 # Iterating reads about so many bytes, and at most so many examples, at once.
@@ -667,3 +674,95 @@ def parser_of(
     specs = needed_features(names, known, structure)
     features = {name: specs[name] for name in component_names(specs, None)}
     return features, RecordParser(known, specs)
+
+
+Folder = PathLike | tuple[PathLike, ...]
+Sources = (
+    Mapping[Folder, float]
+    | Mapping[Records, float]
+    | Sequence[tuple[Folder | Records, float]]
+)
+
+# What of a feature must be the same in all sources.
+_AGREEING = ("dtype", "shape", "optional", "sequence")
+
+
+def mix(
+    sources: Sources,
+    *,
+    seed: int = 0,
+    ends: Ends = "repeat",
+    split: Split | None = None,
+    features: Sequence[str] | None = None,
+) -> Mixed:
+    """Mixes data sets, by drawing the source of each example.
+
+    ::
+
+        mixed = mix({"speech/": 0.7, "noise/": 0.3}, seed=1)
+        for batch in mixed.batches(32):
+            ...
+
+    Parameters
+    ----------
+    sources : mapping, or sequence of pairs
+        Folders or :class:`.Records`, with their weights; a tuple of folders is one
+        source; only the ratios of the weights
+        count. A weight is the probability of drawing a source, whatever its size.
+    seed : int
+        Seed of the draws, and of the order of each source.
+    ends : "repeat", "stop" or "leave"
+        What happens when a source has given all its examples. ``"repeat"``: it begins
+        its next epoch, in another order; the mix never ends. ``"stop"``: the mix ends.
+        ``"leave"``: the others go on and share its weight; the mix ends with the last.
+    split : str or list of str, optional
+        The split of each folder, or several, see :func:`.open_records`. Required if a
+        folder has several.
+    features : sequence of str, optional
+        The features to read from each folder. Default: all, which must then agree.
+
+    Raises
+    ------
+    InputError
+        If a data set cannot be opened or has no examples; or if the sources have
+        different features, dtypes, shapes or classes.
+    OptionError
+        If an argument has a wrong value.
+    """
+    from beam_pipeline.read.batches import Ends, Mixed  # opening does without it
+
+    pairs = _pairs_of(sources)
+    check_choice("ends", ends, get_args(Ends))
+    seed = check_whole("seed", seed, None)
+    are_open = all(isinstance(source, Records) for source, _ in pairs)
+    for name, value in (("split", split), ("features", features)):
+        if are_open and value is not None:
+            raise OptionError(
+                name, "is for folders; choose it with `open_records` for Records", value
+            )
+    opened = [
+        source if isinstance(source, Records) else open_records(source, split, features)
+        for source, _ in pairs
+    ]
+    for records in opened:
+        if not len(records):
+            raise InputError(f"{records.folder} has no examples to mix.")
+        check_features(
+            opened[0].folder, opened[0].features, records.folder, records.features,
+            _AGREEING, "Choose features that agree with `features`.",
+        )  # fmt: skip
+        if "target" in records.features:
+            check_classes(opened[0].folder, opened[0], records.folder, records)
+    return Mixed(opened, [weight for _, weight in pairs], seed, ends)
+
+
+def _pairs_of(sources: Any) -> list[tuple[Folder | Records, float]]:
+    """Returns the sources and their weights."""
+    given = sources.items() if isinstance(sources, Mapping) else sources
+    is_several = isinstance(given, Iterable) and not isinstance(given, str | Records)
+    pairs = list(given) if is_several else []
+    if not pairs or any(not isinstance(p, tuple | list) or len(p) != 2 for p in pairs):
+        need = "must be folders or Records with weights, like {'a/': 0.7, 'b/': 0.3}"
+        raise OptionError("sources", need, sources)
+    weights = Number(is_positive=True)
+    return [(source, weights.value("weights", weight)) for source, weight in pairs]

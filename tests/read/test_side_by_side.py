@@ -7,11 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from beam_pipeline import Metadata, open_records, record, replay
+from beam_pipeline import Metadata, mix, open_records, record, replay
 from beam_pipeline.dataset.side_by_side import open_data_sets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.audit import audit
-from beam_pipeline.read.mix import mix
 from beam_pipeline.read.verify import verify
 from beam_pipeline.read.window_table import window_table
 from tests.raising import assert_names, raises

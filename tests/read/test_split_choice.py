@@ -9,8 +9,7 @@ from beam_pipeline import record
 from beam_pipeline.dataset.metadata import Metadata, SplitEntry
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.read.choices import choose_splits
-from beam_pipeline.read.mix import mix
-from beam_pipeline.read.records import open_records
+from beam_pipeline.read.records import mix, open_records
 from beam_pipeline.read.replay import replay
 from tests.raising import assert_names, raises
 from tests.sounds import write_samples
