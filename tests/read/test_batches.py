@@ -351,6 +351,7 @@ def draws_of(classes, epochs, seed=0):
     return [n for epoch in range(epochs) for n in draws.at(epoch, positions).tolist()]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(0, 9), st.data()
 )
