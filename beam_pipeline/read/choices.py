@@ -133,34 +133,27 @@ def choose_splits(
             f"The data set has the splits {', '.join(known)}. Choose one with `split`, "
             f"or several: {_BETWEEN.join(list(known)[:2])}."
         )
-    names = list(known) if split is None else _entries(split, known, option)
-    without = [name for name in names if name.startswith(_WITHOUT)]
-    if without and len(without) < len(names):
+    given = [*known] if split is None else split
+    several = given if isinstance(given, list | tuple) else [given]
+    if not several or not all(isinstance(each, str) for each in several):
+        raise OptionError(option, "must name at least one, as text", split)
+    names = list[str]()
+    for each in several:
+        names += [each] if each in known else each.split(_BETWEEN)
+    left_out = [name.removeprefix(_WITHOUT) for name in names if name[:1] == _WITHOUT]
+    if left_out and len(left_out) < len(names):
         raise OptionError(
             option, "must name what is read, or with ! what is not, but not both", split
         )
-    if without:
-        left_out = [name[len(_WITHOUT) :] for name in without]
-        for name in left_out:
-            check_name(option, name, known)
+    for name in left_out or names:
+        check_name(option, name, known)
+    if left_out:
         names = [name for name in known if name not in left_out]
         if not names:
             raise OptionError(option, "leaves no split to read", split)
-    for name in names:
-        check_name(option, name, known)
     if len(set(names)) < len(names):
         raise OptionError(option, "names a split twice", split)
     return tuple(names)
-
-
-def _entries(split: Any, known: Iterable[str], option: str) -> list[str]:
-    several = split if isinstance(split, list | tuple) else [split]
-    entries: list[str] = []
-    for each in several:
-        entries += [each] if each in known else each.split(_BETWEEN)
-    if not entries:
-        raise OptionError(option, "must name at least one", split)
-    return entries
 
 
 # Splits of which any may be for training.

@@ -44,7 +44,7 @@ def test_what_is_chosen(split, chosen):
         ("trian", InputError, ["trian", "train"]),
         ("!trian", InputError, ["trian", "train"]),
         ("train+", InputError, ["train"]),
-        ([], OptionError, ["at least one"]),
+        *((split, OptionError, ["at least one"]) for split in ([], 5, ["train", 0])),
         ("train+train", OptionError, ["twice"]),
         ("train+!c", OptionError, ["!"]),
         (["!train", "!fold1", "!b", "!c"], OptionError, ["no split"]),
