@@ -134,7 +134,7 @@ def choose_splits(
             f"or several: {_BETWEEN.join(list(known)[:2])}."
         )
     given = [*known] if split is None else split
-    several = given if isinstance(given, list | tuple) else [given]
+    several: Any = given if isinstance(given, list | tuple) else [given]
     if not several or not all(isinstance(each, str) for each in several):
         raise OptionError(option, "must name at least one, as text", split)
     names = list[str]()

@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -322,15 +322,12 @@ class Scoring:
         """Yields path, input and rate of a recording, and some windows above."""
         given = {"normalize": [self._feature] if self._normalize else False}
         for batch in self._audio.batches(self._batch_size, **given):
-            paths, inputs, scores = batch["path"], batch["input"], self._scores(batch)
-            differs = (paths[1:] != paths[:-1]) | (inputs[1:] != inputs[:-1])
-            changes = np.flatnonzero(differs.astype(bool)) + 1
-            for first, stop in pairwise([0, *changes.tolist(), len(paths)]):
-                some = slice(first, stop)
-                start_s, end_s = batch["start_s"][some], batch["end_s"][some]
-                found = windows_above(start_s, end_s, scores[some], self._threshold)
-                rate_hz = int(batch[_RATE][first])
-                yield (paths[first], int(inputs[first]), rate_hz), found
+            scores, rates = self._scores(batch), batch[_RATE].tolist()
+            keys = [*zip(batch["path"], batch["input"].tolist(), rates, strict=True)]
+            for key, group in groupby(range(len(keys)), keys.__getitem__):
+                some = [*group]
+                times_s = batch["start_s"][some], batch["end_s"][some]
+                yield key, windows_above(*times_s, scores[some], self._threshold)
 
     def _scores(self, batch: Mapping[str, Any]) -> npt.NDArray[Any]:
         """Returns the model's scores of some windows, checked."""
