@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from beam_pipeline.read.audit import (
         write_clean_manifest as write_clean_manifest,
     )
-    from beam_pipeline.read.open_audio import open_audio as open_audio
+    from beam_pipeline.read.predict import open_audio as open_audio
     from beam_pipeline.read.predict import predict as predict
     from beam_pipeline.read.records import mix as mix
     from beam_pipeline.read.records import open_records as open_records
@@ -56,7 +56,7 @@ _MODULES = {
     "convert": "conversion.convert",
     "encode_example": "elements.record_examples",
     "mix": "read.records",
-    "open_audio": "read.open_audio",
+    "open_audio": "read.predict",
     "open_records": "read.records",
     "plan": "api",
     "predict": "read.predict",

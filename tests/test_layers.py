@@ -55,7 +55,7 @@ HOMES = {
     "soxr": "audio.clip_reader",
     "tensorflow_metadata": "[dataset.metadata]",
     "ml_dtypes": "[arrays]",
-    "pyarrow": "read.arrow [read.open_audio] [read.records] "
+    "pyarrow": "read.arrow [read.records] "
     "[storage.pages] [inputs.table_files] [dataset.tables] "
     "[dataset.side_by_side] [read.audit] "
     "read.conditions "
