@@ -31,7 +31,6 @@ from beam_pipeline.permutation import (
     Integers,
     Permutation,
     hash64,
-    text_key,
     unit_floats,
 )
 from beam_pipeline.process import keep_freed_memory, usable_cores
@@ -42,6 +41,7 @@ from beam_pipeline.read.choices import (
     memory_bytes,
     normalise,
 )
+from beam_pipeline.text import text_key
 
 if TYPE_CHECKING:
     import tensorflow as tf
