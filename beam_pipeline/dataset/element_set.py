@@ -49,9 +49,9 @@ from beam_pipeline.dataset.job import ElementOutput, make_room, writer_versions
 from beam_pipeline.dataset.metadata import (
     Elements,
     Metadata,
+    ShardEntry,
     ShardIndex,
     SplitEntry,
-    shard_entry,
     write_index,
 )
 from beam_pipeline.errors import IncompleteRun
@@ -878,7 +878,7 @@ def finish_elements(
             split: SplitEntry(
                 sum(info.examples for info in of_split),
                 statistics=statistics[split].to_json(),
-                shards=tuple(map(shard_entry, of_split)),
+                shards=tuple(map(ShardEntry.like, of_split)),
             )
             for split, of_split in shards.items()
         },

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -81,6 +81,8 @@ LONGEST_PATH = 4096
 
 _STAT_THREADS = 32
 
+_Entry = TypeVar("_Entry", bound="ShardEntry")
+
 _MOMENTS = ("mean", "m2", "std", "min", "max")
 
 
@@ -100,6 +102,11 @@ class ShardEntry:
     examples: int
     bytes: int
     sha256: str
+
+    @classmethod
+    def like(cls: type[_Entry], shard: ShardInfo | ShardEntry, *more: Any) -> _Entry:
+        """Returns the entry of a shard, with what a further class holds."""
+        return cls(shard.file, shard.examples, shard.bytes, shard.sha256, *more)
 
 
 @dataclass(frozen=True)
@@ -498,11 +505,6 @@ def to_text(values: Any) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def shard_entry(info: ShardInfo) -> ShardEntry:
-    """Returns the entry of a written shard in the metadata."""
-    return ShardEntry(info.file, info.examples, info.bytes, info.sha256)
-
-
 def _checked_feature(name: str, values: Mapping[str, Any]) -> FeatureSpec:
     """Returns the spec of a feature; raises ValueError if no example can have it."""
     where = f"features.{shortened(name)}"
@@ -749,18 +751,12 @@ class ShardIndex(ShardEntry):
 
     @classmethod
     def make(
-        cls,
-        shard: ShardInfo | ShardEntry | ShardIndex,
-        offsets: Integers,
-        counts: Integers,
+        cls, shard: ShardInfo | ShardEntry, offsets: Integers, counts: Integers
     ) -> ShardIndex:
         """Returns the index of a shard, whose members hold ``counts`` examples each."""
         held = counts > 0
-        return cls(
-            shard.file,
-            shard.examples,
-            shard.bytes,
-            shard.sha256,
+        return cls.like(
+            shard,
             np.append(offsets[held], shard.bytes).astype(np.int64),
             np.append(0, np.cumsum(counts[held])).astype(np.int64),
         )
@@ -853,9 +849,7 @@ def _parse(content: Any) -> Iterator[ShardIndex]:
     arrays = body.view("<u8")
     for shard in header.shards:
         here, arrays = np.split(arrays, [2 * (shard.members + 1)])
-        yield ShardIndex(
-            shard.file, shard.examples, shard.bytes, shard.sha256, *here.reshape(2, -1)
-        )
+        yield ShardIndex.like(shard, *here.reshape(2, -1))
 
 
 def _number(content: Any) -> int:
@@ -867,8 +861,7 @@ def write_index(folder: str, shards: Iterable[ShardIndex]) -> None:
     listed, arrays = [], list[Integers]()
     for shard in shards:
         members = len(shard.offsets) - 1
-        facts = shard.file, shard.examples, shard.bytes, shard.sha256
-        listed.append(_Shard(*facts, members))
+        listed.append(_Shard.like(shard, members))
         arrays += shard.offsets, shard.firsts
     header = json.dumps(asdict(_Header(tuple(listed)))).encode()
     header += b" " * (-len(header) % _ALIGNMENT)

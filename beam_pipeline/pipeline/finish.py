@@ -29,7 +29,6 @@ from beam_pipeline.dataset.metadata import (
     ShardEntry,
     ShardIndex,
     SplitEntry,
-    shard_entry,
     write_index,
 )
 from beam_pipeline.dataset.tables import (
@@ -358,7 +357,7 @@ def split_entry(
             for label, some in split_by_class(example_format, of_classes).items()
         },
         statistics=observed.to_json(),
-        shards=tuple(map(shard_entry, infos)),
+        shards=tuple(map(ShardEntry.like, infos)),
     )
 
 
