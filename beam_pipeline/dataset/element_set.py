@@ -46,14 +46,7 @@ import numpy.typing as npt
 
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.job import ElementOutput, make_room, writer_versions
-from beam_pipeline.dataset.metadata import (
-    Elements,
-    Metadata,
-    ShardEntry,
-    ShardIndex,
-    SplitEntry,
-    write_index,
-)
+from beam_pipeline.dataset.metadata import Elements, Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.examples.encoding import check_lengths
 from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
@@ -889,8 +882,7 @@ def finish_elements(
         elements=elements,
     )
     job.target.claim.check()
-    write_index(output, map(ShardIndex.of, written))
-    return metadata.save(output, (folders.SCHEMA, folders.INDEX))
+    return metadata.save(output, (folders.SCHEMA, folders.INDEX), written)
 
 
 def _merge_receipts(

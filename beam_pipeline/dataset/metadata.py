@@ -335,12 +335,15 @@ class Metadata:
             },
         }
 
-    def save(self, folder: str, beside: Iterable[str]) -> str:
-        """Writes the schema, then ``metadata.json``; returns its path.
+    def save(
+        self, folder: str, beside: Iterable[str], written: Iterable[ShardInfo]
+    ) -> str:
+        """Writes index and schema, then ``metadata.json``; returns its path.
 
         A data set is complete if it has that file, so it is the last one. ``beside``
         are the files that readers open besides shards; the folder has the others.
         """
+        write_index(folder, map(ShardIndex.of, written))
         files.write_bytes(files.join(folder, SCHEMA), schema_text(self.features))
         entries = {
             name: FileEntry(*files.hash_of(files.join(folder, name))) for name in beside

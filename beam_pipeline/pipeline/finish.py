@@ -24,13 +24,7 @@ from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset import folders, tables
 from beam_pipeline.dataset.folders import finish_switch
 from beam_pipeline.dataset.job import Job, version_differences, writer_versions
-from beam_pipeline.dataset.metadata import (
-    Metadata,
-    ShardEntry,
-    ShardIndex,
-    SplitEntry,
-    write_index,
-)
+from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.dataset.tables import (
     check_any_accepted,
     check_readable,
@@ -147,8 +141,7 @@ def finish_job(
         folders.REJECTED,
     )
     claim.check()
-    write_index(stage, map(ShardIndex.of, written))
-    metadata.save(stage, beside)
+    metadata.save(stage, beside, written)
     _publish((*beside, folders.METADATA), folder, claim)
     if folder != output:
         finish_switch(output, claim)
