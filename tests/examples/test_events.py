@@ -53,6 +53,9 @@ READ = [
     ("a.txt", UNQUOTED, {None: QUOTED}),
     ("a.txt", f"Begin Time (s)\tEnd Time (s)\tSpecies\n{UNQUOTED}", {None: QUOTED}),
     *(("a.csv", empty, {}) for empty in ("", "\n\n", "start,end,label\n")),
+    # Columns without a meaning may occur twice; that of the label may be named.
+    ("a.csv", "start,end,label,,by,,by\n0.5,1.25,wren,a,b,c,d\n", {None: [WREN]}),
+    ("a.csv", "start,end,label,species\n2,2.5,call,owl\n", {None: [OWL]}, "Species"),
     # Of several files
     ("a.csv", "filename,start,end,label\nb.wav,2,2.5,owl\na.wav,0.5,1.25,wren\n"
      "b.wav,0.5,1.25,wren\n", {"b.wav": [WREN, OWL], "a.wav": [WREN]}),
@@ -66,14 +69,10 @@ READ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "text", "found"), READ)
-def test_formats(name, text, found):
-    assert read_events(text.encode(), name) == found
-
-
-def test_the_label_column_may_be_named():
-    text = "start,end,label,species\n2,2.5,call,owl\n"
-    assert read_events(text.encode(), "t.csv", "Species") == {None: [OWL]}
+@pytest.mark.parametrize("row", READ)
+def test_formats(row):
+    name, text, found, *column = row
+    assert read_events(text.encode(), name, *column) == found
 
 
 @pytest.mark.parametrize(("name", "text", "facts"), [
@@ -109,11 +108,6 @@ def test_the_label_column_may_be_named():
 def test_errors_name_the_file_and_the_fault(name, text, facts):
     with raises(InputError, naming=facts):
         read_events(text.encode(errors="surrogateescape"), name)
-
-
-def test_columns_without_a_meaning_may_occur_twice():
-    text = "start,end,label,,by,,by\n0,1,owl,a,b,c,d\n"
-    assert read_events(text.encode(), "a.csv") == {None: [Event(0, 1, "owl")]}
 
 
 # Windows

@@ -404,13 +404,9 @@ def test_an_encoding_fits_if_values_come_back(dtype, shape):
 def test_example_bytes_is_the_length_of_a_typical_example(win_len):
     features = feature_set(win_len=win_len)
     columns = {
-        "signal": np.ones((1, win_len), np.float32),
-        "class": "c" * 64,
+        "signal": np.ones((1, win_len), np.float32), "class": "c" * 64,
         "filepath": "f" * 64,
-        "target": 1 << 20,
-        "index": 1 << 20,
-        "win_start_idx": 1 << 20,
-        "fs": 1 << 20,
-    }
+        **dict.fromkeys(("target", "index", "win_start_idx", "fs"), 1 << 20),
+    }  # fmt: skip
     (record,) = ExampleEncoder(features.specs.values()).encode(1, columns)
     assert example_bytes(features) == len(record)

@@ -64,25 +64,12 @@ def rows_of(*texts, label_from="folder"):
 def test_folders_are_walked_in_the_order_of_names(tmp_path):
     touch(tmp_path, "b/2.wav", "b/10.wav", "b.wav", "a/z/1.wav", "a.wav", "a/b.wav",
           "B/1.wav", "ä.wav")  # fmt: skip
+    (tmp_path / "empty.wav").mkdir()
     names = names_of(tmp_path)
-    assert names == [
-        "B/1.wav",
-        "a.wav",
-        "a/b.wav",
-        "a/z/1.wav",
-        "b.wav",
-        "b/10.wav",
-        "b/2.wav",
-        "ä.wav",
-    ]
+    assert names == ["B/1.wav", "a.wav", "a/b.wav", "a/z/1.wav", "b.wav", "b/10.wav",
+                     "b/2.wav", "ä.wav"]  # fmt: skip
     # Object stores list in this order, too.
     assert names == sorted(names, key=lambda name: name.encode())
-
-
-def test_an_empty_folder_holds_nothing(tmp_path):
-    assert rows_of(tmp_path) == []
-    (tmp_path / "empty.wav").mkdir()
-    assert rows_of(tmp_path) == []
 
 
 @pytest.mark.parametrize(

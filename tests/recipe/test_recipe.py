@@ -13,7 +13,6 @@ from beam_pipeline.codecs import ENCODINGS
 from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import read_recipe, split_options
 from beam_pipeline.recipe.recipe import (
-    CLIP_FEATURES,
     DTYPES,
     ORDERS,
     RESERVED_NAMES,
@@ -125,16 +124,6 @@ def test_whole_numbers_may_be_those_of_numpy():
     assert type(recipe.win_len) is int
 
 
-@pytest.mark.parametrize("names", [
-    ["win_len", "win_seconds"], ["hop", "hop_seconds"],
-    ["elements_per_file", "shard_bytes"], ["elements_per_file", "num_shards"],
-    ["shard_bytes", "num_shards"], ["elements_per_file", "shard_bytes", "num_shards"],
-])  # fmt: skip
-def test_only_one_of_several_is_given(names):
-    given_ = {name: 2.0 if "seconds" in name else 2 for name in names}
-    expect_error(" and ".join(names), given_, **with_window(**given_))
-
-
 EVENTS = {"windows_at": "onsets", "events": "e.csv"}
 
 
@@ -148,6 +137,10 @@ EVENTS = {"windows_at": "onsets", "events": "e.csv"}
     ({"windows_at": "peaks", "tail": "pad"}, "tail", ()),
     ({"windows_at": "sounds()", "max_windows": 3}, "max_windows", ()),
     ({"windows_at": "sounds()", "win_len": "clip"}, "windows_at", ()),
+    # One option decides.
+    ({"hop": 2, "hop_seconds": 2.0}, "hop and hop_seconds", ()),
+    ({"elements_per_file": 2, "shard_bytes": 2, "num_shards": 3},
+     "elements_per_file and shard_bytes and num_shards", [2, 3]),
     # Whole clips have one window each.
     ({"win_len": "clip", "hop": 100}, "hop", ["`win_len` is clip", "100"]),
     ({"win_len": "clip", "win_seconds": 1.0}, "win_len and win_seconds", ()),
@@ -167,10 +160,6 @@ def test_options_that_do_not_go_together(options, field, facts):
 def test_a_window_has_a_length():
     expect_error("win_len or win_seconds", None)
     expect_error("win_len or win_seconds", None, hop=3)
-
-
-def test_reserved_names_are_those_of_every_example():
-    assert {*CLIP_FEATURES, "num_classes"} == set(RESERVED_NAMES)
 
 
 @pytest.mark.parametrize("value", ["gif", "", "PNG", None, 3, ["png"]])
@@ -217,9 +206,6 @@ def test_an_option_has_one_name_and_its_singular():
     assert Recipe(win_len=1).replace(feature={"a": "f()"}).features == {"a": "f()"}
     with raises(OptionError, "features and feature"):
         Recipe(win_len=1, features={"a": "f()"}, feature={"b": "f()"})
-
-
-# A value
 
 
 # JSON and its hash
