@@ -346,59 +346,43 @@ def part_in_seconds(
 # Classes in names of files
 
 
-class Labeler:
-    """Reads a clip's class from its name, as the recipe's ``label_from`` says."""
+def label_of(label_from: str, filepath: str, root: str) -> str | None:
+    """Returns the class of a clip, from its name below a root.
 
-    def __init__(self, label_from: str):
-        self._from = label_from
-        known = label_from in LABEL_SOURCES
-        self._pattern = None if known else re.compile(label_from)
+    ================== ========================= ===========
+    label_from         filepath                  class
+    ================== ========================= ===========
+    folder             ``sea/tug/01.wav``        ``tug``
+    folder             ``01.wav`` in ``/x/tug``  ``tug``
+    name               ``12_24346_tug.wav``      ``tug``
+    ``(?P<class>\\d)_``  ``7_theo_3.wav``          ``7``
+    none               anything                  None
+    ================== ========================= ===========
 
-    def values(self, filepath: str) -> dict[str, str]:
-        """Returns what the groups match in a name; empty text without a match."""
-        if self._pattern is None:
-            return {}
-        match, names = self._pattern.search(filepath), self._pattern.groupindex
-        return match.groupdict("") if match else dict.fromkeys(names, "")
-
-    def label(self, filepath: str, root: str) -> str | None:
-        """Returns the class of a clip, from its name below a root.
-
-        ================== ========================= ===========
-        label_from         filepath                  class
-        ================== ========================= ===========
-        folder             ``sea/tug/01.wav``        ``tug``
-        folder             ``01.wav`` in ``/x/tug``  ``tug``
-        name               ``12_24346_tug.wav``      ``tug``
-        ``(?P<class>\\d)_``  ``7_theo_3.wav``          ``7``
-        none               anything                  None
-        ================== ========================= ===========
-
-        Raises
-        ------
-        ValueError
-            If the name has no class.
-        """
-        folder, _, name = filepath.rpartition("/")
-        if self._from == "none":
-            return None
-        if self._from == "folder":
-            return (folder or root.rstrip("/")).rpartition("/")[2]
-        if self._pattern is None:
-            label = os.path.splitext(name)[0].rpartition("_")
-            if not (label[1] and label[2]):
-                raise ValueError(
-                    "has no class: its name has no text after an underscore; give "
-                    "`label_from` folder, none or a regular expression"
-                )
-            return label[2]
-        found = self.values(filepath)["class"]
-        if not found:
+    Raises
+    ------
+    ValueError
+        If the name has no class.
+    """
+    folder, _, name = filepath.rpartition("/")
+    if label_from == "none":
+        return None
+    if label_from == "folder":
+        return (folder or root.rstrip("/")).rpartition("/")[2]
+    if label_from == "name":
+        label = os.path.splitext(name)[0].rpartition("_")
+        if not (label[1] and label[2]):
             raise ValueError(
-                f"has no class: its path relative to the input does not match "
-                f"{self._pattern.pattern}"
+                "has no class: its name has no text after an underscore; give "
+                "`label_from` folder, none or a regular expression"
             )
-        return found
+        return label[2]
+    found = matched_groups(label_from, filepath)["class"]
+    if not found:
+        raise ValueError(
+            f"has no class: its path relative to the input does not match {label_from}"
+        )
+    return found
 
 
 def named_groups(label_from: str) -> tuple[str, ...]:
@@ -408,6 +392,13 @@ def named_groups(label_from: str) -> tuple[str, ...]:
     except re.error:  # a column's name
         return ()
     return () if label_from in LABEL_SOURCES else groups
+
+
+def matched_groups(label_from: str, filepath: str) -> dict[str, str]:
+    """Returns what these groups match in a name; empty text without a match."""
+    names = named_groups(label_from)
+    match = re.search(label_from, filepath) if names else None
+    return match.groupdict("") if match else dict.fromkeys(names, "")
 
 
 def composed(text: str) -> str:
@@ -509,7 +500,6 @@ class RowReader:
         self._columns = [(name, types[name]) for name in layout.extra]
         self._identities = identities
         self._has_parts = bool(layout.part.names())
-        self._labeler = Labeler(recipe.label_from) if layout.label is None else None
         self._classes = {composed(name) for name in recipe.classes or ()}
         self._recipe = recipe
         decided = recipe.splits_are_decided() or not recipe.stratify
@@ -517,7 +507,7 @@ class RowReader:
 
     def of_name(self, row: int, filepath: str) -> SourceRow:
         """Returns the row of a file that is in no table."""
-        values = {} if self._labeler is None else self._labeler.values(filepath)
+        values = matched_groups(self._recipe.label_from, filepath)
         return self._row(row, filepath, values, {}, 0)
 
     def of_values(self, row: int, line: int, values: Row) -> SourceRow:
@@ -578,10 +568,10 @@ class RowReader:
     def _label(self, filepath: str, values: Mapping[str, Any]) -> str | None:
         if self._recipe.events is not None:
             return None  # each window has its own label
-        if self._labeler is not None:
-            label = self._labeler.label(filepath, self._root)
+        if self._layout.label is None:
+            label = label_of(self._recipe.label_from, filepath, self._root)
         else:
-            label = self._label_of_column(values.get(self._layout.label or ""))
+            label = self._label_of_column(values.get(self._layout.label))
         if label is None:
             return None
         # Interned: a million rows share the few classes in memory.

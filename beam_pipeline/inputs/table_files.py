@@ -439,6 +439,10 @@ Column = tuple[str, ColumnType]
 # may not hold; a FRACTION is LONG if float32 loses digits of it.
 TEXT, RAW_BYTES, NESTED, MISSING, NAN = "text", "bytes", "nested", "missing", "NaN"
 WHOLE, FLOAT, LARGE, FRACTION, LONG = "whole", "float", "large", "fraction", "long"
+# Those of types whose values are alike; texts, and all else that has none, are TEXT.
+_KIND_OF = {
+    type(None): MISSING, bytes: RAW_BYTES, dict: NESTED, list: NESTED, tuple: NESTED,
+}  # fmt: skip
 
 
 def column_types(
@@ -557,13 +561,8 @@ def _kinds(values: Sequence[Any], reads_text: bool = True) -> set[str]:
             kinds.add(WHOLE if fits_int64(low) and fits_int64(high) else TEXT)
             if max(-low, high) > MOST_WHOLE_FLOAT32:
                 kinds.add(LARGE)
-        elif kind is type(None):
-            kinds.add(MISSING)
-        elif issubclass(kind, bytes):
-            kinds.add(RAW_BYTES)
         else:
-            is_nested = issubclass(kind, Mapping | list | tuple)
-            kinds.add(NESTED if is_nested else TEXT)
+            kinds.add(_KIND_OF.get(kind, TEXT))
     return kinds
 
 

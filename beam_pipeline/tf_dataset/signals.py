@@ -15,7 +15,7 @@ import tensorflow as tf
 from beam_pipeline.audio.clip_reader import check_output, open_decoder, probe_audio
 from beam_pipeline.audio.decoder import SAMPLE_BYTES, opened
 from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
-from beam_pipeline.inputs.columns import Labeler
+from beam_pipeline.inputs.columns import label_of
 from beam_pipeline.inputs.sources import normal_path
 from beam_pipeline.parameters import check_choice
 from beam_pipeline.storage import files
@@ -666,7 +666,7 @@ def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
 
 def _class_in_name(path: str, folder: str) -> str:
     try:
-        return str(Labeler("name").label(path, folder))
+        return str(label_of("name", path, folder))
     except ValueError:
         raise OptionError(
             "labels",

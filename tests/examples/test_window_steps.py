@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import soundfile
 
 from beam_pipeline import plan, record
 from beam_pipeline.errors import (
@@ -27,14 +26,8 @@ from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
 from tests.data_sets import rejects_in
 from tests.raising import assert_names, raises
+from tests.sounds import RATE, write_samples
 from tests.transform_checks import noise
-
-RATE = 8000
-
-
-def write_wav(path, sound):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, sound, RATE)
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ def corpus(tmp_path_factory):
         sound = 0.1 * rng.standard_normal(100 * (i + 3))
         for window in range(i % 2, i + 3, 2):
             sound[100 * window : 100 * window + 100] = 0
-        write_wav(folder / "in" / "ab"[i % 2] / f"{i}.wav", sound)
+        write_samples(folder / "in" / "ab"[i % 2] / f"{i}.wav", sound)
     return folder / "in"
 
 
@@ -112,7 +105,7 @@ def test_silent_windows_are_left_out_and_counted(corpus, tmp_path):
 def test_a_shard_may_be_empty(tmp_path):
     sound = np.zeros(800)
     sound[:100] = 0.5
-    write_wav(tmp_path / "in" / "a" / "x.wav", sound)
+    write_samples(tmp_path / "in" / "a" / "x.wav", sound)
     options = {"win_len": 100, "keep": "peak()", "elements_per_file": 2}
     metadata = record(str(tmp_path / "in"), str(tmp_path / "out"), **options)
     (entry,) = metadata.splits.values()

@@ -8,7 +8,7 @@ import pytest
 from beam_pipeline import plan
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import DataSetWarning, InputError
-from beam_pipeline.inputs.columns import Labeler, SourceRow
+from beam_pipeline.inputs.columns import SourceRow, label_of
 from beam_pipeline.inputs.listing import Listing, survey
 from beam_pipeline.inputs.sources import (
     FOLDER,
@@ -260,7 +260,7 @@ def test_relative_paths_and_home_are_made_absolute(tmp_path, monkeypatch):
     (r"(?P<class>täg)", "x/täg.wav", "täg"), ("none", "sea/tug/01.wav", None),
 ])  # fmt: skip
 def test_classes_are_read_off_names(label_from, filepath, label):
-    assert Labeler(label_from).label(filepath, "/data/root/") == label
+    assert label_of(label_from, filepath, "/data/root/") == label
 
 
 @pytest.mark.parametrize(("label_from", "filepath", "fact"), [
@@ -271,7 +271,7 @@ def test_classes_are_read_off_names(label_from, filepath, label):
 ])  # fmt: skip
 def test_a_name_without_a_class_is_a_row_with_a_problem(label_from, filepath, fact):
     with raises(ValueError, naming=fact):
-        Labeler(label_from).label(filepath, "/data")
+        label_of(label_from, filepath, "/data")
 
 
 # Layouts of folders that the docs show
