@@ -210,6 +210,11 @@ class MemberFileWriter:
         Its threads compress members while this thread goes on.
     examples : iterable of int, optional
         How many records each file gets, as far as it is known.
+
+    Attributes
+    ----------
+    made : list of MemberFile
+        The files that are finished.
     """
 
     def __init__(
@@ -227,7 +232,7 @@ class MemberFileWriter:
         self._rooms = chain(examples, repeat(0))
         self._room = next(self._rooms)
         self._pool = pool
-        self._made: list[MemberFile] = []
+        self.made: list[MemberFile] = []
         self._file: MemberWriter | None = None
         self._path = ""
         # Of the file: its members, as soon as they are written.
@@ -260,11 +265,6 @@ class MemberFileWriter:
             if self._examples + self._records == self._room:
                 self._end_file()
                 self._room = next(self._rooms)
-
-    @property
-    def files(self) -> int:
-        """The number of finished files."""
-        return len(self._made)
 
     def _end_member(self) -> None:
         if not self._records:
@@ -320,14 +320,14 @@ class MemberFileWriter:
         if path != self._path:
             files.move(self._path, path)
         table = np.array(self._members, np.int64).reshape(-1, 3)
-        self._made.append(MemberFile(path, table, self._file.sha256()))
+        self.made.append(MemberFile(path, table, self._file.sha256()))
         self._file, self._members = None, []
         self._examples = self._raw = 0
 
     def close(self) -> list[MemberFile]:
         """Ends the last file; returns all."""
         self._end_file()
-        return self._made
+        return self.made
 
     def abandon(self) -> None:
         """Closes the file that is open; the caller deletes the folder."""
@@ -781,7 +781,7 @@ def write_encoded(
             noted.first_skipped = noted.first_skipped or next(iter(some.skipped), "")
             noted.skipped += len(some.skipped)
             sources += some.sources
-            report(some, sum(writer.files for writer in writers.values()))
+            report(some, sum(len(writer.made) for writer in writers.values()))
             del some  # before the next source is loaded
         for addition in adding:
             addition.result()

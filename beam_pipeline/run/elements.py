@@ -63,7 +63,7 @@ def build_elements_pipeline(
         pipeline
         | "Blocks" >> beam.Create(blocks)                       # StoredBlock
         | "SpreadBlocks" >> beam.Reshuffle()
-        | "WriteBlocks" >> beam.Map(_write, job, encoder)         # BlockResult
+        | "WriteBlocks" >> beam.Map(_write, job, encoder)       # BlockResult
     )
     shards = (
         once
