@@ -707,8 +707,8 @@ def mix(
     ----------
     sources : mapping, or sequence of pairs
         Folders or :class:`.Records`, with their weights; a tuple of folders is one
-        source; only the ratios of the weights
-        count. A weight is the probability of drawing a source, whatever its size.
+        source. Only the ratios of the weights count. A weight is the probability of
+        drawing a source, whatever its size.
     seed : int
         Seed of the draws, and of the order of each source.
     ends : "repeat", "stop" or "leave"

@@ -58,7 +58,7 @@ from beam_pipeline.examples.spec import (
     rebuild,
     row_splits,
 )
-from beam_pipeline.parameters import WholeNumber, check_flag, check_whole
+from beam_pipeline.parameters import check_flag, check_whole
 from beam_pipeline.process import usable_cores
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
@@ -818,7 +818,8 @@ def read_examples(
     """
     if not isinstance(shuffle, bool):
         check_whole("shuffle", shuffle, 0)
-    seed = WholeNumber(-(2**63), 2**63 - 1).value("seed", seed)
+    # TensorFlow takes seeds of 64 bits.
+    seed = (check_whole("seed", seed, None) + 2**63) % 2**64 - 2**63
     total: int | None = sum(part.take for part in parts)
     if any(part.take == _ALL for part in parts):
         total = None
