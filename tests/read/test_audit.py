@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import soundfile
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import audit, record, record_examples
@@ -493,20 +493,16 @@ def families(draw):
 
 @settings(max_examples=50)
 @given(families())
+@example([])
+@example([b"", b"ab"])
 def test_alike_are_those_of_all_pairs(sketches):
     """All that are found are alike; all are found that have 10 words or more."""
     found, complete = similar_sketches(sketches)
     assert complete
     found, alike = smallest(found), all_alike(sketches)
     assert all(alike[i] == alike[first] for i, first in enumerate(found))
-    if min(map(len, sketches)) >= 20:
+    if all(len(sketch) >= 20 for sketch in sketches):
         assert found == alike
-
-
-@pytest.mark.parametrize("sketches", [[], [b""], [b"ab"], [b"", b"ab"]])
-def test_few_sketches_are_not_alike(sketches):
-    found, complete = similar_sketches(sketches)
-    assert (len(set(found.tolist())), complete) == (len(sketches), True)
 
 
 @pytest.mark.parametrize("words", [4, 5, 10, 40, 83])
