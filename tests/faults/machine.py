@@ -96,7 +96,7 @@ def a_sound_fails(world):
 
 @case("a mount that is gone from some moment on")
 def all_sounds_fail(world):
-    return _for_ever(world, world.sounds, ".flac: " if world.workers > 9 else ": ")
+    return _for_ever(world, world.sounds, ": ")
 
 
 @case("a sound on a dead sector, with --allow-unreadable")

@@ -314,16 +314,12 @@ def targets(folder):
 
 def test_classes_keep_their_numbers(birds, tmp_path):
     metadata = Metadata.load(birds / "out")
-    made = record(birds / "b", tmp_path / "python", recipe=metadata)
-    assert targets(tmp_path / "python") == {("tit", 1)}
+    made = record(birds / "b", tmp_path / "out", recipe=metadata)
+    assert targets(tmp_path / "out") == {("tit", 1)}
     assert made.classes == ("owl", "tit")
-    places = ["--input", str(birds / "b"), "--output", str(tmp_path / "shell")]
-    recipe = ["--recipe", str(birds / "out" / "metadata.json")]
-    assert main(["record", *places, *recipe]) == 0
-    assert Metadata.load(tmp_path / "shell") == made
-    # Recorded twice, resumed, verified and planned like any other.
-    assert record(birds / "b", tmp_path / "python", recipe=metadata) == made
-    assert verify(tmp_path / "shell", deep=True, input=birds / "b") == []
+    # Recorded twice, verified and planned like any other.
+    assert record(birds / "b", tmp_path / "out", recipe=metadata) == made
+    assert verify(tmp_path / "out", deep=True, input=birds / "b") == []
     summary, _ = plan(birds / "b", recipe=metadata)
     assert summary.example_format.classes == ("owl", "tit")
 
@@ -340,12 +336,8 @@ def test_another_class_is_rejected(birds, tmp_path):
 
 
 def test_without_labels_there_are_no_classes(birds, tmp_path):
-    places = ["--input", str(birds / "c"), "--output", str(tmp_path / "shell")]
-    flags = ["--recipe", str(birds / "out/metadata.json"), "--label-from", "none"]
-    assert main(["record", *places, *flags]) == 0
-    metadata = Metadata.load(birds / "out")
-    made = record(birds / "c", tmp_path / "out", recipe=metadata, label_from="none")
-    assert made == Metadata.load(tmp_path / "shell")
+    recipe = birds / "out"
+    made = record(birds / "c", tmp_path / "out", recipe=recipe, label_from="none")
     assert made.classes == ()
     # A data set without classes has none to bring.
     assert given_recipe(made) == made.recipe
