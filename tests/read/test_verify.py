@@ -285,13 +285,17 @@ def test_other_examples_with_checksums_that_fit(folder, change, facts):
 MORE = FeatureSpec("more", "int64", (), INT64_LIST)
 
 
-def test_a_class_that_does_not_fit_its_target(folder):
+def test_a_class_that_does_not_fit_its_target(folder, monkeypatch):
     # Same lengths: the record stays well-formed.
     rewrite_shard(
         folder, lambda records: [r.replace(b"\x03owl", b"\x03cat") for r in records]
     )
     text = found_in(folder)
     assert_names(text, "target is", "its class 'cat'", "class is 'cat'", "'owl'")
+    monkeypatch.setattr("beam_pipeline.read.verify.MOST_LINES", 1)
+    first, more = found_in(folder).splitlines()
+    assert first == text.splitlines()[0]
+    assert_names(more, f"{text.count(chr(10))} more problems")
 
 
 # Damage to the tables.
