@@ -260,7 +260,7 @@ def test_lossy_signals_keep_their_frames(encoding, rate, channels, frames) -> No
 
 
 def test_opus_has_two_bits_a_sample_and_at_least_24_kbit() -> None:
-    noise = np.random.default_rng(0).standard_normal(480_000).astype("f4") / 8
+    noise = np.random.default_rng(0).standard_normal(120_000).astype("f4") / 8
     for rate, kbits in ((8000, 24), (16000, 32), (24000, 48), (48000, 96)):
         data = encode(noise, "opus", rate)
         seconds = len(noise) / rate
