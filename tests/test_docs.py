@@ -14,7 +14,9 @@ each other. If a line of Python prints and ends in a comment, it must print the 
 
 import ast
 import contextlib
+import doctest
 import gc
+import importlib
 import importlib.metadata
 import importlib.util
 import io
@@ -392,3 +394,15 @@ def test_each_table_of_the_evidence_names_its_command_and_its_day():
         assert {arguments_of(c)[0] for c in commands} <= {sys.executable, "bash"}
         text = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
         assert re.search(r"\b20\d\d-\d\d-\d\d\b", text), title
+
+
+EXAMPLES = sorted(
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+    for path in (ROOT / "beam_pipeline").rglob("*.py")
+    if ">>> " in path.read_text()
+)
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_examples_in_docstrings(module):
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
