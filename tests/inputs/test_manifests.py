@@ -124,6 +124,15 @@ def test_a_line_of_jsonl_may_bring_a_column(tmp_path):
     assert open_table(str(path)).names == ("path", "sex", "age")
 
 
+def test_jsonl_parquet_and_avro_hold_the_same_rows(tmp_path):
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(r) + "\n\n" for r in ROWS))
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "m.parquet")
+    write_avro(tmp_path / "m.avro", ROWS)
+    for name in ("m.jsonl", "m.parquet", "m.avro"):
+        table = open_table(str(tmp_path / name))
+        assert [row for _, row in read_rows(table)] == ROWS
+
+
 @pytest.mark.parametrize("how", ["cut", "no Avro", "no records", "empty"])
 def test_avro_that_cannot_be_read(tmp_path, how):
     path = tmp_path / "m.avro"
