@@ -23,7 +23,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 
 from beam_pipeline.arrays import Array
-from beam_pipeline.audio.decoder import retry
+from beam_pipeline.audio.retries import retry
 from beam_pipeline.errors import (
     ClipError,
     InputError,

@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 
 from beam_pipeline import Metadata
-from beam_pipeline.examples.encoding import decode_columns
+from beam_pipeline.examples.serialisation import decode_columns
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.storage.tfrecord import read_any_records
 

@@ -10,5 +10,6 @@ and similar audio (:mod:`.sketch`). Read :mod:`.clip_reader` first.
     names,      samples    length, samples at any rate
     headers
 
-A decoder is libsndfile, ffmpeg or a function of the user, a loader.
+A decoder is libsndfile, ffmpeg or a function of the user, a loader. What the machine
+fails to read is read again (:mod:`.retries`).
 """

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from beam_pipeline.codecs import LISTS, RAW
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import RunProgress
@@ -22,8 +21,9 @@ from beam_pipeline.dataset.tables import (
     lost_audio,
     read_table,
 )
-from beam_pipeline.examples.encoding import example_bytes
+from beam_pipeline.encodings import LISTS, RAW
 from beam_pipeline.examples.features import ExampleFormat
+from beam_pipeline.examples.serialisation import example_bytes
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.windows import TOO_SHORT
 from beam_pipeline.planning.clips import Reject, copies_in

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.conversion.corrections import (
     Corrections,
     correct_clips,
@@ -43,7 +44,7 @@ from beam_pipeline.dataset.side_by_side import (
     has_tables,
 )
 from beam_pipeline.errors import InputError, OptionError, OutputError, check_feature
-from beam_pipeline.examples.encoding import decode_columns
+from beam_pipeline.examples.serialisation import decode_columns
 from beam_pipeline.examples.spec import (
     FeatureSpec,
     Node,
@@ -53,12 +54,11 @@ from beam_pipeline.examples.spec import (
 )
 from beam_pipeline.inputs.splits import Splitter, group_key
 from beam_pipeline.parameters import Names, check_known, comma_text
-from beam_pipeline.permutation import Integers
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.pages import write_parquet
-from beam_pipeline.storage.wire import keep_features, replace_features
+from beam_pipeline.storage.protobuf import keep_features, replace_features
 
 _FILEPATH = "filepath"
 

@@ -21,14 +21,15 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.conversion.records import InputFile, InputFolder, RecordChanges
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import count_on
 from beam_pipeline.dataset.tables import with_columns
 from beam_pipeline.errors import InputError, OptionError, did_you_mean
-from beam_pipeline.examples.encoding import encode_entry
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.serialisation import encode_entry
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.columns import (
     PATH_NAMES,
@@ -48,7 +49,6 @@ from beam_pipeline.inputs.table_files import (
     write_rows,
 )
 from beam_pipeline.parameters import Declared, Flag, Names, WholeNumber, parameter
-from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_groups
 from beam_pipeline.planning.clips import Clip, copies_in
 from beam_pipeline.read.audit import SECONDS_ROUNDED, joined_texts

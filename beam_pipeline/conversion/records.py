@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.codecs import BYTES_LIST, INT64_LIST, LISTS, RAW
+from beam_pipeline.arrays import Integers
 from beam_pipeline.dataset.element_set import Seen, Settle, keep_specs
 from beam_pipeline.dataset.folders import METADATA, SCHEMA, has_run
 from beam_pipeline.dataset.metadata import (
@@ -43,12 +43,12 @@ from beam_pipeline.dataset.metadata import (
 )
 from beam_pipeline.dataset.side_by_side import DataSets, open_data_sets
 from beam_pipeline.elements.values import STORED_DTYPES, checked_dtype
+from beam_pipeline.encodings import BYTES_LIST, INT64_LIST, LISTS, RAW
 from beam_pipeline.errors import InputError, OptionError, check_feature
-from beam_pipeline.examples.encoding import decode_columns, loose_specs
+from beam_pipeline.examples.serialisation import decode_columns, loose_specs
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import WORK_FOLDER
 from beam_pipeline.storage.tfrecord import read_any_records

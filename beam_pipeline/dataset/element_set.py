@@ -44,15 +44,15 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.job import ElementOutput, make_room, writer_versions
 from beam_pipeline.dataset.metadata import Elements, Metadata, ShardEntry, SplitEntry
 from beam_pipeline.errors import IncompleteRun
-from beam_pipeline.examples.encoding import check_lengths
+from beam_pipeline.examples.serialisation import check_lengths
 from beam_pipeline.examples.spec import FeatureSpec, Shape, merge_shapes
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT, shard_name
 from beam_pipeline.parameters import Choice, Declared, WholeNumber, parameter
-from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.shards import (
     DEFAULT_SHARD_BYTES,
     MEMBER_BYTES,

@@ -57,7 +57,6 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
-from beam_pipeline.codecs import CODECS
 from beam_pipeline.dataset import folders
 from beam_pipeline.dataset.folders import (
     WHOLE,
@@ -69,6 +68,7 @@ from beam_pipeline.dataset.folders import (
 from beam_pipeline.dataset.metadata import DISTRIBUTION, Metadata, to_text
 from beam_pipeline.dataset.side_by_side import as_recorded, read_skipped
 from beam_pipeline.dataset.tables import first_lines, read_rejects
+from beam_pipeline.encodings import CODECS
 from beam_pipeline.errors import DataSetWarning, InputError, OutputError, StoreError
 from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import events_file

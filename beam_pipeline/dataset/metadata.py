@@ -41,9 +41,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import google_crc32c
 import numpy as np
 
-from beam_pipeline.arrays import TEXTS, numpy_dtype
-from beam_pipeline.codecs import ENCODINGS, LISTS
+from beam_pipeline.arrays import TEXTS, Integers, numpy_dtype
 from beam_pipeline.dataset.folders import INDEX, METADATA, SCHEMA
+from beam_pipeline.encodings import ENCODINGS, LISTS
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     FeatureSpec,
@@ -53,7 +53,6 @@ from beam_pipeline.examples.spec import (
     describe_features,
     structure_from_json,
 )
-from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import LONGEST_RECORD, Members

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.arrays import BYTES, STRING
+from beam_pipeline.arrays import BYTES, STRING, Integers
 from beam_pipeline.dataset.folders import MANIFEST, REJECTED, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import IncompleteRun, InputError, TooManyRejected, Unreadable
@@ -33,7 +33,6 @@ from beam_pipeline.inputs.columns import (
     SKETCH_FIELDS,
 )
 from beam_pipeline.inputs.table_files import FLOAT32, FLOAT64, Column, ColumnType
-from beam_pipeline.permutation import Integers
 from beam_pipeline.recipe.recipe import allowed_rejects
 from beam_pipeline.storage import files
 from beam_pipeline.storage.pages import (

@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.arrays import numpy_dtype
-from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.dataset.element_set import ShardSizes, keep_specs
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.elements.record_examples import Block, Request, write_elements
 from beam_pipeline.elements.values import STORED_DTYPES
+from beam_pipeline.encodings import INT64_LIST
 from beam_pipeline.errors import InputError
 from beam_pipeline.examples.spec import (
     FeatureSpec,

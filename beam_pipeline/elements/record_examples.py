@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.arrays import numpy_dtype
-from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.dataset.element_set import (
     ElementSet,
     Encoded,
@@ -53,8 +52,9 @@ from beam_pipeline.elements.values import (
     checked_dtype,
     common_dtype,
 )
+from beam_pipeline.encodings import INT64_LIST
 from beam_pipeline.errors import InputError, OptionError, check_feature
-from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.serialisation import ExampleEncoder
 from beam_pipeline.examples.spec import (
     FeatureSpec,
     Leaf,

@@ -6,8 +6,8 @@ share it.
 
 ::
 
-    windows -> window_steps -> features, event_targets -> encoding
+    windows -> window_steps -> features, event_targets -> serialisation
 
-:mod:`beam_pipeline.codecs` has the encodings, and :mod:`beam_pipeline.storage.wire` the
-wire format, of examples and of single tensors.
+:mod:`beam_pipeline.encodings` says how an example holds an array, and
+:mod:`.serialisation` writes and parses its bytes.
 """

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.arrays import Array, Booleans, DoubleArray, Integers
-from beam_pipeline.codecs import INT64_LIST, RAW
+from beam_pipeline.encodings import INT64_LIST, RAW
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.spec import FeatureSpec, described
 from beam_pipeline.inputs.event_files import Event, EventTable

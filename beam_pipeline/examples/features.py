@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.arrays import Array, FloatArray, Integers
-from beam_pipeline.codecs import CODECS, FLOAT_LIST, INT64_LIST, ORIGINAL, fits_shape
+from beam_pipeline.encodings import CODECS, FLOAT_LIST, INT64_LIST, ORIGINAL, fits_shape
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (

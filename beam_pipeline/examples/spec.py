@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.arrays import STRING, TEXTS, Array, numpy_dtype
-from beam_pipeline.codecs import (
+from beam_pipeline.encodings import (
     BYTES_LIST,
     CODECS,
     ENCODINGS,
@@ -66,7 +66,7 @@ class FeatureSpec:
         The shape in one example. A size that differs between examples is None; the
         shape is None if the number of axes differs.
     encoding : str
-        One of :mod:`beam_pipeline.codecs`.
+        One of :mod:`beam_pipeline.encodings`.
     axes : tuple of mapping
         The meaning of the last axes; spectra have it.
     shape_in : str or None

@@ -6,9 +6,10 @@ samples of a whole clip say. Read :mod:`.shards` first.
 
 ::
 
-    SourceRow -> prober -> Clip -> buckets -> segments -> ShardWork
+    SourceRow -> prober -> Clip -> shards: buckets -> segments -> ShardWork
                                      |
-                                  summary               the output of ``plan``
+                                  PlanSummary            the output of ``plan``
 
 Clips, those that end or stall their processes, too, are in :mod:`.clips`.
+:mod:`.balance` moves groups between splits, so that each has its share of each class.
 """

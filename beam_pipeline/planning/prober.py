@@ -19,7 +19,8 @@ from beam_pipeline.audio.clip_reader import (
     output_frames,
     probe_audio,
 )
-from beam_pipeline.audio.decoder import AudioInfo, may_break, retry
+from beam_pipeline.audio.decoder import AudioInfo, may_break
+from beam_pipeline.audio.retries import retry
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,

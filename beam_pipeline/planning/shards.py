@@ -50,13 +50,13 @@ import numpy as np
 from beam_pipeline.arrays import Integers
 from beam_pipeline.audio.decoder import finds_frames
 from beam_pipeline.errors import UnusableEntry
-from beam_pipeline.examples.encoding import example_bytes
 from beam_pipeline.examples.event_targets import (
     TimedWindows,
     check_any_event,
     named_no_event,
 )
 from beam_pipeline.examples.features import Corpus, ExampleFormat
+from beam_pipeline.examples.serialisation import example_bytes
 from beam_pipeline.examples.windows import (
     WindowPlan,
     WindowPlans,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.audio.sketch import LEAST_WORDS, MOST_DIFFERENT, SKETCH_SECONDS, WORD
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.side_by_side import (
@@ -47,7 +48,6 @@ from beam_pipeline.inputs.columns import (
 )
 from beam_pipeline.inputs.splits import GROUP_SEPARATOR
 from beam_pipeline.parameters import Names
-from beam_pipeline.permutation import Integers
 from beam_pipeline.read.window_table import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files

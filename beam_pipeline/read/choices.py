@@ -26,10 +26,10 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from beam_pipeline.arrays import numpy_dtype
-from beam_pipeline.codecs import BYTES_LIST
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry
 from beam_pipeline.dataset.side_by_side import open_data_sets
+from beam_pipeline.encodings import BYTES_LIST
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError, listed
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import ShardEntry, ShardIndex, damaged_index
 from beam_pipeline.dataset.side_by_side import DataSets
 from beam_pipeline.errors import DamagedRecord, InputError
-from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files, object_store
 from beam_pipeline.storage.tfrecord import (
     content_length,

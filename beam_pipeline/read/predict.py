@@ -45,8 +45,8 @@ from beam_pipeline.errors import (
     TooManyRejected,
     needing,
 )
-from beam_pipeline.examples.encoding import BatchMaker, ExampleMaker
 from beam_pipeline.examples.features import Corpus, ExampleFormat
+from beam_pipeline.examples.serialisation import BatchMaker, ExampleMaker
 from beam_pipeline.examples.window_steps import changes_copies
 from beam_pipeline.inputs.listing import (
     GivenInput,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import (
@@ -31,7 +32,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.errors import InputError, OptionError, needing
-from beam_pipeline.examples.encoding import BatchMaker, ExampleMaker, RecordParser
+from beam_pipeline.examples.serialisation import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import (
     FeatureSpec,
     Structure,
@@ -39,7 +40,6 @@ from beam_pipeline.examples.spec import (
     needed_features,
 )
 from beam_pipeline.parameters import Number, check_choice, check_text, check_whole
-from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import (
     Split,
     Statistics,

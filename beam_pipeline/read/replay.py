@@ -19,7 +19,7 @@ Folders that ``record_dataset`` of the library tf_dataset wrote are read, too::
     x8a2k1.tfrecord, ...            uncompressed; the names are random
 
 Each feature of their examples is one ``bytes`` value: a serialised TensorProto, which
-:mod:`beam_pipeline.storage.wire` decodes. A complex feature ``k`` is stored as two,
+:mod:`beam_pipeline.storage.protobuf` decodes. A complex feature ``k`` is stored as two,
 ``k_real`` and ``k_imag``. Unlike the library's own reader, this one reads files in
 sorted order, shuffles, rejoins every complex feature, keeps the dtype of each, reads
 all digits of the batch size, and keeps the last batch if it is smaller.
@@ -40,10 +40,10 @@ import numpy as np
 import tensorflow as tf
 
 from beam_pipeline.arrays import BYTES, numpy_dtype
-from beam_pipeline.codecs import BYTES_LIST, INT8, JPEG, LISTS, PNG, TENSOR
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, check_files
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
+from beam_pipeline.encodings import BYTES_LIST, INT8, JPEG, LISTS, PNG, TENSOR
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import (
     FeatureSpec,
@@ -77,8 +77,8 @@ from beam_pipeline.read.choices import (
 )
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
+from beam_pipeline.storage.protobuf import DTYPES
 from beam_pipeline.storage.tfrecord import is_compressed, is_gzip, read_any_records
-from beam_pipeline.storage.wire import DTYPES
 from beam_pipeline.text import parse_json, typed
 
 NUM_CLASSES = "num_classes"

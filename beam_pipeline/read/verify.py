@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.arrays import STRING
-from beam_pipeline.codecs import INT64_LIST
+from beam_pipeline.arrays import STRING, Integers
 from beam_pipeline.dataset.folders import (
     INDEX,
     MANIFEST,
@@ -49,14 +48,15 @@ from beam_pipeline.dataset.folders import (
 from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.dataset.tables import belonging_together
+from beam_pipeline.encodings import INT64_LIST
 from beam_pipeline.errors import (
     InputError,
     OptionError,
     Unreadable,
     VerificationError,
 )
-from beam_pipeline.examples.encoding import ExampleMaker, RecordParser
 from beam_pipeline.examples.features import Corpus, ExampleFormat
+from beam_pipeline.examples.serialisation import ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import component_names
 from beam_pipeline.examples.windows import WindowPlan, count_windows
 from beam_pipeline.inputs.columns import (
@@ -68,7 +68,6 @@ from beam_pipeline.inputs.columns import (
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.permutation import Integers
 from beam_pipeline.planning.clips import Clip, Reject, copies_in
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import (

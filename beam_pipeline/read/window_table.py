@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.dataset.folders import MANIFEST, METADATA, WINDOWS
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import (
@@ -31,7 +32,6 @@ from beam_pipeline.dataset.tables import belonging_together, clips_of, read_tabl
 from beam_pipeline.errors import InputError, did_you_mean
 from beam_pipeline.inputs.columns import FILE_SHA256, MANIFEST_FIELDS, SKETCH_FIELDS
 from beam_pipeline.inputs.sources import resolve_inputs
-from beam_pipeline.permutation import Integers
 from beam_pipeline.read.choices import Split, choose_splits
 from beam_pipeline.storage import files
 from beam_pipeline.text import bytes_sha256

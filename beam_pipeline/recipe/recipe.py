@@ -770,14 +770,14 @@ class Augmentation(Declared):
 
 
 class _Encodings(Choice):
-    """The names of encodings, which are not known before: codecs load numpy."""
+    """The names of encodings, which are not known before: they load numpy."""
 
     def __init__(self) -> None:
         pass
 
     @property
     def choices(self) -> tuple[str, ...]:
-        from beam_pipeline.codecs import ENCODINGS
+        from beam_pipeline.encodings import ENCODINGS
 
         return ENCODINGS
 

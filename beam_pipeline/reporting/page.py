@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
@@ -28,7 +29,6 @@ from beam_pipeline.dataset.side_by_side import (
 from beam_pipeline.dataset.tables import read_rejects, read_table
 from beam_pipeline.errors import ClipError, DataSetWarning, OptionError
 from beam_pipeline.parameters import check_whole
-from beam_pipeline.permutation import Integers
 from beam_pipeline.read.audit import audit, codes_of
 from beam_pipeline.read.choices import check_name
 from beam_pipeline.read.example_view import (

@@ -23,8 +23,8 @@ import google_crc32c
 import numpy as np
 from isal import igzip_lib, isal_zlib
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.errors import InputError
-from beam_pipeline.permutation import Integers
 from beam_pipeline.storage import files
 
 # This level of ISA-L compresses float audio and spectra as well as the other levels,

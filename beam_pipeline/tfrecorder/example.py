@@ -29,10 +29,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.codecs import RAW
 from beam_pipeline.elements.values import as_array, cast, checked_dtype
+from beam_pipeline.encodings import RAW
 from beam_pipeline.errors import InputError, OptionError, UnstorableAttribute
-from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.serialisation import ExampleEncoder
 from beam_pipeline.examples.spec import FeatureSpec, add_feature
 from beam_pipeline.inputs.table_files import decoded, split_lines
 from beam_pipeline.storage import files

@@ -34,9 +34,10 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from beam_pipeline.arrays import Array, FloatArray, Integers
-from beam_pipeline.audio.decoder import SAMPLE_BYTES, retried, retry
+from beam_pipeline.audio.decoder import SAMPLE_BYTES
+from beam_pipeline.audio.retries import retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
-from beam_pipeline.codecs import check_original
+from beam_pipeline.encodings import check_original
 from beam_pipeline.errors import (
     ClipError,
     IncompleteRun,
@@ -44,9 +45,9 @@ from beam_pipeline.errors import (
     TransformError,
     UnreadableAudio,
 )
-from beam_pipeline.examples.encoding import ExampleEncoder, check_lengths
 from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.features import ExampleFormat
+from beam_pipeline.examples.serialisation import ExampleEncoder, check_lengths
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.examples.window_steps import Origins, clip_bits, copy_numbers
 from beam_pipeline.examples.windows import slice_windows

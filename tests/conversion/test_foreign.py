@@ -15,7 +15,6 @@ from beam_pipeline import (
     replay_dataset,
     replay_files,
 )
-from beam_pipeline.codecs import INT64_LIST, RAW
 from beam_pipeline.conversion import records as records_module
 from beam_pipeline.conversion.records import (
     InputFile,
@@ -24,6 +23,7 @@ from beam_pipeline.conversion.records import (
     make_blocks,
     split_names,
 )
+from beam_pipeline.encodings import INT64_LIST, RAW
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.storage.tfrecord import frame_record
 from tests.data_sets import contents, problems_in, records_in

@@ -16,7 +16,6 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 import beam_pipeline
 from beam_pipeline import Metadata, record, record_examples
-from beam_pipeline.codecs import BYTES_LIST, CODECS, FLOAT_LIST, INT64_LIST
 from beam_pipeline.dataset.job import writer_versions
 from beam_pipeline.dataset.metadata import (
     FORMAT_VERSION,
@@ -33,9 +32,10 @@ from beam_pipeline.dataset.tables import (
     write_manifest,
     write_rejects,
 )
+from beam_pipeline.encodings import BYTES_LIST, CODECS, FLOAT_LIST, INT64_LIST
 from beam_pipeline.errors import InputError
-from beam_pipeline.examples.encoding import ExampleEncoder
 from beam_pipeline.examples.features import FeatureSet
+from beam_pipeline.examples.serialisation import ExampleEncoder
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.table_files import ColumnType
 from beam_pipeline.planning.clips import Clip, Reject

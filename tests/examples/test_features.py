@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tensorflow import train
 
-from beam_pipeline.codecs import BYTES_LIST, FLOAT_LIST, INT64_LIST, LISTS, RAW, TENSOR
+from beam_pipeline.encodings import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    LISTS,
+    RAW,
+    TENSOR,
+)
 from beam_pipeline.errors import RecipeError, TransformError
-from beam_pipeline.examples.encoding import ExampleEncoder, example_bytes
 from beam_pipeline.examples.features import (
     FeatureSet,
     check_transform,
 )
+from beam_pipeline.examples.serialisation import ExampleEncoder, example_bytes
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from beam_pipeline.examples.window_steps import Origins
 from beam_pipeline.recipe.canonical import split_options

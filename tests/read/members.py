@@ -13,7 +13,7 @@ from beam_pipeline.dataset.metadata import (
     SplitEntry,
     write_index,
 )
-from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.serialisation import ExampleEncoder
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import (

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import mix, open_records, record, record_examples
-from beam_pipeline.codecs import FLOAT_LIST, INT64_LIST
+from beam_pipeline.encodings import FLOAT_LIST, INT64_LIST
 from beam_pipeline.errors import InputError, OptionError, UnknownOption
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.permutation import BalancedDraws, Permutation

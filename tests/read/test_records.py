@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.codecs import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW
 from beam_pipeline.dataset.metadata import (
     Metadata,
     ShardEntry,
@@ -28,6 +27,7 @@ from beam_pipeline.dataset.metadata import (
     load_index,
     write_index,
 )
+from beam_pipeline.encodings import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW
 from beam_pipeline.errors import DamagedRecord, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read import members

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import open_records, record, record_examples, verify
-from beam_pipeline.codecs import INT64_LIST
 from beam_pipeline.dataset.metadata import Metadata, load_index
 from beam_pipeline.dataset.tables import lost_audio
+from beam_pipeline.encodings import INT64_LIST
 from beam_pipeline.errors import InputError, OptionError, VerificationError
-from beam_pipeline.examples.encoding import ExampleEncoder
+from beam_pipeline.examples.serialisation import ExampleEncoder
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.audit import audit
 from beam_pipeline.read.replay import replay

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from beam_pipeline import plan, record, write_template
-from beam_pipeline.codecs import ENCODINGS
+from beam_pipeline.encodings import ENCODINGS
 from beam_pipeline.errors import InputError, OptionError, RecipeError, UnknownOption
 from beam_pipeline.recipe.canonical import read_recipe, split_options
 from beam_pipeline.recipe.recipe import (

@@ -16,11 +16,11 @@ from beam_pipeline import (
     record,
     record_examples,
 )
-from beam_pipeline.codecs import CODECS
+from beam_pipeline.encodings import CODECS
 from beam_pipeline.errors import OptionError, RecipeError, TooManyRejected
 from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import verify
-from beam_pipeline.storage.wire import encode_tensor
+from beam_pipeline.storage.protobuf import encode_tensor
 from beam_pipeline.transforms import per_window
 from tests.data_sets import contents, problems_in, rejects_in
 from tests.raising import assert_names, raises

@@ -1,11 +1,11 @@
-"""Tensors of wire: the bytes and values of TensorFlow, and damage at every byte."""
+"""Tensors of protobuf: the bytes and values of TensorFlow, and damage at every byte."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.storage.wire import DTYPES, decode_tensor, encode_tensor
+from beam_pipeline.storage.protobuf import DTYPES, decode_tensor, encode_tensor
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")

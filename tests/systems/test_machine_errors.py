@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import plan, record
-from beam_pipeline.audio import decoder
+from beam_pipeline.audio import retries
 from beam_pipeline.errors import (
     DiskError,
     IncompleteRun,
@@ -95,18 +95,18 @@ class Reads:
             yield k
 
     def all(self):
-        return list(decoder.retried(self.begin, "a.wav", self.slept.append))
+        return list(retries.retried(self.begin, "a.wav", self.slept.append))
 
 
 @pytest.fixture(autouse=True)
 def no_failures(monkeypatch):
-    monkeypatch.setattr(decoder._Failed, "in_a_row", 0)
+    monkeypatch.setattr(retries._Failed, "in_a_row", 0)
 
 
 def test_values_come_once_however_often_reading_begins():
     reads = Reads({1: 0, 2: 2, 3: 1})
     assert reads.all() == [0, 1, 2]
-    assert tuple(reads.slept) == decoder.PAUSES_S
+    assert tuple(reads.slept) == retries.PAUSES_S
 
 
 def test_what_stays_unreadable_says_how_often_it_was_tried():
@@ -116,7 +116,7 @@ def test_what_stays_unreadable_says_how_often_it_was_tried():
 
 def test_after_some_sources_nothing_is_waited_for():
     always = dict.fromkeys(range(1, 9), 0)
-    for _ in range(decoder.MOST_IN_A_ROW):
+    for _ in range(retries.MOST_IN_A_ROW):
         with pytest.raises(Unreadable):
             Reads(always).all()
     last = Reads(always)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from beam_pipeline import Metadata, record
 from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
 from beam_pipeline.cli.main import main
-from beam_pipeline.codecs import INT64_LIST, RAW
+from beam_pipeline.encodings import INT64_LIST, RAW
 from beam_pipeline.errors import InputError, OutputError, StoreError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.inputs.columns import SourceRow

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from beam_pipeline.arrays import Array, numpy_dtype, object_array
 
 # The wire types: how long the value of a field is.
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 # An integer for VARINT, or the bytes of any other wire type.
@@ -51,7 +51,9 @@ def varint(value: int) -> bytes:
 
 def length_delimited(number: int, content: bytes | memoryview) -> bytes:
     """Returns a field that holds bytes: its tag, their length, and them."""
-    return b"".join((bytes((number << 3 | BYTES,)), varint(len(content)), content))
+    return b"".join(
+        (bytes((number << 3 | LENGTH_DELIMITED,)), varint(len(content)), content)
+    )
 
 
 def read_fields(data: bytes | memoryview) -> Iterator[tuple[int, FieldValue]]:
@@ -70,7 +72,7 @@ def read_fields(data: bytes | memoryview) -> Iterator[tuple[int, FieldValue]]:
             number, at = read_varint(view, at)
             yield tag >> 3, number
             continue
-        if wire == BYTES:
+        if wire == LENGTH_DELIMITED:
             width, at = read_varint(view, at)
         elif wire in _WIDTHS:
             width = _WIDTHS[wire]

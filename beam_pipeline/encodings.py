@@ -38,8 +38,8 @@ import numpy as np
 
 from beam_pipeline.arrays import TEXTS, Array, DoubleArray, FloatArray, numpy_dtype
 from beam_pipeline.errors import ClipError, InputError, RecipeError
+from beam_pipeline.storage.protobuf import decode_tensor, encode_tensor
 from beam_pipeline.storage.tfrecord import too_long
-from beam_pipeline.storage.wire import decode_tensor, encode_tensor
 
 # None for a size that is not the same in all arrays, or for all of the shape.
 Shape = Sequence[int | None] | None

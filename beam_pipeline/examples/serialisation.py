@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from beam_pipeline.arrays import BYTES, Array, Keys, numpy_dtype, object_array
-from beam_pipeline.codecs import (
+from beam_pipeline.encodings import (
     BYTES_LIST,
     FLOAT_LIST,
     INT64_LIST,
@@ -47,11 +47,8 @@ from beam_pipeline.codecs import (
 )
 from beam_pipeline.errors import AudioTFRecordsError, InputError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.storage.tfrecord import LONGEST_RECORD
-from beam_pipeline.storage.wire import (
-    BYTES as LENGTH_DELIMITED,
-)
-from beam_pipeline.storage.wire import (
+from beam_pipeline.storage.protobuf import (
+    LENGTH_DELIMITED,
     FieldValue,
     example_features,
     feature_lists,
@@ -61,6 +58,7 @@ from beam_pipeline.storage.wire import (
     read_varint,
     varint,
 )
+from beam_pipeline.storage.tfrecord import LONGEST_RECORD
 from beam_pipeline.text import shown
 
 if TYPE_CHECKING:
@@ -111,7 +109,7 @@ class ExampleEncoder:
         ------
         InputError
             If an encoding cannot hold a value; see
-            :mod:`beam_pipeline.codecs`.
+            :mod:`beam_pipeline.encodings`.
         """
         if count == 0:
             return []

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow import train
 
-from beam_pipeline.codecs import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW
-from beam_pipeline.examples.encoding import (
+from beam_pipeline.encodings import BYTES_LIST, FLOAT_LIST, INT64_LIST, RAW
+from beam_pipeline.examples.serialisation import (
     BatchMaker,
     ExampleEncoder,
     ExampleMaker,
@@ -20,7 +20,7 @@ from beam_pipeline.examples.encoding import (
     unpack_varints,
 )
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.storage.wire import keep_features, varint
+from beam_pipeline.storage.protobuf import keep_features, varint
 from tests.raising import raises
 
 SPECS = [
@@ -213,7 +213,7 @@ def test_packed_integers_that_do_not_end(count):
 
 
 def test_full_tables_are_emptied(monkeypatch):
-    monkeypatch.setattr("beam_pipeline.examples.encoding._MOST_ENTRIES", 3)
+    monkeypatch.setattr("beam_pipeline.examples.serialisation._MOST_ENTRIES", 3)
     texts = [f"text {random.Random(k).randrange(9)}" for k in range(50)]
     records = ExampleEncoder(SPECS[:1]).encode(50, {"a": texts})
     assert [example["a"] for example in parsed(records, SPECS[:1])] == texts

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from beam_pipeline.codecs import CODECS, MOST_PIXELS, round_to_half
+from beam_pipeline.encodings import CODECS, MOST_PIXELS, round_to_half
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
 from tests.raising import raises
