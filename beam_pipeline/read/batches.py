@@ -41,7 +41,7 @@ from beam_pipeline.read.choices import (
     memory_bytes,
     normalise,
 )
-from beam_pipeline.text import text_key
+from beam_pipeline.text import shown, text_key
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -219,6 +219,10 @@ class BatchIteration(ABC):
         """Returns the state at an epoch's beginning: numbers, and lists of them."""
 
     @abstractmethod
+    def _is_place(self, state: Mapping[str, Any]) -> bool:
+        """Whether a state that may come from anywhere is a place between batches."""
+
+    @abstractmethod
     def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
         """Yields a task for each batch of an iteration, and the state after it."""
 
@@ -326,8 +330,11 @@ class BatchIteration(ABC):
         Raises
         ------
         InputError
-            If the state is of another order or data set; it names what differs.
+            If the state is of another order or data set, which it names; or if it is
+            none of these batches.
         """
+        if not isinstance(state, Mapping):
+            raise InputError(f"{shown(state)} is no state. {_OF_STATE_DICT}")
         identity = self._identity()
         differ = [
             f"{name} is {state.get(name, 'missing')!r} in the state, but {value!r} here"
@@ -339,8 +346,21 @@ class BatchIteration(ABC):
                 "The state is of other batches, so it cannot be continued: "
                 f"{'; '.join(differ)}."
             )
+        place = {name: state.get(name) for name in self._start(0)}
+        if not (_is_count(place["epoch"]) and self._is_place(place)):
+            raise InputError(
+                f"The state is damaged: {place} is no place between these batches. "
+                f"{_OF_STATE_DICT}"
+            )
         self._iteration += 1
-        self._state = {name: state[name] for name in self._start(0)}
+        self._state = place
+
+
+_OF_STATE_DICT = "Give what `state_dict()` has returned."
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 class Mixup(NamedTuple):
@@ -502,11 +522,18 @@ class Batches(BatchIteration):
         records: Any,
         batch_size: int,
         *,
+        shuffle: Shuffle = False,
+        seed: int = 0,
         epoch: int = 0,
+        shard: tuple[int, int] | None = None,
+        drop_remainder: bool = False,
+        normalize: bool | Sequence[str] = False,
+        threads: int | None = None,
         mixup: float | None = None,
-        **options: Any,
     ):
-        super().__init__(batch_size, **options)
+        super().__init__(
+            batch_size, shuffle, seed, shard, drop_remainder, normalize, threads
+        )
         self._mixup, self.features = None, dict(records.features)
         if mixup is not None:
             classes = len(records.metadata.classes)
@@ -528,6 +555,11 @@ class Batches(BatchIteration):
 
     def _start(self, epoch: int) -> State:
         return {"epoch": epoch, "position": 0}
+
+    def _is_place(self, state: Mapping[str, Any]) -> bool:
+        position = state["position"]
+        ends = range(0, max(self._stop, 1), self._batch_size)
+        return _is_count(position) and position in ends
 
     def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
         epoch, size, stop = state["epoch"], self._batch_size, self._stop
@@ -688,6 +720,15 @@ class MixedBatches(BatchIteration):
 
     def _start(self, epoch: int) -> State:
         return {"epoch": epoch, "taken": [0] * len(self._shares)}
+
+    def _is_place(self, state: Mapping[str, Any]) -> bool:
+        taken, lengths = state["taken"], self._draws.lengths
+        if not (isinstance(taken, list) and len(taken) == len(lengths)):
+            return False
+        if not all(map(_is_count, taken)) or sum(taken) % self._batch_size:
+            return False
+        repeats = self._mixed.ends == "repeat"
+        return repeats or all(n <= most for n, most in zip(taken, lengths, strict=True))
 
     def _plan(self, state: State) -> Iterator[tuple[Task, State]]:
         epoch, taken = state["epoch"], np.array(state["taken"], np.int64)

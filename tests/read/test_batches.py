@@ -200,6 +200,22 @@ class TestState:
         with raises(InputError, naming=named):
             Batches(**{**options, **changed}).load_state_dict(state)
 
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"position": 24}, {"position": -4}, {"position": 3}, {"position": 4.0},
+            {"position": None}, {"epoch": -1}, {"epoch": "a"},
+        ],
+    )  # fmt: skip
+    def test_of_no_place_between_batches_is_refused(self, changed):
+        batches = Batches(FakeRecords(20), 4)
+        state = batches.state_dict()
+        with raises(InputError, naming=["damaged", *map(repr, changed.values())]):
+            batches.load_state_dict({**state, **changed})
+        with raises(InputError, naming="state_dict()"):
+            batches.load_state_dict(None)
+        assert batches.state_dict() == state
+
 
 class TestIterations:
     def test_a_newer_one_ends_the_older(self):
@@ -675,6 +691,14 @@ class TestMixedState:
         options = {"sizes": [7, 12], **other}
         with raises(InputError, naming=f"{named} is"):
             mixed_of(**options).batches(3).load_state_dict(state)
+
+    @pytest.mark.parametrize(
+        "taken", [[1], [-1, 4], [1.5, 1.5], [1, 1], [9, 0], 3, [1, 1, 1]]
+    )
+    def test_of_no_place_in_the_mix_is_refused(self, taken):
+        batches = mixed_of([7, 12], ends="stop").batches(3)
+        with raises(InputError, naming="damaged"):
+            batches.load_state_dict({**batches.state_dict(), "taken": taken})
 
 
 @pytest.fixture(scope="module")
