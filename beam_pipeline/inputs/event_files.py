@@ -235,6 +235,11 @@ class EventTable:
         location = files.absolute(events.events)
         if not files.exists(location):
             raise InputError(f"{location}: there is no such file. Check `events`.")
+        if files.size(location) < 0:
+            raise InputError(
+                f"{location} is a folder. Give one table of all events as `events`, or "
+                f"where the table of each clip is: {events.events}/{{stem}}.txt."
+            )
         content = files.read_bytes(location)
         return _parse_table(content, location, events.event_column)
 

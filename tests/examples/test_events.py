@@ -462,6 +462,11 @@ def test_a_class_that_is_not_in_the_given_list(sounds, tmp_path):
     assert metadata.splits["records"].examples_per_class["crow"] == 0
 
 
+def test_a_folder_is_no_table_of_events(sounds):
+    with raises(InputError, naming=["--events", str(sounds), "{stem}"]):
+        plan(sounds, win_len=2000, events=str(sounds))
+
+
 def test_a_column_cannot_give_the_class_beside_events(sounds, tmp_path):
     (sounds / "clips.csv").write_text("path,species\na/x.wav,owl\n")
     options = {"win_len": 2000, **write_audacity(sounds)}

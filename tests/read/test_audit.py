@@ -317,6 +317,10 @@ def test_what_was_not_compared_is_said(tmp_path, cli):
     record_examples([{"x": 1}], tmp_path / "dicts")
     said = cli("audit", tmp_path / "dicts", status=2).err
     assert_names(said, "dicts has no manifest.parquet")
+    (tmp_path / "none" / "windows.parquet").unlink()
+    assert (
+        "none has no windows.parquet" in cli("audit", tmp_path / "none", status=2).err
+    )
 
 
 def sounds_of(folder):
