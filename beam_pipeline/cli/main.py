@@ -55,8 +55,7 @@ from beam_pipeline.recipe.recipe import (
     option,
     options_of,
 )
-from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page_name
-from beam_pipeline.storage import files
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page
 from beam_pipeline.text import counted
 
 # What --help of record and plan shows; --help-all shows every option.
@@ -153,8 +152,7 @@ class Record(Job):
 
         search_here()
         if self.report is not None:
-            check_page_name("report", self.report)
-            files.check_writable(self.report)
+            check_page("report", self.report)
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
         template = beam_option(self.beam_args, "--template_location")
         if template is not None:

@@ -349,9 +349,15 @@ def as_recorded(asked: Recipe, metadata: Metadata) -> Recipe:
     return asked
 
 
+def missing_table(folder: str) -> str | None:
+    """Returns which table a data set lacks, of clips or of windows; None if neither."""
+    tables = MANIFEST, WINDOWS
+    return next((n for n in tables if not files.exists(files.join(folder, n))), None)
+
+
 def has_tables(folder: str) -> bool:
     """Whether a data set has the tables of clips and of windows."""
-    return all(files.exists(files.join(folder, name)) for name in (MANIFEST, WINDOWS))
+    return missing_table(folder) is None
 
 
 def check_skipped(
@@ -369,9 +375,9 @@ def check_skipped(
     """
     for folder in folders:
         metadata = Metadata.load(folder)
-        if not has_tables(folder):
+        if missing := missing_table(folder):
             raise InputError(
-                f"{folder} has no {MANIFEST}: it was not recorded from audio files, or "
+                f"{folder} has no {missing}: it was not recorded from audio files, or "
                 "its conversion mixed the splits anew."
             )
         before = _recipe_in(metadata)

@@ -233,9 +233,9 @@ class EventTable:
         if events.events is None or "{" in events.events:
             return None
         location = files.absolute(events.events)
-        if not files.exists(location):
-            raise InputError(f"{location}: there is no such file. Check `events`.")
         if files.size(location) < 0:
+            if not files.exists(location):
+                raise InputError(f"{location}: there is no such file. Check `events`.")
             raise InputError(
                 f"{location} is a folder. Give one table of all events as `events`, or "
                 f"where the table of each clip is: {events.events}/{{stem}}.txt."

@@ -26,12 +26,13 @@ import numpy.typing as npt
 
 from beam_pipeline.arrays import Integers
 from beam_pipeline.audio.sketch import LEAST_WORDS, MOST_DIFFERENT, SKETCH_SECONDS, WORD
-from beam_pipeline.dataset.folders import MANIFEST, WINDOWS
+from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.side_by_side import (
     DataSets,
     Folders,
     concatenated,
     count_on,
+    missing_table,
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import read_table
@@ -456,12 +457,11 @@ def read_clips(
     names = None if group_by is None else Names().value("group_by", group_by)
     data = open_data_sets(records)
     for folder in data.folders:
-        for name in (MANIFEST, WINDOWS):
-            if not files.exists(files.join(folder, name)):
-                raise InputError(
-                    f"{folder} has no {name}, so an audit does not know its clips. It "
-                    "was not recorded from audio files, or the file was deleted."
-                )
+        if missing := missing_table(folder):
+            raise InputError(
+                f"{folder} has no {missing}, so an audit does not know its clips. It "
+                "was not recorded from audio files, or the file was deleted."
+            )
     every = whole or names is not None
     tables = [
         read_table(folder, MANIFEST, _NEEDED, every).filter(pc.field("windows") > 0)

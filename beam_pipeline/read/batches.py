@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline.arrays import Integers
 from beam_pipeline.errors import InputError, OptionError, UnknownOption
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import Number, check_flag, check_known, check_whole
 from beam_pipeline.permutation import (
     BalancedDraws,
-    Integers,
     Permutation,
     hash64,
     unit_floats,

@@ -413,11 +413,12 @@ class AudioWindows(Sequence[Example]):
                 self._reject(block.reject)
                 continue
             clip, rate = block.slot.clip, block.slot.clip.sample_rate_hz
-            rows, kept = block.rows, np.flatnonzero(block.rows.kept).tolist()
-            for record, k in zip(block.records, kept, strict=True):
-                start = clip.start + int(rows.starts[k])
-                seconds = start / rate, (start + int(rows.frames[k])) / rate
-                position = block.slot.position + k
+            rows, kept = block.rows, np.flatnonzero(block.rows.kept)
+            starts = clip.start + rows.starts[kept]
+            start_s, end_s = starts / rate, (starts + rows.frames[kept]) / rate
+            places = block.slot.position + kept, start_s, end_s
+            found = zip(block.records, *(p.tolist() for p in places), strict=True)
+            for record, position, *seconds in found:
                 yield _Window(record, position, clip.filepath, clip.source, *seconds)
 
     def table(self) -> Any:

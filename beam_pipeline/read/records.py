@@ -7,7 +7,7 @@ Also a mix of several data sets, whose batches are drawn from them.
     number in the split -> shard, member     members          by arithmetic
     members -> bytes                         members          neighbours in one read
     bytes -> records                         members          inflate, test checksums
-    records -> arrays                        examples.encoding
+    records -> arrays                        examples.serialisation
 """
 
 from __future__ import annotations

@@ -15,7 +15,18 @@ DEFAULT_CLIPS = 60
 DEFAULT_BYTES = 5_000_000
 
 
-def check_page_name(option: str, path: str) -> None:
-    """Raises OptionError unless a path ends in .html: a page replaces what is there."""
+def check_page(option: str, path: str) -> None:
+    """Checks where a page goes, before the work for it; it replaces what is there.
+
+    Raises
+    ------
+    OptionError
+        If the path does not end in .html.
+    OutputError
+        If no file can be written there.
+    """
+    from beam_pipeline.storage import files  # --help does without it
+
     if not path.lower().endswith(".html"):
         raise OptionError(option, "must end in .html", path)
+    files.check_writable(path)

@@ -47,7 +47,7 @@ from beam_pipeline.read.window_table import (
     window_table,
 )
 from beam_pipeline.recipe.recipe import recipe_options
-from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page_name
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page
 from beam_pipeline.reporting.problems import (
     Sample,
     name_unchecked,
@@ -128,8 +128,7 @@ def report(
     data = open_data_sets(folder)
     default = f"{_name(data, '-')}-report.html"
     path = files.given_path("output", default if output is None else output)
-    check_page_name("output", path)
-    files.check_writable(path)
+    check_page("output", path)
     files.write_bytes(path, _make(data, clips, bytes, seed, examples or {}, input))
     return path
 

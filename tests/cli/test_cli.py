@@ -309,7 +309,7 @@ def test_help_and_version_need_no_heavy_library(cli):
         "import sys; from beam_pipeline.cli.main import main\n"
         "try: main(['record', '--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('numpy', 'pyarrow', 'apache_beam', 'tensorflow', 'email',"
-        " 'http.client') if m in sys.modules])"
+        " 'http.client', 'beam_pipeline.storage') if m in sys.modules])"
     )
     result = run_python("-c", code)
     assert result.stdout.rstrip().endswith("[]")
