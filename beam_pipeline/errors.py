@@ -41,9 +41,11 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from typing import TypeVar
 
 from beam_pipeline.text import hidden, shown
 
@@ -275,6 +277,19 @@ def is_of_machine(error: BaseException) -> bool:
         return error.errno not in _OF_FILE
     kinds = Unreadable, StoreError, MemoryError, ConnectionError, TimeoutError
     return isinstance(error, kinds)
+
+
+_T = TypeVar("_T")
+
+
+def check_answered(result: _T | None) -> _T:
+    """Returns what a read of a file gave; raises BlockingIOError for None (EAGAIN).
+
+    The read would have to wait: the machine failed, and the file does not end there.
+    """
+    if result is None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return result
 
 
 def read_error(path: str, failed: str, error: BaseException) -> ClipError:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import errno
 import io
 import os
 import shutil
@@ -45,6 +44,7 @@ from beam_pipeline.errors import (
     NonFiniteAudio,
     Unreadable,
     UnreadableAudio,
+    check_answered,
     is_of_machine,
     read_error,
 )
@@ -167,9 +167,7 @@ class _LocalFile(io.FileIO):
     """A local file; a read that would have to wait (EAGAIN) fails like others."""
 
     def readinto(self, buffer: Any) -> int:
-        count = super().readinto(buffer)
-        if count is None:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        count: int = check_answered(super().readinto(buffer))
         return count
 
 

@@ -23,13 +23,14 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 from beam_pipeline.errors import (
     DiskError,
     InputError,
     OptionError,
     OutputError,
+    check_answered,
     is_of_machine,
 )
 from beam_pipeline.process import Marks
@@ -39,7 +40,6 @@ from beam_pipeline.text import holds_credentials
 
 MOST_BEGUN_BYTES = 1 << 20
 
-_T = TypeVar("_T")
 PathLike = str | os.PathLike[str]
 
 
@@ -153,17 +153,12 @@ class _LocalFile(io.FileIO):
 
     def readinto(self, buffer: Any) -> int:
         with reading(str(self.name)):
-            count: int | None = super().readinto(buffer)
-            return self._done(count)
+            count: int = check_answered(super().readinto(buffer))
+            return count
 
     def readall(self) -> bytes:
         with reading(str(self.name)):
-            return self._done(super().readall())
-
-    def _done(self, result: _T | None) -> _T:
-        if result is None:  # it would have to wait, which is not the end of the file
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return result
+            return check_answered(super().readall())
 
 
 @contextmanager
