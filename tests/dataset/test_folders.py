@@ -3,6 +3,7 @@
 import os
 import pty
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from beam_pipeline.dataset.progress import (
 )
 from beam_pipeline.errors import IncompleteRun, TooManyRejected, WorkerDied
 from beam_pipeline.inputs.sources import resolve_inputs
+from beam_pipeline.pipeline.finish import finish_job
 from beam_pipeline.pipeline.graph import build_pipeline
 from beam_pipeline.planning.shards import ShardLayout
 from beam_pipeline.process import new_state
@@ -161,14 +163,26 @@ def test_counters_say_what_the_metadata_say(with_bad):
     }
 
 
-def test_the_submitter_sees_the_progress_of_an_engine(places, monkeypatch):
+def test_the_submitter_sees_the_progress_of_an_engine(places, tmp_path, monkeypatch):
     monkeypatch.setattr("beam_pipeline.dataset.progress.WATCH_S", 0.001)
-    told = []
+    seen, told = tmp_path / "seen", []
+
+    def finish_when_seen(*args):
+        """The job could end before the submitter looks at it."""
+        deadline = time.monotonic() + 60
+        while not seen.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return finish_job(*args)
 
     def watch(totals):
         told.append(("totals", totals.examples))
-        return lambda examples, seconds: told.append((examples, seconds))
+        return update
 
+    def update(examples, seconds):
+        told.append((examples, seconds))
+        seen.touch()
+
+    monkeypatch.setattr("beam_pipeline.pipeline.graph.finish_job", finish_when_seen)
     options = {"win_len": 500, "num_shards": 20, "beam_args": ENGINE}
     split = record(*places, watch=watch, **options).splits["records"]
     assert told[0] == ("totals", split.examples)
