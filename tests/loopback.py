@@ -64,7 +64,7 @@ def store_server():
 
 def put(port, path, **headers):
     """One unsigned request, as whoever owns the server may send it."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("PUT", path, headers=headers)
     assert connection.getresponse().status == 200
     connection.close()

@@ -153,10 +153,12 @@ def test_owners_that_are_gone_are_recognised_at_once(output, owner, monkeypatch)
         assert claim.number == 8
 
 
-def test_an_owner_elsewhere_lives_while_its_claim_changes(output):
+def test_an_owner_elsewhere_lives_while_its_claim_changes(output, monkeypatch):
     refusal = raises(OutputError, naming=[output, "elsewhere"])
-    with held_elsewhere(output), refusal, claimed(output):
-        pass
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "WATCH_S", 20.0)  # the owner may be kept waiting
+        with held_elsewhere(output), refusal, claimed(output):
+            pass
     started = time.monotonic()
     with claimed(output) as claim:
         assert claim.number == 2
@@ -172,7 +174,7 @@ def test_an_owner_changes_its_claim(output):
 
 def wait_for(event):
     """Waits until something is true."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not event():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -49,7 +49,7 @@ def run_script(name, *arguments, **variables):
     """A script with these variables alone; it never gets to run anything."""
     return subprocess.run(
         ["bash", str(LAUNCH / name), *arguments],
-        capture_output=True, text=True, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=120,
         env={"PATH": os.environ["PATH"], **variables},
     )  # fmt: skip
 
