@@ -27,14 +27,15 @@ os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_FOLDERS))
 settings.register_profile("tests", derandomize=True, deadline=None)
 settings.load_profile("tests")
 
-
-_SYSTEMS = Path(__file__).parent / "systems"
+# Whole systems, and packages that launch/frameworks/test.sh has.
+_SLOW = ("systems", "frameworks")
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leaves out the tests of whole systems, unless their path is given."""
-    is_given = any("systems" in argument for argument in config.args)
-    return True if collection_path == _SYSTEMS and not is_given else None
+    """Leaves out the folders of tests that need minutes, unless they are given."""
+    name = collection_path.name
+    slow = collection_path.parent == Path(__file__).parent and name in _SLOW
+    return True if slow and not any(name in arg for arg in config.args) else None
 
 
 @pytest.fixture
