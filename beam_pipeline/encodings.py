@@ -36,7 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.arrays import TEXTS, Array, DoubleArray, FloatArray, numpy_dtype
+from beam_pipeline.arrays import TEXTS, Array, Booleans, FloatArray, numpy_dtype
 from beam_pipeline.errors import ClipError, InputError, RecipeError
 from beam_pipeline.storage.protobuf import decode_tensor, encode_tensor
 from beam_pipeline.storage.tfrecord import too_long
@@ -225,7 +225,7 @@ class Image(File):
 
     channels: tuple[int, ...] = ()
     shapes: str = ""
-    most_side: int = 0
+    most_side: int = MOST_PIXELS
     options: Mapping[str, Any] = field(default_factory=dict)
 
     library: ClassVar[str] = "pillow"
@@ -239,24 +239,22 @@ class Image(File):
         >>> CODECS["jpeg"].problem("float32", (59, 64), None)
         'must be uint8 for jpeg; for a feature, add |as_image()'
         """
-        kind, found = self.name, numpy_dtype(dtype).name
+        found, sizes = numpy_dtype(dtype).name, tuple(shape or ())
         if found not in self.dtypes:
-            more = ", or uint16 of one channel" if "uint16" in self.dtypes else ""
-            return f"must be uint8 for {kind}{more}; for a feature, add |as_image()"
-        if shape is None or len(shape) not in (2, 3):
-            return f"must have the shape {self.shapes} for {kind}"
-        channels = shape[2] if len(shape) == 3 else 1
-        if channels is not None and channels not in self.channels:
-            return f"must have the shape {self.shapes} for {kind}"
-        if found == "uint16" and channels != 1:
-            return f"must be uint8 for {kind} with several channels"
-        sides = [side for side in shape[:2] if side is not None]
-        if min(sides, default=1) < 1:
-            return "must have at least one row and one column"
-        if max(sides, default=1) > self.most_side:
-            return f"must have at most {self.most_side} rows and columns for {kind}"
-        if math.prod(sides) > MOST_PIXELS:
-            return f"must have at most {MOST_PIXELS} pixels"
+            kinds = " or ".join(self.dtypes)
+            return f"must be {kinds} for {self.name}; for a feature, add |as_image()"
+        channels = sizes[2] if len(sizes) == 3 else 1
+        sides = [side for side in sizes[:2] if side is not None]
+        if (
+            len(sizes) not in (2, 3)
+            or channels not in ((1,) if found == "uint16" else (None, *self.channels))
+            or not all(1 <= side <= self.most_side for side in sides)
+            or math.prod(sides) > MOST_PIXELS
+        ):
+            return (
+                f"must have the shape {self.shapes} for {self.name}, with 1 to "
+                f"{self.most_side} rows and columns, and at most {MOST_PIXELS} pixels"
+            )
         return None
 
     def encode(self, name: str, array: Array, rate_hz: int | None) -> bytes:
@@ -396,11 +394,7 @@ class Signal(File):
         """
         assert rate_hz is not None
         frames = np.asarray(array).T
-        if not np.isfinite(frames).all():
-            raise InputError(
-                f"Feature {name} has the value {frames[~np.isfinite(frames)][0]}, "
-                f"which {self.name} cannot hold. Use another encoding, for example raw."
-            )
+        _refuse(name, self.name, frames, ~np.isfinite(frames))
         # libsndfile: levels from 0 to 1 are 256 to 6 kbit/s for Opus, quality 10 to 0
         # for Vorbis.
         kbits = min(max(24.0, 2 * rate_hz / 1000), 256.0)
@@ -455,7 +449,8 @@ class Flac(Signal):
         exact = frames.astype(np.float64)
         for bits, dtype in _BITS.items():
             scaled = exact * 2 ** (bits - 1)
-            if _are_integers(scaled, bits):
+            within = (scaled >= -(2 ** (bits - 1))) & (scaled < 2 ** (bits - 1))
+            if (within & (scaled == np.rint(scaled))).all():
                 # libsndfile takes the upper bits of an integer.
                 unused = 8 * np.dtype(dtype).itemsize - bits
                 whole = scaled.astype(dtype) << unused
@@ -469,11 +464,6 @@ class Flac(Signal):
 
 
 _BITS = {16: np.int16, 24: np.int32}
-
-
-def _are_integers(scaled: DoubleArray, bits: int) -> bool:
-    within = (scaled >= -(2 ** (bits - 1))) & (scaled < 2 ** (bits - 1))
-    return bool((within & (scaled == np.rint(scaled))).all())
 
 
 def _write(
@@ -579,6 +569,15 @@ def check_original(name: str, signal: Array, file: bytes) -> None:
     )
 
 
+def _refuse(name: str, encoding: str, values: Array, refused: Booleans) -> None:
+    """Raises InputError if an encoding cannot hold some values of a feature."""
+    if refused.any():
+        raise InputError(
+            f"Feature {name} has the value {values[refused][0]:g}, which {encoding} "
+            "cannot hold. Use another encoding, for example raw."
+        )
+
+
 _LEVELS = 127
 _SCALE_BYTES = 4
 _LEAST_SCALE = 2.0**-126  # float32 has fewer digits below
@@ -609,12 +608,8 @@ def round_to_half(name: str, values: Array, dtype: np.dtype[Any]) -> Array:
     exact = np.asarray(values, np.float32)
     with np.errstate(over="ignore"):
         rounded: Array = exact.astype(dtype)
-    beyond = np.isfinite(exact) & ~np.isfinite(rounded.astype(np.float32))
-    if beyond.any():
-        raise InputError(
-            f"Feature {name} has the value {exact[beyond].flat[0]:g}, which {dtype} "
-            "cannot hold. Use another encoding, for example raw."
-        )
+    is_lost = np.isfinite(exact) & ~np.isfinite(rounded.astype(np.float32))
+    _refuse(name, str(dtype), exact, is_lost)
     return rounded
 
 
@@ -643,11 +638,7 @@ class Int8(Codec):
         [-127.0, 0.0, 64.0]
         """
         exact = np.asarray(array, np.float64)
-        if not np.isfinite(exact).all():
-            raise InputError(
-                f"Feature {name} has the value {exact[~np.isfinite(exact)].flat[0]}, "
-                "which int8 cannot hold. Use another encoding, for example raw."
-            )
+        _refuse(name, self.name, exact, ~np.isfinite(exact))
         widest = np.abs(exact).max(initial=0.0) / _LEVELS
         cut = (np.float64(widest).view(np.uint64) & _KEPT_BITS).view(np.float64)
         scale = max(float(cut), _LEAST_SCALE)
@@ -682,8 +673,7 @@ CODECS: Mapping[str, Codec] = {
             PNG,
             ("uint8", "uint16"),
             channels=(1, 2, 3, 4),
-            shapes="(h, w), or (h, w, c) with 1 to 4 channels",
-            most_side=2**31 - 1,
+            shapes="(h, w), or (h, w, c) with 1 to 4 channels, of uint16 with 1,",
             options={"compress_level": 6},
         ),
         Image(

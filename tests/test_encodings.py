@@ -94,7 +94,7 @@ def test_jpeg_is_near_and_read_alike(height, width, channels):
 @pytest.mark.parametrize(("dtype", "shape", "kind", "fact"), [
     ("float32", (2, 3), "png", "uint16"), ("float32", (2, 3), "jpeg", "as_image"),
     ("int8", (2, 3), "png", "uint8"), ("uint16", (2, 3), "jpeg", "uint8"),
-    ("uint16", (2, 3, 3), "png", "uint8"), ("string", (2, 3), "png", "uint8"),
+    ("uint16", (2, 3, 3), "png", "uint16 with 1"), ("string", (2, 3), "png", "uint8"),
     ("uint8", (3,), "png", "shape"), ("uint8", (2, 3, 0), "png", "shape"),
     ("uint8", (2, 3, 5), "png", "shape"), ("uint8", (2, 3, 2), "jpeg", "shape"),
     ("uint8", (2, 3, 3, 1), "png", "shape"), ("uint8", (0, 3), "png", "row"),

@@ -28,7 +28,6 @@ from beam_pipeline.audio.decoder import (
     AudioInfo,
     AvDecoder,
     Decoder,
-    DecodingError,
     ForwardDecoder,
     LoadedDecoder,
     Loader,
@@ -352,11 +351,13 @@ class _Probe:
 
         Raises ``UnreadableAudio`` if a second stream follows the first.
         """
-        with self._decoder(info.frames + _LONGEST_FLAC_BLOCK) as decoder:
-            count = decoder.count_from(info.frames - 1)
-        if count == 1:
+        beyond = info.frames + _LONGEST_FLAC_BLOCK
+        with self._decoder(beyond) as decoder, _until_damage():
+            decoder.seek(info.frames - 1)
+            decoder.read_into(decoder.scratch)
+        if decoder.position == info.frames:
             return info
-        if count > 1:
+        if decoder.position > info.frames:
             with self._decoder(0) as decoder:
                 return replace(info, frames=_count_frames(decoder, finite=False))
         header = read_flac_header(self.file)
@@ -371,17 +372,21 @@ class _Probe:
 
     def _counted_until_error(self, info: AudioInfo) -> AudioInfo:
         """Returns the frames that decode before the first error, in whole blocks."""
-        with self._decoder() as decoder:
+        with self._decoder() as decoder, _until_damage():
             block = decoder.scratch[: _CUT_BLOCK[info.format]]
-            try:
-                while decoder.position < info.frames:
-                    wanted = block[: info.frames - decoder.position]
-                    if decoder.read_into(wanted) < len(wanted):
-                        break
-            except UnreadableAudio as error:
-                if not isinstance(error.__cause__, DecodingError):
-                    raise
-            return replace(info, frames=decoder.position)
+            while decoder.position < info.frames:
+                decoder.fill(block[: info.frames - decoder.position])
+        return replace(info, frames=decoder.position)
+
+
+@contextlib.contextmanager
+def _until_damage() -> Iterator[None]:
+    """Ends the ``with`` block where nothing more can be decoded, with the position."""
+    try:
+        yield
+    except UnreadableAudio as error:
+        if isinstance(error.__cause__, OSError):
+            raise
 
 
 def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:

@@ -4,7 +4,6 @@ A loader is a function of the user. The samples of its file are in memory while 
 open, and nothing here knows the format::
 
     loader(path) -> (samples, sample_rate_hz)      float32 (frames,), (channels, frames)
-    loader.probe(path) -> (frames, sample_rate_hz, channels)       only if it has this
 
 ffmpeg's log is off unless the program turns it on: PyAV sees to that when it is
 imported.
@@ -73,7 +72,6 @@ SAMPLE_BYTES = {
 }
 UNKNOWN_FRAMES = 1 << 62
 _UNKNOWN_FORMAT = 1  # libsndfile's error
-DecodingError: type[Exception] = soundfile.LibsndfileError
 SEEK_GAP = 1 << 14  # frames; shorter gaps are decoded and dropped
 
 _PCM_FORMATS = {"WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST"}
@@ -369,26 +367,13 @@ class Decoder(ForwardDecoder):
     def skip_to(self, frame: int) -> None:
         """Moves forward to ``frame``."""
         if self._seeks and frame - self.position > SEEK_GAP:
-            self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
-            self.position = frame
+            self.seek(frame)
         super().skip_to(frame)
 
-    def count_from(self, frame: int) -> int:
-        """Returns how many frames follow from ``frame`` on, at most one block.
-
-        Of no frames, and of an error after the last one, the result is 0. The decoder
-        must not be used afterwards.
-        """
-        try:
-            return self._call(f"frame {frame} cannot be read", self._read_rest, frame)
-        except UnreadableAudio as error:
-            if not isinstance(error.__cause__, DecodingError):
-                raise
-            return 0
-
-    def _read_rest(self, frame: int) -> int:
-        self._sound.seek(frame)
-        return len(self._sound.read(out=self.scratch))
+    def seek(self, frame: int) -> None:
+        """Moves to ``frame`` and decodes none before it."""
+        self._call(f"cannot seek to frame {frame}", self._sound.seek, frame)
+        self.position = frame
 
     def close(self) -> None:
         """Closes libsndfile's handle; the file object stays open."""
@@ -710,10 +695,6 @@ def _error_of(name: str, failed: str, error: Exception) -> ClipError:
     return read_error(name, failed, error)
 
 
-# What a clip has instead of the name of a subtype.
-SUBTYPE = "float32"
-
-_MOST_FRAMES = 1 << 48
 _MOST_RATE_HZ = 1 << 40
 
 
@@ -736,7 +717,22 @@ class Loader:
     allow_nonfinite: bool = False
 
     def probe(self, source: Source, name: str) -> AudioInfo:
-        """Returns what a file holds, by ``probe`` of the loader or by loading it.
+        """Returns what a file holds, by loading it.
+
+        Parameters and errors are those of :meth:`read`.
+
+        Raises
+        ------
+        EmptyAudio
+            The file holds no frames.
+        """
+        _, info = self.read(source, name)
+        if info.frames == 0:
+            raise EmptyAudio(name, "holds no frames")
+        return info
+
+    def read(self, source: Source, name: str) -> tuple[FloatArray, AudioInfo]:
+        """Returns all samples of a file, and what it holds.
 
         Parameters
         ----------
@@ -745,61 +741,29 @@ class Loader:
         name
             Name of the file in errors.
 
+        Returns
+        -------
+        samples : numpy.ndarray, shape (frames, channels), float32
+        info : AudioInfo
+
         Raises
         ------
         UnreadableAudio
             The loader raises, or returns anything else than it should.
-        EmptyAudio, NonFiniteAudio
-            The file holds no frames, or samples that are NaN or infinite.
+        NonFiniteAudio
+            The file holds samples that are NaN or infinite.
         """
-        probe = getattr(self.load, "probe", None)
         with local_path(source, name) as path:
-            if probe is None:
-                samples, rate = self.samples(path, name)
-                frames, channels = samples.shape
-                info = AudioInfo(frames, rate, channels, self.name, SUBTYPE)
-            else:
-                info = self._header(self._call(probe, path, name), name)
-        if info.frames == 0:
-            raise EmptyAudio(name, "holds no frames")
-        return info
-
-    def _header(self, returned: Any, name: str) -> AudioInfo:
-        values = returned if isinstance(returned, tuple) else ()
-        whole = [n for n in map(_as_whole, values) if n is not None]
-        if not len(whole) == len(values) == 3 or min(whole[1:]) < 1:
-            raise UnreadableAudio(
-                name,
-                f"probe of the loader {self.name} returned {shown(returned, 200)}, but "
-                "must return three whole numbers: (frames, sample_rate_hz, channels)",
-            )
-        frames, rate, channels = whole
-        return AudioInfo(frames, rate, channels, self.name, SUBTYPE)
-
-    def samples(self, path: str, name: str) -> tuple[FloatArray, int]:
-        """Returns all samples of a file, and its sample rate.
-
-        Returns
-        -------
-        samples : numpy.ndarray, shape (frames, channels), float32
-        sample_rate_hz : int
-
-        Raises
-        ------
-        UnreadableAudio, NonFiniteAudio
-            See :meth:`probe`.
-        """
-        returned = self._call(self.load, path, name)
+            returned = self._call(path, name)
         is_pair = isinstance(returned, tuple) and len(returned) == 2
         samples, given = returned if is_pair else (None, None)
-        rate = _as_whole(given)
+        rate = _as_rate(given)
         if (
             not isinstance(samples, np.ndarray)
             or samples.dtype != np.float32
             or samples.ndim not in (1, 2)
             or (samples.ndim == 2 and not len(samples))
             or rate is None
-            or not 0 < rate <= _MOST_RATE_HZ
         ):
             parts = returned if isinstance(returned, tuple) else (returned,)
             raise UnreadableAudio(
@@ -809,25 +773,22 @@ class Loader:
                 "shape (frames,) or (channels, frames), and a whole number of Hz",
             )
         frames = samples[:, np.newaxis] if samples.ndim == 1 else samples.T
-        self._check_finite(frames, name)
-        return frames, rate
+        if not self.allow_nonfinite:
+            check_finite(frames, 0, name)
+        # A clip has its dtype in place of the name of a subtype.
+        info = AudioInfo(len(frames), rate, frames.shape[1], self.name, "float32")
+        return frames, info
 
-    def _check_finite(self, frames: FloatArray, name: str) -> None:
-        # The sum shows it without an array of truths for each sample.
-        if self.allow_nonfinite or np.isfinite(frames.sum(dtype=np.float64)):
-            return
-        check_finite(frames, 0, name)
-
-    def _call(self, function: Callable[[str], Any], path: str, name: str) -> Any:
+    def _call(self, path: str, name: str) -> Any:
         try:
-            return function(path)
+            return self.load(path)
         except Exception as first:  # the loader's own code may raise anything
             error = first
         if not is_of_machine(error):
             # Libraries hide errors of reads. What the file holds fails every time.
             _read_all(path, name)
             try:
-                return function(path)
+                return self.load(path)
             except Exception as second:
                 error = second
         kind = Unreadable if is_of_machine(error) else UnreadableAudio
@@ -843,10 +804,7 @@ class LoadedDecoder(ForwardDecoder):
         self, source: Source, name: str, loader: Loader, probed: AudioInfo
     ) -> None:
         super().__init__(name)
-        with local_path(source, name) as path:
-            self._samples, rate = loader.samples(path, name)
-        frames, channels = self._samples.shape
-        header = AudioInfo(frames, rate, channels, loader.name, SUBTYPE)
+        self._samples, header = loader.read(source, name)
         self.info = self.agreed(probed, header, is_exact=True)
 
     def read_into(self, out: np.ndarray) -> int:
@@ -897,10 +855,10 @@ def _shown(value: Any) -> str:
     return f"{shown(value, 200)} of type {type(value).__name__}"
 
 
-def _as_whole(value: Any) -> int | None:
-    """Returns a whole number, also one that is a float; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, Real | np.number):
+def _as_rate(value: Any) -> int | None:
+    """Returns a rate in whole Hz, also one that is a float; None for anything else."""
+    if not isinstance(value, Real):
         return None
     number = float(value)
-    is_whole = number.is_integer() and 0 <= number <= _MOST_FRAMES
-    return int(number) if is_whole else None
+    is_rate = number.is_integer() and 0 < number <= _MOST_RATE_HZ
+    return int(number) if is_rate else None

@@ -20,7 +20,6 @@ from beam_pipeline.recipe.recipe import EVENT_MASK, Events, Recipe
 def check_any_event(
     labels: Iterable[str],
     clip: str,
-    alike: Mapping[str, str],
     rejects: Iterable[tuple[str, str]],
     recipe: Recipe,
 ) -> None:
@@ -32,8 +31,6 @@ def check_any_event(
         The classes of the events of all clips that can be recorded.
     clip : str
         The name of one of these clips.
-    alike : mapping
-        As in :class:`beam_pipeline.inputs.listing.ListingSummary`.
     rejects : iterable of (str, str)
         The name of each clip whose events may be why it was rejected, and its reason.
     """
@@ -42,13 +39,7 @@ def check_any_event(
     table = EventTable.of(recipe)
     rejected = min(rejects, default=None)
     why = ""
-    if alike:
-        name, other = min(alike.items())
-        why = (
-            f" Several clips have the name {name}, for example {other}. Write paths "
-            "instead of names in that file."
-        )
-    elif rejected is not None:
+    if rejected is not None:
         name, reason = rejected
         why = f" Clips were rejected, for example {name}: {reason.rstrip('.')}."
     elif table is not None and table.by_name:

@@ -113,7 +113,6 @@ class ExampleEncoder:
         """
         if count == 0:
             return []
-        constant = bytearray()
         parts: list[Iterable[bytes | memoryview]] = []
         length = [0] * count
         total = 0
@@ -122,11 +121,10 @@ class ExampleEncoder:
             if not isinstance(value, np.ndarray | list) or (
                 isinstance(value, np.ndarray) and value.shape == spec.shape != ()
             ):
-                constant += encode_entry(spec, value)
+                entry = encode_entry(spec, value)
+                parts.append(repeat(entry))
+                total += len(entry)
                 continue
-            parts.append(repeat(bytes(constant)))
-            total += len(constant)
-            constant.clear()
             if isinstance(value, np.ndarray) and spec.codec.is_array:
                 arrays = _rows(_as_stored(spec, value), count)
                 payload = arrays[0].nbytes
@@ -138,9 +136,8 @@ class ExampleEncoder:
             entries = [b"" if row is None else encode_entry(spec, row) for row in rows]
             parts.append(entries)
             length = [n + len(entry) for n, entry in zip(length, entries, strict=True)]
-        total += len(constant)
         heads = [b"\x0a" + varint(total + n) for n in length]
-        records = list(map(b"".join, zip(heads, *parts, repeat(bytes(constant)))))
+        records = list(map(b"".join, zip(heads, *parts, strict=False)))
         for k in range(count if self._steps else 0):
             records[k] += self._feature_lists(columns, k)
         return records
@@ -293,9 +290,6 @@ def pack_varints(values: Any) -> bytes:
 
 NO_ENTRY: Any = object()
 
-# Arrays of at most so many bytes are cut out of a record; larger ones are views of it.
-SMALL_BYTES = 64
-
 _LISTS = {each.field: name for name, each in LISTS.items()}
 
 
@@ -305,7 +299,7 @@ class EntryParser:
     The stored form of a value, which ``single`` turns into the value, is:
 
     - ``float_list``, ``raw`` and half precision: a flat array that is a view of the
-      record; bytes if the array has a fixed shape and at most 64 bytes (``is_small``);
+      record;
     - ``int8`` and other codecs that do not hold the shape: a flat array;
     - ``int64_list``: an int if the shape is (), otherwise a flat array;
     - ``bytes_list``: a text if the shape is (), otherwise a flat object array;
@@ -345,14 +339,13 @@ class EntryParser:
         is_array = spec.codec.is_array and not spec.sequence
         is_known = is_array and spec.has_fixed_shape
         self.payload = self.count * self.little.itemsize if is_known else 0
-        self.prefix = array_prefix(spec, self.payload) if is_known else b""
-        self.is_small = is_known and self.payload <= SMALL_BYTES
+        self.prefix = array_prefix(spec, self.payload) if self.payload else b""
         is_text = spec.encoding == BYTES_LIST and spec.shape == ()
         self.is_value = spec.sequence or self.is_decoded or is_text
         is_list = spec.encoding in (INT64_LIST, BYTES_LIST)
         is_flat = not (is_list or self.is_decoded or spec.sequence)
         is_stacked = spec.has_fixed_shape and not spec.optional
-        self.is_row = is_flat and is_stacked and not self.is_small
+        self.is_row = is_flat and is_stacked
 
     def parse(self, entry: bytes) -> Any:
         """Returns the stored value of an entry; NO_ENTRY if there is no value."""
@@ -379,16 +372,15 @@ class EntryParser:
                 f"{self.spec.encoding}"
             )
         values = [v for c in contents for field, v in read_fields(c) if field == 1]
-        if self.spec.optional and self.count > 0 and not self._any(values):
+        # Of a list of numbers, an empty part has no values.
+        if kind != BYTES_LIST:
+            values = [value for value in values if value != b""]
+        if self.spec.optional and self.count > 0 and not values:
             return missing
         try:
             return self._stored(values)
         except (ValueError, TypeError, AudioTFRecordsError) as error:
             raise ValueError(f"feature {self.spec.name}: {error}") from error
-
-    def _any(self, values: Sequence[FieldValue]) -> bool:
-        is_list = self.spec.encoding in (FLOAT_LIST, INT64_LIST)
-        return any(not is_list or isinstance(v, int) or len(v) for v in values)
 
     def _stored(self, values: Sequence[FieldValue]) -> Any:
         spec = self.spec
@@ -434,10 +426,6 @@ class EntryParser:
         ]
         wide = np.concatenate([np.zeros(0, np.uint64), *parts]).view(np.int64)
         self._check_count(len(wide))
-        return self._exact(wide)
-
-    def _exact(self, wide: Array) -> Array:
-        """Returns integers of 64 bits as the dtype; ValueError if it holds one not."""
         with np.errstate(invalid="ignore"):
             numbers = wide.astype(self.dtype, copy=False)
         if np.any(numbers != wide):
@@ -452,7 +440,7 @@ class EntryParser:
                 "values"
             )
         self._check_count(len(content) // self.little.itemsize)
-        return content if self.is_small else np.frombuffer(content, self.little)
+        return np.frombuffer(content, self.little)
 
     def _check_count(self, count: int) -> None:
         """Raises ValueError if the shape is fixed and has another number of values."""
@@ -488,7 +476,7 @@ class EntryParser:
             raise ValueError(f"the record lacks feature {spec.name}")
         if spec.sequence:
             return self.steps(())
-        return b"" if self.is_small else np.zeros(0, self.little)
+        return np.zeros(0, self.little)
 
     def single(self, stored: Any, shape: Any = None) -> Any:
         """Returns the value of one example, from its stored form.
@@ -499,8 +487,6 @@ class EntryParser:
         spec = self.spec
         if self.is_value:
             return stored[()] if isinstance(stored, np.ndarray) else stored
-        if self.is_small:
-            stored = np.frombuffer(stored, self.little)
         values = np.array(stored, self.dtype)
         if spec.shape == ():
             return values.ravel()[0]
@@ -606,18 +592,14 @@ def _keep(table: dict[bytes, Any], content: bytes, stored: Any) -> None:
 def _cut_runs(steps: Sequence[EntryParser]) -> list[_Run]:
     runs: list[_Run] = []
     before: list[EntryParser] = []
-    for step in steps:
-        if step.prefix and not step.is_small and not step.is_optional:
-            runs.append(_make_run(before, step))
+    for step in (*steps, None):
+        if step is None or (step.prefix and not step.is_optional):
+            is_decoded = any(each.is_wanted and each.is_decoded for each in before)
+            runs.append(_Run(before, step, 0 if is_decoded else _LONG_RUN, {}))
             before = []
         else:
             before.append(step)
-    return [*runs, _make_run(before, None)]
-
-
-def _make_run(steps: Sequence[EntryParser], array: EntryParser | None) -> _Run:
-    is_decoded = any(step.is_wanted and step.is_decoded for step in steps)
-    return _Run(steps, array, 0 if is_decoded else _LONG_RUN, {})
+    return runs
 
 
 class RecordParser:
@@ -729,18 +711,6 @@ def _parse_run(
     """Returns the features in ``data[at:stop]``; None if others are there."""
     stored: Stored = []
     for step in steps:
-        prefix, is_wanted = step.prefix, step.is_wanted
-        if prefix and data.startswith(prefix, at):
-            at += len(prefix)
-            end = at + step.payload
-            if is_wanted:
-                stored.append(
-                    data[at:end]
-                    if step.is_small
-                    else np.frombuffer(data, step.little, step.count, at)
-                )
-            at = end
-            continue
         is_there = at < stop
         if is_there:
             length, body = data[at + 1], at + 2
@@ -751,18 +721,17 @@ def _parse_run(
         if not is_there:
             if not step.is_optional:
                 return None
-            if is_wanted:
+            if step.is_wanted:
                 stored.append(None)
             continue
-        if is_wanted:
+        if step.is_wanted:
             entry = data[body:end]
             value = step.table.get(entry, NO_ENTRY)
             if value is NO_ENTRY:
                 value = step.parse(entry)
                 if value is NO_ENTRY:
                     return None
-                looks_up = not (step.is_small or step.is_decoded)
-                if looks_up and end - at <= _LONG_ENTRY:
+                if end - at <= _LONG_ENTRY and not step.is_decoded:
                     _keep(step.table, entry, value)
             stored.append(value)
         at = end
@@ -848,9 +817,6 @@ class BatchMaker:
         if spec.encoding == BYTES_LIST and spec.shape == () and not spec.sequence:
             return object_array(column)
         stacked = spec.has_fixed_shape and not spec.optional and not spec.sequence
-        if entry.is_small and stacked:
-            flat = np.frombuffer(bytearray().join(column), entry.little)
-            return flat.astype(entry.dtype, copy=False).reshape(self._size, *spec.sizes)
         if spec.encoding == INT64_LIST and spec.shape == () and stacked:
             return np.array(column, entry.dtype)
         shapes: Sequence[Any] = [None] * self._size

@@ -169,7 +169,7 @@ def _plan(
         check_readable(listing, unreadable, "So there is no plan yet.")
     columns = job.inputs[0].columns
     all_rejects = (reject for _, bad in blocks() for reject in bad)
-    example_format = format_of(corpus.corpus(), recipe, listing, all_rejects, columns)
+    example_format = format_of(corpus.corpus(), recipe, all_rejects, columns)
     manifest, tasks = PageWriter(folder), PageWriter(folder)
     moves, buckets = _with_splits(blocks, job)
     with closing(buckets):

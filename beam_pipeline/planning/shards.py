@@ -615,7 +615,6 @@ def _labels_of(clip: Clip, recipe: Recipe) -> Iterable[str]:
 def format_of(
     corpus: Corpus,
     recipe: Recipe,
-    listing: ListingSummary,
     rejects: Iterable[Reject],
     columns: Sequence[Column] = (),
 ) -> ExampleFormat | None:
@@ -626,7 +625,7 @@ def format_of(
     unusable = (
         (r.filepath, r.reason) for r in rejects if r.error == UnusableEntry.__name__
     )
-    check_any_event(corpus.labels, clip, listing.alike, unusable, recipe)
+    check_any_event(corpus.labels, clip, unusable, recipe)
     return ExampleFormat.of(corpus, recipe, columns)
 
 

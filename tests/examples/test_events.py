@@ -314,7 +314,7 @@ TABLES = [
 # Tables that cannot be used: inputs beside the sounds, rows, and what is named.
 UNUSABLE = [
     ([], ["y.wav"], ["y.wav", "/b/y.wav"]),  # which of two?
-    (["more"], ["a/x.wav"], ["a/x.wav", "/more/a/x.wav"]),
+    (["more"], ["a/x.wav"], ["a/x.wav", "/in/a/x.wav"]),
     ([], ["in/a/x.wav", "in/b"], ["events.csv", "in/a/x.wav", "a/x.wav", "--events"]),
     ([], [], ["events.csv", "--events"]),
     ([], ["a/x.wav,9,9,owl"], ["events.csv", "a/x.wav", "owl", "9 s"]),  # too late
