@@ -43,8 +43,7 @@ from beam_pipeline.audio.formats import (
     PYAV,
     SOUNDFILE,
     DataSize,
-    find_common,
-    find_foreign,
+    find_container,
     find_second_flac,
     inspect,
     is_installed,
@@ -96,10 +95,9 @@ def ffmpeg_container(
         with this container; or only libsndfile may be used, and it would read noise.
     """
     with naming_reads(name):
-        foreign = find_foreign(file)
-        container = foreign or find_common(file)
+        container, is_foreign = find_container(file)
     if PYAV not in decoders:
-        if foreign == "caf":
+        if is_foreign and container == "caf":
             raise UnreadableAudio(
                 name,
                 "libsndfile reads Apple Lossless of 20 or 32 bits wrongly; add pyav to "
@@ -107,7 +105,7 @@ def ffmpeg_container(
             )
         return None
     if decoders[0] == SOUNDFILE:
-        return foreign
+        return container if is_foreign else None
     if SOUNDFILE not in decoders:
         if container is None:
             raise UnreadableAudio(
@@ -121,7 +119,7 @@ def ffmpeg_container(
     try:
         AvDecoder(file, name, container).close()
     except UnreadableAudio:
-        if foreign is None and container in COMMON:
+        if not is_foreign:
             return None
     return container
 
@@ -151,8 +149,8 @@ def open_decoder(
     else:
         container = probed.format if probed.format in DEMUXERS else None
         with naming_reads(name):
-            found = find_foreign(file), find_common(file)
-        if container not in (None, *found):
+            found, _ = find_container(file)
+        if container not in (None, found):
             raise UnreadableAudio(
                 name, f"changed after its header was read: it was {probed}"
             )

@@ -36,6 +36,7 @@ from beam_pipeline.audio.formats import (
     is_installed,
     naming_reads,
     read_flac_header,
+    read_whole,
 )
 from beam_pipeline.errors import (
     ClipError,
@@ -449,11 +450,8 @@ class Callbacks:
         if self.failure is not None:
             return 0
         try:
-            data = self.file.read(count)
-            # A raw file may return fewer bytes than it has; libsndfile would take that
-            # as the end.
-            while 0 < len(data) < count and (more := self.file.read(count - len(data))):
-                data += more
+            # libsndfile would take fewer bytes as the end.
+            data = read_whole(self.file, count)
             buffer[: len(data)] = data
         except BaseException as error:
             self.failure = error

@@ -271,8 +271,8 @@ _FLAC_BITS = (8, 16, 24)  # that libsndfile decodes
 _ALAC_BITS = (1, 3)
 
 
-def find_foreign(file: BinaryIO) -> str | None:
-    """Returns the container of a file that only ffmpeg decodes right; None: of others.
+def find_container(file: BinaryIO) -> tuple[str | None, bool]:
+    """Returns the container of a file, and whether only ffmpeg decodes it right.
 
     ::
 
@@ -288,40 +288,29 @@ def find_foreign(file: BinaryIO) -> str | None:
 
     Returns
     -------
-    str or None
-        A key of ``DEMUXERS``.
+    container : str or None
+        A key of ``DEMUXERS``; None for all that ffmpeg is not asked for.
+    is_foreign : bool
     """
     start = after_id3(file)
     head = read_at(file, start, 64)
     if container := by_magic(head, _FOREIGN):
-        return container
+        return container, True
     # A header of ADTS has few fixed bits, so a second one must follow the first.
     length = _adts_length(head)
     if length and _adts_length(read_at(file, start + length, 7)):
-        return "adts"
-    if head[:4] == b"OggS":
-        packet = head[_OGG_PAGE + head[_OGG_PAGE - 1] :]
-        return "ogg" if packet.startswith((b"\x7fFLAC", b"Speex   ")) else None
-    if head[:4] == b"fLaC":
+        return "adts", True
+    if head[:4] == b"caff" and head[28:32] == b"alac" and head[35] not in _ALAC_BITS:
+        return "caf", True
+    container = by_magic(head, _COMMON)
+    if container is None:
+        return ("mp3" if find_mpeg(file) is not None else None), False
+    if container == "flac":
         header = read_flac_header(file)
-        return "flac" if header is not None and header.bits not in _FLAC_BITS else None
-    if head[:4] == b"caff":
-        is_other = head[28:32] == b"alac" and head[35] not in _ALAC_BITS
-        return "caf" if is_other else None
-    return None
-
-
-def find_common(file: BinaryIO) -> str | None:
-    """Returns the container of a file that both libraries know; None: of any other.
-
-    Parameters
-    ----------
-    file
-        Open, seekable and binary. The position changes.
-    """
-    if container := by_magic(read_at(file, 0, 12), _COMMON):
-        return container
-    return "mp3" if find_mpeg(file) is not None else None
+        return container, header is not None and header.bits not in _FLAC_BITS
+    packet = head[_OGG_PAGE + head[_OGG_PAGE - 1] :]
+    is_other = packet.startswith((b"\x7fFLAC", b"Speex   "))
+    return container, container == "ogg" and is_other
 
 
 def _adts_length(head: bytes) -> int:
@@ -666,10 +655,12 @@ def after_id3(file: BinaryIO) -> int:
 def read_at(file: BinaryIO, position: int, count: int) -> bytes:
     """Reads ``count`` bytes from ``position``; fewer only at the end of the file."""
     file.seek(position)
+    return read_whole(file, count)
+
+
+def read_whole(file: BinaryIO, count: int) -> bytes:
+    """Reads ``count`` bytes, also of a raw file, which may return fewer than it has."""
     data = file.read(count)
-    while len(data) < count:  # an unbuffered file may return fewer bytes than it has
-        more = file.read(count - len(data))
-        if not more:
-            break
+    while 0 < len(data) < count and (more := file.read(count - len(data))):
         data += more
     return data

@@ -374,7 +374,7 @@ class EntryParser:
         values = [v for c in contents for field, v in read_fields(c) if field == 1]
         # Of a list of numbers, an empty part has no values.
         if kind != BYTES_LIST:
-            values = [value for value in values if value != b""]
+            values = [v for v in values if isinstance(v, int) or len(v)]
         if self.spec.optional and self.count > 0 and not values:
             return missing
         try:
@@ -492,8 +492,10 @@ class EntryParser:
             return values.ravel()[0]
         if self.payload:
             return values.reshape(spec.sizes)
+        if shape is None:
+            shape = [-1 if size is None else size for size in spec.shape or (None,)]
         try:
-            return spec.restore_shape(values, shape)
+            return values.reshape([int(size) for size in shape])
         except ValueError as error:
             raise ValueError(f"feature {spec.name}: {error}") from error
 

@@ -149,21 +149,6 @@ class FeatureSpec:
             if value or name in _ALWAYS_HELD
         }
 
-    def restore_shape(self, values: Array, shape: Any = None) -> Any:
-        """Returns one example's values in its shape.
-
-        Parameters
-        ----------
-        values : numpy.ndarray
-            All values of the example, in C order.
-        shape : sequence of int, optional
-            The values of the feature ``shape_in``.
-        """
-        if shape is None:
-            known = (None,) if self.shape is None else self.shape
-            shape = [-1 if size is None else size for size in known]
-        return values.reshape([int(size) for size in shape])
-
 
 def dtype_name(values: Array) -> str:
     """Returns the dtype of a feature with these values.
@@ -440,11 +425,6 @@ def dense_shape(feature: str) -> str:
     return f"{feature}/dense_shape"
 
 
-def shape_feature(feature: str) -> str:
-    """Returns the feature with the shape of each example's array."""
-    return f"{feature}/shape"
-
-
 def feature_name(
     path: Sequence[Any], taken: Mapping[str, Any], ragged_rank: int = 0
 ) -> str:
@@ -488,7 +468,7 @@ def add_feature(
     """
     shape_in = None
     if needs_shape(shape) if has_shape is None else has_shape:
-        shape_in = feature_name((shape_feature(name),), specs)
+        shape_in = feature_name((f"{name}/shape",), specs)
         specs[shape_in] = FeatureSpec(
             shape_in,
             "int64",

@@ -44,7 +44,8 @@ class WindowPlan:
     """Windows of ``length`` frames that start every ``hop`` frames.
 
     Clips with fewer than ``least`` or more than ``most`` frames are left out;
-    ``short_clips`` is what becomes of those with fewer than ``length``.
+    ``short_clips`` is what becomes of those with fewer than ``length``, by default the
+    same as of a tail.
     """
 
     length: int
@@ -91,12 +92,6 @@ class WindowPlan:
             least or 0,
             most,
             windows.short_clips or (None if windows.tail == "pad" else "skip"),
-        )
-
-    def pads(self) -> bool:
-        """Whether a clip that is shorter than a window becomes one, with zeros."""
-        return self.short_clips == "pad" or (
-            self.short_clips is None and self.tail == "pad"
         )
 
 
@@ -161,7 +156,8 @@ def count_windows(frames: int, plan: WindowPlan) -> int:
     two windows belong to no window. ``short_clips`` decides about clips that are
     shorter than a window, and a clip that is left out has none.
     """
-    if frames < 1 or (frames < plan.length and not plan.pads()):
+    becomes = plan.short_clips or plan.tail
+    if frames < 1 or (frames < plan.length and becomes != "pad"):
         return 0
     if too_short_or_long(frames, plan) is not None:
         return 0
