@@ -290,10 +290,10 @@ class Example:
         return make_tuple_parser(cls.feature_specs())(serialized_examples)
 
 
-def declared_fields(cls: type[Example]) -> dict[str, FieldType]:
+def declared_fields(cls: Any) -> dict[str, FieldType]:
     """Returns the types of all stored attributes of a class; see ``feature_specs``."""
     found: dict[str, FieldType] = {}
-    for parent in reversed(cls.__mro__):
+    for parent in reversed(getattr(cls, "__mro__", ())):
         for name, value in vars(parent).items():
             if isinstance(value, property) and hasattr(value.fget, _STORED_AS):
                 found[name] = getattr(value.fget, _STORED_AS)
@@ -301,7 +301,7 @@ def declared_fields(cls: type[Example]) -> dict[str, FieldType]:
         raise OptionError(
             "example_class",
             "must declare what is stored, with @tfrecordable",
-            cls.__name__,
+            getattr(cls, "__name__", cls),
         )
     return found
 
@@ -319,8 +319,10 @@ def read_csv_rows(path: files.PathLike) -> list[list[str]]:
     Raises
     ------
     InputError
-        If it is not CSV in UTF-8.
+        If there is no such file, or it is not CSV in UTF-8.
     """
     path = files.absolute(str(path))
+    if files.size(path) < 0:
+        raise InputError(f"{path} does not exist. Check the path.")
     with files.open_read(path) as file, decoded(file, path) as text:
         return [row for _, row in split_lines(text, path, ",")]

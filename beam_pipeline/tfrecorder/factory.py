@@ -27,13 +27,12 @@ import inspect
 import logging
 import math
 import os
-import pickle
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,7 +43,7 @@ from beam_pipeline.dataset.element_set import (
     store_blocks,
 )
 from beam_pipeline.dataset.folders import LOG, METADATA
-from beam_pipeline.dataset.job import ElementOutput, element_output
+from beam_pipeline.dataset.job import element_output
 from beam_pipeline.dataset.metadata import Elements, Metadata, data_sets_of
 from beam_pipeline.dataset.side_by_side import check_features
 from beam_pipeline.errors import (
@@ -60,7 +59,6 @@ from beam_pipeline.parameters import Declared, Flag, Number, WholeNumber, parame
 from beam_pipeline.planning.shards import DEFAULT_SHARD_BYTES
 from beam_pipeline.process import usable_cores
 from beam_pipeline.run.elements import check_run, run_elements
-from beam_pipeline.run.workers import can_fork
 from beam_pipeline.storage import files
 from beam_pipeline.storage.tfrecord import SUFFIX
 from beam_pipeline.tfrecorder.example import (
@@ -68,6 +66,7 @@ from beam_pipeline.tfrecorder.example import (
     Example,
     IgnoreExampleException,
     csv_line,
+    declared_fields,
     read_csv_rows,
 )
 from beam_pipeline.transforms.own_code import by_value
@@ -76,8 +75,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _LOGGER = logging.getLogger("beam_pipeline.tfrecorder")
-
-_ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 T = TypeVar("T")
 # A row of a CSV file, or an instance.
@@ -106,8 +103,8 @@ class Settings(Declared):
 
 def record(
     save_directory_path: files.PathLike,
-    example_class: type[Example],
-    splits: Mapping[str, Sequence[Source]],
+    example_class: type[Example] | None,
+    splits: Mapping[str, files.PathLike | Iterable[Source]],
     keywords: Mapping[str, Any],
     **how: Any,
 ) -> dict[str, int]:
@@ -117,8 +114,10 @@ def record(
     ----------
     save_directory_path : path
         The output folder.
+    example_class : type or None
+        None: that of the first instance.
     splits : mapping
-        Name of the split to its sources, rows or instances.
+        Name of the split to its sources: the path of a CSV file, or instances.
     keywords : mapping
         Those of :class:`Settings`, and those of ``from_csv_row``, ``load`` and
         ``split``.
@@ -136,53 +135,66 @@ def record(
         If a worker or a runner fails. No data set is written then.
     """
     names = {field.name for field in fields(Settings)}
-    _check_keywords(example_class, keywords, names)
     settings = Settings(**{k: v for k, v in keywords.items() if k in names})
     run = check_run(settings.beam_args, settings.workers)
+    if not isinstance(splits, Mapping):
+        raise OptionError("splits", "must be a dict, with a list for each name", splits)
+    for name in splits:
+        if not name.isidentifier():
+            raise OptionError("split", "must be letters, digits and _", name)
+    sources = {name: _sources(given) for name, given in splits.items()}
+    first = next(chain(*sources.values()), None)
+    if first is None:
+        raise InputError("There are no examples to record.")
+    if example_class is None and isinstance(first, Example):
+        example_class = type(first)
+    declared_fields(example_class)  # which refuses what declares nothing
+    assert example_class is not None
+    _check_keywords(example_class, keywords, names)
     kwargs = {k: v for k, v in keywords.items() if k not in names}
     max_bytes = settings.examples_tfrecord_file_max_size_in_bytes
     options = {
-        "example_class": getattr(example_class, "__qualname__", ""),
+        "example_class": example_class.__qualname__,
         **how,
         "examples_tfrecord_file_max_size_in_bytes": max_bytes,
         "kwargs": {k: v for k, v in sorted(kwargs.items()) if _is_plain(v)},
     }
-    example_class.feature_specs()  # which refuses a class that declares nothing
-    if not any(splits.values()):
-        raise InputError("There are no examples to record.")
-    for name in splits:
-        if not name.isidentifier():
-            raise OptionError("split", "must be letters, digits and _", name)
     sizes = ShardSizes(shard_bytes=max(int(max_bytes), 1))
     folder = files.given_path("save_directory_path", save_directory_path)
-    classes = {example_class, *map(type, chain(*splits.values()))}
-    is_script = any(cls.__module__ == "__main__" for cls in classes)
-    # Other interpreters do not have the caller's script.
-    by_name = not is_script or (can_fork() and not settings.beam_args)
     with element_output(folder, "tfrecorder", settings.overwrite) as target:
         encoder = RowEncoder(example_class, kwargs, settings.examples_log_in_csv_file)
-        blocks = store_blocks(_blocks(splits), target, partial(_dump, by_name))
+        # Other interpreters do not have the classes of the caller's script.
+        blocks = store_blocks(_blocks(sources), target, by_value)
         job = ElementSet(
             target,
             tuple(encoder.specs),
             sizes,
-            tuple(splits),
+            tuple(sources),
             Elements("tfrecorder", options),
             len(blocks),
-            sources=sum(map(len, splits.values())),
+            sources=sum(map(len, sources.values())),
         )
         run_elements(job, encoder, blocks, run, settings.progress, "record")
         metadata = Metadata.load(target.output)
-        _log(target, metadata, example_class, splits, kwargs)
-    return {name: metadata.splits[name].examples for name in splits}
+        _log(target.output, metadata, sources)
+    return {name: metadata.splits[name].examples for name in sources}
 
 
-def _dump(by_name: bool, block: Any) -> bytes:
-    """Pickles a block; with its classes, if workers do not find them by name."""
-    if by_name:
-        with suppress(pickle.PicklingError, AttributeError):
-            return pickle.dumps(block)
-    return by_value(block)
+def _sources(given: Any) -> list[Source]:
+    """Returns the sources of a split: the rows of a CSV file, or instances.
+
+    Raises
+    ------
+    OptionError, InputError
+        If they are neither, or the file cannot be read or holds no rows.
+    """
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return list(given)
+    path = files.given_path("examples", given, "the path of a CSV file, or a list")
+    rows = read_csv_rows(path)
+    if not rows:
+        raise InputError(f"{path} holds no rows.")
+    return list(rows)
 
 
 def _is_plain(value: Any) -> bool:
@@ -201,35 +213,23 @@ def _blocks(splits: Mapping[str, Sequence[Source]]) -> Iterator[Any]:
 
 
 def _log(
-    target: ElementOutput,
-    metadata: Metadata,
-    example_class: type[Example],
-    splits: Mapping[str, Sequence[Source]],
-    kwargs: Mapping[str, Any],
+    output: str, metadata: Metadata, sources: Mapping[str, Sequence[Source]]
 ) -> None:
     """Writes what was recorded into ``log.txt``, and warns of ignored examples."""
     assert metadata.elements is not None
-    skipped = metadata.elements.options.get("skipped", {})
-    ignored = {name: found["sources"] for name, found in skipped.items()}
-    lines = [f"class {example_class.__module__}.{example_class.__qualname__}"]
-    # The address of an object is another one in each run.
-    shown = {name: _ADDRESS.sub("", repr(kwargs[name])) for name in sorted(kwargs)}
-    lines += [f"{name} = {value}" for name, value in shown.items()]
-    for name, sources in splits.items():
+    options = metadata.elements.options
+    lines = [f"class {options['example_class']}"]
+    lines += [f"{name} = {value!r}" for name, value in options["kwargs"].items()]
+    for name, of_split in sources.items():
         split = metadata.splits[name]
-        lines.append(
-            f"{name}: {len(sources)} sources, {ignored.get(name, 0)} ignored, "
-            f"{split.examples} examples in {len(split.shards)} files"
-        )
-    for name, found in skipped.items():
-        lines.append(f"{name}: the first was ignored because {found['first']}")
-        _LOGGER.warning(
-            "%s: %d of %d examples were left out by IgnoreExampleException; the first: "
-            "%s",
-            name, found["sources"], len(splits[name]), found["first"],
-        )  # fmt: skip
+        skipped = options.get("skipped", {}).get(name, {"sources": 0})
+        line = f"{name}: {len(of_split)} sources, {skipped['sources']} ignored"
+        if skipped["sources"]:
+            line += f" by IgnoreExampleException, the first: {skipped['first']}"
+            _LOGGER.warning(line)
+        lines.append(f"{line}; {split.examples} examples in {len(split.shards)} files")
     text = "".join(f"{line}\n" for line in lines)
-    files.write_bytes(files.join(target.output, LOG), text.encode())
+    files.write_bytes(files.join(output, LOG), text.encode())
 
 
 @dataclass(frozen=True)
@@ -370,8 +370,8 @@ _SHARD = re.compile(r"(?P<name>[^/]+)-\d{5,}-of-(?P<shards>\d{5,})" + re.escape(
 
 def generate_and_save_train_eval_test_tfrecords_files(
     save_directory_path: files.PathLike,
-    example_class: type[Example],
-    examples_list_filepath: files.PathLike,
+    example_class: type[Example] | None,
+    examples_list_filepath: files.PathLike | Iterable[Example],
     examples_train_eval_test_ratio: Ratio = 0.8,
     examples_shuffle: bool = True,
     *,
@@ -388,9 +388,9 @@ def generate_and_save_train_eval_test_tfrecords_files(
     save_directory_path : path
         The output folder. It gets a folder for each split, and ``metadata.json``.
     example_class : type
-        A subclass of Example.
+        A subclass of Example. None: that of the first instance.
     examples_list_filepath : path
-        A CSV file without a header.
+        A CSV file without a header; or instances.
     examples_train_eval_test_ratio : float, or sequence of up to three
         See :func:`split_examples_list`.
     examples_shuffle : bool
@@ -430,24 +430,29 @@ def generate_and_save_train_eval_test_tfrecords_files(
     WorkerDied, IncompleteRun
         If a worker or a runner fails. No data set is written then.
     """
-    return _record_splits(
+    order = _sources(examples_list_filepath)
+    if examples_shuffle:
+        order = shuffled(order, seed)
+    named = zip(
+        (TRAIN, EVAL, TEST),
+        split_examples_list(order, examples_train_eval_test_ratio),
+        strict=True,
+    )
+    return record(
         save_directory_path,
         example_class,
-        _rows_of(examples_list_filepath),
-        examples_train_eval_test_ratio,
-        examples_shuffle,
-        seed,
+        {name: split for name, split in named if split is not None},
         kwargs,
+        examples_train_eval_test_ratio=examples_train_eval_test_ratio,
+        examples_shuffle=examples_shuffle,
+        seed=seed,
     )
 
 
 def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     save_directory_path: files.PathLike,
     examples: Sequence[Example],
-    examples_train_eval_test_ratio: Ratio = 0.8,
-    examples_shuffle: bool = True,
-    *,
-    seed: int = 0,
+    *args: Any,
     **kwargs: Any,
 ) -> dict[str, int]:
     """Records instances in the folders train, eval and perhaps test.
@@ -455,15 +460,8 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     Neither the list nor the instances are changed. The other parameters, the result and
     the errors are those of :func:`generate_and_save_train_eval_test_tfrecords_files`.
     """
-    examples = list(examples)  # it may be a generator
-    return _record_splits(
-        save_directory_path,
-        _class_of([examples]),
-        examples,
-        examples_train_eval_test_ratio,
-        examples_shuffle,
-        seed,
-        kwargs,
+    return generate_and_save_train_eval_test_tfrecords_files(
+        save_directory_path, None, examples, *args, **kwargs
     )
 
 
@@ -479,7 +477,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
     :func:`generate_and_save_train_eval_test_tfrecords_files`; the only split is named
     ``records``.
     """
-    splits = {DEFAULT_SPLIT: _rows_of(examples_list_filepath)}
+    splits = {DEFAULT_SPLIT: examples_list_filepath}
     return record(save_directory_path, example_class, splits, kwargs)
 
 
@@ -499,9 +497,7 @@ def generate_and_save_tfrecords_files_for_train_eval_test_examples_files(
     paths = {TRAIN: train_examples_filepath, EVAL: eval_examples_filepath}
     if test_examples_filepath:
         paths[TEST] = test_examples_filepath
-    return generate_and_save_tfrecords_files_for_examples_files_dict(
-        save_directory_path, example_class, paths, **kwargs
-    )
+    return record(save_directory_path, example_class, paths, kwargs)
 
 
 def generate_and_save_tfrecords_files_for_examples_files_dict(
@@ -515,8 +511,7 @@ def generate_and_save_tfrecords_files_for_examples_files_dict(
     The other parameters, the result and the errors are those of
     :func:`generate_and_save_train_eval_test_tfrecords_files`.
     """
-    splits = {name: _rows_of(path) for name, path in examples_filepaths_dict.items()}
-    return record(save_directory_path, example_class, splits, kwargs)
+    return record(save_directory_path, example_class, examples_filepaths_dict, kwargs)
 
 
 def generate_and_save_tfrecords_files_for_examples_dict(
@@ -529,9 +524,7 @@ def generate_and_save_tfrecords_files_for_examples_dict(
     The other parameters, the result and the errors are those of
     :func:`generate_and_save_train_eval_test_tfrecords_files`.
     """
-    examples_dict = {name: list(some) for name, some in examples_dict.items()}
-    example_class = _class_of(examples_dict.values())
-    return record(save_directory_path, example_class, examples_dict, kwargs)
+    return record(save_directory_path, None, examples_dict, kwargs)
 
 
 def generate_dataset(
@@ -568,8 +561,7 @@ def generate_dataset(
     from beam_pipeline.read.replay import PARSING_THREADS, make_tuple_parser, read_files
 
     shuffled_files = dataset_num_shuffled_tfrecord_files
-    given = tfrecords_filepaths
-    texts = files.path_texts("tfrecords_filepaths", given) if given else ()
+    texts = files.path_texts("tfrecords_filepaths", tfrecords_filepaths)
     paths = [*map(files.absolute, texts)]
     declared = None if example_class is None else example_class.feature_specs()
     parse = make_tuple_parser(_choose_specs(paths, declared))
@@ -615,44 +607,6 @@ def _choose_specs(
     shapes = {n: [specs[n].shape for specs in each or [wanted]] for n in wanted}
     stored = each[0] if each else wanted
     return [replace(stored[n], shape=reduce(merge_shapes, shapes[n])) for n in wanted]
-
-
-def _record_splits(
-    save_directory_path: files.PathLike,
-    example_class: type[Example],
-    sources: Sequence[Any],
-    ratio: Ratio,
-    shuffle: bool,
-    seed: int,
-    keywords: Mapping[str, Any],
-) -> dict[str, int]:
-    """Records sources in the folders train, eval and perhaps test."""
-    order = shuffled(sources, seed) if shuffle else sources
-    named = zip((TRAIN, EVAL, TEST), split_examples_list(order, ratio), strict=True)
-    return record(
-        save_directory_path,
-        example_class,
-        {name: split for name, split in named if split is not None},
-        keywords,
-        examples_train_eval_test_ratio=ratio,
-        examples_shuffle=shuffle,
-        seed=seed,
-    )
-
-
-def _rows_of(path: files.PathLike) -> list[list[str]]:
-    rows = read_csv_rows(path)
-    if not rows:
-        raise InputError(f"{os.fspath(path)} holds no rows.")
-    return rows
-
-
-def _class_of(lists: Iterable[Sequence[Example]]) -> type[Example]:
-    """Returns the class of the first instance."""
-    first = next((example for examples in lists for example in examples), None)
-    if first is None:
-        raise InputError("There are no examples to record.")
-    return type(first)
 
 
 def shuffled(examples: Sequence[T], seed: int) -> list[T]:
@@ -737,21 +691,14 @@ def get_tfrecord_filepaths(dirpath: files.PathLike) -> list[str]:
     found = [
         match for name in files.list_files(folder) if (match := _SHARD.fullmatch(name))
     ]
-    runs = sorted({(match["name"], int(match["shards"])) for match in found})
-    if len(runs) > 1:
+    if not found:
+        return []
+    name, shards = found[0].groups()
+    wanted = {f"{name}-{k:05d}-of-{shards}{SUFFIX}" for k in range(int(shards))}
+    names = sorted(match[0] for match in found)
+    if others := sorted(wanted.symmetric_difference(names)):
         raise InputError(
-            f"{folder} holds files of several runs, {runs[0][0]} and {runs[1][0]}. "
-            "Keep one run's files in a folder."
+            f"{folder} must hold all shards of one run, and no others; "
+            f"{others[0]} is {'missing' if others[0] in wanted else 'of another run'}."
         )
-    wanted = [
-        f"{name}-{k:05d}-of-{shards:05d}{SUFFIX}"
-        for name, shards in runs
-        for k in range(shards)
-    ]
-    missing = sorted({*wanted} - {match[0] for match in found})
-    if missing:
-        raise InputError(
-            f"{folder} lacks {len(missing)} of {len(wanted)} shards, the first is "
-            f"{missing[0]}. Record them again."
-        )
-    return [files.join(folder, name) for name in wanted]
+    return [files.join(folder, name) for name in names]

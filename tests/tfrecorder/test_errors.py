@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from beam_pipeline import write_records
 from beam_pipeline.errors import ExampleError, InputError, OptionError
 from beam_pipeline.tfrecorder import Example, checker, factory
 from beam_pipeline.tfrecorder.factory import RowEncoder
@@ -29,6 +30,8 @@ def encoded(source):
     return list(RowEncoder(Item, {}, True).encode(("train", [source])))
 
 
+SPLIT = factory.generate_and_save_train_eval_test_tfrecords_files
+OF_DICT = factory.generate_and_save_tfrecords_files_for_examples_dict
 REFUSED = [
     *(
         (Field.array, [dtype], OptionError, "dtype: must be one of bool")
@@ -46,10 +49,18 @@ REFUSED = [
             (Field.TYPE_ARRAY_FLOAT32, {1.0}, "cannot be stored"),
         ]
     ),
-    # Classes
+    # Classes, lists and files
     (Example.feature_specs, [], OptionError, "must declare what is stored"),
-    (factory.generate_and_save_tfrecords_files_for_examples_files_dict,
-     ["none", Item, {}], InputError, "no examples"),
+    (OF_DICT, ["none", {}], InputError, "no examples"),
+    (OF_DICT, ["none", {"train": []}], InputError, "no examples"),
+    (OF_DICT, ["none", None], OptionError, "a dict, .*got None"),
+    (OF_DICT, ["none", {"train": None}], OptionError, "examples: .*got None"),
+    (OF_DICT, ["none", {"train": "no.csv"}], InputError, r"no\.csv does not exist"),
+    (OF_DICT, ["none", {"train": [1]}], OptionError, "must declare .*got None"),
+    (SPLIT, ["none", Item, "no.csv"], InputError, r"no\.csv does not exist"),
+    (SPLIT, ["none", Item, None], OptionError, "examples: .*got None"),
+    (SPLIT, ["none", None, [["a"]]], OptionError, "example_class: .*got None"),
+    (factory.generate_dataset, [[]], OptionError, "tfrecords_filepaths"),
     (Item().to_csv_row, [], NotImplementedError, "Item does not define"),
     (encoded, [["a"]], ExampleError, "Item does not define from_csv_row"),
     (encoded, [Item()], ExampleError, "Item does not define to_csv_row"),
@@ -75,17 +86,18 @@ def test_what_is_refused(function, args, error, problem):
 
 def test_incomplete_folders(tmp_path):
     assert factory.get_tfrecord_filepaths(tmp_path) == []
-    (tmp_path / "a-00000-of-00002.tfrecord.gz").touch()
-    with pytest.raises(InputError, match="lacks 1 of 2 shards, the first is a-00001"):
-        factory.get_tfrecord_filepaths(tmp_path)
-    (tmp_path / "b-00000-of-00001.tfrecord.gz").touch()
-    with pytest.raises(InputError, match="files of several runs, a and b"):
-        factory.get_tfrecord_filepaths(tmp_path)
+    for name, problem in (
+        ("a-00000-of-00002", "a-00001-of-00002.* is missing"),
+        ("b-00000-of-00001", "a-00001-of-00002.* is missing"),
+        ("a-00001-of-00002", "b-00000-of-00001.* of another run"),
+    ):
+        (tmp_path / f"{name}.tfrecord.gz").touch()
+        with pytest.raises(InputError, match=problem):
+            factory.get_tfrecord_filepaths(tmp_path)
     with pytest.raises(ValueError, match="must be a folder that exists"):
         factory.get_tfrecord_filepaths(tmp_path / "none")
 
 
-SPLIT = factory.generate_and_save_train_eval_test_tfrecords_files
 BYTES, SHARES = "examples_tfrecord_file_max_size_in_bytes", "train_eval_test_ratio"
 BEAM = ["--runner=FnApiRunner"]
 WRONG = [
@@ -112,7 +124,8 @@ def test_wrong_options_leave_no_trace(tmp_path, content, options, error, problem
 
 
 def test_what_cannot_be_read(tmp_path):
+    write_records(tmp_path / "a.tfrecord", [])
     with pytest.raises(InputError, match=r"No metadata.json.*Give `example_class`"):
-        factory.generate_dataset([])
+        factory.generate_dataset(tmp_path / "a.tfrecord")
     with pytest.raises(InputError, match=r"x.tfrecord cannot be read"):
         factory.generate_dataset(tmp_path / "x.tfrecord", Item)

@@ -150,9 +150,6 @@ def test_folds(tmp_path):
     assert run(tmp_path / "c", Item, path) == {"records": 3}
     for folder in (tmp_path / "b" / "fold_2", tmp_path / "c"):
         assert numbers_in(folder) == csv_of(folder) == [2, 1, 3]
-    with pytest.raises(InputError, match="There are no examples"):
-        of_dict(tmp_path / "d", {"train": []})
-    assert not (tmp_path / "d").exists()
 
 
 def test_files_keep_to_their_size_and_their_order(tmp_path):
@@ -179,7 +176,7 @@ def test_progress_and_the_number_of_ignored_examples(tmp_path, caplog):
     progress = lambda *numbers: calls.append(numbers)  # noqa: E731
     of_dict(tmp_path, {"train": items(5)}, ignored=[1, 4], progress=progress)
     assert calls[-1] == (5, 5)
-    assert "2 of 5 examples were left out" in caplog.text
+    assert "5 sources, 2 ignored by IgnoreExampleException" in caplog.text
     assert "1 is ignored" in caplog.text
 
 
