@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from beam_pipeline.audio.clip_reader import check_output, open_decoder, probe_audio
+from beam_pipeline.audio.clip_reader import open_decoder, probe_audio
 from beam_pipeline.audio.decoder import SAMPLE_BYTES, opened
 from beam_pipeline.errors import InputError, OptionError, UnreadableAudio
 from beam_pipeline.inputs.columns import label_of
@@ -62,8 +61,6 @@ def signal_dataset(
     data_key: str = "signal",
     load_grams: bool = False,
     verbose: bool = False,
-    *,
-    channels: str | int = "keep",
 ) -> tf.data.Dataset:
     """Reads the files of a data frame, each as a whole signal.
 
@@ -88,8 +85,8 @@ def signal_dataset(
         Whether elements keep ``filepath``.
     parallel_files : int, optional
         The number of files to decode at once. Default: ``num_parallel_calls``.
-    overwrite_db : bool
-        Has no effect: nothing is written.
+    overwrite_db, verbose : bool
+        Have no effect: nothing is written, and nothing printed.
     targets : array, optional
         One value or array for each row; replaces the column ``target``.
     as_complex : bool
@@ -112,10 +109,6 @@ def signal_dataset(
         Whether files are ``.npz`` archives: ``signal`` is the array with the name
         ``data_key``, or else the only array. Its type stays. ``fs`` is the array
         ``fs`` where there is one.
-    verbose : bool
-        Whether to print how many files there are, and the first one's format.
-    channels : str or int
-        ``"keep"``: all; ``"mix"``: their mean; ``k``: channel k, from 0.
 
     Returns
     -------
@@ -142,9 +135,8 @@ def signal_dataset(
 
     Notes
     -----
-    Files of one data set have the same number of channels; ``channels`` helps where
-    they do not. Decoding runs in Python, so the data set cannot be sent to other
-    processes; record it first.
+    Files of one data set have the same number of channels. Decoding runs in Python, so
+    the data set cannot be sent to other processes; record it first.
     """
     columns = _columns(df, targets, target_dtype, data_key)
     depth = _depth(columns) if onehot_categoricals else 0
@@ -157,9 +149,7 @@ def signal_dataset(
     else:
         dtype = signal_dtype if use_soundfile else "int32"
         check_choice("signal_dtype", dtype, DTYPES)
-        load = _audio_loader(columns, dtype, as_complex, data_key, channels, verbose)
-    if verbose:
-        print(f"{len(df)} files")
+        load = _audio_loader(columns, dtype, as_complex, data_key)
     dataset = tf.data.Dataset.from_tensor_slices(columns)
     if infinite:
         dataset = dataset.repeat()
@@ -248,44 +238,27 @@ def _depth(columns: Columns) -> int:
 
 
 def _audio_loader(
-    columns: Columns,
-    dtype: str,
-    as_complex: bool,
-    data_key: str,
-    channels: str | int,
-    verbose: bool,
+    columns: Columns, dtype: str, as_complex: bool, data_key: str
 ) -> Callable[[Row], Row]:
     first = columns["filepath"][0].decode()
     path = files.absolute(first)
     with files.closing(files.begin_read(path)) as source:
-        info = probe_audio(source, name=path)
-    if verbose:
-        print(
-            f"{first}: {info.format} {info.subtype}, {info.sample_rate_hz} Hz, "
-            f"{info.channels} channels"
-        )
-    kept = info.channels if channels == "keep" else 1
-    shape = (None,) if kept == 1 or as_complex else (None, kept)
+        wanted = 2 if as_complex else probe_audio(source, name=path).channels
+    returned, shape = tf.as_dtype(dtype), [None, wanted][: min(wanted, 2)]
     if as_complex:
         returned = tf.complex128 if dtype == "float64" else tf.complex64
-    else:
-        returned = tf.as_dtype(dtype)
+        shape = [None]
 
     def read(filepath: bytes) -> tuple[Array, np.int32]:
         path = files.absolute(filepath.decode())
-        samples, rate = _read(path, dtype, channels)
-        found = samples.shape[1] if samples.ndim > 1 else 1
-        if as_complex and found != 2:
-            problem = f"has {found} channels, but `as_complex` needs two"
-            raise UnreadableAudio(path, problem)
+        samples, rate = _read(path, dtype)
+        found = samples.shape[1]
+        if found != wanted:
+            why = "`as_complex` needs two" if as_complex else f"{first} has {wanted}"
+            raise UnreadableAudio(path, f"has {found} channels, but {why}")
         if as_complex:
             return samples[:, 0] + 1j * samples[:, 1], np.int32(rate)
-        if found != kept:
-            raise InputError(
-                f"{path} has {found} channels, but {first} has {kept}. Give `channels` "
-                "mix or the number of a channel, or leave out these files."
-            )
-        return samples, np.int32(rate)
+        return samples[:, 0] if found == 1 else samples, np.int32(rate)
 
     def load(row: Row) -> Row:
         signal, rate = in_python(
@@ -296,9 +269,7 @@ def _audio_loader(
     return load
 
 
-def _read(
-    path: str, dtype: str = "float32", channels: str | int = "keep"
-) -> tuple[Array, int]:
+def _read(path: str, dtype: str) -> tuple[Array, int]:
     """Decodes a whole audio file.
 
     Parameters
@@ -310,14 +281,10 @@ def _read(
         scale, so that 1.0 is ``2**15`` or ``2**31``. Integers in the file become
         integers as libsndfile makes them: 16-bit samples are the upper half of an
         int32. Floats become ``clip(round(x * 2**31))``.
-    channels : str or int
-        ``"keep"``: all; ``"mix"``: their mean, which is rounded for integers; ``k``:
-        channel k, from 0.
 
     Returns
     -------
-    samples : numpy.ndarray, shape (frames,) or (frames, channels)
-        Two dimensions if several channels are kept.
+    samples : numpy.ndarray, shape (frames, channels)
     sample_rate_hz : int
 
     Raises
@@ -328,9 +295,7 @@ def _read(
     """
     with files.closing(files.begin_read(path)) as source:
         info = probe_audio(source, name=path)
-        check_output(info, channels, name=path)
-        integers = np.dtype(dtype).kind == "i"
-        scaled = integers and info.subtype not in _INTEGERS
+        scaled = np.dtype(dtype).kind == "i" and info.subtype not in _INTEGERS
         shape = info.frames, info.channels
         samples = np.empty(shape, "float64" if scaled else dtype)
         with opened(source, path) as file, open_decoder(file, path, info) as decoder:
@@ -339,17 +304,6 @@ def _read(
         limits = np.iinfo(dtype)
         samples = np.rint(samples * -float(limits.min))
         samples = np.clip(samples, limits.min, limits.max).astype(dtype)
-    if info.channels == 1:
-        samples = samples[:, 0]
-    elif channels == "mix":
-        # In the order in which recording adds channels, so that both round alike.
-        mean = samples[:, 0].astype("f8" if integers else dtype)
-        for channel in samples.T[1:]:
-            mean += channel
-        mean /= mean.dtype.type(info.channels)
-        samples = np.rint(mean).astype(dtype) if integers else mean
-    elif channels != "keep":
-        samples = np.ascontiguousarray(samples[:, int(channels)])
     return samples, info.sample_rate_hz
 
 
@@ -556,10 +510,9 @@ def construct_metadata(
         The folder, on any file system of Beam. Folders in it are listed, too.
     labels : mapping, sequence or None
         The class of each file. A sequence has one for each file, in the order of the
-        listing. A mapping has paths as keys: absolute, relative to ``data_dir`` or to
-        the current folder, or a file's name if only one file has it; it must have all
-        files and no others. None: the text after the last underscore of each name,
-        before the extension.
+        listing. A mapping has paths of all files as keys: absolute, or relative to
+        ``data_dir`` or to the current folder. None: the text after the last underscore
+        of each name, before the extension.
     label_colname : str
         The name of the column with the classes.
     targets : sequence, optional
@@ -638,30 +591,20 @@ def _classes(labels: Any, folder: str, paths: list[str]) -> list[str]:
     if not isinstance(labels, Mapping):
         _check_length("labels", labels, paths)
         return [str(label) for label in labels]
-    key_of: dict[str, Any] = {}
-    for key in labels:
+    label_at: dict[str, str] = {}
+    for key, label in labels.items():
         name = os.fspath(key)
-        for spelling in {normal_path(folder, name), files.absolute(name), name}:
-            if key_of.setdefault(spelling, key) != key:
-                raise OptionError("labels", "names a file twice", name)
-    bases = Counter(map(os.path.basename, paths))
-    keys = []
+        for path in (files.absolute(name), normal_path(folder, name)):
+            label_at[path] = str(label)
     for path in paths:
-        base = os.path.basename(path)
-        # A name alone stands for a file if only one has it.
-        key = key_of.get(path, key_of.get(base) if bases[base] == 1 else None)
-        if key is None:
+        if path not in label_at:
             raise OptionError(
                 "labels",
                 f"has nothing for this file; give its path, relative to {folder} or "
                 "absolute",
                 path,
             )
-        keys.append(key)
-    used = {*keys}
-    if others := [key for key in labels if key not in used]:
-        raise OptionError("labels", f"must have only files of {folder}", others[0])
-    return [str(labels[key]) for key in keys]
+    return [label_at[path] for path in paths]
 
 
 def _class_in_name(path: str, folder: str) -> str:

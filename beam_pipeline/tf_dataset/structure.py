@@ -42,7 +42,8 @@ def in_python(
     It returns a sequence of arrays, with these types. Their shapes are static as far as
     ``shapes`` say.
     """
-    results = tf.numpy_function(function, tensors, dtypes)
+    # A single result, if it is eager, comes without its list.
+    results = tf.nest.flatten(tf.numpy_function(function, tensors, dtypes))
     return [
         tf.ensure_shape(result, shape)
         for result, shape in zip(results, shapes, strict=True)
@@ -369,7 +370,8 @@ def dataset_batch(
     ds: tf.data.Dataset, batch_size: int, drop_remainder: bool = True
 ) -> tf.data.Dataset:
     """Joins ``batch_size`` elements to one, with a first axis; leaves out a rest."""
-    return ds.batch(batch_size, drop_remainder=drop_remainder)
+    size = check_whole("batch_size", batch_size)
+    return ds.batch(size, drop_remainder=drop_remainder)
 
 
 def dataset_unbatch(ds: tf.data.Dataset) -> tf.data.Dataset:
