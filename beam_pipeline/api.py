@@ -127,7 +127,7 @@ def record(
             delete_empty([asked.output])
         return empty
     metadata = Metadata.load(asked.output_folder)
-    warn_of_data(asked.output_folder, metadata)
+    warn_of_data(asked.output_folder, metadata, asked.recipe)
     if job is None and found is not None:
         found(metadata)
     return metadata

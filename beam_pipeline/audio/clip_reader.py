@@ -280,7 +280,8 @@ class _Probe:
         if self.cut is not None and not self.allow_truncated:
             raise TruncatedAudio(
                 self.name,
-                f"ends early: {self.cut}; `allow_truncated` accepts such files",
+                f"ends early: {self.cut}; --allow-truncated (allow_truncated=True) "
+                "accepts such files",
             )
 
     def with_ffmpeg(self, container: str) -> AudioInfo:

@@ -599,7 +599,7 @@ class ExampleFormat:
             classes = recipe.classes
         windows = WindowPlan.of(recipe, rate or 1, corpus.typical_frames())
         shape = (windows.length,) if channels is None else (channels, windows.length)
-        _check_window(shape, corpus)
+        _check_window(shape, corpus, recipe)
         try:
             window_steps = WindowSteps.of(recipe, shape, rate)
             features = FeatureSet.of(recipe, shape, rate, classes, columns)
@@ -622,18 +622,19 @@ class ExampleFormat:
         )
 
 
-def _check_window(shape: tuple[int, ...], corpus: Corpus) -> None:
+def _check_window(shape: tuple[int, ...], corpus: Corpus, recipe: Recipe) -> None:
     """Raises RecipeError if a window is larger than a message of protobuf.
 
     A file may say that it has billions of frames in a second.
     """
     length = 4 * math.prod(shape)
     if length > LONGEST_RECORD:
+        asked = "win_len" if recipe.win_seconds is None else "win_seconds"
         raise RecipeError(
-            "win_len",
+            asked,
             f"a window of {shape[-1]} frames takes {length} bytes, but it must take "
             f"less than {LONGEST_RECORD}; the clips are " + corpus.listed("Hz"),
-            shape[-1],
+            getattr(recipe, asked),
         )
 
 

@@ -321,14 +321,24 @@ class Listing:
 
         If the table of events has one name for several files, the first of them has no
         problem in its row. The summary names these files.
+
+        Raises
+        ------
+        InputError
+            If an input has no clip.
         """
         recorded, events = self._recorded, self._events
         for source, entry in enumerate(self._inputs):
             reader = RowReader(source, entry, self._recipe, self._duplicates.identities)
+            found = None
             for found in self._read(entry, reader):
                 if recorded is not None:
                     found = recorded.compared(found, entry.root)
                 yield found if found.recorded is not None else self._counted(found)
+            if found is None:
+                raise InputError(
+                    f"There is no audio file in {entry.location}. Check `input`."
+                )
         if events is None:
             return
         named = self._duplicates.named
@@ -445,12 +455,6 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
         replace(entry, columns=layout.columns(types))
         for entry, layout in zip(opened, layouts, strict=True)
     ]
-
-
-def no_audio_file(inputs: Sequence[Input]) -> InputError:
-    """Returns the error for inputs without a clip."""
-    locations = ", ".join(entry.location for entry in inputs)
-    return InputError(f"There is no audio file in {locations}. Check `input`.")
 
 
 def list_input(entry: Input, audio: Audio) -> Iterator[tuple[str, bool]]:

@@ -51,7 +51,6 @@ from beam_pipeline.examples.window_steps import changes_copies
 from beam_pipeline.inputs.listing import (
     GivenInput,
     Listing,
-    no_audio_file,
     resolved,
 )
 from beam_pipeline.parameters import Names, Number, check_flag, check_known, check_whole
@@ -328,8 +327,6 @@ class AudioWindows(Sequence[Example]):
                     f"recordings of {self._data.name} have {self._format.channels}."
                 )
             self._clips.append(with_split(probed, _SPLIT, self._recipe.copies))
-        if not self._clips and not self.rejects:
-            raise no_audio_file(self._inputs)
 
     def _reject(self, reject: Reject) -> None:
         """Notes and warns that a recording, or a part of it, is left out."""

@@ -137,12 +137,13 @@ def warn_of_splits(counts: Mapping[str, Mapping[str, int]]) -> None:
     _warn(chain(_empty(counts, filled), _lacking(of_labels)))
 
 
-def warn_of_data(folder: str, metadata: Metadata) -> None:
+def warn_of_data(folder: str, metadata: Metadata, recipe: Recipe) -> None:
     """Warns of what :func:`warn_of_plan` does, and of what only the audio shows.
 
     This is: empty splits, NaN, and values that transforms clipped.
 
-    ``metadata`` is that of the data set in ``folder``, which ``record`` made.
+    ``metadata`` is that of the data set in ``folder``, which ``record`` made; the
+    recipe is the one that ``record`` was given, which may leave the splits open.
     """
     rates: list[int] = []
     if metadata.recipe is not None and metadata.recipe.sample_rate is None:
@@ -150,7 +151,7 @@ def warn_of_data(folder: str, metadata: Metadata) -> None:
     clips: Mapping[str, Mapping[str, int]] = {}
     if not metadata.splits.keys().isdisjoint(EVALUATION):
         clips = _per_class(_recorded(folder, "split", "class"))
-    found = _of_recipe(metadata, rates), _single_recordings(clips)
+    found = _of_recipe(metadata, rates, recipe), _single_recordings(clips)
     _warn(chain(*found, _of_values(metadata)))
 
 
@@ -198,7 +199,7 @@ def report_problems(
         *_clipped(samples),
         *_of_values(metadata),
         *_constant_bins(metadata),
-        *_of_recipe(metadata, rates),
+        *_of_recipe(metadata, rates, metadata.recipe),
         *_other_shares(metadata),
         *_single_recordings(recordings),
     ]
@@ -343,9 +344,11 @@ def _per_class(table: Any) -> dict[str, Counter[str]]:
 # Checks of counts, and of statistics.
 
 
-def _of_recipe(metadata: Metadata, rates: Iterable[int]) -> Iterator[Problem]:
+def _of_recipe(
+    metadata: Metadata, rates: Iterable[int], recipe: Recipe | None
+) -> Iterator[Problem]:
     """Yields how examples differ from what the recipe asks for, if there is one."""
-    recipe, splits = metadata.recipe, metadata.splits
+    splits = metadata.splits
     if recipe is None:
         return
     filled = {name: split for name, split in splits.items() if split.examples}
@@ -371,7 +374,8 @@ def _of_counts(
     recipe: Recipe,
 ) -> Iterator[Problem]:
     """Yields what the examples of each split, and of each class in it, show."""
-    yield from _empty(recipe.hashed_shares() or (), examples)
+    may_move = not (recipe.stratify or recipe.splits_are_decided())
+    yield from _empty(recipe.hashed_shares() or (), examples, may_move)
     yield from _lacking(counts)
     yield from _number_classes(classes, recipe)
     asked = recipe.num_elems
@@ -423,16 +427,21 @@ def _named(values: Sequence[object]) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
-def _empty(splits: Iterable[str], filled: Container[str]) -> Iterator[Problem]:
-    """Yields those of some splits that have no clip."""
+def _empty(
+    splits: Iterable[str], filled: Container[str], may_move: bool = True
+) -> Iterator[Problem]:
+    """Yields those of some splits that have no clip.
+
+    ``may_move``: whether `stratify` could still move groups to them.
+    """
+    advice = (
+        "There are few files or groups; `stratify` gives each split some, if there are "
+        "enough"
+    )
     for split in splits:
         if split not in filled:
-            yield Problem(
-                LOOK,
-                f"split {split} has no clip at all",
-                "There are few files or groups; `stratify` gives each split some, if "
-                "there are enough",
-            )
+            title = f"split {split} has no clip at all"
+            yield Problem(LOOK, title, advice * may_move)
 
 
 def _lacking(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:

@@ -66,7 +66,7 @@ from beam_pipeline.errors import RecipeError
 from beam_pipeline.examples.event_targets import named_no_event
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.inputs.columns import SourceRow
-from beam_pipeline.inputs.listing import Listing, no_audio_file
+from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.pipeline import planner
 from beam_pipeline.pipeline.finish import finish_job
@@ -510,8 +510,6 @@ def check_transforms(
     check_split_of_copies(recipe.copies, shares or named)
     first = list(islice(Listing(inputs, recipe).rows(), FIRST_ROWS))
     recipe = recipe.replace(hash_files=False)  # it would read whole files
-    if not first:
-        raise no_audio_file(inputs)
     # In a process of its own: a bad one must not end the run.
     with temporary_folder() as work, Workers(time_limit) as processes:
         job = Job(tuple(inputs), "", work, recipe)

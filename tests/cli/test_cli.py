@@ -251,6 +251,7 @@ def test_values_may_look_like_anything():
     ("plan --input x --win-len 5 -- --runner=DirectRunner --foo", ["--foo"]),
     ("plan --input x --win-len 5 -- --runner=FlinkRunner --flink_master=a:1 --x 1 out/",
      ["out/", "--NAME=VALUE"]),
+    ("plan --input WHOLE/../in --win-seconds 1e9", ["--win-seconds", 1e9]),
     ("plan --input WHOLE/metadata.json --win-len 5", ["metadata.json", ".jsonl"]),
     ("verify WHOLE --repair --deep", ["--repair", "--deep"]),
     ("report WHOLE --output WHOLE/metadata.json/x.html", ["metadata.json", "path"]),

@@ -8,6 +8,7 @@ import pytest
 
 from beam_pipeline import Metadata, open_records, plan, record, verify
 from beam_pipeline.errors import DataSetWarning
+from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import assert_names
 from tests.sounds import write_samples
 
@@ -36,6 +37,7 @@ EMPTY = (
     "has no clip at all. There are few files or groups; `stratify` gives each split "
     "some, if there are enough"
 )
+DECIDED = Recipe(win_len=10, splits="a=1,b=1,c=1", group_by="kind", split_moves={})
 KINDS = "(?P<class>(?P<kind>[a-z])[a-z]*)"
 # Sample rates of clips, options, and the facts of each warning.
 CASES = [
@@ -48,6 +50,11 @@ CASES = [
     ((8000, 8000, 8000),
      {"splits": "a=1,b=1,c=1", "group_by": "kind", "label_from": KINDS},
      [[EMPTY], [EMPTY]]),
+    # Of an earlier data set, or moved already.
+    *(((8000, 8000, 8000),
+       {"splits": "a=1,b=1,c=1", "group_by": "kind", "label_from": KINDS, **given},
+       [["has no clip at all"]] * 2)
+      for given in ({"recipe": DECIDED}, {"stratify": True})),
 ]  # fmt: skip
 
 
@@ -58,6 +65,7 @@ def test_what_is_probably_not_meant(tmp_path, call, rates, options, wanted):
     found = said_by(call, tmp_path, **options)
     for text, facts in zip(found, wanted, strict=True):
         assert_names(text, *facts)
+        assert ("`stratify`" in text) == (EMPTY in facts)
     # A complete data set says the same.
     assert said_by(call, tmp_path, **options) == found
 

@@ -146,12 +146,19 @@ def test_link_loops_end(tmp_path):
     ("[1].wav", ["1.wav"]), ("a/*", ["3.wav", "4.txt"]),
     ("*/*.wav", ["a/3.wav", "b/5.wav"]), ("a/3*", ["3.wav"]),
     ("**.wav", ["1.wav", "2.wav", "a/3.wav", "a/c/6.wav", "b/5.wav"]),
-    ("**/*.wav", ["a/3.wav", "a/c/6.wav", "b/5.wav"]), ("nothing*", []),
-    ("no*/where.wav", []),
+    ("**/*.wav", ["a/3.wav", "a/c/6.wav", "b/5.wav"]),
 ])  # fmt: skip
 def test_globs_take_every_file_that_matches(tmp_path, pattern, names):
     touch(tmp_path, "1.wav", "2.wav", "a/3.wav", "a/4.txt", "b/5.wav", "a/c/6.wav")
     assert names_of(tmp_path / pattern) == names
+
+
+@pytest.mark.parametrize("name", ["empty", "nothing*", "no*/where.wav"])
+def test_an_input_without_a_clip_is_named_beside_others(tmp_path, name):
+    touch(tmp_path, "in/1.wav", "empty/notes.md")
+    for texts in ([tmp_path / "in", tmp_path / name], [tmp_path / name]):
+        with raises(InputError, naming=[tmp_path / name, "--input"]):
+            names_of(*texts)
 
 
 @pytest.mark.parametrize("pattern", ["gs://b/x/*.wav", "s3://b/x/a?.wav"])
