@@ -26,6 +26,7 @@ from beam_pipeline.arrays import Integers
 from beam_pipeline.dataset.folders import METADATA
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import (
+    DataSets,
     Folders,
     check_classes,
     check_features,
@@ -42,7 +43,6 @@ from beam_pipeline.examples.spec import (
 from beam_pipeline.parameters import Number, check_choice, check_text, check_whole
 from beam_pipeline.read.choices import (
     Split,
-    Statistics,
     choose_features,
     choose_splits,
     choose_statistics,
@@ -111,8 +111,7 @@ def open_records(
         If there is no data set, no split or feature of this name, or no index of
         members; or if the index does not fit the data set.
     """
-    opened = OpenSplits(folder, split, features, statistics)
-    return Records(opened, range(len(opened.reader)))
+    return Records(folder, split, features, statistics)
 
 
 class Example(dict[str, Any]):
@@ -186,17 +185,42 @@ class Records(Sequence[Example]):
     statistics : Statistics
     """
 
-    def __init__(self, opened: OpenSplits, numbers: range | Integers):
-        self._opened = opened
-        self._numbers = numbers
-        self.statistics: Statistics = opened.statistics
-        self.features: Mapping[str, FeatureSpec] = opened.features
-        self.metadata = opened.metadata
-        self.classes = opened.metadata.classes
-        self.class_names = opened.metadata.class_names
+    def __init__(
+        self,
+        folders: Folders,
+        split: Split | None,
+        features: Sequence[str] | None,
+        statistics: Split | PathLike | None,
+    ):
+        self.data = data = open_data_sets(folders)
+        self.folder, self.metadata = data.name, data.metadata
+        self.classes = self.metadata.classes
+        self.class_names = self.metadata.class_names
         self.num_classes = len(self.classes)
-        self.split, self.folder = opened.split, opened.data.name
-        self.data = opened.data
+        self._splits = splits = choose_splits(self.metadata, split)
+        self.split = "+".join(splits)
+        names = choose_features(self.metadata, features)
+        self.statistics = choose_statistics(self.metadata, splits, statistics)
+        chosen = None if features is None else tuple(names)
+        self._arguments = data.folders, self.split, chosen, statistics
+        shards = shards_of(self.metadata, splits)
+        self._reader = MemberReader(data.folders, check_shards(data, shards))
+        known = self.metadata.features
+        self.features: Mapping[str, FeatureSpec]
+        self.features, self._parser = parser_of(known, names, self.metadata.structure)
+        self._maker = ExampleMaker(self._parser, self.features)
+        self._new_example = partial(Example.of, self.metadata)
+        # Tables, which all views share: of the windows, and of examples' sources.
+        self._table = cache(partial(read_window_table, data, splits))
+        self._sources = cache(partial(_read_sources, data, splits))
+        self._numbers: range | Integers = range(len(self._reader))
+
+    def _view(self, numbers: range | Integers) -> Records:
+        """Returns the examples with some numbers in the split, without reading."""
+        view = object.__new__(Records)
+        view.__dict__ = {**self.__dict__, "_numbers": numbers}
+        view.__dict__.pop("fingerprint", None)  # this one's
+        return view
 
     @property
     def numbers(self) -> Integers:
@@ -209,7 +233,7 @@ class Records(Sequence[Example]):
     @property
     def is_whole(self) -> bool:
         """Whether these are all examples of the splits, in the order on disk."""
-        whole = range(len(self._opened.reader))
+        whole = range(len(self._reader))
         return isinstance(self._numbers, range) and self._numbers == whole
 
     def __len__(self) -> int:
@@ -217,7 +241,7 @@ class Records(Sequence[Example]):
 
     def __repr__(self) -> str:
         # Grain's DataLoader compares it with that in a state.
-        total = len(self._opened.reader)
+        total = len(self._reader)
         count = f"{len(self)} of {total}" if len(self) != total else f"{total}"
         return (
             f"<Records: {count} examples of split {self.split} in {self.folder}: "
@@ -229,7 +253,7 @@ class Records(Sequence[Example]):
 
         parts = [html_line(repr(self)[1:-1]), view_features(self.features)]
         splits = self.metadata.splits
-        counts = {name: splits[name].examples_per_class for name in self._opened.splits}
+        counts = {name: splits[name].examples_per_class for name in self._splits}
         if self.classes and self.is_whole and all(counts.values()):
             rows = [
                 (name, *(of[name] for of in counts.values())) for name in self.classes
@@ -247,16 +271,17 @@ class Records(Sequence[Example]):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return Records(self._opened, self._numbers[key])
-        opened = self._opened
+            return self._view(self._numbers[key])
+        if isinstance(key, bool):  # not the number 0 or 1
+            return self._view(self._chosen(key))
         try:
             number = self._numbers[operator.index(key)]
         except TypeError:
-            return Records(opened, self._chosen(key))
+            return self._view(self._chosen(key))
         except IndexError:
             raise self._lacks(key) from None
-        stored = opened.reader.read_one(number, opened.parser.stored)
-        return opened.maker.make(stored, opened.new_example)
+        stored = self._reader.read_one(number, self._parser.stored)
+        return self._maker.make(stored, self._new_example)
 
     def __getitems__(self, keys: Sequence[int]) -> list[dict[str, Any]]:
         """Returns several examples as plain dicts; neighbours are read together.
@@ -275,7 +300,7 @@ class Records(Sequence[Example]):
         step = min(max(AHEAD_BYTES // max(size, 1), 1), AHEAD_EXAMPLES)
         for start in range(0, len(self), step):
             numbers = self[start : start + step].numbers
-            yield from self._examples(numbers, self._opened.new_example)
+            yield from self._examples(numbers, self._new_example)
 
     def read(self, indices: Any) -> dict[str, Any]:
         """Returns some examples as a batch.
@@ -304,9 +329,8 @@ class Records(Sequence[Example]):
         """
         is_slice = isinstance(indices, slice)
         numbers = self[indices].numbers if is_slice else self._chosen(indices)
-        opened = self._opened
-        batch = BatchMaker(opened.parser, self.features, len(numbers))
-        for place, stored in opened.reader.read(numbers, opened.parser.stored):
+        batch = BatchMaker(self._parser, self.features, len(numbers))
+        for place, stored in self._reader.read(numbers, self._parser.stored):
             batch.put(place, stored)
         return batch.finish()
 
@@ -326,7 +350,7 @@ class Records(Sequence[Example]):
         InputError
             If files beside the shards are missing or do not fit the data set.
         """
-        table = self._opened.table
+        table = self._table()
         return table if self.is_whole else examples_of(table).take(self.numbers)
 
     def where(self, condition: Any) -> Records:
@@ -349,7 +373,7 @@ class Records(Sequence[Example]):
         from beam_pipeline.read.conditions import rows_where  # it loads Arrow
 
         met = rows_where(examples_of(self.table()), condition)
-        return Records(self._opened, self.numbers[met])
+        return self._view(self.numbers[met])
 
     def class_numbers(self) -> Integers:
         """Returns the number in ``classes`` of each example's class.
@@ -408,9 +432,8 @@ class Records(Sequence[Example]):
             If the split has no window of this file.
         """
         check_text("path", path)
-        table = self._opened.table
-        found = np.isin(self.numbers, numbers_of_clip(table, path, self.folder))
-        return Records(self._opened, self.numbers[found])
+        wanted = numbers_of_clip(self._table(), path, self.folder)
+        return self._view(self.numbers[np.isin(self.numbers, wanted)])
 
     def source(self, index: int, input: Given | None = None) -> Source:
         """Returns where an example comes from, without reading any shard.
@@ -430,12 +453,12 @@ class Records(Sequence[Example]):
             those of it.
         """
         (number,) = self._chosen([index]).tolist()
-        return make_source(self.folder, self._opened.sources, number, input)
+        return make_source(self.folder, self._sources(), number, input)
 
     def serialised(self, indices: Any) -> list[bytes]:
         """Returns some examples as they are stored, for other parsers."""
         numbers = self._chosen(indices)
-        found = dict(self._opened.reader.read(numbers, _as_it_is))
+        found = dict(self._reader.read(numbers, _as_it_is))
         return [found[place] for place in range(len(numbers))]
 
     def batches(self, batch_size: int, **options: Unpack[BatchOptions]) -> Batches:
@@ -544,12 +567,17 @@ class Records(Sequence[Example]):
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the shards, and of which examples of them these are."""
-        return self._opened.fingerprint(None if self.is_whole else self.numbers)
+        hasher = hashlib.sha256()
+        for shard in self._reader.shards:
+            hasher.update(shard.sha256.encode())
+        if not self.is_whole:
+            hasher.update(self.numbers.astype("<i8").tobytes())
+        return hasher.hexdigest()[:32]
 
     def _examples(self, numbers: Integers, new: Callable[[], Any]) -> list[Any]:
-        opened, made = self._opened, list[Any]([None] * len(numbers))
-        for place, stored in opened.reader.read(numbers, opened.parser.stored):
-            made[place] = opened.maker.make(stored, new)
+        made = list[Any]([None] * len(numbers))
+        for place, stored in self._reader.read(numbers, self._parser.stored):
+            made[place] = self._maker.make(stored, new)
         return made
 
     def _chosen(self, keys: Any) -> Integers:
@@ -570,9 +598,7 @@ class Records(Sequence[Example]):
         length = len(self)
         if chosen.dtype == bool and chosen.shape == (length,):
             chosen = np.flatnonzero(chosen)
-        if chosen.size == 0:
-            chosen = chosen.astype(np.int64)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+        if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
             raise IndexError(
                 "several examples are chosen by a slice, a list of numbers, or a mask "
                 f"of {length} values, not by {keys!r}"
@@ -580,7 +606,7 @@ class Records(Sequence[Example]):
         wrong = (chosen < -length) | (chosen >= length)
         if wrong.any():
             raise self._lacks(chosen[wrong][0])
-        chosen = chosen.astype(np.int64)
+        chosen = chosen.astype(np.int64)  # also an empty list
         chosen = np.where(chosen < 0, chosen + length, chosen)
         if isinstance(self._numbers, range):
             return np.asarray(self._numbers.start + chosen * self._numbers.step)
@@ -593,8 +619,12 @@ class Records(Sequence[Example]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        opened = self._opened
-        return _reopened, (opened.arguments, opened.data.hashes, self._numbers)
+        return _reopened, (self._arguments, self.data.hashes, self._numbers)
+
+
+def _read_sources(data: DataSets, splits: Sequence[str]) -> pyarrow.Table:
+    """Returns the table of the examples, with their sources."""
+    return examples_of(read_window_table(data, splits, sources=True))
 
 
 def _as_it_is(data: bytes, start: int, stop: int) -> bytes:
@@ -605,61 +635,15 @@ def _reopened(
     arguments: tuple[Any, ...], hashes: tuple[str, ...], numbers: range | Integers
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
-    opened = OpenSplits(*arguments)
-    data = opened.data
+    records = Records(*arguments)
+    data = records.data
     for folder, before, now in zip(data.folders, hashes, data.hashes, strict=True):
         if before != now:
             raise InputError(
                 f"{folder} is not the data set that was opened: {METADATA} has "
                 "changed. Open it again."
             )
-    return Records(opened, numbers)
-
-
-class OpenSplits:
-    """One open split or several, which a sequence and its views share."""
-
-    def __init__(
-        self,
-        folders: Folders,
-        split: Split | None,
-        features: Sequence[str] | None,
-        statistics: Split | PathLike | None,
-    ):
-        self.data = data = open_data_sets(folders)
-        self.metadata = data.metadata
-        self.splits = choose_splits(self.metadata, split)
-        self.split = "+".join(self.splits)
-        names = choose_features(self.metadata, features)
-        self.statistics = choose_statistics(self.metadata, self.splits, statistics)
-        chosen = None if features is None else tuple(names)
-        self.arguments = data.folders, self.split, chosen, statistics
-        shards = shards_of(self.metadata, self.splits)
-        self.reader = MemberReader(data.folders, check_shards(data, shards))
-        known = self.metadata.features
-        self.features, self.parser = parser_of(known, names, self.metadata.structure)
-        self.maker = ExampleMaker(self.parser, self.features)
-        self.new_example = partial(Example.of, self.metadata)
-
-    @cached_property
-    def table(self) -> Any:
-        """The table of the splits' windows."""
-        return read_window_table(self.data, self.splits)
-
-    @cached_property
-    def sources(self) -> Any:
-        """The table of the examples, with their sources."""
-        table = read_window_table(self.data, self.splits, sources=True)
-        return examples_of(table)
-
-    def fingerprint(self, numbers: Integers | None) -> str:
-        """Returns a hash of the shards and of some examples; None: of all of them."""
-        hasher = hashlib.sha256()
-        for shard in self.reader.shards:
-            hasher.update(shard.sha256.encode())
-        if numbers is not None:
-            hasher.update(numbers.astype("<i8").tobytes())
-        return hasher.hexdigest()[:32]
+    return records._view(numbers)
 
 
 def parser_of(

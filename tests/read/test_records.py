@@ -165,6 +165,8 @@ def test_bad_keys_are_refused(plain_folder):
             records.read(key)
     with pytest.raises(IndexError, match="not by 3"):
         records.read(3)
+    with pytest.raises(IndexError, match="not by True"):
+        records[True]
     for key in (2, -3):
         with pytest.raises(IndexError, match=f"no example {key}, only 2 examples"):
             records[:2][key]

@@ -387,7 +387,7 @@ def test_neighbours_are_one_request(folder, proxy, monkeypatch):
     assert records[7]["number"] == 7
     assert proxy.bytes_sent < 1.1 * sum(map(files.size, shards_of(folder)))
     assert [int(example["number"]) for example in records] == list(range(COUNT))
-    monkeypatch.setattr(records._opened.reader, "_gap", 0)
+    monkeypatch.setattr(records._reader, "_gap", 0)
     proxy.reset()
     proxy.delay_s = 0.1
     check(records, [39, 1, 11, 4, 25])
