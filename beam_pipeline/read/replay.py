@@ -222,8 +222,8 @@ def replay(
                     value,
                 )
         folder = files.given_path("records", records)
-        metadata, parts, read = _open_original(folder)
-        batch_size = batch_size or original_batch_size(folder)
+        metadata, parts, read, size = open_original(folder)
+        batch_size = batch_size or size
         parsing = choose_parsing(metadata, features, as_supervised)
     else:
         data = open_data_sets(records)
@@ -316,8 +316,28 @@ def is_original(records: Folders) -> TypeGuard[PathLike]:
     return has == [True, False]
 
 
-def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
-    """Returns what tf_dataset's folder holds, its files, and how a record is read."""
+def open_original(folder: str) -> tuple[Metadata, list[FilePart], Any, int | None]:
+    """Returns what tf_dataset's folder holds.
+
+    Returns
+    -------
+    metadata : Metadata
+        With the features of its elements.
+    parts : list of FilePart
+        Its files, sorted by name as text. tf_dataset read them in the order in which
+        the file system lists them, which differs between machines; the random names
+        hold no other.
+    read : callable
+        From a serialised example to its features by name.
+    batch_size : int or None
+        Of the batches that were recorded; None for single elements. tf_dataset read
+        only its first digit.
+
+    Raises
+    ------
+    InputError
+        If a file of it is missing or damaged.
+    """
     features, stored = original_specs(folder)
     parse = make_component_parser(Parsing(stored))
 
@@ -327,51 +347,23 @@ def _open_original(folder: str) -> tuple[Metadata, list[FilePart], Any]:
             found[name] = tf.complex(found[name + REAL], found[name + IMAG])
         return found
 
-    parts = [FilePart(path, is_compressed=False) for path in original_files(folder)]
-    return Metadata(None, features, (), {}), parts, read
-
-
-def original_files(folder: str) -> list[str]:
-    """Returns the paths of the records, sorted by name as text.
-
-    tf_dataset read them in the order in which the file system lists them. That order
-    differs between machines, and the random names hold no other.
-
-    Raises
-    ------
-    InputError
-        If there are none.
-    """
     names = [n for n in files.list_files(folder) if n.endswith(SUFFIX) and "/" not in n]
     if not names:
         raise InputError(
             f"{folder} has the file {SPEC_FILE}, but no file with the suffix {SUFFIX}. "
             "Give the folder that holds both."
         )
-    return [files.join(folder, name) for name in names]
-
-
-def original_batch_size(folder: str) -> int | None:
-    """Returns the size of the batches that were recorded; None for single elements.
-
-    tf_dataset read only the first digit of the size.
-
-    Raises
-    ------
-    InputError
-        If the file ``batched`` holds anything but a whole number from 1 on.
-    """
-    path = files.join(folder, BATCHED_FILE)
-    if not files.exists(path):
-        return None
-    text = files.read_bytes(path).decode(errors="backslashreplace").strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InputError(
-            f"{path} must hold the batch size, a whole number from 1 on; got "
-            f"{text[:40]!r}. Write the size into it, or delete the file to read single "
-            "elements."
-        )
-    return int(text)
+    parts = [FilePart(files.join(folder, n), is_compressed=False) for n in names]
+    path, size = files.join(folder, BATCHED_FILE), None
+    if files.exists(path):
+        try:
+            size = check_whole("the batch size", int(files.read_bytes(path)))
+        except ValueError as error:
+            raise InputError(
+                f"{path}: {error}. Write the batch size into it, or delete the file to "
+                "read single elements."
+            ) from error
+    return Metadata(None, features, (), {}), parts, read, size
 
 
 @dataclass(frozen=True)
@@ -413,15 +405,12 @@ def original_specs(
                 stored_dtype = _PARTS[dtype]
                 base = name.removesuffix(REAL).removesuffix(IMAG)
                 parts = base + REAL, base + IMAG
-                if entries.get(parts[0]) != entries.get(parts[1]) or name not in parts:
+                if entries.get(parts[0]) != entries.get(parts[1]) or base in entries:
                     raise ValueError(
                         f"entry {name!r}: a complex feature has two equal entries, "
-                        f"{parts[0]!r} and {parts[1]!r}"
+                        f"{parts[0]!r} and {parts[1]!r}, and no other"
                     )
-            spec = FeatureSpec(base, dtype, entry.shape, TENSOR)
-            is_other = base in stored if base != name else name in features
-            if is_other or features.setdefault(base, spec) != spec:
-                raise ValueError(f"two entries describe the feature {base!r}")
+            features[base] = FeatureSpec(base, dtype, entry.shape, TENSOR)
             stored[name] = FeatureSpec(name, stored_dtype, entry.shape, TENSOR)
     except (FileNotFoundError, ValueError) as error:
         raise InputError(

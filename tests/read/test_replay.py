@@ -12,8 +12,7 @@ from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.replay import (
     SPEC_FILE,
-    original_batch_size,
-    original_files,
+    open_original,
     original_specs,
     replay,
 )
@@ -484,7 +483,7 @@ def quiet(capsys):
 def test_the_elements_of_the_document(tmp_path, elements_per_file):
     columns = document_elements(10)
     folder = write(tmp_path / "records", columns, elements_per_file)
-    assert len(original_files(folder)) == -(-10 // elements_per_file)
+    assert len([*Path(folder).glob("*.tfrecord")]) == -(-10 // elements_per_file)
     dataset = replay(folder)
     wanted = tf.data.Dataset.from_tensor_slices(columns)
     assert dataset.element_spec == wanted.element_spec
@@ -535,7 +534,6 @@ def test_files_come_in_the_order_of_their_names(tmp_path):
         first = next(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
         n = tf.train.Example.FromString(first).features.feature["n"].bytes_list.value[0]
         path.rename(folder / f"{decode_tensor(n, 'int64'):02d} {next(number)}.tfrecord")
-    assert original_files(str(folder)) == sorted(map(str, folder.glob("*.tfrecord")))
     for _ in range(2):
         found = [int(e["n"]) for e in replay(str(folder))]
         assert found == list(range(30))
@@ -550,8 +548,8 @@ def test_other_files_and_files_without_records_add_nothing(tmp_path):
     Path(folder, "deeper").mkdir()
     Path(folder, "deeper", "a.tfrecord").write_text("x" * 100)
     assert_elements(list(replay(folder).as_numpy_iterator()), columns, "n")
-    for path in original_files(folder):
-        Path(path).write_bytes(b"")
+    for path in Path(folder).glob("*.tfrecord"):
+        path.write_bytes(b"")
     assert list(replay(folder)) == []
 
 
@@ -563,7 +561,7 @@ def test_batches_keep_their_size_and_every_element(tmp_path, size):
     columns = {"n": np.arange(70)}
     dataset = tf.data.Dataset.from_tensor_slices(columns).batch(size)
     folder = write_like_tf_dataset(dataset, tmp_path / "records", 100)
-    assert original_batch_size(folder) == size
+    assert open_original(folder)[3] == size
     batches = [batch["n"].numpy() for batch in replay(folder)]
     assert {len(batch) for batch in batches[:-1]} <= {size}
     assert np.concatenate(batches).tolist() == list(range(70))
@@ -574,10 +572,10 @@ def test_a_batch_size_that_is_none(tmp_path, text):
     folder = write(tmp_path / "records", {"n": [1]})
     path = Path(folder, "batched")
     path.write_text(text)
-    with raises(InputError, naming=[path, repr(text)]):
+    with raises(InputError, naming=[path, "batch size"]):
         replay(folder)
     path.write_text("32\n")
-    assert original_batch_size(folder) == 32
+    assert open_original(folder)[3] == 32
 
 
 # Damage
@@ -589,8 +587,8 @@ def test_a_description_without_records(tmp_path):
         replay(folder, shuffle=-1)
     with raises(OptionError, "split", "train", naming="record_dataset"):
         replay(folder, split="train")
-    for path in original_files(folder):
-        Path(path).unlink()
+    for path in Path(folder).glob("*.tfrecord"):
+        path.unlink()
     with raises(InputError, naming=[folder, ".tfrecord"]):
         replay(folder)
 
@@ -621,7 +619,7 @@ def specs_of(folder, text):
         ({"x": PART}, ["x", "'x_real'"]),
         ({"x_real": PART, "x_imag": {**PART, "shape": [4]}}, ["x_real", "x_imag"]),
         ({"x_real": PART, "x_imag": {**FLOAT, "shape": [3]}}, ["x_real", "x_imag"]),
-        ({"x": FLOAT, "x_real": PART, "x_imag": PART}, ["'x'"]),
+        ({"x": FLOAT, "x_real": PART, "x_imag": PART}, ["x_imag"]),
     ],
 )  # fmt: skip
 def test_an_entry_that_is_damaged_or_contradicts(tmp_path, text, facts):
@@ -631,8 +629,8 @@ def test_an_entry_that_is_damaged_or_contradicts(tmp_path, text, facts):
 
 def test_a_later_record_of_another_shape_is_an_error(tmp_path):
     folder = write(tmp_path / "records", {"x": np.zeros((2, 5))})
-    (first,) = original_files(folder)
-    Path(first).rename(Path(folder, "0.tfrecord"))
+    (first,) = Path(folder).glob("*.tfrecord")
+    first.rename(Path(folder, "0.tfrecord"))
     write(folder, {"x": np.zeros((2, 6))})
     dataset = replay(folder)
     with pytest.raises(tf.errors.InvalidArgumentError, match="shape"):
