@@ -25,12 +25,7 @@ from beam_pipeline.arrays import Integers
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import Number, check_flag, check_whole
-from beam_pipeline.permutation import (
-    BalancedDraws,
-    Permutation,
-    hash64,
-    unit_floats,
-)
+from beam_pipeline.permutation import BalancedDraws, Permutation, hash64, unit_floats
 from beam_pipeline.process import keep_freed_memory, usable_cores
 from beam_pipeline.read.choices import (
     READ_AHEAD_BYTES,
@@ -252,10 +247,7 @@ def draw_pairs(
     """
     from scipy.special import betaincinv  # here: other readers do without it
 
-    key = 0
-    for number in (seed, epoch, position):
-        (word,) = hash64(key, np.array([number % 2**63])).tolist()
-        key = word
+    key = text_key(str(seed), f"pairs of epoch {epoch} at {position}")
     words = hash64(key, np.arange(2 * size))
     partners = np.argsort(words[:size], kind="stable")
     return betaincinv(alpha, alpha, unit_floats(words[size:])), partners

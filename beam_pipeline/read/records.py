@@ -51,7 +51,6 @@ from beam_pipeline.read.choices import (
 )
 from beam_pipeline.read.members import MemberReader, check_shards
 from beam_pipeline.read.window_table import (
-    Given,
     Source,
     check_clips,
     examples_of,
@@ -435,7 +434,7 @@ class Records(Sequence[Example]):
         wanted = numbers_of_clip(self._table(), path, self.folder)
         return self._view(self.numbers[np.isin(self.numbers, wanted)])
 
-    def source(self, index: int, input: Given | None = None) -> Source:
+    def source(self, index: int, input: Folders | None = None) -> Source:
         """Returns where an example comes from, without reading any shard.
 
         Parameters

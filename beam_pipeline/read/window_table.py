@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -371,10 +370,7 @@ def _without_empty(column: Any) -> Any:
     return pc.if_else(is_empty, pa.scalar(None, column.type), column)
 
 
-Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-def input_roots(input: Given, table: Any) -> list[str]:
+def input_roots(input: Folders, table: Any) -> list[str]:
     """Returns the root of each input of a data set.
 
     Parameters
@@ -452,7 +448,7 @@ class Source(NamedTuple):
     sha256: str | None
 
 
-def make_source(folder: str, table: Any, number: int, input: Given | None) -> Source:
+def make_source(folder: str, table: Any, number: int, input: Folders | None) -> Source:
     """Returns where the example in a row of a data set's table comes from."""
     check_clips(table, folder)
     (row,) = table.slice(number, 1).to_pylist()

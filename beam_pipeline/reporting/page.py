@@ -40,12 +40,7 @@ from beam_pipeline.read.example_view import (
 )
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.show import stored_sound
-from beam_pipeline.read.window_table import (
-    Given,
-    examples_of,
-    input_roots,
-    window_table,
-)
+from beam_pipeline.read.window_table import examples_of, input_roots, window_table
 from beam_pipeline.recipe.recipe import recipe_options
 from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page
 from beam_pipeline.reporting.problems import (
@@ -77,7 +72,7 @@ def report(
     bytes: int = DEFAULT_BYTES,
     seed: int = 0,
     examples: Mapping[str, Sequence[int]] | None = None,
-    input: Given | None = None,
+    input: Folders | None = None,
 ) -> str:
     """Writes a page that shows a data set, and returns its path.
 
@@ -145,7 +140,7 @@ def _make(
     size: int,
     seed: int,
     examples: Mapping[str, Sequence[int]],
-    input: Given | None,
+    input: Folders | None,
 ) -> bytes:
     metadata = data.metadata
     of_audio = all(map(has_tables, data.folders))

@@ -436,7 +436,7 @@ def record_bounds(data: bytes) -> list[int]:
     """
     bounds = [0]
     while bounds[-1] < len(data):
-        (length,) = struct.unpack_from("<Q", data, bounds[-1])
+        length = int.from_bytes(data[bounds[-1] : bounds[-1] + 8], "little")
         bounds.append(bounds[-1] + FRAME_BYTES + length)
     return bounds
 

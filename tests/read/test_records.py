@@ -408,7 +408,7 @@ def test_a_shard_that_is_no_regular_file(tmp_path, kind):
     records = open_records(folder)
     assert records[3]["number"] == 3
     for read in (lambda: records[0], lambda: records.read([0, 5])):
-        with raises(InputError, naming=[first, "regular file"]):
+        with raises(InputError, naming=[first, "instead of"]):
             read()
 
 

@@ -10,12 +10,7 @@ from beam_pipeline import open_records, record, record_examples
 from beam_pipeline.encodings import FLOAT_LIST, INT64_LIST
 from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
-from beam_pipeline.read.replay import (
-    SPEC_FILE,
-    open_original,
-    original_specs,
-    replay,
-)
+from beam_pipeline.read.replay import SPEC_FILE, open_original, original_specs, replay
 from beam_pipeline.storage.protobuf import DTYPES, decode_tensor
 from tests.raising import assert_names, raises
 from tests.read.conftest import WIN_LEN
