@@ -87,13 +87,21 @@ def choose_features(metadata: Metadata, features: Sequence[str] | None) -> list[
     Features that only belong to others, like the shape of an array, are no components.
     """
     names = metadata.components
-    chosen = names if features is None else features
-    chosen = [chosen] if isinstance(chosen, str) else list(chosen)
+    chosen = names if features is None else names_in("features", features)
     for name in chosen:
         check_name("feature", name, names)
     if not chosen:
         raise OptionError("features", "must name at least one", features)
     return chosen
+
+
+def names_in(option: str, given: Any) -> list[str]:
+    """Returns the names that an option has: one as text, or several."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise OptionError(option, "must be names", given)
+    return list(given)
 
 
 def check_name(kind: str, name: str, known: Iterable[str]) -> None:
@@ -286,7 +294,7 @@ def choose_scales(
     if normalize is True:
         chosen = [name for name in specs if name in measured]
     else:
-        chosen = [normalize] if isinstance(normalize, str) else list(normalize)
+        chosen = names_in("normalize", normalize)
     scales = {}
     for feature in chosen:
         check_name("feature", feature, specs)

@@ -72,6 +72,7 @@ from beam_pipeline.read.choices import (
     choose_splits,
     choose_statistics,
     memory_bytes,
+    names_in,
     normalise,
     shards_of,
 )
@@ -479,8 +480,9 @@ def choose_parsing(
             )
         if features is not None:
             raise InputError("Give either `features` or `as_supervised`, not both.")
-    encoded = [encoded] if isinstance(encoded, str) else list(encoded)
-    missing = dict(missing or {})
+    encoded, missing = names_in("encoded", encoded), missing or {}
+    if not isinstance(missing, Mapping):
+        raise OptionError("missing", "must be a mapping of names to values", missing)
     for name in [*encoded, *missing]:
         check_name("feature", name, names)
     is_tuple = as_supervised is not None
@@ -803,27 +805,36 @@ def read_examples(
     least : int
         The least examples in the buffer of ``shuffle=True``.
     mixed : int, optional
-        From how many files examples are mixed. Default, and most: ``MIXED_SHARDS``.
+        From how many files examples are mixed, by turns, if they are shuffled or not
+        ``deterministic``. Default, and most: ``MIXED_SHARDS``.
     """
     if not isinstance(shuffle, bool):
         check_whole("shuffle", shuffle, 0)
     # TensorFlow takes seeds of 64 bits.
     seed = (check_whole("seed", seed, None) + 2**63) % 2**64 - 2**63
-    total: int | None = sum(part.take for part in parts)
-    if any(part.take == _ALL for part in parts):
-        total = None
+    total = None
+    if all(part.take != _ALL for part in parts):
+        total = sum(part.take for part in parts)
+    paths, most = _paths(parts), max(len(parts), 1)
+    if shuffle:  # the order of the files, too
+        paths = paths.shuffle(most, seed, reshuffle_each_iteration=True)
+    if shuffle or not deterministic:
+        together = min(mixed or MIXED_SHARDS, MIXED_SHARDS, most)
+        examples = paths.interleave(
+            _reader(parts),
+            cycle_length=together,
+            num_parallel_calls=min(usable_cores(), together),
+            deterministic=deterministic,
+        )
+    else:
+        examples = read_in_order(parts, size)
     if shuffle:
         room = int(shuffle)
         if shuffle is True:
             room = max(SHUFFLE_BYTES // max(size, LEAST_BYTES), least)
         if total is not None:  # what stays empty takes memory, too
             room = min(room, max(total, 1))
-        examples = read_mixed(parts, deterministic, seed, mixed)
         examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
-    elif deterministic:
-        examples = read_in_order(parts, size)
-    else:
-        examples = read_mixed(parts, deterministic)
     if total is None:
         return examples
     return examples.apply(tf.data.experimental.assert_cardinality(total))
@@ -859,29 +870,6 @@ def read_in_order(parts: Sequence[FilePart], size: int = 1) -> tf.data.Dataset:
         block_length=max(most, 1),
         num_parallel_calls=streams,
         deterministic=True,
-    )
-
-
-def read_mixed(
-    parts: Sequence[FilePart],
-    deterministic: bool,
-    seed: int | None = None,
-    mixed: int | None = None,
-) -> tf.data.Dataset:
-    """Reads serialised examples from up to ``mixed`` files by turns.
-
-    With a seed, the order of the files is shuffled in every pass.
-    """
-    dataset = _paths(parts)
-    together = min(mixed or MIXED_SHARDS, MIXED_SHARDS, max(len(parts), 1))
-    if seed is not None:
-        room = max(len(parts), 1)
-        dataset = dataset.shuffle(room, seed, reshuffle_each_iteration=True)
-    return dataset.interleave(
-        _reader(parts),
-        cycle_length=together,
-        num_parallel_calls=min(usable_cores(), together),
-        deterministic=deterministic,
     )
 
 

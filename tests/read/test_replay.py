@@ -195,7 +195,10 @@ WRONG = {
     "seed": ["a", 1.5],
     "repeat": [-1],
     "shard": [(2, 2), (-1, 2)],
-    "features": [[]],
+    "features": [[], 5],
+    "encoded": [5],
+    "normalize": [5],
+    "missing": [5, ["number"]],
     "as_supervised": [True, ("number",)],
 }
 
