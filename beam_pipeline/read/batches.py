@@ -27,13 +27,7 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.parameters import Number, check_flag, check_whole
 from beam_pipeline.permutation import BalancedDraws, Permutation, hash64, unit_floats
 from beam_pipeline.process import keep_freed_memory, usable_cores
-from beam_pipeline.read.choices import (
-    READ_AHEAD_BYTES,
-    check_share,
-    choose_scales,
-    memory_bytes,
-    normalise,
-)
+from beam_pipeline.read import choices
 from beam_pipeline.text import shown, text_key
 
 if TYPE_CHECKING:
@@ -110,13 +104,15 @@ class Share:
         self._draws = None
         if shuffle == "balanced":
             self._draws = BalancedDraws(records.class_numbers(), seed)
-        self._scales = choose_scales(records.features, normalize, records.statistics)
+        self._scales = choices.choose_scales(
+            records.features, normalize, records.statistics
+        )
         (index, count), total = shard, len(records)
         self.first = index * total // count
         self.examples = (index + 1) * total // count - self.first
         self.smallest = total // count
         specs = records.features.values()
-        self.read_bytes = memory_bytes(records.metadata, specs)
+        self.read_bytes = choices.memory_bytes(records.metadata, specs)
         # The block that was planned last: its epoch, its number and its examples.
         self._planned = -1, -1, np.zeros(0, np.int64)
 
@@ -130,7 +126,7 @@ class Share:
         return functools.partial(self._read, self._indices(epoch, position, count))
 
     def _read(self, indices: Integers) -> Batch:
-        return normalise(self._records.read(indices), self._scales)
+        return choices.normalise(self._records.read(indices), self._scales)
 
     def _indices(self, epoch: int, first: int, count: int) -> Integers:
         """Returns the examples at some positions of an epoch."""
@@ -446,7 +442,7 @@ class Batches:
             raise OptionError("shuffle", orders, shuffle)
         self._shuffle: Shuffle = "global" if shuffle is True else shuffle
         self._seed = check_whole("seed", seed, None)
-        self._shard = check_share("shard", (0, 1) if shard is None else shard)
+        self._shard = choices.check_share("shard", (0, 1) if shard is None else shard)
         cores = usable_cores()
         self._threads = cores if threads is None else check_whole("threads", threads, 0)
         self._iteration = 0
@@ -580,7 +576,7 @@ class Batches:
         try:
             plan = self._plan(self._state)
             while True:
-                fitting = READ_AHEAD_BYTES // max(largest or expected, 1)
+                fitting = choices.READ_AHEAD_BYTES // max(largest or expected, 1)
                 wanted = max(min(2 * threads, fitting), 1) - len(waiting)
                 for task, after in islice(plan, max(wanted, 0)):
                     read = task if pool is None else pool.submit(task).result

@@ -41,14 +41,7 @@ from beam_pipeline.examples.spec import (
     needed_features,
 )
 from beam_pipeline.parameters import Number, check_choice, check_text, check_whole
-from beam_pipeline.read.choices import (
-    Split,
-    choose_features,
-    choose_splits,
-    choose_statistics,
-    memory_bytes,
-    shards_of,
-)
+from beam_pipeline.read import choices
 from beam_pipeline.read.members import MemberReader, check_shards
 from beam_pipeline.read.window_table import (
     Source,
@@ -74,9 +67,9 @@ AHEAD_EXAMPLES = 256
 
 def open_records(
     folder: Folders,
-    split: Split | None = None,
+    split: choices.Split | None = None,
     features: Sequence[str] | None = None,
-    statistics: Split | PathLike | None = None,
+    statistics: choices.Split | PathLike | None = None,
 ) -> Records:
     """Opens a data set for reading any of its examples, without TensorFlow.
 
@@ -187,22 +180,22 @@ class Records(Sequence[Example]):
     def __init__(
         self,
         folders: Folders,
-        split: Split | None,
+        split: choices.Split | None,
         features: Sequence[str] | None,
-        statistics: Split | PathLike | None,
+        statistics: choices.Split | PathLike | None,
     ):
         self.data = data = open_data_sets(folders)
         self.folder, self.metadata = data.name, data.metadata
         self.classes = self.metadata.classes
         self.class_names = self.metadata.class_names
         self.num_classes = len(self.classes)
-        self._splits = splits = choose_splits(self.metadata, split)
+        self._splits = splits = choices.choose_splits(self.metadata, split)
         self.split = "+".join(splits)
-        names = choose_features(self.metadata, features)
-        self.statistics = choose_statistics(self.metadata, splits, statistics)
+        names = choices.choose_features(self.metadata, features)
+        self.statistics = choices.choose_statistics(self.metadata, splits, statistics)
         chosen = None if features is None else tuple(names)
         self._arguments = data.folders, self.split, chosen, statistics
-        shards = shards_of(self.metadata, splits)
+        shards = choices.shards_of(self.metadata, splits)
         self._reader = MemberReader(data.folders, check_shards(data, shards))
         known = self.metadata.features
         self.features: Mapping[str, FeatureSpec]
@@ -295,7 +288,7 @@ class Records(Sequence[Example]):
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Example]:
-        size = memory_bytes(self.metadata, self.features.values())
+        size = choices.memory_bytes(self.metadata, self.features.values())
         step = min(max(AHEAD_BYTES // max(size, 1), 1), AHEAD_EXAMPLES)
         for start in range(0, len(self), step):
             numbers = self[start : start + step].numbers
@@ -675,7 +668,7 @@ def mix(
     *,
     seed: int = 0,
     ends: Ends = "repeat",
-    split: Split | None = None,
+    split: choices.Split | None = None,
     features: Sequence[str] | None = None,
 ) -> Mixed:
     """Mixes data sets, by drawing the source of each example.

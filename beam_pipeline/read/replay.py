@@ -60,22 +60,7 @@ from beam_pipeline.examples.spec import (
 )
 from beam_pipeline.parameters import check_flag, check_whole
 from beam_pipeline.process import usable_cores
-from beam_pipeline.read.choices import (
-    READ_AHEAD_BYTES,
-    SHUFFLE_BYTES,
-    Scale,
-    Split,
-    check_name,
-    check_share,
-    choose_features,
-    choose_scales,
-    choose_splits,
-    choose_statistics,
-    memory_bytes,
-    names_in,
-    normalise,
-    shards_of,
-)
+from beam_pipeline.read import choices
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
 from beam_pipeline.storage.protobuf import DTYPES
@@ -110,7 +95,7 @@ REAL, IMAG = "_real", "_imag"
 
 def replay(
     records: Folders,
-    split: Split | None = None,
+    split: choices.Split | None = None,
     *,
     features: Sequence[str] | None = None,
     as_supervised: Sequence[str] | None = None,
@@ -122,7 +107,7 @@ def replay(
     shard: tuple[int, int] | None = None,
     deterministic: bool = True,
     normalize: bool | Sequence[str] = False,
-    statistics: Split | PathLike | None = None,
+    statistics: choices.Split | PathLike | None = None,
     encoded: Sequence[str] = (),
     missing: Mapping[str, Any] | None = None,
 ) -> tf.data.Dataset:
@@ -209,7 +194,7 @@ def replay(
     OptionError
         If another argument has a wrong value.
     """
-    read, scales = None, dict[str, Scale]()
+    read, scales = None, dict[str, choices.Scale]()
     if is_original(records):
         for name, value in (
             ("split", split), ("shard", shard), ("normalize", normalize),
@@ -229,12 +214,12 @@ def replay(
     else:
         data = open_data_sets(records)
         folder, metadata = data.folders[0], data.metadata
-        splits = choose_splits(metadata, split)
+        splits = choices.choose_splits(metadata, split)
         parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-        scaled_by = choose_statistics(metadata, splits, statistics)
-        scales = choose_scales(parsing.specs, normalize, scaled_by)
-        share = (0, 1) if shard is None else check_share("shard", shard)
-        parts = _parts_of(folder, shards_of(metadata, splits), *share)
+        scaled_by = choices.choose_statistics(metadata, splits, statistics)
+        scales = choices.choose_scales(parsing.specs, normalize, scaled_by)
+        share = (0, 1) if shard is None else choices.check_share("shard", shard)
+        parts = _parts_of(folder, choices.shards_of(metadata, splits), *share)
     if batch_size is not None:
         check_whole("batch_size", batch_size)
     if check_flag("drop_remainder", drop_remainder) and batch_size is None:
@@ -243,7 +228,7 @@ def replay(
         check_whole("repeat", repeat)
     examples = read_examples(
         parts,
-        memory_bytes(metadata, metadata.features.values()),
+        choices.memory_bytes(metadata, metadata.features.values()),
         shuffle=shuffle,
         seed=seed,
         deterministic=deterministic,
@@ -480,13 +465,13 @@ def choose_parsing(
             )
         if features is not None:
             raise InputError("Give either `features` or `as_supervised`, not both.")
-    encoded, missing = names_in("encoded", encoded), missing or {}
+    encoded, missing = choices.names_in("encoded", encoded), missing or {}
     if not isinstance(missing, Mapping):
         raise OptionError("missing", "must be a mapping of names to values", missing)
     for name in [*encoded, *missing]:
-        check_name("feature", name, names)
+        choices.check_name("feature", name, names)
     is_tuple = as_supervised is not None
-    chosen = choose_features(metadata, as_supervised if is_tuple else features)
+    chosen = choices.choose_features(metadata, as_supervised if is_tuple else features)
     specs = needed_features(chosen, metadata.features, structure)
     specs |= {name: _as_bytes(specs[name]) for name in encoded if name in specs}
     ordered = chosen if is_tuple else [name for name in names if name in chosen]
@@ -528,7 +513,7 @@ def _as_bytes(spec: FeatureSpec) -> FeatureSpec:
 
 def make_parser(
     parsing: Parsing,
-    scales: Mapping[str, Scale],
+    scales: Mapping[str, choices.Scale],
     read: Callable[..., Any] | None = None,
 ) -> Callable[[Any], Any]:
     """Returns a function from serialised examples to elements.
@@ -544,7 +529,7 @@ def make_parser(
     read = read or make_component_parser(parsing)
 
     def parse(serialised: Any) -> Any:
-        example = normalise(read(serialised), scales)
+        example = choices.normalise(read(serialised), scales)
         if parsing.structure is not None:
             return rebuild(
                 parsing.structure,
@@ -831,7 +816,7 @@ def read_examples(
     if shuffle:
         room = int(shuffle)
         if shuffle is True:
-            room = max(SHUFFLE_BYTES // max(size, LEAST_BYTES), least)
+            room = max(choices.SHUFFLE_BYTES // max(size, LEAST_BYTES), least)
         if total is not None:  # what stays empty takes memory, too
             room = min(room, max(total, 1))
         examples = examples.shuffle(room, seed, reshuffle_each_iteration=True)
@@ -858,7 +843,7 @@ def read_in_order(parts: Sequence[FilePart], size: int = 1) -> tf.data.Dataset:
     most = max((part.take for part in parts), default=_ALL)
     if most == _ALL:
         return paths.flat_map(read)
-    held = max(READ_AHEAD_BYTES // STARTED_PER_STREAM // size, 1)
+    held = max(choices.READ_AHEAD_BYTES // STARTED_PER_STREAM // size, 1)
     streams = max(min(usable_cores(), held // max(most, 1), len(parts)), 1)
 
     def read_ahead(*part: Any) -> tf.data.Dataset:

@@ -321,7 +321,7 @@ class TestErrors:
 class TestMemory:
     @pytest.mark.parametrize("limit", [1, 4000, 100_000])
     def test_batches_ahead_are_limited_in_bytes(self, monkeypatch, limit):
-        monkeypatch.setattr("beam_pipeline.read.batches.READ_AHEAD_BYTES", limit)
+        monkeypatch.setattr("beam_pipeline.read.choices.READ_AHEAD_BYTES", limit)
         records = FakeRecords(400, width=50)
         running = iter(Batches(records, 4, threads=4))
         for given_out in range(1, 90):

@@ -25,6 +25,7 @@ from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 from tests.originals import write_like_tf_dataset  # noqa: E402
 
 MODULE = "beam_pipeline.read.replay"
+CHOICES = "beam_pipeline.read.choices"
 RATE = 8000
 CLASSES = ("cat", "dog", "owl")
 NUMBER = FeatureSpec("number", "int64", (), INT64_LIST)
@@ -105,7 +106,7 @@ class TestOrder:
     @pytest.mark.parametrize("batch_size", [None, 7])
     @pytest.mark.parametrize("read_ahead", [1, 1 << 20])
     def test_as_on_disk(self, numbered, batch_size, read_ahead, monkeypatch):
-        monkeypatch.setattr(f"{MODULE}.READ_AHEAD_BYTES", read_ahead)
+        monkeypatch.setattr(f"{CHOICES}.READ_AHEAD_BYTES", read_ahead)
         for cores in (1, 2, 3, 8):
             monkeypatch.setattr(f"{MODULE}.usable_cores", lambda n=cores: n)
             ds = replay(numbered, split="train", batch_size=batch_size)
@@ -140,7 +141,7 @@ class TestOrder:
         assert {number // 100 for number in order[:20]} == {0, 1, 2, 3}
 
     def test_buffer_holds_a_batch(self, numbered, monkeypatch):
-        monkeypatch.setattr(f"{MODULE}.SHUFFLE_BYTES", 1)
+        monkeypatch.setattr(f"{CHOICES}.SHUFFLE_BYTES", 1)
         monkeypatch.setattr(f"{MODULE}.MIXED_SHARDS", 1)
         ds = replay(numbered, split="test", shuffle=True, batch_size=4, repeat=9)
         assert len({tuple(numbers([batch])) for batch in ds}) > 1
