@@ -207,13 +207,7 @@ sample_rate, channels, stream, allow_truncated, allow_nonfinite
         If an element is neither a path nor a dict with a path.
     """
 
-    def __init__(
-        self,
-        *,
-        root: str = "",
-        on_error: str = "reject",
-        **options: Any,
-    ):
+    def __init__(self, *, root: str = "", on_error: str = "reject", **options: Any):
         for name, value in options.items():
             if name not in WINDOW_OPTIONS:
                 known = ", ".join(WINDOW_OPTIONS)

@@ -16,9 +16,9 @@ from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.progress import RunProgress
 from beam_pipeline.dataset.tables import (
-    LostAudio,
     count_clips,
     lost_audio,
+    lost_words,
     read_table,
 )
 from beam_pipeline.encodings import LISTS, RAW
@@ -89,9 +89,10 @@ def describe_metadata(metadata: Metadata, folder: str | None = None) -> str:
         columns["windows left out"] = windows_left_out
     lost, named = "", list[str]()
     if folder is not None:
-        lost = str(lost_audio(folder, metadata))
+        lost = lost_audio(folder, metadata)
         named = _clips_left_out(folder) if metadata.left_out else []
-    counts = metadata.clips, f"{metadata.rejected:,} rejected{lost}", metadata.ignored
+    rejected = f"{metadata.rejected:,} rejected{lost}"
+    counts = metadata.clips, rejected, metadata.ignored_files
     inputs = _inputs(*counts, metadata.left_out or {}, named, recipe)
     return f"{_table(columns)}\n{inputs}"
 
@@ -166,7 +167,7 @@ def describe_plan(
         parts.append(_describe_classes(summary, example_format))
     parts.append(_describe_features(example_format.features.specs))
     rejected, listing = count_clips(rejects), summary.listing
-    words = f"{rejected:,} rejected{LostAudio.of(r.seconds for r in rejects)}"
+    words = f"{rejected:,} rejected{lost_words(r.seconds for r in rejects)}"
     counts = listing.clips, words, listing.ignored
     named = sorted(summary.first_left_out)
     parts.append(_inputs(*counts, summary.left_out, named, recipe))

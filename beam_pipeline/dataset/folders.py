@@ -50,10 +50,11 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from beam_pipeline import errors
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
@@ -61,7 +62,9 @@ from beam_pipeline.inputs.splits import shard_name
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import POISON_CLIPS, UNCLAIMED, WORK_FOLDER, Claim
 from beam_pipeline.storage.tfrecord import PLAIN_SUFFIX, SUFFIX
-from beam_pipeline.text import hidden, parse_json
+from beam_pipeline.text import hidden, parse_json, shown, typed
+
+_T = TypeVar("_T")
 
 METADATA = "metadata.json"
 SCHEMA = "schema.pbtxt"
@@ -74,9 +77,7 @@ EXAMPLES_CSV = "examples.csv"
 # In the work folder of the output, wherever that of the run is; see :mod:`.replace`.
 NEW = "new"
 
-_BESIDE = (
-    METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, LOG,
-)  # fmt: skip
+_BESIDE = METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, LOG
 _SHARD = re.compile(
     r"([^/]+/)?(?P<split>[^/]+?)-(?P<k>[0-9]{5,})-of-(?P<shards>[0-9]{5,})"
     rf"(?P<suffix>{re.escape(SUFFIX)}|{re.escape(PLAIN_SUFFIX)})"
@@ -131,7 +132,8 @@ def delete_stale(output: str, current: Iterable[str], claim: Claim = UNCLAIMED) 
     stale = [
         name
         for name in files.list_files(output)
-        if (is_shard_file(name) and name not in current) or _is_draft(name)
+        if (is_shard_file(name) and name not in current)
+        or (name != without_draft(name) and is_ours(name))
     ]
     for name in stale:
         claim.discard(files.join(output, name))
@@ -139,11 +141,6 @@ def delete_stale(output: str, current: Iterable[str], claim: Claim = UNCLAIMED) 
         for folder in {name.rpartition("/")[0] for name in stale} - {""}:
             with suppress(OSError):  # the folder holds other files
                 os.rmdir(files.join(output, folder))
-
-
-def _is_draft(name: str) -> bool:
-    """Whether a run was writing the file beside the shards when it was killed."""
-    return name != without_draft(name) and is_ours(name)
 
 
 JOB_FILE = "job.json"
@@ -243,6 +240,14 @@ def clear_finished(work_folder: str, claim: Claim) -> None:
         clear_work(work_folder, claim)
 
 
+@dataclass(frozen=True)
+class _StoredError:
+    """``error.json``: the name of an error's class, and its fields."""
+
+    error: str
+    args: tuple[Any, ...]
+
+
 @contextmanager
 def storing_error(work_folder: str, claim: Claim) -> Iterator[None]:
     """Writes an error that the block raises into the work folder, and raises it again.
@@ -253,45 +258,43 @@ def storing_error(work_folder: str, claim: Claim) -> Iterator[None]:
     try:
         yield
     except AudioTFRecordsError as error:
-        stored = {"error": type(error).__name__, "args": error.args}
-        content = hidden(json.dumps(stored, default=str)).encode()
+        stored = _StoredError(type(error).__name__, error.args)
+        content = hidden(json.dumps(vars(stored), default=str)).encode()
         claim.write(files.join(work_folder, ERROR_FILE), content)
         raise
 
 
 def read_run_error(work_folder: str) -> AudioTFRecordsError | None:
     """Returns the error that ended the last run; None if there is none."""
-    stored = read_json(files.join(work_folder, ERROR_FILE))
-    if stored is None:
-        return None
-    kind = getattr(errors, str(stored.get("error")), None)
-    arguments = stored.get("args")
-    is_error = isinstance(kind, type) and issubclass(kind, AudioTFRecordsError)
-    if is_error and kind is not None and isinstance(arguments, list):
-        error: AudioTFRecordsError = kind(*arguments)
-        return error
-    raise damaged(files.join(work_folder, ERROR_FILE), "it is no error of ours")
+    return read_stored(files.join(work_folder, ERROR_FILE), _error_of)
 
 
-def read_json(path: str) -> Mapping[str, Any] | None:
-    """Returns the object in a file of a run; None if there is no file."""
+def _error_of(values: Any) -> AudioTFRecordsError:
+    stored: _StoredError = typed(_StoredError, values, "")
+    kind = getattr(errors, stored.error, None)
+    if isinstance(kind, type) and issubclass(kind, AudioTFRecordsError):
+        return kind(*stored.args)
+    raise ValueError(f"{shown(stored.error)} is no error of ours")
+
+
+def read_stored(path: str, parse: Callable[[Any], _T]) -> _T | None:
+    """Returns what a function makes of a run's file of JSON; None if there is no file.
+
+    Raises
+    ------
+    InputError
+        If no run has written the file as it is: if it is no JSON, or if the function
+        raises ValueError.
+    """
     try:
-        values = parse_json(files.read_bytes(path))
+        return parse(parse_json(files.read_bytes(path)))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise damaged(path, error) from error
-    if not isinstance(values, dict):
-        raise damaged(path, "it is no object")
-    return values
-
-
-def damaged(path: str, problem: object) -> InputError:
-    """Returns the error for a file that no run has written as it is."""
-    return InputError(
-        f"{path} is not a file of a run: {problem}. Delete it, and give the command of "
-        "the run again."
-    )
+        raise InputError(
+            f"{path} is not a file of a run: {error}. Delete it, and give the command "
+            "of the run again."
+        ) from error
 
 
 # Replacing a data set

@@ -58,13 +58,6 @@ from typing import Any, NamedTuple
 
 from beam_pipeline.audio.formats import LIBRARY, is_installed, library_versions
 from beam_pipeline.dataset import folders
-from beam_pipeline.dataset.folders import (
-    WHOLE,
-    delete_data_set,
-    finish_switch,
-    new_folder,
-    put_in_place,
-)
 from beam_pipeline.dataset.metadata import DISTRIBUTION, Metadata, to_text
 from beam_pipeline.dataset.side_by_side import as_recorded, read_skipped
 from beam_pipeline.dataset.tables import first_lines, read_rejects
@@ -140,7 +133,7 @@ class Job:
         """
         if not (self.replaces and files.is_local(self.output)):
             return self.output
-        return files.join(new_folder(self.output), "")
+        return files.join(folders.new_folder(self.output), "")
 
     def plan_folder(self) -> str:
         """Where all workers of an engine find the plan and its pages."""
@@ -161,11 +154,7 @@ def job_stamp(job: Job) -> dict[str, Any]:
         "recipe": recipe.to_json(),
         "inputs": [asdict(entry) for entry in job.inputs],
         # Which clips need ffmpeg is not known yet.
-        "writer": writer_versions(
-            recipe.encodings.values(),
-            compression=recipe.compression,
-            ffmpeg=is_installed(),
-        ),
+        "writer": versions_for(recipe, ffmpeg=is_installed()),
         "code": code_of(recipe),
         "skip_recorded": {
             folder: bytes_sha256(files.read_bytes(files.join(folder, folders.METADATA)))
@@ -257,14 +246,15 @@ def writer_versions(
     return versions
 
 
+def versions_for(recipe: Recipe, *, ffmpeg: bool) -> dict[str, str]:
+    """Returns :func:`writer_versions` for the encodings and compression of a recipe."""
+    encodings, compression = recipe.encodings.values(), recipe.compression
+    return writer_versions(encodings, compression=compression, ffmpeg=ffmpeg)
+
+
 def version_differences(recorded: Mapping[str, str], recipe: Recipe) -> list[str]:
     """Returns a text for each library that has another version than in a data set."""
-    here = writer_versions(
-        recipe.encodings.values(),
-        compression=recipe.compression,
-        ffmpeg=LIBRARY in recorded,
-    )
-    return _changes(recorded, here)
+    return _changes(recorded, versions_for(recipe, ffmpeg=LIBRARY in recorded))
 
 
 @cache
@@ -546,7 +536,7 @@ def started(
         case_of(found, asked)  # may refuse, before anything is written
     goes_on = partial(folders.has_run, work) if run.has_runner() else bool
     with claimed(output, goes_on) as claim:
-        is_switched = finish_switch(output, claim)
+        is_switched = folders.finish_switch(output, claim)
         found = look()._replace(is_switched=is_switched)  # another run may have come
         case = case_of(found, asked)
         if case is Case.REPAIR:
@@ -588,7 +578,7 @@ def element_output(
     is_local = files.is_local(folder)
     _check_can_be_folder(folder, "the output")
     with claimed(folder) as claim:
-        finish_switch(folder, claim)
+        folders.finish_switch(folder, claim)
         found = look_at(folder, work)
         stamp = {"recorded_by": recorded_by, _CONTINUES: False}
         asked = Asked(folder, work, stamp, overwrite)
@@ -603,12 +593,14 @@ def element_output(
         try:
             yield ElementOutput(written, work, drafts, receipts, claim)
             if is_local:
-                put_in_place(written, folder, claim)
+                folders.put_in_place(written, folder, claim)
         except BaseException as error:
             store_fails = not is_local and isinstance(error, StoreError)
             if claim.is_held() and not store_fails:
                 if not is_local and _made_room(folder, work):
-                    delete_data_set(folder, list(_held_files(folder, work)), claim)
+                    folders.delete_data_set(
+                        folder, list(_held_files(folder, work)), claim
+                    )
                 folders.clear_work(work, claim)
             raise
         folders.clear_finished(work, claim)
@@ -618,7 +610,7 @@ def make_room(output: str, work: str, claim: Claim) -> None:
     """Deletes the data set in a store that a finished one replaces; only once."""
     done = files.join(work, folders.DRAFTS, _ROOM_MADE)
     if not files.is_local(output) and not files.exists(done):
-        delete_data_set(output, list(_held_files(output, work)), claim)
+        folders.delete_data_set(output, list(_held_files(output, work)), claim)
         claim.write(done, b"")
 
 
@@ -655,7 +647,7 @@ def _held_files(output: str, work: str) -> Iterator[str]:
         return
     own = [
         f"{WORK_FOLDER}/{name}"
-        for name in (folders.METADATA, CLAIMS, folders.NEW, WHOLE)
+        for name in (folders.METADATA, CLAIMS, folders.NEW, folders.WHOLE)
     ]
     if files.join(output, WORK_FOLDER) == work:
         own = [WORK_FOLDER]
@@ -739,10 +731,10 @@ def start(case: Case, found: OutputState, asked: Asked, claim: Claim) -> None:
             return
     else:
         if case is Case.BEGIN:
-            delete_data_set(output, found.held, claim)
+            folders.delete_data_set(output, found.held, claim)
         if found.stamp is not None:
             folders.clear_work(work, claim)
-        claim.discard(new_folder(output), is_folder=True)
+        claim.discard(folders.new_folder(output), is_folder=True)
         claim.discard(folders.recorded_metadata(output))
     if case is Case.REPLACE:
         stamp[_REPLACES] = found.data_set

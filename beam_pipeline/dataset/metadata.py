@@ -201,7 +201,7 @@ class Metadata:
         ``classes[target]`` is the class of an example.
     splits : mapping
         Name to entry.
-    clips, rejected, ignored : int
+    clips, rejected, ignored_files : int
         Number of listed clips, of rejected clips, and of files without an audio suffix.
     writer : mapping
         Versions of this package and of the libraries that decide bytes.
@@ -222,7 +222,7 @@ class Metadata:
     splits: Mapping[str, SplitEntry]
     clips: int = 0
     rejected: int = 0
-    ignored: int = 0
+    ignored_files: int = 0
     writer: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     elements: Elements | None = None
@@ -299,19 +299,13 @@ class Metadata:
         recipe, elements = self.recipe, self.elements
         made_by: dict[str, Any] = {}
         inputs: dict[str, Any] = {}
-        of_split = {field.name for field in fields(SplitEntry)}
+        of_split = {each.name for each in fields(SplitEntry)}
         if recipe is not None:
             made_by = {"recipe": recipe.to_json(), "recipe_sha256": recipe.sha256()}
-            counts = Inputs(
-                self.clips,
-                self.rejected,
-                self.ignored,
-                self.listing_sha256,
-                self.left_out,
-            )
-            inputs = {"inputs": asdict(counts)}
+            counts = {each.name: getattr(self, each.name) for each in fields(Inputs)}
             if self.left_out is None:
-                del inputs["inputs"]["left_out"]
+                del counts["left_out"]
+            inputs = {"inputs": counts}
         elif elements is not None:
             made_by = elements.to_json(self.features.values())
             of_split = {"examples", "statistics", "shards"}
@@ -386,29 +380,14 @@ class Metadata:
             _check_path("a name in files", name)
         for name, split in stored.splits.items():
             _check_split(name, split, features)
-        made = cls(
-            None,
-            features,
-            stored.classes,
-            stored.splits,
-            writer=stored.writer,
-            files=stored.files,
-        )
+        made = cls(None, **{**vars(stored), "features": features})
         if "recorded_by" in values:
             return replace(made, elements=Elements.from_json(values))
         # The hash is of the JSON in the file: later versions may add recipe fields.
         if json_sha256(values["recipe"]) != values["recipe_sha256"]:
             raise ValueError("recipe_sha256 is not the SHA-256 of the recipe")
         inputs = typed(Inputs, values["inputs"], "inputs")
-        return replace(
-            made,
-            recipe=Recipe(**values["recipe"]),
-            clips=inputs.clips,
-            rejected=inputs.rejected,
-            ignored=inputs.ignored_files,
-            listing_sha256=inputs.listing_sha256,
-            left_out=inputs.left_out,
-        )
+        return replace(made, recipe=Recipe(**values["recipe"]), **vars(inputs))
 
     @classmethod
     def parse(cls, text: str | bytes, where: str) -> Metadata:

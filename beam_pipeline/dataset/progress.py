@@ -101,13 +101,10 @@ def read_progress(work_folder: str) -> RunProgress:
         If a file of the run is damaged.
     """
     path = files.join(work_folder, folders.PLAN_FILE)
-    stored, run_error = folders.read_json(path), folders.read_run_error(work_folder)
-    if stored is None:
+    plan: _Plan | None = folders.read_stored(path, lambda json: typed(_Plan, json, ""))
+    run_error = folders.read_run_error(work_folder)
+    if plan is None:
         return RunProgress(error=run_error)
-    try:
-        plan: _Plan = typed(_Plan, stored, "")
-    except ValueError as error:
-        raise folders.damaged(path, error) from error
     done = {n.replace(folders.LOST, ".json") for n in folders.receipts(work_folder)}
     finished = [count for name, count in plan.shards.items() if name in done]
     totals = Totals(sum(plan.shards.values()), plan.seconds)

@@ -233,7 +233,7 @@ def _joined(folders: Sequence[str], each: Sequence[Metadata]) -> Metadata:
         splits=splits,
         clips=sum(metadata.clips for metadata in each),
         rejected=sum(metadata.rejected for metadata in each),
-        ignored=sum(metadata.ignored for metadata in each),
+        ignored_files=sum(metadata.ignored_files for metadata in each),
         left_out=dict(left_out) or each[0].left_out,
     )
 
@@ -487,10 +487,7 @@ def read_skipped(folders: Sequence[str], recipe: Recipe) -> RecordedClips:
         if given:
             groups = clips["group"].to_pylist() if has_groups else plain
             named = map(
-                listing.recorded_group,
-                sources,
-                groups,
-                [has_groups] * len(groups),
+                listing.recorded_group, sources, groups, [has_groups] * len(groups)
             )
             splits.update(zip(named, clips["split"].to_pylist(), strict=True))
         if recipe.events is not None:

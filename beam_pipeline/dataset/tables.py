@@ -34,13 +34,7 @@ from beam_pipeline.inputs.columns import (
 )
 from beam_pipeline.inputs.table_files import FLOAT32, FLOAT64, Column, ColumnType
 from beam_pipeline.recipe.recipe import allowed_rejects
-from beam_pipeline.storage import files
-from beam_pipeline.storage.pages import (
-    SortedValues,
-    in_groups,
-    read_parquet,
-    write_parquet,
-)
+from beam_pipeline.storage import files, pages
 from beam_pipeline.text import hidden, parse_json, time_text, typed
 from beam_pipeline.write.window_rows import CLIP
 
@@ -65,13 +59,12 @@ class ManifestPart(NamedTuple):
 
     Attributes
     ----------
-    clips, windows : int
-        Number of rows, and the sum of their planned windows.
+    windows : int
+        The sum of the planned windows of its rows.
     rows : tuple of tuple
         In the order of :func:`manifest_fields`, without ``SKETCH_FIELDS``.
     """
 
-    clips: int
     windows: int
     rows: tuple[tuple[Any, ...], ...]
 
@@ -102,9 +95,7 @@ def manifest_fields(
 
 
 def make_manifest_part(
-    placed: PlacedClips,
-    layouts: Mapping[str, ShardLayout],
-    recipe: Recipe,
+    placed: PlacedClips, layouts: Mapping[str, ShardLayout], recipe: Recipe
 ) -> ManifestPart:
     """Returns the rows of one bucket. Some columns:
 
@@ -133,7 +124,7 @@ def make_manifest_part(
         rows.append((*of_clip, index, windows, *hashes, *clip.columns))
         index += clip.examples
         planned += windows
-    return ManifestPart(len(rows), planned, tuple(rows))
+    return ManifestPart(planned, tuple(rows))
 
 
 def write_manifest(
@@ -157,8 +148,10 @@ def write_manifest(
 
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in fields.items()])
     parts = _with_sketches(parts, sketches)
-    groups = in_groups(parts, attrgetter("clips"), _CLIPS_IN_GROUP)
-    write_parquet(path, schema, (_manifest_table(group, schema) for group in groups))
+    groups = pages.in_groups(parts, lambda part: len(part.rows), _CLIPS_IN_GROUP)
+    pages.write_parquet(
+        path, schema, (_manifest_table(group, schema) for group in groups)
+    )
 
 
 def _with_sketches(
@@ -205,7 +198,7 @@ def _manifest_table(parts: Sequence[ManifestPart], schema: Any) -> Any:
 
 def recorded_formats(path: str) -> set[str]:
     """Returns the formats of the clips in a manifest; empty for those a table lists."""
-    return set(read_parquet(path, ["format"]).column(0).unique().to_pylist())
+    return set(pages.read_parquet(path, ["format"]).column(0).unique().to_pylist())
 
 
 def with_clips(columns: Sequence[str], recipe: Recipe | None) -> list[str]:
@@ -297,7 +290,7 @@ def read_table(
     path = files.join(folder, name)
     remedy = "Restore it, or record the data set again."
     try:
-        table = read_parquet(path, None if whole else columns)
+        table = pages.read_parquet(path, None if whole else columns)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}. {remedy}") from error
     missing = [name for name in columns if name not in table.column_names]
@@ -412,9 +405,9 @@ def count_clips(rejects: Iterable[Reject]) -> int:
     return len(np.unique(np.fromiter((reject.row for reject in rejects), np.int64)))
 
 
-def sort_rejects(rejects: Iterable[Reject]) -> SortedValues[Reject]:
+def sort_rejects(rejects: Iterable[Reject]) -> pages.SortedValues[Reject]:
     """Returns rejects in the order of their rows."""
-    return SortedValues(lambda r: (r.row, r.shard or "", r.reason), rejects)
+    return pages.SortedValues(lambda r: (r.row, r.shard or "", r.reason), rejects)
 
 
 def reject_line(reject: Reject) -> bytes:
@@ -429,27 +422,17 @@ def reject_line(reject: Reject) -> bytes:
     return (json.dumps(asdict(line), ensure_ascii=False) + "\n").encode()
 
 
-class LostAudio(NamedTuple):
-    """The audio of rejects together, and how many have an unknown length."""
+def lost_words(seconds: Iterable[float | None]) -> str:
+    """Returns how much audio rejects have: `` (1.50 hours, 3 of unknown length)``.
 
-    seconds: float
-    unknown: int
-
-    @classmethod
-    def of(cls, seconds: Iterable[float | None]) -> LostAudio:
-        """Returns the sum of the seconds of rejects."""
-        found = list(seconds)
-        known = [some for some in found if some is not None]
-        return cls(math.fsum(known), len(found) - len(known))
-
-    def __str__(self) -> str:
-        """Returns `` (1.50 hours, 3 of unknown length)``; empty if there is none."""
-        words = []
-        if self.seconds:
-            words.append(time_text(self.seconds))
-        if self.unknown:
-            words.append(f"{self.unknown:,} of unknown length")
-        return f" ({', '.join(words)})" if words else ""
+    Empty if there is none.
+    """
+    found = list(seconds)
+    unknown, known = found.count(None), math.fsum(filter(None, found))
+    words = [time_text(known)] if known else []
+    if unknown:
+        words.append(f"{unknown:,} of unknown length")
+    return f" ({', '.join(words)})" if words else ""
 
 
 def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
@@ -475,9 +458,8 @@ def read_rejects(folder: str, name: str = REJECTED) -> list[RejectLine]:
     return rejects
 
 
-def lost_audio(folder: str, metadata: Metadata) -> LostAudio:
-    """Returns how much audio a data set's rejects have; see :func:`read_rejects`."""
-    rejects = []
-    if metadata.recipe is not None and metadata.rejected:
-        rejects = read_rejects(folder)
-    return LostAudio.of(reject.seconds for reject in rejects)
+def lost_audio(folder: str, metadata: Metadata) -> str:
+    """Returns :func:`lost_words` of a data set's rejects; see :func:`read_rejects`."""
+    has_rejects = metadata.recipe is not None and metadata.rejected
+    rejects = read_rejects(folder) if has_rejects else []
+    return lost_words(reject.seconds for reject in rejects)

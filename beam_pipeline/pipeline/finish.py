@@ -23,7 +23,7 @@ from operator import attrgetter, itemgetter
 from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset import folders, tables
 from beam_pipeline.dataset.folders import finish_switch
-from beam_pipeline.dataset.job import Job, version_differences, writer_versions
+from beam_pipeline.dataset.job import Job, version_differences, versions_for
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
 from beam_pipeline.dataset.tables import (
     check_any_accepted,
@@ -248,7 +248,7 @@ def check_clips(
     clips = count_clips(reject for reject in rejects if reject.shard is None)
     windows = 0
     for part in manifest:
-        clips += part.clips
+        clips += len(part.rows)
         windows += part.windows
     planned = sum(layout.total for layout in summary.layouts.values())
     for what, found, expected in (
@@ -300,11 +300,7 @@ def assemble_metadata(
         summary.listing.clips,
         count_clips(rejects),
         summary.listing.ignored,
-        writer_versions(
-            recipe.encodings.values(),
-            compression=recipe.compression,
-            ffmpeg=not DEMUXERS.keys().isdisjoint(formats),
-        ),
+        versions_for(recipe, ffmpeg=not DEMUXERS.keys().isdisjoint(formats)),
         listing_sha256=summary.listing.sha256,
         left_out=dict(sorted(summary.left_out.items())) or None,
     )

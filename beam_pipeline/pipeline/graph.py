@@ -244,10 +244,7 @@ _plan_of = lru_cache(maxsize=1)(planner.read_plan)
 
 
 def finish_planned(
-    _: Any,
-    infos: Iterable[ShardInfo],
-    rejects: Iterable[Reject],
-    job: Job,
+    _: Any, infos: Iterable[ShardInfo], rejects: Iterable[Reject], job: Job
 ) -> str:
     """Calls :func:`finish_job`."""
     check_poison_clips(job)

@@ -33,19 +33,9 @@ from beam_pipeline.examples.windows import WindowPlans
 from beam_pipeline.inputs.columns import SourceRow
 from beam_pipeline.inputs.event_files import EventTable
 from beam_pipeline.inputs.listing import ListingSummary
-from beam_pipeline.planning import balance
+from beam_pipeline.planning import balance, shards
 from beam_pipeline.planning.clips import Clip, Reject, read_poison_clips
 from beam_pipeline.planning.prober import Prober
-from beam_pipeline.planning.shards import (
-    Buckets,
-    CorpusCount,
-    PlacedClips,
-    PlanSummary,
-    ShardWork,
-    cut_tasks,
-    format_of,
-    lay_out,
-)
 from beam_pipeline.process import PROBE, Marks
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -71,7 +61,7 @@ Blocks = Callable[[], Iterable[Probed]]
 class PublishedPlan(NamedTuple):
     """A plan: its summary, and the pages of its shards, rejects and rows."""
 
-    summary: PlanSummary
+    summary: shards.PlanSummary
     tasks: tuple[Page, ...]
     rejects: tuple[Page, ...]
     manifest: tuple[Page, ...]
@@ -135,7 +125,7 @@ class ClipPages:
 
 def make_plan(
     pages: Iterable[Page], listing: ListingSummary, job: Job, folder: str
-) -> PlanSummary:
+) -> shards.PlanSummary:
     """Makes a plan of pages of clips in a folder, and publishes it there.
 
     The order of the pages does not matter. If the folder has a plan, nothing is made.
@@ -157,7 +147,7 @@ def _plan(
         for clips, bad in Pages(folder, pages):
             yield _without_alike(clips, bad, listing, recipe)
 
-    rejects, corpus = PageWriter(folder), CorpusCount(recipe)
+    rejects, corpus = PageWriter(folder), shards.CorpusCount(recipe)
     unreadable: list[Reject] = []
     for clips, bad in blocks():
         corpus.add(clips)
@@ -169,12 +159,12 @@ def _plan(
         check_readable(listing, unreadable, "So there is no plan yet.")
     columns = job.inputs[0].columns
     all_rejects = (reject for _, bad in blocks() for reject in bad)
-    example_format = format_of(corpus.corpus(), recipe, all_rejects, columns)
+    example_format = shards.format_of(corpus.corpus(), recipe, all_rejects, columns)
     manifest, tasks = PageWriter(folder), PageWriter(folder)
     moves, buckets = _with_splits(blocks, job)
     with closing(buckets):
-        layouts = lay_out(buckets.examples, example_format, recipe)
-        summary = PlanSummary(
+        layouts = shards.lay_out(buckets.examples, example_format, recipe)
+        summary = shards.PlanSummary(
             listing,
             example_format,
             {name: layout for name, layout in layouts.items() if layout.total},
@@ -182,13 +172,13 @@ def _plan(
         )
         plans = WindowPlans(recipe)
 
-        def noted() -> Iterator[PlacedClips]:
+        def noted() -> Iterator[shards.PlacedClips]:
             for placed in buckets.placed():
                 summary.add(placed, plans, recipe)
                 manifest.add(make_manifest_part(placed, layouts, recipe))
                 yield placed
 
-        for task in cut_tasks(noted(), layouts, recipe):
+        for task in shards.cut_tasks(noted(), layouts, recipe):
             tasks.add(task)
     return PublishedPlan(summary, tasks.finish(), rejects.finish(), manifest.finish())
 
@@ -218,7 +208,9 @@ def _without_alike(
     return kept, rejects
 
 
-def _with_splits(blocks: Blocks, job: Job) -> tuple[balance.Moves | None, Buckets]:
+def _with_splits(
+    blocks: Blocks, job: Job
+) -> tuple[balance.Moves | None, shards.Buckets]:
     """Returns the groups that leave the split of their hash, and clips in buckets.
 
     Clips have the split of their hash already. If the recipe stratifies or has folds,
@@ -230,15 +222,15 @@ def _with_splits(blocks: Blocks, job: Job) -> tuple[balance.Moves | None, Bucket
         return (some for some, _ in blocks())
 
     if recipe.splits_are_decided():
-        return recipe.split_moves, Buckets(recipe, clips())
+        return recipe.split_moves, shards.Buckets(recipe, clips())
     if not balance.is_balanced(recipe):
-        buckets = Buckets(recipe, clips())
+        buckets = shards.Buckets(recipe, clips())
         if all(buckets.examples[s] for s in recipe.hashed_shares() or ()):
             return None, buckets
         buckets.close()
     moves = balance.choose_moves(balance.tally_groups(clips(), recipe), recipe)
     assigned = (balance.assign_splits(some, moves, recipe) for some in clips())
-    return moves, Buckets(recipe, assigned)
+    return moves, shards.Buckets(recipe, assigned)
 
 
 def publish(plan: PublishedPlan, folder: str) -> None:
@@ -266,19 +258,19 @@ def read_plan(folder: str) -> PublishedPlan:
     return plan
 
 
-def planned_work(first: int, folder: str, step: int = 1) -> Iterator[ShardWork]:
+def planned_work(first: int, folder: str, step: int = 1) -> Iterator[shards.ShardWork]:
     """Yields the work of every ``step``-th shard of the plan of a folder."""
     plan = read_plan(folder)
     for place in islice(Pages(folder, plan.tasks).places(), first, None, step):
         yield read_work(plan, place, folder)
 
 
-def read_work(plan: PublishedPlan, place: Place, folder: str) -> ShardWork:
+def read_work(plan: PublishedPlan, place: Place, folder: str) -> shards.ShardWork:
     """Returns the work of the shard whose task is at a place."""
     example_format = plan.summary.example_format
     assert example_format is not None  # without clips there are no shards
     shard, segments = read_place(place, folder)
-    return ShardWork(shard, segments, example_format)
+    return shards.ShardWork(shard, segments, example_format)
 
 
 def planned_rejects(plan: PublishedPlan, folder: str) -> Iterator[Reject]:

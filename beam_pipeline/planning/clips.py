@@ -53,11 +53,7 @@ from beam_pipeline.recipe.recipe import Audio, Recipe, Windows
 from beam_pipeline.storage import files
 from beam_pipeline.storage.claim import POISON_CLIPS, Claim
 from beam_pipeline.text import bytes_sha256
-from beam_pipeline.transforms.clip_steps import (
-    Reader,
-    SteppedReader,
-    in_clip,
-)
+from beam_pipeline.transforms.clip_steps import Reader, SteppedReader, in_clip
 from beam_pipeline.transforms.steps import (
     LOADER,
     STREAM,

@@ -12,26 +12,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from beam_pipeline import errors
 from beam_pipeline.arrays import FloatArray, Integers
-from beam_pipeline.audio.clip_reader import (
-    adding_length,
-    check_output,
-    output_frames,
-    probe_audio,
-)
+from beam_pipeline.audio import clip_reader
 from beam_pipeline.audio.decoder import AudioInfo, may_break
 from beam_pipeline.audio.retries import retry
-from beam_pipeline.errors import (
-    ClipError,
-    EmptyAudio,
-    InputError,
-    ShortClip,
-    TransformError,
-    Unreadable,
-    UnusableEntry,
-    is_of_machine,
-    read_error,
-)
 from beam_pipeline.examples.features import resolve_transforms
 from beam_pipeline.examples.window_steps import measuring_step, run_on_windows
 from beam_pipeline.examples.windows import (
@@ -49,12 +34,7 @@ from beam_pipeline.inputs.listing import changed_file
 from beam_pipeline.inputs.sources import Input, locate
 from beam_pipeline.inputs.splits import DEFAULT_SPLIT
 from beam_pipeline.planning import clips
-from beam_pipeline.planning.clips import (
-    NO_POISON_CLIPS,
-    Clip,
-    PoisonClips,
-    Reject,
-)
+from beam_pipeline.planning.clips import NO_POISON_CLIPS, Clip, PoisonClips, Reject
 from beam_pipeline.planning.shards import Segment, locate_examples
 from beam_pipeline.process import PROBE, Marks
 from beam_pipeline.recipe.recipe import Audio, Recipe
@@ -105,11 +85,11 @@ class Prober:
         """
         try:
             if row.problem is not None:
-                raise UnusableEntry(row.filepath, row.problem)
+                raise errors.UnusableEntry(row.filepath, row.problem)
             if (poison_clip := self._poison_clips.probed(row)) is not None:
                 raise poison_clip.to_error()
             return retry(lambda: self.clip(row), row.filepath)
-        except ClipError as error:
+        except errors.ClipError as error:
             stage = "sources" if row.problem is not None else PROBE
             name, reason = type(error).__name__, error.reason
             if row.line:
@@ -142,15 +122,15 @@ class Prober:
             if files.is_beams(row.filepath):
                 with files.closing(self._begun(row)):
                     pass  # raises if the file does not exist
-        with adding_length(info):
+        with clip_reader.adding_length(info):
             return self._clip_of(row, info, modified_ns)
 
     def _clip_of(self, row: SourceRow, info: AudioInfo, modified_ns: int) -> Clip:
         recipe = self._recipe
         channel = recipe.channels if row.channel is None else row.channel
-        check_output(info, channel, recipe.sample_rate, name=row.filepath)
+        clip_reader.check_output(info, channel, recipe.sample_rate, name=row.filepath)
         rate = recipe.sample_rate or info.sample_rate_hz
-        total = output_frames(info.frames, info.sample_rate_hz, rate)
+        total = clip_reader.output_frames(info.frames, info.sample_rate_hz, rate)
         start, stop = _part_of(row, total, rate)
         frames = stop - start
         plan = self._plans.of(rate, frames)
@@ -158,7 +138,7 @@ class Prober:
         if windows and recipe.windows_are_clips:
             _check_length(row.filepath, frames, info.channels, recipe)
         if windows == 0 and too_short_or_long(frames, plan) is None:
-            raise ShortClip(
+            raise errors.ShortClip(
                 row.filepath,
                 f"is shorter than one window: it has {frames} frames, but a window has "
                 f"{plan.length}; record and open_audio fill it with zeros if `tail` is "
@@ -284,10 +264,14 @@ class Prober:
 
             try:
                 found = np.asarray(step.passages(blocks(), clip.sample_rate_hz))
-            except ClipError:
+            except errors.ClipError:
                 raise
             except (Exception, SystemExit) as error:
-                kind = Unreadable if is_of_machine(error) else TransformError
+                kind = (
+                    errors.Unreadable
+                    if errors.is_of_machine(error)
+                    else errors.TransformError
+                )
                 raise kind(
                     clip.filepath, f"{name} fails: {type(error).__name__}: {error}"
                 ) from error
@@ -301,7 +285,7 @@ class Prober:
             and (found <= clip.frames).all()
             and (found[:, 0] <= found[:, 1]).all()
         ):
-            raise TransformError(
+            raise errors.TransformError(
                 clip.filepath,
                 f"{name} must return passages, integers of shape (n, 2), from 0 to "
                 f"{clip.frames}, each with its first frame and the frame after its "
@@ -346,15 +330,12 @@ class Prober:
     def _events_of(self, row: SourceRow, info: AudioInfo) -> tuple[Event, ...]:
         """Returns the events of a row's file; raises UnusableEntry if one is later."""
         events = clip_events(
-            row.filepath,
-            self._inputs[row.source].root,
-            self._recipe,
-            self._events,
+            row.filepath, self._inputs[row.source].root, self._recipe, self._events
         )
         seconds = info.frames / info.sample_rate_hz
         for event in events:
             if event.start_s > seconds + SECONDS_ROUNDED:
-                raise UnusableEntry(
+                raise errors.UnusableEntry(
                     row.filepath,
                     f"has an event ({event.label}) at {event.start_s:g} s, but is only "
                     f"{seconds:g} s long",
@@ -370,7 +351,7 @@ class Prober:
         try:
             if info is None and self._poison_clips.probed(row) is None:
                 info = self._probed(row)[0]
-        except ClipError:
+        except errors.ClipError:
             return
         finally:
             Marks.unmark()
@@ -384,8 +365,8 @@ class Prober:
         path = locate(self._inputs, row.source, row.filepath)
         try:
             return files.begin_read(path)
-        except (OSError, InputError) as error:  # InputError: unknown scheme
-            raise read_error(row.filepath, "cannot be opened", error) from error
+        except (OSError, errors.InputError) as error:  # InputError: unknown scheme
+            raise errors.read_error(row.filepath, "cannot be opened", error) from error
 
     def _probed(self, row: SourceRow) -> tuple[AudioInfo, int]:
         """Returns what a row's file holds, and when it was last changed."""
@@ -396,7 +377,7 @@ class Prober:
             if loader is not None:
                 info = loader.probe(source, row.filepath)
             else:
-                info = probe_audio(
+                info = clip_reader.probe_audio(
                     source,
                     name=row.filepath,
                     allow_truncated=recipe.allow_truncated,
@@ -441,7 +422,7 @@ def _check_length(filepath: str, frames: int, channels: int, audio: Audio) -> No
     """Raises UnusableEntry if a whole clip is larger than a message of protobuf."""
     length = 4 * frames * (channels if audio.channels == "keep" else 1)
     if length > LONGEST_RECORD:
-        raise UnusableEntry(
+        raise errors.UnusableEntry(
             filepath,
             f"is too long for one example: its {frames} frames take {length} bytes, "
             f"but must take at most {LONGEST_RECORD}; record it in windows",
@@ -454,7 +435,7 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
     ``frames`` is the length of the file at ``rate_hz``.
     """
     if not frames:
-        raise EmptyAudio(
+        raise errors.EmptyAudio(
             row.filepath, f"is so short that no frame of it is left at {rate_hz} Hz"
         )
     start = base.seconds_to_frames(row.offset_s, rate_hz)
@@ -463,7 +444,7 @@ def _part_of(row: SourceRow, frames: int, rate_hz: int) -> tuple[int, int]:
         stop = start + base.seconds_to_frames(row.duration_s, rate_hz)
     # Seconds in tables are rounded, so the end may be a few frames too late.
     if start >= frames or stop > frames + rate_hz * SECONDS_ROUNDED:
-        raise UnusableEntry(
+        raise errors.UnusableEntry(
             row.filepath,
             f"is {frames / rate_hz:g} s long, but its row in the table asks for the "
             f"part from {row.offset_s:g} to {stop / rate_hz:g} s",
@@ -489,7 +470,7 @@ def hash_file(path: str, name: str) -> str:
     try:
         return _sha256(path, files.changed_ns(path))
     except OSError as error:
-        raise read_error(name, "cannot be hashed", error) from error
+        raise errors.read_error(name, "cannot be hashed", error) from error
 
 
 @lru_cache(maxsize=1024)  # rows of one file are mostly close to each other

@@ -78,13 +78,7 @@ from beam_pipeline.planning.clips import (
     why_left_out,
     window_frames,
 )
-from beam_pipeline.recipe.recipe import (
-    LISTED,
-    NO_COMPRESSION,
-    Recipe,
-    Shards,
-    Windows,
-)
+from beam_pipeline.recipe.recipe import LISTED, NO_COMPRESSION, Recipe, Shards, Windows
 from beam_pipeline.storage.pages import Batch, SortedValues, stable_bytes
 from beam_pipeline.text import bytes_sha256, clip_key
 
@@ -288,12 +282,7 @@ class ShardLayout:
         examples = self.bound(k + 1) - self.bound(k)
         mix_seed = self.seed if self.strip else None
         return Shard(
-            name,
-            self.split,
-            k,
-            examples,
-            per_member=self.per_member,
-            mix_seed=mix_seed,
+            name, self.split, k, examples, per_member=self.per_member, mix_seed=mix_seed
         )
 
     def runs(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -323,9 +312,7 @@ class ShardLayout:
 
 
 def lay_out(
-    totals: Mapping[str, int],
-    example_format: ExampleFormat | None,
-    recipe: Recipe,
+    totals: Mapping[str, int], example_format: ExampleFormat | None, recipe: Recipe
 ) -> dict[str, ShardLayout]:
     """Returns how each split is cut into shards.
 
@@ -485,9 +472,7 @@ def locate_examples(segment: Segment, recipe: Recipe) -> tuple[Integers, Integer
     """Returns the start of each example's window, and the number of its copy."""
     clip = segment.clip
     windows, copies = example_numbers(
-        segment.first,
-        segment.examples,
-        copies_in(recipe.copies, clip.split),
+        segment.first, segment.examples, copies_in(recipe.copies, clip.split)
     )
     first, count = int(windows[0]), int(windows[-1] - windows[0]) + 1
     if clip.placed is not None:

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from beam_pipeline.dataset import folders, progress
@@ -116,10 +115,7 @@ def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
         If the runner or an option is unknown, or a value is wrong or missing.
     """
     from apache_beam.io.filesystems import FileSystems
-    from apache_beam.options.pipeline_options import (
-        PipelineOptions,
-        StandardOptions,
-    )
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
     words = list(beam_args)
@@ -136,20 +132,12 @@ def check_beam_args(beam_args: Sequence[str]) -> tuple[str, dict[str, Any]]:
         raise _wrong(problem, f"--runner={name}")
     if name == "PortableRunner" and not values.get("job_endpoint"):
         raise _wrong("--job_endpoint=HOST:PORT is missing", f"--runner={name}")
-    for before, word in pairwise(["", *unknown]):
-        option = word.partition("=")[0]
+    for option in (word.partition("=")[0] for word in unknown):
         if name not in _HAVE_JOB_SERVER:
             problem = f"the runner does not know this option{_hint(option)}"
             raise _wrong(problem, option)
-        if not option.startswith("-"):
-            if not before.startswith("-") or "=" in before:
-                raise _wrong("this word is no option; write --NAME=VALUE", word)
-        else:
-            _LOG.warning(
-                "Beam has no option %s%s; the job server may know it.",
-                option,
-                _hint(option),
-            )
+        named = option + _hint(option)
+        _LOG.warning("Beam has no option %s; the job server may know it.", named)
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         problems = " ".join(line.strip().rstrip(".") + "." for line in errors)
@@ -273,10 +261,7 @@ def check_credentials(scopes: Sequence[str]) -> None:
 
 
 def run_on_engine(
-    job: Job,
-    beam_args: Sequence[str],
-    time_limit: float | None,
-    watch: Watch | None,
+    job: Job, beam_args: Sequence[str], time_limit: float | None, watch: Watch | None
 ) -> dict[str, int]:
     """Runs the job on a runner of Beam and waits for it; returns its counters.
 

@@ -164,10 +164,7 @@ class Plan:
 
 
 def run_local(
-    job: Job,
-    workers: int | None,
-    time_limit: float | None,
-    watch: Watch | None = None,
+    job: Job, workers: int | None, time_limit: float | None, watch: Watch | None = None
 ) -> None:
     """Runs the job on this machine.
 

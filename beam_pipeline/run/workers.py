@@ -32,11 +32,7 @@ from typing import Any, TypeVar
 from beam_pipeline.dataset.folders import CONTINUE, delete_drafts_of
 from beam_pipeline.dataset.job import Job
 from beam_pipeline.dataset.progress import UNWATCHED, Reporter
-from beam_pipeline.errors import (
-    AudioTFRecordsError,
-    OptionError,
-    WorkerDied,
-)
+from beam_pipeline.errors import AudioTFRecordsError, OptionError, WorkerDied
 from beam_pipeline.planning.clips import Exits
 from beam_pipeline.process import Mark, MarkClock, Marks, WorkerState, new_state
 from beam_pipeline.storage.claim import beating, without_heartbeats
@@ -446,11 +442,7 @@ class Workers:
                 for number in waiting:
                     watch.begin(number)
                     self._running[number] = WorkerProcess(
-                        work,
-                        number,
-                        name.format(number),
-                        states[number],
-                        with_children,
+                        work, number, name.format(number), states[number], with_children
                     )
                 waiting = []
                 wait([end for worker in self._running.values() for end in worker.ends],

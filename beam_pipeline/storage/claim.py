@@ -178,7 +178,7 @@ class Claim:
         self.check()
         try:
             yield
-        except FileNotFoundError:
+        except (FileNotFoundError, OutputError):
             self.check()  # another run has come since, and deleted the folder
             raise
 
@@ -376,7 +376,7 @@ def _create(output: str, number: int) -> _Held | None:
     lock = None
     with files.writing(claim.path):
         try:
-            files.make_folder(claim.folder)
+            os.makedirs(claim.folder, exist_ok=True)
             lock = os.open(claim.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             with suppress(OSError):  # without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)

@@ -25,14 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
-from beam_pipeline.errors import (
-    DiskError,
-    InputError,
-    OptionError,
-    OutputError,
-    check_answered,
-    is_of_machine,
-)
+from beam_pipeline import errors
 from beam_pipeline.process import Marks
 from beam_pipeline.storage import beam_filesystem, object_store
 from beam_pipeline.storage.object_store import FIRST_BYTES, StoreReader, is_in_store
@@ -83,7 +76,7 @@ def absolute(path: str) -> str:
         If it is an address with credentials, which would go into messages and files.
     """
     if holds_credentials(path):
-        raise InputError(
+        raise errors.InputError(
             f"{path} holds credentials. Give the address without them; docs/engines.md "
             "says where credentials are looked for."
         )
@@ -102,7 +95,7 @@ def path_text(option: str, given: object, what: str = "a path") -> str:
         says ``what`` it must be.
     """
     if not (isinstance(given, str | os.PathLike) and os.fspath(given)):
-        raise OptionError(option, f"must be {what}", given)
+        raise errors.OptionError(option, f"must be {what}", given)
     return os.fspath(given)
 
 
@@ -136,7 +129,8 @@ def open_read(path: str) -> BinaryIO:
     Raises
     ------
     InputError
-        If a pipe or a device is in the place of the file: it may never end.
+        If a folder is in the place of the file; or a pipe or a device, which may never
+        end.
     DiskError
         If the machine fails to open a local file; also while it is read.
     """
@@ -153,12 +147,12 @@ class _LocalFile(io.FileIO):
 
     def readinto(self, buffer: Any) -> int:
         with reading(str(self.name)):
-            count: int = check_answered(super().readinto(buffer))
+            count: int = errors.check_answered(super().readinto(buffer))
             return count
 
     def readall(self) -> bytes:
         with reading(str(self.name)):
-            return check_answered(super().readall())
+            return errors.check_answered(super().readall())
 
 
 @contextmanager
@@ -167,9 +161,9 @@ def reading(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not is_of_machine(error):
+        if not errors.is_of_machine(error):
             raise
-        raise DiskError(
+        raise errors.DiskError(
             path,
             f"cannot be read: {error.strerror}",
             "The machine failed, and the file may be good. Check the disk, the "
@@ -180,9 +174,10 @@ def reading(path: str) -> Iterator[None]:
 def _open_regular(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     kind = os.fstat(descriptor).st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # open() names folders itself
+    if not stat.S_ISREG(kind):
         os.close(descriptor)
-        raise InputError(f"{path} is a pipe or a device. It must be a file.")
+        what = "a folder" if stat.S_ISDIR(kind) else "a pipe or a device"
+        raise errors.InputError(f"{path} is {what}. Give the path of a file.")
     return descriptor
 
 
@@ -323,7 +318,7 @@ _CANNOT = {
 }
 
 
-def why_not_written(error: BaseException, path: str = "") -> OutputError | None:
+def why_not_written(error: BaseException, path: str = "") -> errors.OutputError | None:
     """Returns the error that tells a user why a file cannot be written.
 
     None if the error says anything else. ``path`` is the file, if the error lacks it.
@@ -335,7 +330,7 @@ def why_not_written(error: BaseException, path: str = "") -> OutputError | None:
     else:
         remedy = "Fix this, or give another path"
     where = path or error.filename or "A file of the run"
-    return OutputError(
+    return errors.OutputError(
         f"{where} cannot be written: {_CANNOT[error.errno]}. {remedy}. Then give the "
         "same command again."
     )
@@ -353,6 +348,15 @@ def writing(path: str) -> Iterator[None]:
         raise explained from error
 
 
+@contextmanager
+def _making() -> Iterator[None]:
+    """Makes an error of access of the one that folders such as ``/proc`` raise."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from error
+
+
 def check_writable(path: str) -> None:
     """Raises OutputError if a file cannot be written to a path; writes nothing.
 
@@ -360,7 +364,7 @@ def check_writable(path: str) -> None:
     """
     if not is_local(path):
         return
-    with writing(path):
+    with writing(path), _making():
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with suppress(FileNotFoundError):
@@ -380,7 +384,7 @@ def make_folder(path: str) -> None:
     OutputError
         If it cannot be made.
     """
-    with writing(path):
+    with writing(path), _making():
         os.makedirs(path, exist_ok=True)
 
 
@@ -525,7 +529,7 @@ def _walk(folder: str, prefix: str, inside: tuple[str, ...]) -> Iterator[str]:
         with os.scandir(folder) as entries:
             names = [(e.name + "/" * _is_folder(e), e.path) for e in entries]
     except OSError as error:
-        raise InputError(
+        raise errors.InputError(
             f"{error.filename} cannot be listed: {error.strerror}. Change its "
             "permissions, or move it to a folder outside the input."
         ) from error
@@ -564,7 +568,7 @@ def private_folder() -> str:
     found = os.lstat(path)
     private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
     if not (private and found.st_uid == os.getuid()):
-        raise OutputError(
+        raise errors.OutputError(
             f"{path} must be a folder that only you can use, but others can use it, or "
             "it is a link. Delete it, or set TMPDIR to another folder."
         )

@@ -461,16 +461,7 @@ def read_any_records(
     ValueError
         The file is neither, or a record is damaged; the message then names it.
     """
-    if is_gzip(file):
-        return (record.data for record in placed_records(file, sha256))
-    start = file.read(_HEADER_BYTES)
-    file.seek(0)
-    if len(start) == _HEADER_BYTES and not _is_header(start):
-        raise ValueError(
-            "record 0: the file is not GZIP, and the checksum of its first length is "
-            "wrong"
-        )
-    records = placed_records(file, sha256, compressed=False)
+    records = placed_records(file, sha256, compressed=is_gzip(file))
     return (record.data for record in records)
 
 
@@ -478,15 +469,8 @@ def is_gzip(file: BinaryIO) -> bool:
     """Whether a TFRecord file is compressed; leaves the file at its beginning."""
     start = file.read(_HEADER_BYTES)
     file.seek(0)
-    return start[:2] == _GZIP_MAGIC and not _is_header(start)
-
-
-def _is_header(data: bytes) -> bool:
-    """Whether 12 bytes are a length and its checksum."""
-    if len(data) < _HEADER_BYTES:
-        return False
-    (crc,) = struct.unpack_from("<I", data, 8)
-    return masked_crc32c(data[:8]) == int(crc)
+    length = int.from_bytes(start[:8], "little")
+    return start[:2] == _GZIP_MAGIC and start != _frame_header(length)
 
 
 class PlacedRecord(NamedTuple):

@@ -33,18 +33,12 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from beam_pipeline import errors
 from beam_pipeline.arrays import Array, FloatArray, Integers
 from beam_pipeline.audio.decoder import SAMPLE_BYTES
 from beam_pipeline.audio.retries import retried, retry
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
 from beam_pipeline.encodings import check_original
-from beam_pipeline.errors import (
-    ClipError,
-    IncompleteRun,
-    InputError,
-    TransformError,
-    UnreadableAudio,
-)
 from beam_pipeline.examples.event_targets import TimedWindows
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.examples.serialisation import ExampleEncoder, check_lengths
@@ -245,7 +239,7 @@ class _OpenSegment:
                 changed_ns = files.modified_ns(source)
                 if clip.modified_ns and changed_ns != clip.modified_ns:
                     reason = "changed after its header was read"
-                    raise UnreadableAudio(clip.filepath, reason)
+                    raise errors.UnreadableAudio(clip.filepath, reason)
                 for stretch in clips.read_stretches(
                     decoder, clip, self.starts, most, recipe
                 ):
@@ -292,7 +286,7 @@ class _OpenSegment:
         if first or frames.shape[-1] < wanted:
             try:
                 frames = retry(read, clip.filepath)
-            except UnreadableAudio:
+            except errors.UnreadableAudio:
                 return b""
         return sketch_audio(frames[..., :wanted], clip.sample_rate_hz)
 
@@ -354,7 +348,7 @@ def _decode(
             until = done + len(starts)
             yield FrameBlock(slot(len(starts), sketch), rows.part(done, until), frames)
             done = until
-    except ClipError as error:
+    except errors.ClipError as error:
         left = segment.examples - done
         rest = FrameBlock(slot(left), rows.part(done, segment.examples))
         stage = DECODE if poison_clip is None else poison_clip.stage
@@ -383,7 +377,9 @@ def read_windows(
         yield starts, slice_windows(frames, starts, opened.length)
 
 
-def _lost(kind: type[_Block], block: Block, stage: str, error: ClipError) -> _Block:
+def _lost(
+    kind: type[_Block], block: Block, stage: str, error: errors.ClipError
+) -> _Block:
     """Returns a block whose examples are lost, with its reject."""
     slot, rows = block.slot, block.rows
     clip, first, n = slot.clip, slot.first, slot.examples
@@ -443,7 +439,7 @@ def select_and_augment(block: WindowBlock) -> WindowBlock:
             windows[augmented] = window_steps.augmented(windows[augmented], origins)
             windows.flags.writeable = False
             made = WindowBlock(slot, rows, windows)
-    except ClipError as error:
+    except errors.ClipError as error:
         return _lost(WindowBlock, block, SELECT, error)
     return made
 
@@ -479,7 +475,7 @@ def apply_transforms(block: WindowBlock) -> FeatureBlock:
     try:
         features = slot.example_format.features
         values, clipped = features.apply(block.windows, _origins(block))
-    except ClipError as error:
+    except errors.ClipError as error:
         return _lost(FeatureBlock, block, TRANSFORM, error)
     return FeatureBlock(slot, rows, block.windows, values, clipped)
 
@@ -522,8 +518,8 @@ class BlockEncoder:
                 columns[name] = [slot.file]
             records = self._encoder.encode(len(block.starts), columns)
             check_lengths(records)
-        except InputError as error:
-            problem = TransformError(clip.filepath, str(error))
+        except errors.InputError as error:
+            problem = errors.TransformError(clip.filepath, str(error))
             return _lost(EncodedBlock, block, ENCODE, problem)
         return EncodedBlock(slot, rows, records, block)
 
@@ -639,8 +635,8 @@ class ShardDraft:
                 f"positions of shard {self.shard.name}"
             )
 
-    def _broken(self, what: str) -> IncompleteRun:
-        return IncompleteRun(
+    def _broken(self, what: str) -> errors.IncompleteRun:
+        return errors.IncompleteRun(
             f"The runner {what}. All blocks of a shard must come in order and in one "
             "bundle, so the runner must fuse the steps from DecodeAudio to "
             "WriteToTFRecord. FnApiRunner, PrismRunner, FlinkRunner, SparkRunner and "

@@ -149,7 +149,7 @@ def test_from_files_to_examples(corpus, loader):
         corpus / "in", out, win_len=300, channels=1, loader=loader,
         loader_suffixes=".npy", max_rejected=1, num_shards=2,
     )  # fmt: skip
-    assert (metadata.clips, metadata.rejected, metadata.ignored) == (4, 1, 1)
+    assert (metadata.clips, metadata.rejected, metadata.ignored_files) == (4, 1, 1)
     (reject,) = rejects_in(out)
     assert reject["path"] == "b/x.wav"
     assert_names(reject["reason"], "no channel 1")

@@ -156,7 +156,7 @@ def test_counters_say_what_the_metadata_say(with_bad):
         "bytes": sum(shard.bytes for shard in split.shards),
         "clips": split.clips,
         "clips_listed": metadata.clips,
-        "files_ignored": metadata.ignored,
+        "files_ignored": metadata.ignored_files,
         "rejected_UnreadableAudio": 1,
         "shards": 3,
         "windows": split.examples,

@@ -42,7 +42,7 @@ def test_rejects_tell_their_seconds(corpus, tmp_path, cli):
     known = [line["seconds"] for line in lines.values() if line["seconds"]]
     words = f"4 rejected ({sum(known):.2f} seconds, 1 of unknown length)"
     assert words in said
-    assert str(lost_audio(str(out), Metadata.load(out))) in words
+    assert lost_audio(str(out), Metadata.load(out)) in words
     said = cli("plan", "--input", corpus, *flags).out
     assert "3 rejected (0.51 seconds, 1 of unknown length)" in said
     assert verify(out, deep=True, input=corpus) == []

@@ -104,7 +104,7 @@ def some_metadata(**changes):
         "splits": {"train": entry},
         "clips": 5,
         "rejected": 2,
-        "ignored": 1,
+        "ignored_files": 1,
         "writer": writer_versions(),
         "files": {name: FileEntry(9, "0" * 64) for name in FILES},
         "listing_sha256": "0" * 64,

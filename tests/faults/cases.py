@@ -19,11 +19,7 @@ import soundfile
 from beam_pipeline.storage import files, object_store
 from tests import loopback
 from tests.data_sets import contents
-from tests.faults.world import (
-    RATE,
-    check_same,
-    small_disk,
-)
+from tests.faults.world import RATE, check_same, small_disk
 
 CASES = {}
 

@@ -22,11 +22,7 @@ from beam_pipeline.storage import claim
 from tests import loopback
 from tests.data_sets import contents
 from tests.faults.cases import case, environment_of, store
-from tests.faults.world import (
-    main_command,
-    start_run,
-    write_sounds,
-)
+from tests.faults.world import main_command, start_run, write_sounds
 
 COMMANDS = ["record", "record other", "overwrite", "convert", "elements"]
 

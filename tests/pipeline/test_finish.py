@@ -10,11 +10,7 @@ import pytest
 
 from beam_pipeline import record
 from beam_pipeline.dataset.folders import receipt_path
-from beam_pipeline.dataset.tables import (
-    NAMED_IN_ERRORS,
-    ManifestPart,
-    check_rejects,
-)
+from beam_pipeline.dataset.tables import NAMED_IN_ERRORS, ManifestPart, check_rejects
 from beam_pipeline.errors import IncompleteRun, OptionError, TooManyRejected
 from beam_pipeline.inputs.columns import MANIFEST_FIELDS
 from beam_pipeline.inputs.listing import ListingSummary
@@ -97,7 +93,7 @@ def manifest_of(summary, rejects=()):
     parts = []
     for layout in summary.layouts.values():
         rows = ((None,) * len(MANIFEST_FIELDS),) * clips
-        parts.append(ManifestPart(clips, layout.total, rows))
+        parts.append(ManifestPart(layout.total, rows))
         clips = 0
     return parts
 

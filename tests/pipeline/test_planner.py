@@ -27,10 +27,7 @@ from beam_pipeline.pipeline.planner import (
 )
 from beam_pipeline.planning import shards
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run.local import (
-    phase_folder,
-    plan_phase,
-)
+from beam_pipeline.run.local import phase_folder, plan_phase
 from beam_pipeline.storage import files, pages
 from beam_pipeline.storage.pages import Pages, write_page
 from tests.raising import raises

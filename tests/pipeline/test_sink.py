@@ -13,9 +13,7 @@ from beam_pipeline.pipeline.graph import WriteShards, WriteToTFRecord
 from beam_pipeline.planning.shards import Shard
 from beam_pipeline.storage.claim import UNCLAIMED
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
-from beam_pipeline.write.shard import (
-    EncodedBlock,
-)
+from beam_pipeline.write.shard import EncodedBlock
 from tests.pipelines import run_step
 from tests.raising import raises
 from tests.shards import blocks_of, record_at

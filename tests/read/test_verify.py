@@ -80,7 +80,7 @@ def test_files_that_are_not_there(folder, kind, how):
         facts = ["is missing"]
     elif how == "folder":
         path.mkdir()
-        facts = ["Is a directory"]
+        facts = ["is a folder"]
     else:
         other = file_of(folder, "shard" if kind != "shard" else "windows.parquet")
         path.write_bytes(other.read_bytes())

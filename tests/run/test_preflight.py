@@ -113,7 +113,7 @@ def test_what_names_no_address_is_left_to_the_runner(master):
 def test_what_nobody_can_judge_is_left_to_the_job_server(caplog):
     with caplog.at_level(logging.WARNING, "beam_pipeline"):
         check_engine(["--runner=SparkRunner", "--parallism", "4"])
-    assert_names(*caplog.messages, "--parallelism")
+    assert_names("".join(caplog.messages), "--parallelism")
 
 
 @needs_dataflow

@@ -12,14 +12,7 @@ import pytest
 import soundfile
 
 import beam_pipeline
-from beam_pipeline import (
-    Metadata,
-    open_records,
-    plan,
-    record,
-    replay,
-    verify,
-)
+from beam_pipeline import Metadata, open_records, plan, record, replay, verify
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.read.verify import find_problems
 from beam_pipeline.read.window_table import window_table

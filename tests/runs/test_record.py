@@ -65,7 +65,7 @@ def test_a_folder_becomes_a_complete_data_set(out, tmp_path):
         assert names[int(example["index"])] == example["filepath"]
         assert example["fs"] == RATE
     assert metadata.classes == ("cat", "dog", "owl")
-    assert (metadata.clips, metadata.rejected, metadata.ignored) == (13, 0, 1)
+    assert (metadata.clips, metadata.rejected, metadata.ignored_files) == (13, 0, 1)
     split = metadata.splits["records"]
     assert split.clips == 13
     assert split.examples == len(examples) == sum(split.examples_per_class.values())
