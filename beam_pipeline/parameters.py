@@ -276,7 +276,8 @@ class Declared:
         known = [each.name for each in fields(cls) if each.init]
         for name in given:
             if name not in known:
-                raise RecipeError(cls.__name__, no_parameter(name, known), given[name])
+                problem = f"no parameter {name}; {_hint(name, known, 'parameters')}"
+                raise RecipeError(cls.__name__, problem, given[name])
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -292,22 +293,18 @@ class Declared:
         """Checks what depends on several values."""
 
 
-def no_parameter(name: str, known: Sequence[str]) -> str:
-    """Returns the problem of a parameter that does not exist, and a remedy."""
+def _hint(name: str, known: Sequence[str], what: str) -> str:
+    """Returns the remedy for a name that does not exist."""
     close = did_you_mean(name, known)
-    if close:
-        return f"no parameter {name}; did you mean {close}?"
-    has = f"the parameters are {', '.join(known)}" if known else "there are none"
-    return f"no parameter {name}; {has}"
+    names = ", ".join(known) or "none"
+    return f"did you mean {close}?" if close else f"the {what} are {names}"
 
 
 def unknown_option(name: str, known: Iterable[str]) -> UnknownOption:
     """Returns the error for an unknown option; its hint names the closest option."""
     dash = "-" if "-" in name else "_"  # as it is written
     names = sorted(each.replace("_", dash) for each in known)
-    close = did_you_mean(name, names)
-    hint = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
-    return UnknownOption(name, hint)
+    return UnknownOption(name, _hint(name, names, "options"))
 
 
 def check_known(given: Iterable[str], known: Sequence[str]) -> None:

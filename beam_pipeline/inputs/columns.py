@@ -37,7 +37,6 @@ from beam_pipeline.recipe.recipe import (
     RESERVED_NAMES,
     VALID_FRAMES,
     Recipe,
-    no_label_source,
 )
 from beam_pipeline.text import hidden, holds_credentials
 
@@ -167,7 +166,12 @@ def _label_column(names: Sequence[str], recipe: Recipe, what: str) -> str | None
         return recipe.label_from
     label_from = recipe.label_from
     if label_from not in LABEL_SOURCES and "class" not in named_groups(label_from):
-        raise no_label_source(label_from, f"; {what}")
+        raise RecipeError(
+            "label_from",
+            f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression "
+            f"with a group like (?P<class>[a-z]+); {what}",
+            label_from,
+        )
     has_classes = recipe.label_from != "none" or recipe.events is not None
     if recipe.classes is not None and not has_classes:
         raise RecipeError(

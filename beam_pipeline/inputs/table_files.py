@@ -26,7 +26,6 @@ import io
 import json
 import math
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -101,13 +100,7 @@ def open_table(
             found = parquet.schema_arrow.names
     elif table.suffix in AVRO_SUFFIXES:
         with _avro(location) as reader:
-            schema = reader.writer_schema
-            if not isinstance(schema, Mapping) or "fields" not in schema:
-                raise InputError(
-                    f"{location} holds values that are not records. Each row of a "
-                    "manifest must be a record with a field for each column."
-                )
-            found = [field["name"] for field in schema["fields"]]
+            found = [field["name"] for field in reader.writer_schema["fields"]]
     else:
         # Any line may bring a column that those before it lack.
         found = [*dict.fromkeys(name for _, row in read_rows(table) for name in row)]
@@ -291,8 +284,6 @@ def _avro(location: str) -> Iterator[Any]:
     with files.open_read(location) as file:
         try:
             yield fastavro.reader(file)
-        except InputError:
-            raise
         # What fastavro raises for a damaged file is of many types.
         except Exception as error:
             raise InputError(
@@ -674,11 +665,6 @@ def convert(name: str, value: Any, kind: ColumnType) -> Any:
             f"has a list of {len(values)} values in column {name}, but each must have "
             f"{size}"
         )
-    if set(map(type, values)) == {float} and kind.dtype in (FLOAT32, FLOAT64):
-        # Most long lists need no conversion, which takes some time.
-        most = MOST_FLOAT32 if kind.dtype == FLOAT32 else sys.float_info.max
-        if all(-most <= value <= most for value in values):
-            return tuple(values)
     return tuple(_single(name, entry, kind.dtype) for entry in values)
 
 

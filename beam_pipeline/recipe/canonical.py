@@ -249,15 +249,10 @@ def with_hashes(steps: Iterable[Any], kind: Kind) -> Iterator[Any]:
         If a folder has no audio, cannot be read, or has another hash than the step.
     """
     for step in steps:
-        if takes_sounds(step):
+        if hasattr(step, "with_sounds"):
             with naming_step(step, kind):
                 step = replace(step, sha256=checked_hash(step.folder, step.sha256))
         yield step
-
-
-def takes_sounds(step: Any) -> bool:
-    """Whether a step takes sounds from its folder."""
-    return hasattr(step, "with_sounds")
 
 
 def list_sounds(folder: str) -> list[tuple[str, str]]:
@@ -317,7 +312,7 @@ def load_step(step: Any, sample_rate_hz: int) -> Any:
     RecipeError
         See :func:`load_sounds`.
     """
-    if not takes_sounds(step):
+    if not hasattr(step, "with_sounds"):
         return step
     return step.with_sounds(load_sounds(step.folder, step.sha256, sample_rate_hz))
 

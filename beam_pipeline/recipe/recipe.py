@@ -42,7 +42,6 @@ from beam_pipeline.parameters import (
     ValueType,
     WholeNumber,
     attribute_texts,
-    check_text,
     parameter,
     unknown_option,
 )
@@ -400,34 +399,9 @@ class Labels(Declared):
         classes found, sorted.
     """
 
-    label_from: str = option("folder", Text(may_be_empty=True), "SOURCE")
+    label_from: str = option("folder", Text(), "SOURCE")
     label_separator: str | None = option(None, Text(), "TEXT")
     classes: tuple[str, ...] | None = option(None, Names(are_different=True), "NAMES")
-
-    def check(self) -> None:
-        """Refuses text that is neither a column nor an expression with a class."""
-        text = self.label_from
-        if text in LABEL_SOURCES:
-            return
-        try:
-            groups = re.compile(text).groupindex
-        except re.error as error:
-            if "(" not in text:
-                return  # a column's name; it need not be an expression
-            problem = f"is not a regular expression ({error})"
-            raise RecipeError("label_from", problem, text) from error
-        if "class" not in groups and ("(" in text or not text):
-            raise no_label_source(text)
-
-
-def no_label_source(label_from: str, why: str = "") -> RecipeError:
-    """Returns the error of a text that says no way to find classes, and why."""
-    return RecipeError(
-        "label_from",
-        f"must be {', '.join(LABEL_SOURCES)}, a column, or a regular expression with a "
-        f"group like (?P<class>[a-z]+){why}",
-        label_from,
-    )
 
 
 class Events(Declared):
@@ -616,7 +590,9 @@ class Audio(Declared):
         DECODERS, Names(known=DECODERS, are_different=True), "NAMES"
     )
     loader: str = option("", Steps("my_files.load"), "MODULE.NAME")
-    loader_suffixes: tuple[str, ...] | None = option(None, Names(), "NAMES")
+    loader_suffixes: tuple[str, ...] | None = option(
+        None, Names(are_different=True), "NAMES"
+    )
 
     def audio_with(self, **changes: Any) -> Audio:
         """Returns this section alone, with some options changed."""
@@ -625,18 +601,14 @@ class Audio(Declared):
 
     def loads(self, filepath: str) -> bool:
         """Whether the loader reads a file."""
-        ends = self.loader_suffixes or ("",)
+        ends = tuple(each.lower() for each in self.loader_suffixes or ("",))
         return bool(self.loader) and filepath.lower().endswith(ends)
 
     def check(self) -> None:
-        """Checks the suffixes, which become lower case."""
-        suffixes = self.loader_suffixes or ()
+        """Checks that suffixes have a loader."""
+        suffixes = ",".join(self.loader_suffixes or ())
         if suffixes and not self.loader:
-            raise RecipeError("loader_suffixes", "needs `loader`", ",".join(suffixes))
-        for suffix in suffixes:
-            check_text("loader_suffixes", suffix)
-        lower = tuple(suffix.lower() for suffix in suffixes) or None
-        object.__setattr__(self, "loader_suffixes", lower)
+            raise RecipeError("loader_suffixes", "needs `loader`", suffixes)
 
 
 class Windows(Declared):

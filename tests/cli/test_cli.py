@@ -254,6 +254,9 @@ def test_values_may_look_like_anything():
     ("verify WHOLE --repair --deep", ["--repair", "--deep"]),
     ("report WHOLE --output WHOLE/metadata.json/x.html", ["metadata.json", "path"]),
     ("report WHOLE --output /proc/x/y.html", ["/proc/x/y.html", "path"]),
+    *((f"record --input WHOLE/../in --output new --win-len 5 --report {page}",
+       [page.removeprefix("WHOLE/")])
+      for page in ("WHOLE/metadata.json/x.html", f"{'x' * 300}.html")),
     ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
     ("plan --input x --feature =png", ["--feature", "NAME", "'=png'"]),
     ("plan --input x --encoding a-b=png", ["--encoding", "NAME", "'a-b=png'"]),
