@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
@@ -68,10 +68,9 @@ from beam_pipeline.write.statistics import DataStatistics
 
 # A shard with a limit in bytes ends with a member, up to this share below its limit.
 _MEMBERS_PER_SHARD = 16
-# A thread compresses the members of about this many bytes at once.
-_GROUP_BYTES = 256 << 10
-# Groups that threads compress, or have compressed, while one waits to be written.
-_GROUPS_AHEAD = 8
+# Threads compress this many members, or of these bytes, before the first is written.
+COMPRESSING_THREADS = 2
+_BYTES_AHEAD = 2 << 20
 
 
 class ShardSizes(Declared, kw_only=False):
@@ -140,20 +139,6 @@ class ShardSizes(Declared, kw_only=False):
         """The end of the name of a shard."""
         return tfrecord.suffix_for(self.compression)
 
-    def known(self, examples: int | None) -> Iterator[int]:
-        """Yields the examples of each shard, as far as that is known before it ends.
-
-        Parameters
-        ----------
-        examples : int or None
-            The number of examples, if it is known.
-        """
-        if self.num_shards is not None and examples is not None:
-            bounds = self.bounds(examples, 1)
-            yield from (stop - start for start, stop in pairwise(bounds))
-        elif self.elements_per_file is not None and not self.is_even:
-            yield from repeat(self.elements_per_file)
-
     def bounds(self, examples: int, shards: int) -> list[int]:
         """Returns the first example of each shard, and the number of examples.
 
@@ -172,10 +157,6 @@ class ShardSizes(Declared, kw_only=False):
         shards = -(-shards // self.multiple_of) * self.multiple_of
         shards = min(shards, examples)
         return [k * examples // max(shards, 1) for k in range(shards + 1)]
-
-
-# Members before GZIP, and their records.
-_Group = list[tuple[bytes, int]]
 
 
 class MemberFile(NamedTuple):
@@ -208,8 +189,6 @@ class MemberFileWriter:
     sizes : ShardSizes
     pool : executor
         Its threads compress members while this thread goes on.
-    examples : iterable of int, optional
-        How many records each file gets, as far as it is known.
 
     Attributes
     ----------
@@ -217,21 +196,11 @@ class MemberFileWriter:
         The files that are finished.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        sizes: ShardSizes,
-        pool: Executor,
-        examples: Iterable[int] = (),
-    ):
-        self._folder = folder
-        self._suffix, self._compression = sizes.suffix, sizes.compression
-        self._member_limit = sizes.member_limit
+    def __init__(self, folder: str, sizes: ShardSizes, pool: Executor):
+        self._folder, self._sizes, self._pool = folder, sizes, pool
+        # The most examples and bytes of a file; 0: any number.
+        self._room = 0 if sizes.is_even else sizes.elements_per_file or 0
         self._limit = sizes.limit if sizes.is_by_bytes else 0
-        # After the last given number, the file takes everything.
-        self._rooms = chain(examples, repeat(0))
-        self._room = next(self._rooms)
-        self._pool = pool
         self.made: list[MemberFile] = []
         self._file: MemberWriter | None = None
         self._path = ""
@@ -241,10 +210,9 @@ class MemberFileWriter:
         # Of the member that is not complete: its content in pieces.
         self._pieces: list[bytes] = []
         self._length = self._records = 0
-        # Complete members: some that wait, and groups that threads compress.
-        self._group: _Group = []
-        self._group_bytes = 0
-        self._compressing: deque[Future[tuple[_Group, list[bytes]]]] = deque()
+        # Complete members: their records, their bytes, and what compresses them.
+        self._compressing: deque[tuple[int, int, Future[bytes]]] = deque()
+        self._bytes_ahead = 0
 
     def write_all(self, records: Sequence[bytes]) -> None:
         """Adds records.
@@ -255,63 +223,51 @@ class MemberFileWriter:
             If readers would not accept one of them.
         """
         check_lengths(records)
+        most = self._sizes.member_limit
         for record in records:
             size = len(record) + tfrecord.FRAME_BYTES
-            if self._records and self._length + size > self._member_limit:
+            if self._records and self._length + size > most:
                 self._end_member()
             self._pieces += tfrecord.frame_parts(record)
             self._records += 1
             self._length += size
             if self._examples + self._records == self._room:
                 self._end_file()
-                self._room = next(self._rooms)
 
     def _end_member(self) -> None:
+        """Has the member compressed, and writes those that wait."""
         if not self._records:
             return
         member, records = b"".join(self._pieces), self._records
         self._pieces, self._length, self._records = [], 0, 0
         if self._raw and 0 < self._limit < self._raw + len(member):
-            self._close_file()
-        self._group.append((member, records))
+            self._end_file()
         self._examples += records
         self._raw += len(member)
-        self._group_bytes += len(member)
-        if self._group_bytes >= _GROUP_BYTES:
-            self._end_group()
+        compress, compression = tfrecord.compress_member, self._sizes.compression
+        work = self._pool.submit(compress, member, compression)
+        self._compressing.append((records, len(member), work))
+        self._bytes_ahead += len(member)
+        self._write(COMPRESSING_THREADS, _BYTES_AHEAD)
 
-    def _end_group(self) -> None:
-        """Has the members that wait compressed, and writes those that are."""
-        if self._group:
-            work = self._pool.submit(_contents, self._group, self._compression)
-            self._compressing.append(work)
-            self._group, self._group_bytes = [], 0
-            self._write(_GROUPS_AHEAD)
-
-    def _write(self, ahead: int) -> None:
-        """Writes the groups that were compressed; ``ahead`` may wait."""
-        if self._file is None and self._compressing:
-            name = f"{uuid.uuid4().hex}{self._suffix}"
-            self._path = files.draft_path(self._folder, name)
-            self._file = MemberWriter.create(self._path)
-        while len(self._compressing) > ahead:
-            group, contents = self._compressing.popleft().result()
-            assert self._file is not None
+    def _write(self, members: int, ahead: int) -> None:
+        """Writes members that were compressed; so many, or of these bytes, may wait."""
+        while len(self._compressing) > members and self._bytes_ahead > ahead:
+            records, length, work = self._compressing.popleft()
+            content = work.result()
+            self._bytes_ahead -= length
+            if self._file is None:
+                name = f"{uuid.uuid4().hex}{self._sizes.suffix}"
+                self._path = files.draft_path(self._folder, name)
+                self._file = MemberWriter.create(self._path)
             with files.writing(self._path):
-                self._file.write_member(b"".join(contents))
-            self._members += [
-                (records, len(member), len(content))
-                for (member, records), content in zip(group, contents, strict=True)
-            ]
+                self._file.write_member(content)
+            self._members.append((records, length, len(content)))
 
     def _end_file(self) -> None:
+        """Ends the file, with all members that are complete."""
         self._end_member()
-        self._close_file()
-
-    def _close_file(self) -> None:
-        """Ends the file with the members that are complete."""
-        self._end_group()
-        self._write(0)
+        self._write(0, 0)
         if self._file is None:
             return
         with files.writing(self._path):
@@ -334,11 +290,6 @@ class MemberFileWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _contents(group: _Group, compression: str) -> tuple[_Group, list[bytes]]:
-    """Returns some members, and the bytes of each in its file."""
-    return group, [tfrecord.compress_member(member, compression) for member, _ in group]
 
 
 _BLOCK = 1 << 20
@@ -506,10 +457,6 @@ def _read(reader: BinaryIO, size: int, piece: MemberRange) -> bytes:
     if len(content) < size:
         raise ValueError(f"{piece.path} ends before its member does")
     return content
-
-
-# Compressing takes longer than all else; it leaves the interpreter to the writer.
-COMPRESSING_THREADS = 2
 
 
 class Encoded(NamedTuple):
@@ -734,7 +681,6 @@ def write_encoded(
     order: int = 0,
     *,
     drafts: str | None = None,
-    known: Iterable[int] = (),
 ) -> BlockResult:
     """Writes the examples of one block, and the receipt of what is noted of them.
 
@@ -749,8 +695,6 @@ def write_encoded(
         The place of the block among all.
     drafts : str, optional
         Where the files go, on any file system. Default: where those of the job do.
-    known : iterable of int
-        See :class:`.MemberFileWriter`.
     """
     folder, sources, seen = drafts or job.target.drafts, 0, Seen()
     writers: dict[str, MemberFileWriter] = {}
@@ -769,7 +713,7 @@ def write_encoded(
             split = some.split
             if split not in splits:
                 splits[split] = OfSplit(DataStatistics.of(job.specs))
-                writers[split] = MemberFileWriter(folder, job.sizes, pool, known)
+                writers[split] = MemberFileWriter(folder, job.sizes, pool)
                 stack.callback(writers[split].abandon)
             noted = splits[split]
             if some.columns:

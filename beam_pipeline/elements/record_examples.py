@@ -153,8 +153,7 @@ def write_elements(
             bar.set_postfix({"file": finished + 1}, refresh=False)
             bar.update(len(some.records))
 
-        known = request.sizes.known(total)
-        result = write_encoded(job, encoded, report, drafts=drafts, known=known)
+        result = write_encoded(job, encoded, report, drafts=drafts)
         if request.num_elems is not None and result.examples < request.num_elems:
             warnings.warn(
                 f"num_elems is {request.num_elems}, but there were only "

@@ -25,11 +25,11 @@ def records_of(sizes, seed=0):
     return [bytes([(k + seed) % 256]) * size for k, size in enumerate(sizes)]
 
 
-def write_blocks(folder, blocks, sizes, *options):
+def write_blocks(folder, blocks, sizes):
     made = []
     with ThreadPoolExecutor(2) as pool:
         for records in blocks:
-            writer = MemberFileWriter(f"{folder}/drafts", sizes, pool, *options)
+            writer = MemberFileWriter(f"{folder}/drafts", sizes, pool)
             writer.write_all(records)
             made += writer.close()
     return made
@@ -122,19 +122,14 @@ def test_shards_stay_below_their_limit_and_may_be_moved(tmp_path, limit):
     assert not any(Path(each.path).exists() for each in made)
 
 
-@pytest.mark.parametrize("way", [{"elements_per_file": 8}, {"num_shards": 5}])
-def test_files_of_known_sizes_are_moved_as_shards(tmp_path, way):
+def test_files_of_so_many_examples_are_moved_as_shards(tmp_path):
     records = records_of([100] * 40)
-    sizes = ShardSizes(**way)
-    direct = write_blocks(tmp_path / "a", [records], sizes, sizes.known(40))
-    moved = joined(tmp_path / "a", direct, sizes, may_move=True)
-    assert [len(shard) for _, shard in moved] == [8] * 5 == [f.records for f in direct]
-    cut = [records[i : i + 8] for i in range(0, 40, 8)]
-    assert joined(tmp_path / "b", write_blocks(tmp_path / "b", cut, sizes), sizes) == (
-        moved
-    )
-    assert list(ShardSizes(multiple_of=2).known(40)) == []
-    assert list(ShardSizes(num_shards=2).known(None)) == []
+    sizes = ShardSizes(elements_per_file=8)
+    direct = write_blocks(tmp_path, [records], sizes)
+    copied = joined(tmp_path, direct, sizes)
+    assert [len(shard) for _, shard in copied] == [8] * 5 == [f.records for f in direct]
+    assert joined(tmp_path, direct, sizes, may_move=True) == copied
+    assert not any(Path(each.path).exists() for each in direct)
 
 
 @pytest.mark.parametrize("options", [
