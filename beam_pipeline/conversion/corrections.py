@@ -266,14 +266,6 @@ class ClipNames:
                 raise OptionError(option, problem, list(table.names))
         part = PartColumns.of(table.names, None, table.location)
         path = next(column for column in PATH_NAMES if column in table.names)
-        paths = [str(row[path]) for _, row in table_rows]
-        if paths and self._rows.keys().isdisjoint(paths):
-            problem = (
-                f"{what} names no clip of the data set: its column {path} has, for "
-                f"example, {paths[0]!r}, and the {MANIFEST} of the data set "
-                f"{next(iter(self._rows))!r}; give paths as that has them"
-            )
-            raise OptionError(option, problem)
         for number, row in table_rows:
             where = f"{table.location}, line {number}"
             where = f"`{option}`, row {number}" if in_memory else where
@@ -313,7 +305,7 @@ class ClipNames:
             other = path if known else did_you_mean(path, self._rows) or any_path
             k = self._rows.get(other, [0])[0]
             raise ValueError(
-                f"names {path!r}, but the data set has no such clip; it has, for "
+                f"names {path!r}, but the {MANIFEST} has no such clip; it has, for "
                 f"example, {other!r} from {self._starts[k]:g} to {self._ends[k]:g} s"
             )
         inputs = sorted({self._inputs[k] for k in rows})

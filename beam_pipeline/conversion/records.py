@@ -579,13 +579,6 @@ def replay_files(
     )
 
     paths = [*map(files.absolute, files.path_texts("filenames", filenames))]
-    for path in paths:
-        if not files.exists(path) or files.is_folder(path):
-            what = "is a folder" if files.is_folder(path) else "does not exist"
-            raise InputError(
-                f"{path} {what}. Give files, without wildcards; `replay` and `convert` "
-                "read folders."
-            )
     if batch_size is not None:
         check_whole("batch_size", batch_size)
     metadata = _describe(paths, schema, dtypes or {})

@@ -42,7 +42,7 @@ def as_array(name: str, value: Any) -> Array:
         If it cannot be stored.
     """
     if isinstance(value, str | bytes | bytearray):
-        return _texts(name, [value], ())
+        return _texts([value], ())
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         return _checked(name, value, np.asarray(value))
     try:
@@ -63,14 +63,10 @@ def _checked(name: str, value: Any, array: Array) -> Array:
     if kind in "SUO":
         items = array.ravel().tolist()
         if all(isinstance(item, str | bytes | bytearray) for item in items):
-            return _texts(name, items, array.shape)
-    if kind not in "biufc" and array.dtype.name != "bfloat16":
+            return _texts(items, array.shape)
+    is_stored = kind in "biufc" and array.dtype.char not in "gG"
+    if not is_stored and array.dtype.name != "bfloat16":
         raise _unstorable(name, value)
-    if array.dtype.char in "gG":
-        raise InputError(
-            f"Feature {name} has the dtype {array.dtype}, whose format differs between "
-            "machines. Convert it to float64 or complex128."
-        )
     return array
 
 
@@ -79,32 +75,18 @@ def _texts_of_lists(name: str, value: Any) -> Array:
     # numpy's own types of text lose zeros at the end.
     objects = np.array(value, object)
     items = objects.ravel().tolist()
-    if any(isinstance(item, Sequence) and not _is_text(item) for item in items):
+    if not all(isinstance(item, str | bytes | bytearray) for item in items):
         raise InputError(
-            f"Feature {name}: {shown(value)} is a list of lists of different "
-            "lengths. Record a tf.data.Dataset of ragged tensors instead."
+            f"Feature {name}: {shown(value)} has values of several types, or lists of "
+            "different lengths. Convert the values to one type; for such lists, record "
+            "a tf.data.Dataset of ragged tensors."
         )
-    if not all(map(_is_text, items)):
-        raise InputError(
-            f"Feature {name}: {shown(value)} has values of several types. Convert "
-            "them to one."
-        )
-    return _texts(name, items, objects.shape)
+    return _texts(items, objects.shape)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str | bytes | bytearray)
-
-
-def _texts(name: str, items: Sequence[Any], shape: tuple[int, ...]) -> Array:
+def _texts(items: Sequence[Any], shape: tuple[int, ...]) -> Array:
     made = np.empty(len(items), object)
-    for i, item in enumerate(items):
-        try:
-            made[i] = item.encode() if isinstance(item, str) else bytes(item)
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"Feature {name}: {shown(item)} cannot be encoded as UTF-8. Give bytes."
-            ) from error
+    made[:] = [i.encode() if isinstance(i, str) else bytes(i) for i in items]
     return made.reshape(shape)
 
 

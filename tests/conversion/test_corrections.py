@@ -239,12 +239,6 @@ ROW = {"path": "cat/cat_1.wav", "label": "bat"}
             "labels",
             ["label, class", "klass"],
         ),
-        (
-            {"labels": [{"path": "none.wav", "label": "a"}]},
-            "labels",
-            ["column path", "'none.wav'", "manifest.parquet"],
-        ),
-        ({"drop": "none.txt"}, "drop", ["none.txt", "'none.wav'"]),
         ({"labels": [{"name": "cat/cat_1.wav"}]}, "labels", ["name", "path"]),
         ({"labels": [ROW], "classes": CLASSES}, "classes", ["bat"]),
         ({"labels": "none.csv"}, "labels", ["none.csv"]),
@@ -269,7 +263,6 @@ def test_options_that_do_not_fit_are_refused(
     wrong, tmp_path, monkeypatch, options, name, facts
 ):
     monkeypatch.chdir(tmp_path)
-    Path("none.txt").write_text("none.wav\n")
     with raises(OptionError, name, naming=facts):
         convert(wrong, "out", **options)
     assert not Path("out").exists()
