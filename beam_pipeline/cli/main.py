@@ -294,8 +294,6 @@ class Convert(Command):
     group_by
         With `splits`: columns a,b of the manifest; clips with equal values are in one
         split. Default: as recorded. Of other TFRecords: a feature.
-    multiple_of
-        Number of shards becomes a multiple of this.
 
     Examples
     --------
@@ -327,7 +325,6 @@ class Convert(Command):
     splits: Mapping[str, float] | None = option(None, Shares(), "SHARES")
     stratify: bool = option(False, Flag())
     group_by: str | None = option(None, Text(), "COLUMNS")
-    multiple_of: int = option(1, WholeNumber(), "N")
 
     def run(self) -> int:
         from beam_pipeline.cli.reports import describe_metadata
@@ -335,7 +332,7 @@ class Convert(Command):
         started = time.monotonic()
         given = self.given(
             "features", "schema", "dtypes", "classes", "labels", "drop", "splits",
-            "stratify", "group_by", "beam_args", "multiple_of",
+            "stratify", "group_by", "beam_args",
         )  # fmt: skip
         with _quiet(self.debug):
             metadata = beam_pipeline.convert(

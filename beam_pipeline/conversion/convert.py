@@ -143,8 +143,8 @@ def convert(
     progress : bool, optional
         Whether to show a progress bar. Default: in a terminal or a notebook.
     **sizes
-        ``elements_per_file``, ``shard_bytes``, ``num_shards``, ``multiple_of``,
-        ``member_bytes`` and ``compression`` of :func:`record_dataset`.
+        ``elements_per_file``, ``shard_bytes``, ``num_shards``, ``member_bytes``
+        and ``compression`` of :func:`record_dataset`.
 
     Returns
     -------

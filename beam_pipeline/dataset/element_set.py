@@ -85,9 +85,6 @@ class ShardSizes(Declared, kw_only=False):
         end up to a sixteenth below. Default: 128 MiB.
     num_shards : int or None
         The number of shards; their examples differ by one at most.
-    multiple_of : int
-        The number of shards is a multiple of this; shards are then as even as with
-        ``num_shards``.
     member_bytes : int or None
         The bytes of a GZIP member before GZIP, unless a single example has more.
         Default: 16 KiB.
@@ -98,7 +95,6 @@ class ShardSizes(Declared, kw_only=False):
     elements_per_file: int | None = parameter(None, WholeNumber())
     shard_bytes: int | None = parameter(None, WholeNumber())
     num_shards: int | None = parameter(None, WholeNumber())
-    multiple_of: int = parameter(1, WholeNumber())
     member_bytes: int | None = parameter(None, WholeNumber())
     compression: str = parameter(GZIP, Choice(COMPRESSIONS))
 
@@ -117,14 +113,9 @@ class ShardSizes(Declared, kw_only=False):
         return self.shard_bytes or DEFAULT_SHARD_BYTES
 
     @property
-    def is_even(self) -> bool:
-        """Whether the number of shards decides their sizes."""
-        return self.num_shards is not None or self.multiple_of > 1
-
-    @property
     def is_by_bytes(self) -> bool:
         """Whether only the bytes before it decide where a shard ends."""
-        return self.elements_per_file is None and not self.is_even
+        return self.elements_per_file is None and self.num_shards is None
 
     @property
     def member_limit(self) -> int:
@@ -138,25 +129,6 @@ class ShardSizes(Declared, kw_only=False):
     def suffix(self) -> str:
         """The end of the name of a shard."""
         return tfrecord.suffix_for(self.compression)
-
-    def bounds(self, examples: int, shards: int) -> list[int]:
-        """Returns the first example of each shard, and the number of examples.
-
-        Parameters
-        ----------
-        examples : int
-        shards : int
-            The number of shards that ``limit`` alone would make.
-        """
-        if self.elements_per_file is not None:
-            shards = -(-examples // self.elements_per_file)
-        if not self.is_even:
-            size = self.elements_per_file or examples
-            return [min(k * size, examples) for k in range(shards + 1)]
-        shards = self.num_shards or shards
-        shards = -(-shards // self.multiple_of) * self.multiple_of
-        shards = min(shards, examples)
-        return [k * examples // max(shards, 1) for k in range(shards + 1)]
 
 
 class MemberFile(NamedTuple):
@@ -199,7 +171,7 @@ class MemberFileWriter:
     def __init__(self, folder: str, sizes: ShardSizes, pool: Executor):
         self._folder, self._sizes, self._pool = folder, sizes, pool
         # The most examples and bytes of a file; 0: any number.
-        self._room = 0 if sizes.is_even else sizes.elements_per_file or 0
+        self._room = sizes.elements_per_file or 0
         self._limit = sizes.limit if sizes.is_by_bytes else 0
         self.made: list[MemberFile] = []
         self._file: MemberWriter | None = None
@@ -359,19 +331,22 @@ def _piece(file: MemberFile, start: int, stop: int) -> MemberRange:
 
 def _bounds(made: Sequence[MemberFile], sizes: ShardSizes) -> Sequence[int]:
     """Returns the first example of each shard, and the number of examples."""
-    by_bytes, examples, filled = [0], 0, 0
-    for each in made:
-        for records, raw, _ in each.members.tolist():
-            if filled and filled + raw > sizes.limit:
-                by_bytes.append(examples)
-                filled = 0
-            examples += records
-            filled += raw
+    examples = sum(each.records for each in made)
     if not examples:
         return [0, 0]
-    if sizes.is_by_bytes:
-        return [*by_bytes, examples]
-    return sizes.bounds(examples, len(by_bytes))
+    if sizes.elements_per_file is not None:
+        return [*range(0, examples, sizes.elements_per_file), examples]
+    if sizes.num_shards is not None:
+        shards = min(sizes.num_shards, examples)
+        return [k * examples // shards for k in range(shards + 1)]
+    bounds, first, filled = [0], 0, 0
+    for records, raw, _ in np.concatenate([each.members for each in made]).tolist():
+        if filled and filled + raw > sizes.limit:
+            bounds.append(first)
+            filled = 0
+        first += records
+        filled += raw
+    return [*bounds, examples]
 
 
 def join_shard(

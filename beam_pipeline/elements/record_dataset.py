@@ -84,13 +84,11 @@ def record_dataset(
     **sizes
         ``shard_bytes``: instead of ``elements_per_file``, the bytes of a shard before
         GZIP; default: 128 MiB. ``num_shards``: instead of them, the number of shards,
-        whose sizes differ by one at most. ``multiple_of``: the number of shards becomes
-        a multiple of this number, for example of the number of accelerators that read
-        them. ``member_bytes``: the bytes of a GZIP member before GZIP, at least one
-        element; :func:`open_records` reads a member for any element of it, so larger
-        ones compress better and smaller ones are read faster; default: 16 KiB.
-        ``compression``: ``gzip``, or ``none``, which is larger and read several times
-        as fast.
+        whose sizes differ by one at most. ``member_bytes``: the bytes of a GZIP member
+        before GZIP, at least one element; :func:`open_records` reads a member for any
+        element of it, so larger ones compress better and smaller ones are read faster;
+        default: 16 KiB. ``compression``: ``gzip``, or ``none``, which is larger and
+        read several times as fast.
 
     Returns
     -------

@@ -57,11 +57,10 @@ def joined(folder, made, sizes, may_move=False):
 
 def counts_by_hand(n, sizes):
     """The number of records in each shard, if bytes do not decide."""
-    if sizes.multiple_of == 1 and sizes.elements_per_file:
+    if sizes.elements_per_file:
         full, rest = divmod(n, sizes.elements_per_file)
         return [sizes.elements_per_file] * full + [rest] * (rest > 0)
-    shards = sizes.num_shards or -(-n // sizes.elements_per_file)
-    shards = min(-(-shards // sizes.multiple_of) * sizes.multiple_of, n)
+    shards = min(sizes.num_shards, n)
     ends = [k * n // shards for k in range(shards + 1)]
     return [stop - start for start, stop in itertools.pairwise(ends)]
 
@@ -71,19 +70,17 @@ def counts_by_hand(n, sizes):
     st.lists(st.lists(st.integers(0, 400), max_size=9), max_size=5),
     st.sampled_from(["elements_per_file", "num_shards"]),
     st.integers(1, 12),
-    st.integers(1, 4),
     st.sampled_from(["gzip", "none"]),
 )
-@example([[10] * 10], "elements_per_file", 4, 1, "gzip")
-@example([[], []], "num_shards", 3, 2, "gzip")
+@example([[10] * 10], "elements_per_file", 4, "gzip")
+@example([[], []], "num_shards", 3, "gzip")
 def test_shards_hold_every_record_once_in_order(
-    tmp_path_factory, blocks, way, number, multiple, compression
+    tmp_path_factory, blocks, way, number, compression
 ):
     folder = tmp_path_factory.mktemp("members")
     # Members of 1 kB, so shards begin and end in the middle of some.
     sizes = ShardSizes(
         **{way: number},
-        multiple_of=multiple,
         member_bytes=1000,
         compression=compression,
     )
@@ -133,7 +130,7 @@ def test_files_of_so_many_examples_are_moved_as_shards(tmp_path):
 
 
 @pytest.mark.parametrize("options", [
-    {"elements_per_file": 0}, {"num_shards": -1}, {"multiple_of": 0},
+    {"elements_per_file": 0}, {"num_shards": -1},
     {"elements_per_file": 1, "num_shards": 1}, {"shard_bytes": 1.5},
     {"member_bytes": 0}, {"compression": "zip"},
 ])  # fmt: skip

@@ -256,7 +256,7 @@ def rows(labeled):
 def labeled(tmp_path_factory):
     """A data set in eight files, for eight accelerators."""
     folder = tmp_path_factory.mktemp("labeled") / "out"
-    return record_examples(rows(True), folder, multiple_of=8, encodings=JPEG)
+    return record_examples(rows(True), folder, num_shards=8, encodings=JPEG)
 
 
 @pytest.fixture(scope="module")
