@@ -148,12 +148,6 @@ def open_decoder(
         container = ffmpeg_container(file, name, decoders)
     else:
         container = probed.format if probed.format in DEMUXERS else None
-        with naming_reads(name):
-            found, _ = find_container(file)
-        if container not in (None, found):
-            raise UnreadableAudio(
-                name, f"changed after its header was read: it was {probed}"
-            )
     if probed is not None and not probed.format:
         inspect(file, name)  # no probe has read the file
     if container is None:

@@ -20,6 +20,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -180,15 +181,12 @@ class ForwardDecoder(abc.ABC):
         self.name = name
         self.info: AudioInfo
         self.position = 0
-        self._scratch: np.ndarray | None = None
 
-    @property
+    @cached_property
     def scratch(self) -> np.ndarray:
         """A buffer for one block, shape (frames, channels), that callers may use."""
-        if self._scratch is None:
-            frames = max(1, _BLOCK_SAMPLES // self.info.channels)
-            self._scratch = np.empty((frames, self.info.channels), np.float32)
-        return self._scratch
+        frames = max(1, _BLOCK_SAMPLES // self.info.channels)
+        return np.empty((frames, self.info.channels), np.float32)
 
     def agreed(
         self, probed: AudioInfo | None, header: AudioInfo, is_exact: bool

@@ -339,14 +339,12 @@ def check_transform(
                 arrays = by_feature(name, apply_transform(step, arrays[name], rate_hz))
         specs = []
         for feature, values in arrays.items():
-            if values.shape[:1] != (2,):
+            if values.shape[:1] != (2,) or values.size == 0:
                 raise _refused(
-                    "must return one row for each window, so shape (2, ...) for "
-                    f"windows of shape {(2, *shape)}",
+                    "must return one row, of at least one value, for each window, so "
+                    f"shape (2, ...) for windows of shape {(2, *shape)}",
                     values.shape,
                 )
-            if values.size == 0:
-                raise _refused("must return at least one value", values.shape)
             axes = _axes_of(transform, values.shape[1:], sample_rate_hz, shape[-1])
             dtype, of_one = dtype_name(values), values.shape[1:]
             text = description or "the window's samples"
@@ -441,31 +439,27 @@ def with_encoding(
         If the encoding cannot hold the feature.
     """
     encoding = recipe.encodings.get(spec.name, spec.encoding)
+    problem = None
     if encoding == ORIGINAL:
         is_clip = recipe.windows_are_clips and not recipe.copies
         if not (is_clip and isinstance(transform, Identity)):
-            raise RecipeError(
-                f"encodings: {spec.name}",
+            problem = (
                 "needs identity() of whole clips (`win_len` = clip) without copies, "
-                "because it holds their files as they are",
-                encoding,
+                "because it holds their files as they are"
             )
-        return replace(spec, encoding=encoding)
-    if CODECS[encoding].needs_rate:
-        rate = required_sample_rate(
-            sample_rate_hz, TRANSFORM, f"{spec.name}={encoding}"
-        )
-        spec = replace(spec, rate_hz=rate_after(transform, rate))
-    problem = encoding_problem(spec, encoding)
+    else:
+        if CODECS[encoding].needs_rate:
+            asked = f"{spec.name}={encoding}"
+            rate = required_sample_rate(sample_rate_hz, TRANSFORM, asked)
+            spec = replace(spec, rate_hz=rate_after(transform, rate))
+        problem = encoding_problem(spec, encoding)
+        if not (problem or CODECS[encoding].holds_shape) and needs_shape(spec.shape):
+            problem = (
+                f"must be tensor, because several sizes of its shape {spec.shape} "
+                "depend on the length of the clip"
+            )
     if problem is not None:
         raise RecipeError(f"encodings: {spec.name}", problem, encoding)
-    if needs_shape(spec.shape) and not CODECS[encoding].holds_shape:
-        raise RecipeError(
-            f"encodings: {spec.name}",
-            f"must be tensor, because several sizes of its shape {spec.shape} depend "
-            "on the length of the clip",
-            encoding,
-        )
     return replace(spec, encoding=encoding)
 
 

@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +50,7 @@ from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.storage.protobuf import (
     LENGTH_DELIMITED,
     FieldValue,
+    entry_parts,
     example_features,
     feature_lists,
     length_delimited,
@@ -288,8 +289,6 @@ def pack_varints(values: Any) -> bytes:
     return packed[is_kept].tobytes()
 
 
-NO_ENTRY: Any = object()
-
 _LISTS = {each.field: name for name, each in LISTS.items()}
 
 
@@ -347,16 +346,8 @@ class EntryParser:
         is_stacked = spec.has_fixed_shape and not spec.optional
         self.is_row = is_flat and is_stacked
 
-    def parse(self, entry: bytes) -> Any:
-        """Returns the stored value of an entry; NO_ENTRY if there is no value."""
-        feature = None
-        for field, value in read_fields(entry):
-            if field == 2:
-                feature = value
-        return NO_ENTRY if feature is None else self.value(message(feature), NO_ENTRY)
-
-    def value(self, feature: memoryview, missing: Any = None) -> Any:
-        """Returns the stored value in a ``Feature``; ``missing`` if there is none.
+    def value(self, feature: memoryview) -> Any:
+        """Returns the stored value in a ``Feature``; None if there is none.
 
         Raises
         ------
@@ -365,7 +356,7 @@ class EntryParser:
         """
         kind, contents = list_in(feature)
         if kind is None:
-            return missing
+            return None
         if kind != self.spec.stored_in:
             raise ValueError(
                 f"feature {self.spec.name} is stored as {kind}, but its spec says "
@@ -376,7 +367,7 @@ class EntryParser:
         if kind != BYTES_LIST:
             values = [v for v in values if isinstance(v, int) or len(v)]
         if self.spec.optional and self.count > 0 and not values:
-            return missing
+            return None
         try:
             return self._stored(values)
         except (ValueError, TypeError, AudioTFRecordsError) as error:
@@ -728,10 +719,10 @@ def _parse_run(
             continue
         if step.is_wanted:
             entry = data[body:end]
-            value = step.table.get(entry, NO_ENTRY)
-            if value is NO_ENTRY:
-                value = step.parse(entry)
-                if value is NO_ENTRY:
+            value = step.table.get(entry)
+            if value is None:
+                value = step.value(entry_parts(memoryview(entry))[1])
+                if value is None:
                     return None
                 if end - at <= _LONG_ENTRY and not step.is_decoded:
                     _keep(step.table, entry, value)
@@ -779,42 +770,37 @@ class BatchMaker:
         self._entries, self._numbers = parser.entries, parser.numbers
         self._size = size
         self._stored: list[Stored] = [[]] * size
-        self._rows: list[Any] = [None] * len(parser.entries)
-        self._puts: list[tuple[int, Callable[[int, Any], None]]] | None = None
 
-    def _make_rows(self) -> list[tuple[int, Callable[[int, Any], None]]]:
-        """Makes the arrays; not before an example shows that it has their shapes."""
-        puts: list[tuple[int, Callable[[int, Any], None]]] = []
-        for k, entry in enumerate(self._entries):
-            if entry.is_row:
-                rows = np.empty((self._size, *entry.spec.sizes), entry.dtype)
-                self._rows[k] = rows
-                puts.append((k, rows.reshape(self._size, entry.count).__setitem__))
-        return puts
+    @cached_property
+    def _rows(self) -> dict[int, Array]:
+        """The arrays of shape (size, values), by number of the feature.
+
+        They are not made before an example shows that it has their shapes.
+        """
+        return {
+            number: np.empty((self._size, entry.count), entry.dtype)
+            for number, entry in enumerate(self._entries)
+            if entry.is_row
+        }
 
     def put(self, place: int, stored: Stored) -> None:
         """Puts an example at a place of the batch."""
         # Arrays are copied at once: a record is best read while it is in the cache.
-        if self._puts is None:
-            self._puts = self._make_rows()
-        for number, put in self._puts:
-            put(place, stored[number])
+        for number, rows in self._rows.items():
+            rows[place] = stored[number]
             stored[number] = None  # the record may be freed
         self._stored[place] = stored
 
     def finish(self) -> dict[str, Any]:
         """Returns the batch."""
-        if self._puts is None:  # it has no examples
-            self._make_rows()
         columns = list(zip(*self._stored, strict=True))
         return {name: self._finished(name, columns) for name in self._names}
 
     def _finished(self, name: str, columns: Sequence[Sequence[Any]]) -> Any:
         number = self._numbers[name]
-        entry, rows = self._entries[number], self._rows[number]
-        spec = entry.spec
-        if rows is not None:
-            return rows
+        entry, spec = self._entries[number], self._entries[number].spec
+        if entry.is_row:
+            return self._rows[number].reshape(self._size, *spec.sizes)
         column = columns[number] if columns else ()
         if spec.encoding == BYTES_LIST and spec.shape == () and not spec.sequence:
             return object_array(column)
