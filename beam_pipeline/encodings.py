@@ -355,15 +355,15 @@ class Signal(File):
 
     def problem(self, dtype: str, shape: Shape, rate_hz: int | None) -> str | None:
         """Says why a file cannot hold a feature; see :meth:`Codec.problem`."""
-        rank = None if shape is None else len(shape)
-        if shape is None or dtype not in self.dtypes or rank not in (1, 2):
+        sizes = tuple(shape or ())
+        channels = 1 if len(sizes) == 1 else (sizes or (0,))[0] or 0
+        is_signal = dtype in self.dtypes and len(sizes) in (1, 2)
+        if not (is_signal and 1 <= channels <= self.most_channels):
             return (
                 f"must be a signal for {self.name}: float32 or int16 of shape "
-                "(frames,) or (channels, frames)"
+                f"(frames,) or (channels, frames) with 1 to {self.most_channels} "
+                "channels"
             )
-        channels = 1 if rank == 1 else shape[0] or 0
-        if not 1 <= channels <= self.most_channels:
-            return f"must have 1 to {self.most_channels} channels for {self.name}"
         if rate_hz is None:
             return (
                 f"must have one known sample rate for {self.name}, so only `record` "

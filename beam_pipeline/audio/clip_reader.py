@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 import soxr
 
+from beam_pipeline.audio import formats
 from beam_pipeline.audio.decoder import (
     SAMPLE_BYTES,
     SEEK_GAP,
@@ -35,20 +36,6 @@ from beam_pipeline.audio.decoder import (
     check_finite,
     has_exact_length,
     opened,
-)
-from beam_pipeline.audio.formats import (
-    COMMON,
-    DECODERS,
-    DEMUXERS,
-    PYAV,
-    SOUNDFILE,
-    DataSize,
-    find_container,
-    find_second_flac,
-    inspect,
-    is_installed,
-    naming_reads,
-    read_flac_header,
 )
 from beam_pipeline.errors import (
     ClipError,
@@ -75,7 +62,7 @@ _MOST_RATIO = 1 << 16
 
 
 def ffmpeg_container(
-    file: BinaryIO, name: str, decoders: Sequence[str] = DECODERS
+    file: BinaryIO, name: str, decoders: Sequence[str] = formats.DECODERS
 ) -> str | None:
     """Returns the container of a file that ffmpeg decodes; None: libsndfile does.
 
@@ -94,9 +81,9 @@ def ffmpeg_container(
         The file cannot be read; only ffmpeg may be used, and it has not been tested
         with this container; or only libsndfile may be used, and it would read noise.
     """
-    with naming_reads(name):
-        container, is_foreign = find_container(file)
-    if PYAV not in decoders:
+    with formats.naming_reads(name):
+        container, is_foreign = formats.find_container(file)
+    if formats.PYAV not in decoders:
         if is_foreign and container == "caf":
             raise UnreadableAudio(
                 name,
@@ -104,17 +91,17 @@ def ffmpeg_container(
                 "`decoder`",
             )
         return None
-    if decoders[0] == SOUNDFILE:
+    if decoders[0] == formats.SOUNDFILE:
         return container if is_foreign else None
-    if SOUNDFILE not in decoders:
+    if formats.SOUNDFILE not in decoders:
         if container is None:
             raise UnreadableAudio(
                 name,
                 "not readable as audio: `decoder` pyav does not read its container, "
-                f"only {', '.join(DEMUXERS)}; add soundfile",
+                f"only {', '.join(formats.DEMUXERS)}; add soundfile",
             )
         return container
-    if container is None or not is_installed():
+    if container is None or not formats.is_installed():
         return container  # what is installed does not choose: it is rejected
     try:
         AvDecoder(file, name, container).close()
@@ -128,7 +115,7 @@ def open_decoder(
     file: BinaryIO,
     name: str,
     probed: AudioInfo | None = None,
-    decoders: Sequence[str] = DECODERS,
+    decoders: Sequence[str] = formats.DECODERS,
 ) -> ForwardDecoder:
     """Returns the decoder of an open file, which stays open.
 
@@ -147,9 +134,9 @@ def open_decoder(
     if probed is None or not probed.format:
         container = ffmpeg_container(file, name, decoders)
     else:
-        container = probed.format if probed.format in DEMUXERS else None
+        container = probed.format if probed.format in formats.DEMUXERS else None
     if probed is not None and not probed.format:
-        inspect(file, name)  # no probe has read the file
+        formats.inspect(file, name)  # no probe has read the file
     if container is None:
         return Decoder(file, name, probed)
     return AvDecoder(file, name, container, probed)
@@ -161,7 +148,7 @@ def probe_audio(
     name: str,
     allow_truncated: bool = False,
     allow_nonfinite: bool = False,
-    decoders: Sequence[str] = DECODERS,
+    decoders: Sequence[str] = formats.DECODERS,
 ) -> AudioInfo:
     """Finds out what a file holds, from its header if the header can be trusted.
 
@@ -268,7 +255,7 @@ class _Probe:
     allow_nonfinite: bool
 
     def __post_init__(self) -> None:
-        self.cut, self.data = inspect(self.file, self.name)
+        self.cut, self.data = formats.inspect(self.file, self.name)
 
     def check_whole(self) -> None:
         if self.cut is not None and not self.allow_truncated:
@@ -299,7 +286,7 @@ class _Probe:
         seconds = info.frames / info.sample_rate_hz
         # FLAC declares its frames, and half of one is for the rounding of seconds.
         tolerance_s = _LENGTH_TOLERANCE_S
-        if info.format in COMMON:
+        if info.format in formats.COMMON:
             tolerance_s = 0.5 / info.sample_rate_hz
         if declared_s is not None and seconds < declared_s - tolerance_s:
             cut = cut or (
@@ -316,7 +303,9 @@ class _Probe:
         most = self.file.seek(0, os.SEEK_END) * _FRAMES_PER_BYTE
         is_known = has_exact_length(info) and info.frames <= most
         data = self.data
-        if data is not None and _lacks_frames(data, info):
+        frame_bytes = SAMPLE_BYTES.get(info.subtype, 0) * info.channels or 1
+        # A frame, or a byte of a codec's data, is missing.
+        if data and data.declared // frame_bytes > data.present // frame_bytes:
             self.cut = f"{data.lack} ({info.frames} frames)"
         elif self.cut is not None and info.format == "MP3":
             info, is_known = self._counted_until_error(info), True
@@ -353,8 +342,7 @@ class _Probe:
         if decoder.position > info.frames:
             with self._decoder(0) as decoder:
                 return replace(info, frames=_count_frames(decoder, finite=False))
-        header = read_flac_header(self.file)
-        second = None if header is None else find_second_flac(self.file, header)
+        second = formats.find_second_flac(self.file)
         if second is not None:
             raise UnreadableAudio(
                 self.name,
@@ -382,13 +370,7 @@ def _until_damage() -> Iterator[None]:
             raise
 
 
-def _lacks_frames(data: DataSize, info: AudioInfo) -> bool:
-    """Whether a frame, or a byte of a codec's data, is missing."""
-    frame_bytes = SAMPLE_BYTES.get(info.subtype, 0) * info.channels or 1
-    return data.declared // frame_bytes > data.present // frame_bytes
-
-
-def _without_more(data: DataSize, info: AudioInfo) -> AudioInfo:
+def _without_more(data: formats.DataSize, info: AudioInfo) -> AudioInfo:
     """Leaves out frames that libsndfile reads beyond the end of the samples."""
     if (info.format, info.subtype) == ("WAV", "GSM610"):
         block_bytes, block_frames = _GSM_BLOCK
@@ -508,7 +490,7 @@ class ClipReader:
         name: str,
         sample_rate_hz: int | None = None,
         channels: str | int = "mix",
-        decoders: Sequence[str] = DECODERS,
+        decoders: Sequence[str] = formats.DECODERS,
         loader: Loader | None = None,
     ) -> None:
         check_output(info, channels, sample_rate_hz, name=name)

@@ -28,17 +28,7 @@ import numpy as np
 import soundfile
 
 from beam_pipeline.arrays import Array, FloatArray
-from beam_pipeline.audio.formats import (
-    DEMUXERS,
-    LIBRARY,
-    REFUSED,
-    FlacHeader,
-    find_mpeg,
-    is_installed,
-    naming_reads,
-    read_flac_header,
-    read_whole,
-)
+from beam_pipeline.audio import formats
 from beam_pipeline.errors import (
     ClipError,
     EmptyAudio,
@@ -305,7 +295,7 @@ class Decoder(ForwardDecoder):
         self._seeks = finds_frames(header)
         self._raw: np.ndarray | None = None
         try:
-            if header.format in REFUSED:
+            if header.format in formats.REFUSED:
                 raise UnreadableAudio(
                     name, f"is a file of {header.format}, which is not read; convert it"
                 )
@@ -319,7 +309,7 @@ class Decoder(ForwardDecoder):
     def _open(self, file: BinaryIO, flac_frames: int | None) -> Any:
         if not file.seek(0, os.SEEK_END):
             raise UnreadableAudio(self.name, "not readable as audio: it has 0 bytes")
-        stream, header = find_mpeg(file), read_flac_header(file)
+        stream, header = formats.find_mpeg(file), formats.read_flac_header(file)
         file.seek(0)
         # With a descriptor, libsndfile would hide the errors of reads, or take them for
         # the end of the file.
@@ -434,7 +424,7 @@ class Callbacks:
         self._declared = 0, b""
         self._position = file.tell()
 
-    def declare(self, header: FlacHeader, frames: int) -> None:
+    def declare(self, header: formats.FlacHeader, frames: int) -> None:
         """Makes a FLAC file declare this number of frames; 0: unknown."""
         self._declared = header.at, header.with_frames(frames)
 
@@ -449,7 +439,7 @@ class Callbacks:
             return 0
         try:
             # libsndfile would take fewer bytes as the end.
-            data = read_whole(self.file, count)
+            data = formats.read_whole(self.file, count)
             buffer[: len(data)] = data
         except BaseException as error:
             self.failure = error
@@ -523,11 +513,11 @@ class AvDecoder(ForwardDecoder):
         self, file: BinaryIO, name: str, container: str, probed: AudioInfo | None = None
     ) -> None:
         super().__init__(name)
-        if not is_installed():
+        if not formats.is_installed():
             raise UnreadableAudio(
                 name,
                 f"not readable as audio without PyAV, which decodes {container} files "
-                f"of this kind; `pip install {LIBRARY}` adds it",
+                f"of this kind; `pip install {formats.LIBRARY}` adds it",
             )
         self._blocks = self._decode()
         self._container: Any = None
@@ -537,12 +527,15 @@ class AvDecoder(ForwardDecoder):
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
             try:
-                self._open(file, container)
+                codec = self._open(file, container)
             except _failures() as error:
                 raise _error_of(name, "not readable as audio", error) from error
             # A decoder may find another rate than the container declares.
             self._ready: FloatArray = next(self._blocks, _NOTHING)
-            self.info = self.agreed(probed, self._header(container), False)
+            layout = codec.sample_rate, codec.layout.nb_channels
+            rate, channels = self._first or layout
+            header = AudioInfo(UNKNOWN_FRAMES, rate, channels, container, codec.name)
+            self.info = self.agreed(probed, header, False)
             stack.pop_all()
 
     @property
@@ -586,29 +579,27 @@ class AvDecoder(ForwardDecoder):
         self.position += len(taken)
         return taken
 
-    def _open(self, file: BinaryIO, container: str) -> None:
+    def _open(self, file: BinaryIO, container: str) -> Any:
+        """Opens the first audio stream; returns its codec."""
         import av
 
         file.seek(0)
         # Tags may be in any encoding.
         self._container = av.open(
-            file, "r", format=DEMUXERS[container], metadata_errors="replace"
+            file, "r", format=formats.DEMUXERS[container], metadata_errors="replace"
         )
         if not self._container.streams.audio:
             raise UnreadableAudio(self.name, "holds no audio stream")
         self._stream = self._container.streams.audio[0]
-        if self._stream.codec_context is None:
+        codec = self._stream.codec_context
+        if codec is None:
             raise UnreadableAudio(
                 self.name, "not readable as audio: ffmpeg has no decoder for its codec"
             )
-        self._stream.codec_context.thread_count = 1
+        codec.thread_count = 1
         # Otherwise FLAC, WavPack and TTA with wrong checksums are decoded.
-        self._stream.codec_context.options = {"err_detect": "crccheck+explode"}
-
-    def _header(self, container: str) -> AudioInfo:
-        codec = self._stream.codec_context
-        rate, channels = self._first or (codec.sample_rate, codec.layout.nb_channels)
-        return AudioInfo(UNKNOWN_FRAMES, rate, channels, container, codec.name)
+        codec.options = {"err_detect": "crccheck+explode"}
+        return codec
 
     def _decode(self) -> Generator[FloatArray]:
         """Yields the samples of each packet."""
@@ -831,7 +822,7 @@ def local_path(source: Source, name: str) -> Iterator[str]:
         return
     suffix = os.path.splitext(name)[1]
     with tempfile.NamedTemporaryFile(prefix="audio-tfrecords-", suffix=suffix) as copy:
-        with naming_reads(name):
+        with formats.naming_reads(name):
             source.seek(0)
             shutil.copyfileobj(source, copy)
         copy.flush()
@@ -840,7 +831,7 @@ def local_path(source: Source, name: str) -> Iterator[str]:
 
 def _read_all(path: str, name: str) -> None:
     """Reads a file to its end; raises a ClipError if the system cannot."""
-    with naming_reads(name), open(path, "rb", 0) as file:
+    with formats.naming_reads(name), open(path, "rb", 0) as file:
         while file.read(1 << 20):
             Marks.progress()
 

@@ -630,9 +630,9 @@ def read_flac_header(file: BinaryIO) -> FlacHeader | None:
     return FlacHeader(start + 18, int.from_bytes(head[18:], "big"))
 
 
-def find_second_flac(file: BinaryIO, header: FlacHeader) -> int | None:
+def find_second_flac(file: BinaryIO) -> int | None:
     """Returns where a second FLAC stream begins in a file; None if there is none."""
-    start = header.at
+    start = after_id3(file) + 1
     while len(data := read_at(file, start, _CHUNK)) >= 8:
         found = _FLAC_STREAM.search(data)
         if found is not None:

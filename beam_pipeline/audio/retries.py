@@ -76,7 +76,12 @@ def retried(
                 raise
             if _Failed.in_a_row >= MOST_IN_A_ROW or tries == len(PAUSES_S):
                 _Failed.in_a_row += 1
-                raise _unreadable(name, error, tries + 1) from error
+                reason = str(error)
+                if isinstance(error, Unreadable | DiskError):
+                    reason = str(error.args[1])  # without the path
+                often = f" (tried {tries + 1} times)" if tries else ""
+                kind = type(error).__name__
+                raise Unreadable(name, f"{reason or kind}{often}") from error
         with Marks.waiting():
             sleep(PAUSES_S[tries])
         tries += 1
@@ -93,11 +98,3 @@ def retry(read: Callable[[], _T], name: str) -> _T:
 
     (value,) = retried(once, name)
     return value
-
-
-def _unreadable(name: str, error: Exception, tries: int) -> Unreadable:
-    reason = str(error)
-    if isinstance(error, Unreadable | DiskError):
-        reason = str(error.args[1])  # without the path
-    often = f" (tried {tries} times)" if tries > 1 else ""
-    return Unreadable(name, f"{reason or type(error).__name__}{often}")

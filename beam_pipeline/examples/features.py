@@ -24,14 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipeline.arrays import Array, FloatArray, Integers
+from beam_pipeline.arrays import STRING, Array, FloatArray, Integers
 from beam_pipeline.encodings import CODECS, FLOAT_LIST, INT64_LIST, ORIGINAL, fits_shape
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.event_targets import EventRule
 from beam_pipeline.examples.spec import (
     FeatureSpec,
     described,
-    dtype_name,
     encoding_for,
     encoding_problem,
     merge_shapes,
@@ -346,7 +345,16 @@ def check_transform(
                     values.shape,
                 )
             axes = _axes_of(transform, values.shape[1:], sample_rate_hz, shape[-1])
-            dtype, of_one = dtype_name(values), values.shape[1:]
+            dtype, of_one = values.dtype.name, values.shape[1:]
+            if values.dtype.kind in "SU" and not of_one:
+                dtype = STRING
+            # Extended precision has different formats on different machines.
+            elif values.dtype.kind not in "biufc" or values.dtype.char in "gG":
+                raise _refused(
+                    "returns a type that cannot be stored; return numbers, or one text "
+                    "for each window",
+                    str(values.dtype),
+                )
             text = description or "the window's samples"
             encoding = encoding_for(dtype, of_one)
             specs.append(FeatureSpec(feature, dtype, of_one, encoding, text, axes))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_pipeline.arrays import STRING, TEXTS, Array, numpy_dtype
+from beam_pipeline.arrays import STRING, TEXTS, numpy_dtype
 from beam_pipeline.encodings import (
     BYTES_LIST,
     CODECS,
@@ -31,7 +31,6 @@ from beam_pipeline.encodings import (
     RAW,
     Codec,
 )
-from beam_pipeline.errors import RecipeError
 
 SHORT_LIST = 16
 
@@ -148,30 +147,6 @@ class FeatureSpec:
             for name, value in values.items()
             if value or name in _ALWAYS_HELD
         }
-
-
-def dtype_name(values: Array) -> str:
-    """Returns the dtype of a feature with these values.
-
-    Raises
-    ------
-    RecipeError
-        If no encoding can store the values.
-    """
-    if values.dtype.kind in "SU" and values.ndim == 1:
-        return "string"
-    # Extended precision has different formats on different machines.
-    if values.dtype.kind not in "biufc" or values.dtype.char in "gG":
-        # Reading does not need the transforms.
-        from beam_pipeline.transforms.steps import TRANSFORM
-
-        raise RecipeError(
-            TRANSFORM.field,
-            "returns a type that cannot be stored; return numbers, or one text for "
-            "each window",
-            str(values.dtype),
-        )
-    return str(values.dtype.name)
 
 
 def encoding_for(dtype: str, shape: Shape | None) -> str:
