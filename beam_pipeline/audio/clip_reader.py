@@ -271,16 +271,16 @@ class _Probe:
         It ends early if its last packet is not complete, or if it lacks more than
         0.25 s of the length that its container declares.
         """
-        data, cut = self.data, self.cut
-        if cut is None and data is not None and data.declared > data.present:
-            cut = data.lack
+        data = self.data
+        if self.cut is None and data is not None and data.declared > data.present:
+            self.cut = data.lack
         with AvDecoder(self.file, self.name, container) as decoder:
             try:
                 _count_frames(decoder, finite=not self.allow_nonfinite)
             except UnreadableAudio as error:
                 if not decoder.is_cut:
                     raise
-                cut = cut or error.reason
+                self.cut = self.cut or error.reason
             info = replace(decoder.info, frames=decoder.position)
             declared_s = decoder.declared_s
         seconds = info.frames / info.sample_rate_hz
@@ -289,10 +289,9 @@ class _Probe:
         if info.format in formats.COMMON:
             tolerance_s = 0.5 / info.sample_rate_hz
         if declared_s is not None and seconds < declared_s - tolerance_s:
-            cut = cut or (
+            self.cut = self.cut or (
                 f"it declares {declared_s:g} s of sound, but {seconds:g} s are decoded"
             )
-        self.cut = cut
         self.check_whole()
         return info
 

@@ -116,11 +116,6 @@ def test_channels_are_their_mean():
     assert sketch_audio(both, RATE) == sketch_audio(both.mean(axis=0), RATE)
 
 
-def test_other_sounds_are_not_alike():
-    sketches = [sketch(melody(seed)) for seed in range(60)]
-    assert len(set(similar_sketches(sketches)[0].tolist())) == 60
-
-
 @pytest.mark.parametrize("samples", [
     np.zeros(0), np.zeros(1), np.zeros(RATE), np.full(RATE, 1e-6), np.ones(1),
     np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE),

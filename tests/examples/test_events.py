@@ -179,6 +179,10 @@ def test_windows_against_slow_loops(some, at, length, share):
     windows, rule = TimedWindows(tuple(some), at, length), EventRule((*CLASSES,), share)
     counted, hot = windows.counted(share), rule.found(windows)
     best = rule.main_class(windows)
+    centres = np.linspace(0, length, 5)
+    mask = partial(rule.frame_mask, centres_s=centres)
+    masked = mask(windows)
+    assert masked.shape == (len(at), 5, len(CLASSES))
     assert counted.shape == (len(at), len(some))
     assert hot.dtype == np.bool_
     for i, start in enumerate(at):
@@ -187,22 +191,11 @@ def test_windows_against_slow_loops(some, at, length, share):
         seconds = slow_labels(some, start, length, share)
         assert hot[i].tolist() == [s is not None for s in seconds]
         assert best[i] == slow_target(seconds)
+        assert masked[i].tolist() == [slow_mask(some, start + c) for c in centres]
     # Events that are not near change nothing.
-    mask = partial(rule.frame_mask, centres_s=np.linspace(0, length, 5))
     for function in (rule.found, rule.main_class, mask):
         np.testing.assert_array_equal(function(windows.near()), function(windows))
     assert TimedWindows(tuple(some), at[:0], length).near().events == ()
-
-
-@given(events, starts, st.integers(1, 8), st.sampled_from([0.25, 0.5]))
-@settings(deadline=None, max_examples=300)
-def test_masks_against_slow_loops(some, at, frames, step):
-    centres = step / 2 + step * np.arange(frames)
-    windows = TimedWindows(tuple(some), at, 1.0)
-    mask = EventRule((*CLASSES,)).frame_mask(windows, centres)
-    assert mask.shape == (len(at), frames, len(CLASSES))
-    for i, start in enumerate(at):
-        assert mask[i].tolist() == [slow_mask(some, start + c) for c in centres]
 
 
 # Whole runs, from audio files and event files to the examples of replay

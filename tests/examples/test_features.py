@@ -48,12 +48,15 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1)
 
 
 def sample(dtype, shape, seed=0):
-    """Values over the whole range of a dtype."""
+    """Values over the whole range of a dtype; the last float is NaN."""
     width = np.dtype(dtype).itemsize * math.prod(shape)
     data = np.random.default_rng(seed).bytes(width)
     if dtype == "bool":
         return (np.frombuffer(data, np.uint8) > 127).reshape(shape)
-    return np.frombuffer(data, dtype).reshape(shape)
+    values = np.array(np.frombuffer(data, dtype))
+    if values.dtype.kind in "fc":
+        values[-1] = np.nan
+    return values.reshape(shape)
 
 
 def expect_same(found, wanted):
@@ -64,7 +67,7 @@ def expect_same(found, wanted):
 
 
 @st.composite
-def example_columns(draw, allow_nan=True):
+def example_columns(draw):
     """Specs with their values: one to four examples of one to five features."""
     count = draw(st.integers(1, 4))
     specs, columns = {}, {}
@@ -78,7 +81,8 @@ def example_columns(draw, allow_nan=True):
             continue
         dtype = draw(st.sampled_from(RANGES[encoding]))
         shape = draw(arrays.array_shapes(min_dims=0, max_dims=2, max_side=4))
-        kinds = {} if np.dtype(dtype).kind in "biu" else {"allow_nan": allow_nan}
+        # Protobuf may change the bits of NaN.
+        kinds = {} if np.dtype(dtype).kind in "biu" else {"allow_nan": False}
         elements = arrays.from_dtype(np.dtype(dtype), **kinds)
         specs[name] = FeatureSpec(name, dtype, shape, encoding)
         columns[name] = draw(arrays.arrays(dtype, (count, *shape), elements=elements))
@@ -109,7 +113,7 @@ def by_protobuf(specs, columns, i):
 
 
 @settings(max_examples=60, deadline=None)
-@given(example_columns(allow_nan=False))
+@given(example_columns())
 def test_bytes_are_those_of_tensorflow(drawn):
     count, specs, columns = drawn
     # Python's protobuf puts a name before its own prefixes, C++'s after them.
@@ -117,23 +121,6 @@ def test_bytes_are_those_of_tensorflow(drawn):
     records = ExampleEncoder(specs.values()).encode(count, columns)
     wanted = [by_protobuf(specs, columns, i) for i in range(count)]
     assert records == [w.SerializeToString(deterministic=True) for w in wanted]
-
-
-@settings(max_examples=150, deadline=None)
-@given(example_columns())
-def test_decode_is_the_inverse_of_encode(drawn):
-    count, specs, columns = drawn
-    records = ExampleEncoder(specs.values()).encode(count, columns)
-    examples = decode_examples(records, specs)
-    assert len(examples) == count
-    for i, example in enumerate(examples):
-        assert list(example) == list(specs)
-        for name, spec in specs.items():
-            value = value_of(columns[name], i)
-            if spec.encoding == BYTES_LIST:
-                assert example[name] == value
-            else:
-                expect_same(example[name], np.asarray(value, spec.dtype))
 
 
 @pytest.mark.parametrize(("dtype", "shape", "encoding"), [
