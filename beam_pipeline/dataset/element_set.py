@@ -68,9 +68,12 @@ from beam_pipeline.write.statistics import DataStatistics
 
 # A shard with a limit in bytes ends with a member, up to this share below its limit.
 _MEMBERS_PER_SHARD = 16
-# Threads compress this many members, or of these bytes, before the first is written.
+# Compressing takes longer than all else; it leaves the interpreter to the writer.
 COMPRESSING_THREADS = 2
-_BYTES_AHEAD = 2 << 20
+# A thread compresses the members of about this many bytes at once.
+_GROUP_BYTES = 256 << 10
+# Groups that threads compress, or have compressed, while one waits to be written.
+_GROUPS_AHEAD = 8
 
 
 class ShardSizes(Declared, kw_only=False):
@@ -131,6 +134,10 @@ class ShardSizes(Declared, kw_only=False):
         return tfrecord.suffix_for(self.compression)
 
 
+# Members before GZIP, and their records.
+_Group = list[tuple[bytes, int]]
+
+
 class MemberFile(NamedTuple):
     """A file of members.
 
@@ -182,9 +189,10 @@ class MemberFileWriter:
         # Of the member that is not complete: its content in pieces.
         self._pieces: list[bytes] = []
         self._length = self._records = 0
-        # Complete members: their records, their bytes, and what compresses them.
-        self._compressing: deque[tuple[int, int, Future[bytes]]] = deque()
-        self._bytes_ahead = 0
+        # Complete members: some that wait, and groups that threads compress.
+        self._group: _Group = []
+        self._group_bytes = 0
+        self._compressing: deque[Future[tuple[_Group, list[bytes]]]] = deque()
 
     def write_all(self, records: Sequence[bytes]) -> None:
         """Adds records.
@@ -207,7 +215,6 @@ class MemberFileWriter:
                 self._end_file()
 
     def _end_member(self) -> None:
-        """Has the member compressed, and writes those that wait."""
         if not self._records:
             return
         member, records = b"".join(self._pieces), self._records
@@ -216,30 +223,35 @@ class MemberFileWriter:
             self._end_file()
         self._examples += records
         self._raw += len(member)
-        compress, compression = tfrecord.compress_member, self._sizes.compression
-        work = self._pool.submit(compress, member, compression)
-        self._compressing.append((records, len(member), work))
-        self._bytes_ahead += len(member)
-        self._write(COMPRESSING_THREADS, _BYTES_AHEAD)
+        self._group.append((member, records))
+        self._group_bytes += len(member)
+        if self._group_bytes >= _GROUP_BYTES:
+            self._write(_GROUPS_AHEAD)
 
-    def _write(self, members: int, ahead: int) -> None:
-        """Writes members that were compressed; so many, or of these bytes, may wait."""
-        while len(self._compressing) > members and self._bytes_ahead > ahead:
-            records, length, work = self._compressing.popleft()
-            content = work.result()
-            self._bytes_ahead -= length
+    def _write(self, ahead: int) -> None:
+        """Has the members that wait compressed; writes all groups but ``ahead``."""
+        if self._group:
+            compression = self._sizes.compression
+            work = self._pool.submit(_contents, self._group, compression)
+            self._compressing.append(work)
+            self._group, self._group_bytes = [], 0
+        while len(self._compressing) > ahead:
+            group, contents = self._compressing.popleft().result()
             if self._file is None:
                 name = f"{uuid.uuid4().hex}{self._sizes.suffix}"
                 self._path = files.draft_path(self._folder, name)
                 self._file = MemberWriter.create(self._path)
             with files.writing(self._path):
-                self._file.write_member(content)
-            self._members.append((records, length, len(content)))
+                self._file.write_member(b"".join(contents))
+            self._members += [
+                (records, len(member), len(content))
+                for (member, records), content in zip(group, contents, strict=True)
+            ]
 
     def _end_file(self) -> None:
         """Ends the file, with all members that are complete."""
         self._end_member()
-        self._write(0, 0)
+        self._write(0)
         if self._file is None:
             return
         with files.writing(self._path):
@@ -262,6 +274,11 @@ class MemberFileWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _contents(group: _Group, compression: str) -> tuple[_Group, list[bytes]]:
+    """Returns some members, and the bytes of each in its file."""
+    return group, [tfrecord.compress_member(member, compression) for member, _ in group]
 
 
 _BLOCK = 1 << 20
