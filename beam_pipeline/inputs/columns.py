@@ -185,7 +185,7 @@ def _label_column(names: Sequence[str], recipe: Recipe, what: str) -> str | None
 
 def _check_extra(extra: Sequence[str], recipe: Recipe) -> None:
     """Refuses columns with the name of something else in the examples."""
-    features = {*(recipe.features or ["signal"])}
+    features = {*(recipe.features or ["signal"]), *(recipe.target_columns or ())}
     if recipe.mark_padding:
         features.add(VALID_FRAMES)
     for name in extra:

@@ -159,30 +159,6 @@ def test_tables_that_cannot_be_read(tmp_path, name, text, facts):
         list(read_rows(open_table(str(tmp_path / name))))
 
 
-@pytest.mark.parametrize(("values", "dtype"), [
-    (["1", "-2", "0"], "int64"), (["1", "2.5"], "float32"), (["1e3", "nan"], "string"),
-    (["1", ""], "float32"), (["", ""], "string"), (["007", "8"], "string"),
-    (["x", "1"], "string"), ([1, 2], "int64"), ([True, False], "int64"),
-    ([1, 2.0], "float32"), ([None, 1.5], "float32"), (["a", None], "string"),
-    ([[[1], [2]], [[3]]], "string"), ([{"a": 1}], "string"), ([[1, 2], 3], "string"),
-    ([math.nan, None], "float32"), ([math.nan, "x"], "string"),
-    ([None, None], "string"), (["0.1", "1234.567"], "float32"),
-    (["1234567.8"], "float64"), ([1561965277.252, None], "float64"),
-    ([0.1 + 0.2], "float64"), ([float(np.float32(0.1))], "float32"),
-    ([1e39, 1.5], "float64"), ([2**24, 0.5], "float32"), ([2**24 + 1, 0.5], "float64"),
-    ([2**24 + 1, 0.5, None], "float64"), ([2**24 + 1, None], "string"),
-    ([2.0**25, 1], "float64"), ([1561965277.252, "x"], "string"),
-    ([2**63 - 1, -(2**63)], "int64"), ([2**63], "string"), (["1_21", "12_1"], "string"),
-    (["\u0663", "1"], "string"),
-])  # fmt: skip
-def test_types_of_columns(tmp_path, values, dtype):
-    lines = [json.dumps({"path": "x", "v": value}) for value in values]
-    (tmp_path / "m.jsonl").write_text("\n".join(lines))
-    assert column_types([open_table(str(tmp_path / "m.jsonl"))], ["v"]) == {
-        "v": ColumnType(dtype)
-    }
-
-
 # Rows
 
 
@@ -221,6 +197,7 @@ def test_problems_of_a_row(tmp_path, row, facts):
     ({"target_columns": "x"}, "target_columns", "x", "m.csv"),
     ({"split_column": "part"}, "split_column", "part", "m.csv"),
     ({"features": {"loud": "identity()"}}, "columns", "loud", ()),
+    ({"columns": "loud", "target_columns": "loud"}, "columns", "loud", ()),
 ])  # fmt: skip
 def test_columns_that_are_not_there(corpus, options, field, value, facts):
     path = write_csv(corpus / "m.csv", ROWS)
@@ -258,58 +235,39 @@ def test_a_column_has_one_type_in_all_tables(tmp_path):
 # Whole runs
 
 
-def test_columns_travel_into_every_example(corpus):
-    times = [1561965277.252, 0.1, math.nan]  # of float64: no digit is lost
-    rows = [{**row, "time": "" if time != time else time}
-            for row, time in zip(ROWS, times, strict=True)]  # fmt: skip
-    path = write_csv(corpus / "m.csv", rows)
-    metadata = record(path, corpus / "o", win_len=500, label_from="kind",
-                      order="listed")  # fmt: skip
-    records = open_records(corpus / "o")
-    expected = [(row, time) for i, (row, time) in enumerate(zip(ROWS, times,
-                strict=True)) for _ in range(2 + i)]  # fmt: skip
-    for example, (row, time) in zip(records, expected, strict=True):
-        assert (example["filepath"], example["class"]) == (row["path"], row["kind"])
-        assert (example["loud"], example["take"]) == (row["loud"], row["take"])
-        np.testing.assert_array_equal(example["time"], time)
-    assert metadata.classes == ("cat", "dog")
-    kinds = {name: metadata.features[name].dtype for name in ("loud", "take", "time")}
-    assert kinds == {"loud": "float32", "take": "int64", "time": "float64"}
-    assert len(records.where("time > 1561965277.2519")) == 2
-
-
-@pytest.mark.parametrize("columns", ["none", "take,kind"])
-def test_columns_can_be_chosen(corpus, columns):
-    path = write_csv(corpus / "m.csv", ROWS)
-    metadata = record(path, corpus / "o", win_len=500, label_from="none",
-                      columns=columns)  # fmt: skip
-    wanted = set() if columns == "none" else set(columns.split(","))
-    assert set(metadata.features) & {"take", "kind", "loud"} == wanted
-
-
 @pytest.mark.parametrize("targets", ["loud", "loud,take"])
-def test_numbers_to_be_predicted(corpus, targets):
-    path = write_csv(corpus / "m.csv", ROWS)
-    record(path, corpus / "o", win_len=1000, label_from="none",
-           target_columns=targets, order="listed")  # fmt: skip
-    rows = [ROWS[0], ROWS[1], ROWS[2], ROWS[2]]
-    for example, row in zip(open_records(corpus / "o"), rows, strict=True):
+def test_columns_travel_into_every_example(corpus, targets):
+    """As they are, as numbers to be predicted, and as several classes of a clip."""
+    times = [1561965277.252, 0.1, math.nan]  # of float64: no digit is lost
+    kinds = ["cat;dog", "dog", "owl; cat"]
+    rows = [
+        {**row, "kind": kind, "time": "" if time != time else time, "number": 1}
+        for row, kind, time in zip(ROWS, kinds, times, strict=True)
+    ]
+    metadata = record(
+        write_csv(corpus / "m.csv", rows), corpus / "o", win_len=1000, order="listed",
+        label_from="kind", label_separator=";", target_columns=targets,
+        columns="number,time,kind",
+    )  # fmt: skip
+    records = open_records(corpus / "o")
+    expected = [(rows[k], times[k], k) for k in (0, 1, 2, 2)]
+    labels = [[1, 1, 0], [0, 1, 0], [1, 0, 1]]
+    for example, (row, time, k) in zip(records, expected, strict=True):
+        assert (example["kind"], example["number"]) == (row["kind"], 1)
+        np.testing.assert_array_equal(example["time"], time)
         wanted = np.float32([row[name] for name in targets.split(",")])
         np.testing.assert_array_equal(example["target"], wanted.squeeze())
-
-
-def test_several_classes_of_a_clip(corpus):
-    rows = [{**row, "kind": kinds} for row, kinds in
-            zip(ROWS, ["cat;dog", "dog", "owl; cat"], strict=True)]  # fmt: skip
-    path = write_csv(corpus / "m.csv", rows)
-    metadata = record(path, corpus / "o", win_len=1000, label_from="kind",
-                      label_separator=";", order="listed")  # fmt: skip
+        assert example["labels"].tolist() == labels[k]
     assert metadata.classes == ("cat", "dog", "owl")
-    found = [example["labels"].tolist() for example in open_records(corpus / "o")]
-    assert found == [[1, 1, 0], [0, 1, 0], [1, 0, 1], [1, 0, 1]]
     (entry,) = metadata.splits.values()
     assert entry.examples_per_class == {"cat": 3, "dog": 2, "owl": 2}
-    assert "class" not in metadata.features
+    found = {name: spec.dtype for name, spec in metadata.features.items()}
+    assert (
+        found.items()
+        >= {"number": "int64", "time": "float64", "kind": "string"}.items()
+    )
+    assert not found.keys() & {"class", "loud", "take"}
+    assert len(records.where("time > 1561965277.2519")) == 1
 
 
 def test_groups_of_the_expression_are_columns(corpus, tmp_path_factory):
@@ -376,7 +334,7 @@ def test_what_is_known_is_not_probed(corpus, monkeypatch):
             for i, row in enumerate(ROWS)]  # fmt: skip
     options = {"win_len": 500, "label_from": "kind"}
     record(write_csv(corpus / "n.csv", ROWS), corpus / "probed", **options)
-    monkeypatch.setattr("beam_pipeline.planning.prober.probe_audio", None)
+    monkeypatch.setattr("beam_pipeline.audio.clip_reader.probe_audio", None)
     record(write_csv(corpus / "m.csv", rows), corpus / "known", workers=1, **options)
     known, probed = (open_records(corpus / name) for name in ("known", "probed"))
     for a, b in zip(known, probed, strict=True):
@@ -722,13 +680,21 @@ def test_seconds_of_a_part_give_its_frames(start, frames, rate):
 # Columns of lists, of bytes and of large numbers
 
 
-def typed(tmp_path, values):
-    """Returns the type of a column of values in memory."""
-    path = write_rows([{"path": "x", "v": value} for value in values], str(tmp_path))
-    return column_types([open_table(path)], ["v"])["v"]
-
-
 @pytest.mark.parametrize(("values", "expected"), [
+    (["1", "-2", "0"], "int64"), (["1", "2.5"], "float32"), (["1e3", "nan"], "string"),
+    (["1", ""], "float32"), (["", ""], "string"), (["007", "8"], "string"),
+    (["x", "1"], "string"), ([1, 2], "int64"), ([True, False], "int64"),
+    ([1, 2.0], "float32"), ([None, 1.5], "float32"), (["a", None], "string"),
+    ([[[1], [2]], [[3]]], "string"), ([{"a": 1}], "string"), ([[1, 2], 3], "string"),
+    ([math.nan, "x"], "string"),
+    ([None, None], "string"), (["0.1", "1234.567"], "float32"),
+    (["1234567.8"], "float64"), ([1561965277.252, None], "float64"),
+    ([0.1 + 0.2], "float64"), ([float(np.float32(0.1))], "float32"),
+    ([1e39, 1.5], "float64"), ([2**24, 0.5], "float32"), ([2**24 + 1, 0.5], "float64"),
+    ([2**24 + 1, 0.5, None], "float64"), ([2**24 + 1, None], "string"),
+    ([2.0**25, 1], "float64"), ([1561965277.252, "x"], "string"),
+    ([2**63 - 1, -(2**63)], "int64"), ([2**63], "string"), (["1_21", "12_1"], "string"),
+    (["\u0663", "1"], "string"),
     ([[1, 2], [3, 4]], ("int64", (2,))), ([[True], [False]], ("int64", (1,))),
     ([[1, 2], [3]], ("int64", (None,))), ([[1, 2], None], ("int64", (None,))),
     ([[2**63 - 1]], ("int64", (1,))), ([[2**63]], ("string", ())),
@@ -742,8 +708,10 @@ def typed(tmp_path, values):
     ([["a"], "a"], ("string", ())), ([{"a": [1]}], ("string", ())),
     ([[{"a": 1}]], ("string", ())),
 ])  # fmt: skip
-def test_types_of_lists_and_bytes(tmp_path, values, expected):
-    assert typed(tmp_path, values) == ColumnType(*expected)
+def test_types_of_columns(tmp_path, values, expected):
+    dtype, *shape = (expected,) if isinstance(expected, str) else expected
+    path = write_rows([{"path": "x", "v": value} for value in values], str(tmp_path))
+    assert column_types([open_table(path)], ["v"])["v"] == ColumnType(dtype, *shape)
 
 
 def test_what_a_file_declares_of_empty_columns(tmp_path):
@@ -758,22 +726,12 @@ def test_what_a_file_declares_of_empty_columns(tmp_path):
         "other": (pa.struct([("a", pa.int8())]), ("string", ())),
     }
     columns = {name: pa.nulls(2, kind) for name, (kind, _) in kinds.items()}
+    kinds["nan"] = pa.float32(), ("float32", ())
+    columns["nan"] = pa.array([math.nan, None])
     table = pa.table({"path": ["x", "y"], **columns})
     pq.write_table(table, tmp_path / "m.parquet")
     found = column_types([open_table(str(tmp_path / "m.parquet"))], list(kinds))
     assert found == {name: ColumnType(*kind) for name, (_, kind) in kinds.items()}
-    frames = (
-        (table, ("number", "whole")),
-        (pd.DataFrame({"path": ["x"], "number": [math.nan]}), ("number",)),
-        (
-            pd.DataFrame({"path": ["x"], "number": pd.array([None], "Int64")}),
-            ("number",),
-        ),
-    )
-    for frame, names in frames:
-        path = write_rows(frame, str(tmp_path))
-        for name in names:
-            assert column_types([open_table(path)], [name])[name] == ("float32", ())
 
 
 @pytest.mark.parametrize(("values", "held"), [
