@@ -262,10 +262,8 @@ def test_columns_travel_into_every_example(corpus, targets):
     (entry,) = metadata.splits.values()
     assert entry.examples_per_class == {"cat": 3, "dog": 2, "owl": 2}
     found = {name: spec.dtype for name, spec in metadata.features.items()}
-    assert (
-        found.items()
-        >= {"number": "int64", "time": "float64", "kind": "string"}.items()
-    )
+    dtypes = {"number": "int64", "time": "float64", "kind": "string"}
+    assert found.items() >= dtypes.items()
     assert not found.keys() & {"class", "loud", "take"}
     assert len(records.where("time > 1561965277.2519")) == 1
 
