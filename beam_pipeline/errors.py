@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose.
+"""Every error that this package raises on purpose, and whose fault an error is.
 
 ::
 
@@ -257,8 +257,9 @@ class VerificationError(AudioTFRecordsError):
         return "\n".join(problems)
 
 
-# What a system says of a path, or of the file there. Another try would find the same.
-_OF_FILE = {
+# What a system says of a path, or of the file there: another try would find the same.
+# All other numbers of errors are the fault of the machine.
+_FAULTS_OF_FILES = {
     errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EISDIR,
     errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ESPIPE,
     errno.EOVERFLOW, errno.EILSEQ,
@@ -274,7 +275,7 @@ def is_of_machine(error: BaseException) -> bool:
     a path or a file count as such: a good file must not be rejected.
     """
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno not in _OF_FILE
+        return error.errno not in _FAULTS_OF_FILES
     kinds = Unreadable, StoreError, MemoryError, ConnectionError, TimeoutError
     return isinstance(error, kinds)
 

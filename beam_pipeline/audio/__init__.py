@@ -1,8 +1,8 @@
 """Reads audio files as samples.
 
 In: a file and its name. Out: its length, rate and channels, and ranges of its samples
-at any rate (:mod:`.clip_reader`, which also chooses the decoder), and what finds equal
-and similar audio (:mod:`.sketch`). Read :mod:`.clip_reader` first.
+at any rate (:mod:`.clip_reader`, which also chooses the decoder), and sketches, by
+which an audit finds similar audio (:mod:`.sketch`). Read :mod:`.clip_reader` first.
 
 ::
 
