@@ -259,14 +259,6 @@ class Marks:
                         state.several, state.stage = 0, b""
 
     @classmethod
-    @contextmanager
-    def of_several(cls, first: Marked, stage: str) -> Iterator[None]:
-        """Keeps one mark while threads work on several clips in the block."""
-        cls.mark(first, stage)
-        with cls.working(threads=2):
-            yield
-
-    @classmethod
     def one_thread(cls) -> bool:
         """Whether only one thread may work, so that the mark names its clip."""
         return cls._state is not None and bool(cls._state.one_thread)

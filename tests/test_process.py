@@ -62,7 +62,8 @@ def test_every_mark_and_all_progress_is_new():
 def test_threads_that_work_on_several_clips_share_one_mark():
     state = new_state()
     with Marks.kept_in(state):
-        with Marks.of_several(FIRST, "probe"):
+        Marks.mark(FIRST, "probe")
+        with Marks.working(threads=2):
             serial = state.mark().serial
             Marks.mark(SECOND, "probe")
             Marks.step("feature mel")

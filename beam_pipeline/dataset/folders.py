@@ -77,7 +77,8 @@ EXAMPLES_CSV = "examples.csv"
 # In the work folder of the output, wherever that of the run is; see :mod:`.replace`.
 NEW = "new"
 
-_BESIDE = METADATA, SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED, LOG
+# What readers open beside the shards of audio files, and the metadata.
+BESIDE = SCHEMA, MANIFEST, WINDOWS, INDEX, REJECTED
 _SHARD = re.compile(
     r"([^/]+/)?(?P<split>[^/]+?)-(?P<k>[0-9]{5,})-of-(?P<shards>[0-9]{5,})"
     rf"(?P<suffix>{re.escape(SUFFIX)}|{re.escape(PLAIN_SUFFIX)})"
@@ -108,7 +109,7 @@ def is_ours(name: str) -> bool:
     name = without_draft(name)
     split, _, file = name.rpartition("/")
     is_csv = file == EXAMPLES_CSV and "/" not in split
-    return name in _BESIDE or is_csv or is_shard_file(name)
+    return name in (METADATA, LOG, *BESIDE) or is_csv or is_shard_file(name)
 
 
 def delete_stale(output: str, current: Iterable[str], claim: Claim = UNCLAIMED) -> None:

@@ -586,10 +586,8 @@ def element_output(
         # A run that wakes up late writes where the next one finds nothing.
         own = claim.folder if is_local else work
         written = os.path.join(own, "written") if is_local else folder
-        drafts, receipts = (
-            files.join(own, folders.DRAFTS),
-            files.join(own, folders.RECEIPTS),
-        )
+        drafts = files.join(own, folders.DRAFTS)
+        receipts = files.join(own, folders.RECEIPTS)
         try:
             yield ElementOutput(written, work, drafts, receipts, claim)
             if is_local:

@@ -133,16 +133,9 @@ def finish_job(
     metadata = assemble_metadata(
         summary, shards, rejects, observed, job.recipe, formats
     )
-    beside = (
-        folders.SCHEMA,
-        folders.MANIFEST,
-        folders.WINDOWS,
-        folders.INDEX,
-        folders.REJECTED,
-    )
     claim.check()
-    metadata.save(stage, beside, written)
-    _publish((*beside, folders.METADATA), folder, claim)
+    metadata.save(stage, folders.BESIDE, written)
+    _publish((*folders.BESIDE, folders.METADATA), folder, claim)
     if folder != output:
         finish_switch(output, claim)
     folders.clear_finished(work, claim)
@@ -394,10 +387,8 @@ def finish_repair(infos: Iterable[ShardInfo], job: Job) -> str:
         If a shard has other bytes, or there are others. The metadata stay in the work
         folder, and any run with the recorded recipe can try again.
     """
-    saved, path = (
-        folders.recorded_metadata(job.output),
-        files.join(job.output, folders.METADATA),
-    )
+    saved = folders.recorded_metadata(job.output)
+    path = files.join(job.output, folders.METADATA)
     if not files.exists(saved):
         return path  # a runner has called this twice
     text = files.read_bytes(saved)
@@ -450,11 +441,11 @@ def is_finished(output: str, infos: Sequence[ShardInfo]) -> bool:
 _NO_RECEIPT = (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError)
 
 
-def write_receipt(info: ShardInfo, work_folder: str, claim: Claim) -> None:
+def write_receipt(info: ShardInfo, job: Job) -> None:
     """Writes the receipt of a shard that has its name; only it has the observations."""
     content = json.dumps({**info._asdict(), "shard": info.shard._asdict()}).encode()
-    path = folders.receipt_path(info.shard.name, work_folder, info.is_whole())
-    claim.write(path, content)
+    path = folders.receipt_path(info.shard.name, job.work_folder, info.is_whole())
+    job.claim.write(path, content)
 
 
 def read_receipt(

@@ -48,7 +48,6 @@ from beam_pipeline.planning.clips import Reject, read_poison_clips
 from beam_pipeline.planning.shards import ShardInfo, ShardWork
 from beam_pipeline.process import Marks, OneThread, keep_freed_memory
 from beam_pipeline.storage import files
-from beam_pipeline.storage.claim import Claim
 from beam_pipeline.storage.pages import Batch, Page, Pages, Place
 from beam_pipeline.storage.tfrecord import MemberWriter, frame_record, suffix_for
 from beam_pipeline.write.shard import (
@@ -122,11 +121,8 @@ def write_shards(work: beam.PCollection, job: Job) -> WrittenShards:
         | "ApplyTransforms" >> step(apply_transforms, WindowBlock, FeatureBlock)
         | "EncodeExamples" >> encode.with_outputs(REJECTS, main="records")
     )                                               # EncodedBlock; Reject
-    write = WriteShards(
-        job.shards_folder(), suffix_for(job.recipe.compression),
-        job.recipe.compression, job.work_folder, job.claim,
-    )
-    written = encoded.records | "WriteToTFRecord" >> beam.ParDo(write)  # ShardInfo
+    write = beam.ParDo(WriteShards(job))
+    written = encoded.records | "WriteToTFRecord" >> write  # ShardInfo
     shards = (checked[FINISHED], written) | "AllShards" >> beam.Flatten()  # ShardInfo
     return WrittenShards(shards, encoded[REJECTS])
 
@@ -370,10 +366,9 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     """Calls :class:`ShardDraft`: EncodedBlock -> ShardInfo, at the end of each shard.
 
     A shard must come in one bundle, block after block, up to its last position; so the
-    steps that make its blocks must be fused with this one. It becomes the file
-    ``prefix + shard.name + suffix``. A draft has a name of its own, and a shard that is
-    written twice has the same bytes. So a runner may compute a bundle again, also at
-    the same time.
+    steps that make its blocks must be fused with this one. A draft has a name of its
+    own, and a shard that is written twice has the same bytes. So a runner may compute a
+    bundle again, also at the same time.
 
     Raises
     ------
@@ -381,11 +376,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         If a bundle ends within a shard, or holds its blocks in another order.
     """
 
-    prefix: str
-    suffix: str
-    compression: str
-    work_folder: str
-    claim: Claim
+    job: Job
 
     def setup(self) -> None:
         self._draft: ShardDraft | None = None
@@ -394,28 +385,28 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         self._abandon()
 
     def process(self, block: EncodedBlock) -> Iterator[ShardInfo]:
-        shard = block.slot.shard
+        shard, job = block.slot.shard, self.job
+        compression = job.recipe.compression
+        suffix = suffix_for(compression)
         if self._draft is None:
             name = shard.name.replace("/", ".")
-            path = folders.new_draft(
-                f"{name}-", self.suffix, self.work_folder, self.claim
-            )
+            path = folders.new_draft(f"{name}-", suffix, job.work_folder, job.claim)
             example_format = block.slot.example_format
-            self._draft = ShardDraft(shard, example_format, path, self.compression)
-        with folders.storing_error(self.work_folder, self.claim):
+            self._draft = ShardDraft(shard, example_format, path, compression)
+        with folders.storing_error(job.work_folder, job.claim):
             self._draft.write(block)
         if self._draft.is_complete:
-            info = self._draft.close(shard.name + self.suffix)
+            info = self._draft.close(shard.name + suffix)
             draft, self._draft = self._draft, None
-            self.claim.move(draft.path, self.prefix + info.file)
+            job.claim.move(draft.path, job.shards_folder() + info.file)
             _counter("shards").inc()
             _counter("bytes").inc(info.bytes)
-            write_receipt(info, self.work_folder, self.claim)
+            write_receipt(info, job)
             yield info._replace(seen=None)
 
     def finish_bundle(self) -> None:
         if self._draft is not None:
-            with folders.storing_error(self.work_folder, self.claim):
+            with folders.storing_error(self.job.work_folder, self.job.claim):
                 self._draft.check_complete()
 
     def teardown(self) -> None:

@@ -98,7 +98,8 @@ class ClipPages:
     def _probe(self, rows: Sequence[SourceRow]) -> list[Clip | Reject | None]:
         if self._pool is None or Marks.one_thread() or not rows:
             return list(map(self._probe_row, rows))
-        with Marks.of_several(rows[0], PROBE):
+        Marks.mark(rows[0], PROBE)
+        with Marks.working(threads=2):
             return list(self._pool.map(self._probe_row, rows))
 
     def _probe_row(self, row: SourceRow) -> Clip | Reject | None:

@@ -397,11 +397,8 @@ def run_pipeline(pipeline: Any, output: str, work: str, advice: str = KEPT) -> A
         raise folders.read_run_error(work) or IncompleteRun(
             _ENDED.format(state, advice)
         )
-    results = (
-        files.join(output, folders.METADATA),
-        files.join(work, folders.NOTHING_NEW),
-    )
-    if not any(map(files.exists, results)):
+    ends = ((output, folders.METADATA), (work, folders.NOTHING_NEW))
+    if not any(files.exists(files.join(*end)) for end in ends):
         cause = "its workers must be able to read `input` and to write `output`"
         state = f"{state}, but there is no {folders.METADATA} ({cause})"
         raise IncompleteRun(_ENDED.format(state, advice))

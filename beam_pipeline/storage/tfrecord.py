@@ -270,10 +270,8 @@ def inflate_by_member(
         more = True
         while more:
             if member is None:
-                member, start = (
-                    isal_zlib.decompressobj(_GZIP_WBITS),
-                    position - len(block),
-                )
+                member = isal_zlib.decompressobj(_GZIP_WBITS)
+                start = position - len(block)
             try:
                 piece = member.decompress(block, _PIECE)
             except _IsalError as error:

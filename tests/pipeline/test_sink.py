@@ -7,11 +7,12 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.dataset.folders import read_run_error
+from beam_pipeline.dataset.job import Job
 from beam_pipeline.errors import IncompleteRun
 from beam_pipeline.pipeline.finish import find_finished
 from beam_pipeline.pipeline.graph import WriteShards, WriteToTFRecord
 from beam_pipeline.planning.shards import Shard
-from beam_pipeline.storage.claim import UNCLAIMED
+from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage.tfrecord import SUFFIX, read_any_records
 from beam_pipeline.write.shard import EncodedBlock
 from tests.pipelines import run_step
@@ -81,15 +82,12 @@ def write_placed(tmp_path, shards, before=None):
     ``before`` is put between the step that gives the blocks and the sink.
     """
     (tmp_path / "out").mkdir(exist_ok=True)
+    job = Job((), f"{tmp_path}/out/", str(tmp_path / "work"), Recipe(win_len=1))
     infos, _, _ = run_step(
         shards,
         beam.FlatMap(list).with_output_types(EncodedBlock),
         before or beam.Map(lambda block: block),
-        beam.ParDo(
-            WriteShards(
-                f"{tmp_path}/out/", SUFFIX, "gzip", str(tmp_path / "work"), UNCLAIMED
-            )
-        ),
+        beam.ParDo(WriteShards(job)),
     )
     return sorted(infos)
 

@@ -143,7 +143,8 @@ def test_an_exit_at_several_clips_is_tried_again_with_one_thread(watched, stalls
     watch = make(0.5)
     assert not Marks.one_thread()
     for _ in range(3):
-        with Marks.of_several(CLIP, "probe"):
+        Marks.mark(CLIP, "probe")
+        with Marks.working(threads=2):
             Marks.mark(CLIP._replace(row=8, filepath="b.wav"), "probe")
             if stalls:
                 stall_once(watch)

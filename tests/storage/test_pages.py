@@ -145,15 +145,12 @@ class WatchedFile(io.FileIO):
         return super().read(size)
 
 
-def watched(monkeypatch):
-    """The threads that read files from now on."""
-    found = set()
-    monkeypatch.setattr(files, "open_read", lambda path: WatchedFile(path, found))
-    return found
-
-
-def test_manifests_are_read_by_the_calling_thread(tmp_path, monkeypatch):
-    threads = watched(monkeypatch)
+def test_tables_are_read_by_the_calling_thread(tmp_path, monkeypatch):
+    """Manifests of inputs, and the tables of data sets."""
+    write_corpus(tmp_path / "in", clips=2)
+    record(tmp_path / "in", tmp_path / "out", win_len=800, workers=1)
+    threads = set()
+    monkeypatch.setattr(files, "open_read", lambda path: WatchedFile(path, threads))
     columns = {name: [float(i) for i in range(ROWS)] for name in ("snr", "pitch")}
     content = pa.table({"path": [f"{i}.wav" for i in range(ROWS)], **columns})
     pq.write_table(content, tmp_path / "m.parquet", row_group_size=1000)
@@ -161,12 +158,5 @@ def test_manifests_are_read_by_the_calling_thread(tmp_path, monkeypatch):
     assert table.names == ("path", "snr", "pitch")
     assert column_types([table], ["snr"]) == {"snr": ColumnType("float32")}
     assert sum(1 for _ in read_rows(table)) == ROWS
-    assert threads == {threading.get_ident()}
-
-
-def test_data_sets_are_read_by_the_calling_thread(tmp_path, monkeypatch):
-    write_corpus(tmp_path / "in", clips=2)
-    record(tmp_path / "in", tmp_path / "out", win_len=800, workers=1)
-    threads = watched(monkeypatch)
     audit(tmp_path / "out")
     assert threads == {threading.get_ident()}
