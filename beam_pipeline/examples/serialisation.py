@@ -289,6 +289,9 @@ def pack_varints(values: Any) -> bytes:
     return packed[is_kept].tobytes()
 
 
+# What is raised for values that do not fit their spec.
+UNFIT = (ValueError, TypeError, AudioTFRecordsError)
+
 _LISTS = {each.field: name for name, each in LISTS.items()}
 
 
@@ -346,12 +349,37 @@ class EntryParser:
         is_stacked = spec.has_fixed_shape and not spec.optional
         self.is_row = is_flat and is_stacked
 
+    def read(self, found: Mapping[bytes, Any]) -> Any:
+        """Returns the stored value in a record; None if an optional one is not there.
+
+        Parameters
+        ----------
+        found : mapping
+            The ``Feature`` of each key in the record; a list of them of a sequence.
+
+        Raises
+        ------
+        ValueError
+            If the feature is not there, or :meth:`value` raises.
+        """
+        name, value = self.spec.name, None
+        feature = found.get(name.encode())
+        if feature is not None:
+            read = self._steps if self.spec.sequence else self.value
+            try:
+                value = read(feature)
+            except UNFIT as error:
+                raise ValueError(f"feature {name}: {error}") from error
+        if value is None and not self.is_optional:
+            return self._without_values()
+        return value
+
     def value(self, feature: memoryview) -> Any:
         """Returns the stored value in a ``Feature``; None if there is none.
 
         Raises
         ------
-        ValueError
+        ValueError, TypeError, AudioTFRecordsError
             If the feature has another type or number of values than its spec says.
         """
         kind, contents = list_in(feature)
@@ -359,8 +387,7 @@ class EntryParser:
             return None
         if kind != self.spec.stored_in:
             raise ValueError(
-                f"feature {self.spec.name} is stored as {kind}, but its spec says "
-                f"{self.spec.encoding}"
+                f"it is stored as {kind}, but its spec says {self.spec.encoding}"
             )
         values = [v for c in contents for field, v in read_fields(c) if field == 1]
         # Of a list of numbers, an empty part has no values.
@@ -368,12 +395,6 @@ class EntryParser:
             values = [v for v in values if isinstance(v, int) or len(v)]
         if self.spec.optional and self.count > 0 and not values:
             return None
-        try:
-            return self._stored(values)
-        except (ValueError, TypeError, AudioTFRecordsError) as error:
-            raise ValueError(f"feature {self.spec.name}: {error}") from error
-
-    def _stored(self, values: Sequence[FieldValue]) -> Any:
         spec = self.spec
         if spec.encoding == INT64_LIST:
             numbers = self._integers(values)
@@ -440,20 +461,17 @@ class EntryParser:
                 f"it has {count} values, but its shape is {self.spec.shape}"
             )
 
-    def steps(self, features: Sequence[memoryview]) -> Any:
+    def _steps(self, features: Sequence[memoryview]) -> Any:
         """Returns the array of a sequence, from the ``Feature`` of each step."""
         found = [self.value(feature) for feature in features]
         if any(value is None for value in found):
-            raise ValueError(f"feature {self.spec.name}: a step has no values")
+            raise ValueError("a step has no values")
         sizes = [-1 if n is None else n for n in (self.spec.shape or (None,))[1:]]
         if not found:
             return np.zeros((0, *(max(n, 0) for n in sizes)), self.dtype)
-        try:
-            return np.stack([np.reshape(v, sizes) for v in found]).astype(self.dtype)
-        except ValueError as error:
-            raise ValueError(f"feature {self.spec.name}: {error}") from error
+        return np.stack([np.reshape(v, sizes) for v in found]).astype(self.dtype)
 
-    def without_values(self) -> Any:
+    def _without_values(self) -> Any:
         """Returns the stored form of a feature that is not in the record.
 
         Raises
@@ -466,7 +484,7 @@ class EntryParser:
         if not may_be_empty or self.is_decoded:
             raise ValueError(f"the record lacks feature {spec.name}")
         if spec.sequence:
-            return self.steps(())
+            return self._steps(())
         return np.zeros(0, self.little)
 
     def single(self, stored: Any, shape: Any = None) -> Any:
@@ -622,7 +640,6 @@ class RecordParser:
         steps = [EntryParser(spec, spec.name in chosen) for spec in ordered]
         self.entries = [entry for entry in steps if entry.is_wanted]
         self.numbers = {entry.spec.name: k for k, entry in enumerate(self.entries)}
-        self._by_key = {name.encode(): k for name, k in self.numbers.items()}
         self._runs = _cut_runs(steps)
         self._sequences = any(spec.sequence for spec in specs.values())
 
@@ -676,26 +693,19 @@ class RecordParser:
                         stored.append(found)
                     at += array.payload
             return stored if at == stop else None
-        except (IndexError, ValueError):
+        except (IndexError, *UNFIT):
             return None  # the walk in any order finds out what is wrong, if anything
 
     def _in_any_order(self, record: bytes) -> Stored:
-        stored: Stored = [None] * len(self.entries)
         if self._only_these:
             check_names(record, self._known)
-        for key, feature in example_features(record):
-            number = self._by_key.get(key)
-            if number is not None and not self.entries[number].spec.sequence:
-                stored[number] = self.entries[number].value(feature)
-        if self._sequences:
-            for key, steps in feature_lists(record):
-                number = self._by_key.get(key)
-                if number is not None and self.entries[number].spec.sequence:
-                    stored[number] = self.entries[number].steps(steps)
-        for number, entry in enumerate(self.entries):
-            if stored[number] is None and not entry.spec.optional:
-                stored[number] = entry.without_values()
-        return stored
+        # Of equal keys, the last one counts.
+        context = dict(example_features(record))
+        steps = dict(feature_lists(record)) if self._sequences else {}
+        return [
+            entry.read(steps if entry.spec.sequence else context)
+            for entry in self.entries
+        ]
 
 
 def _parse_run(
