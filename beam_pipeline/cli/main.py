@@ -401,9 +401,11 @@ class Show(Command):
     save_wav: str | None = option(None, Text(), "FOLDER")
 
     def run(self) -> int:
-        from beam_pipeline.read.example_view import example_text
+        from beam_pipeline.read.example_view import check_picture, example_text
         from beam_pipeline.read.show import show
 
+        if self.plot is not None:
+            check_picture(self.plot)
         shown = show(self.records, self.n, self.split, clip=self.clip, where=self.where)
         records = shown.records
         if self.text:
@@ -597,6 +599,12 @@ class Audit(Command):
         for name in ("input", "drop_doubles"):
             if getattr(self, name) and self.write_manifest is None:
                 raise OptionError(name, "needs `write_manifest`")
+        if self.write_manifest is not None:
+            given = self.given("input", "group_by", "drop_doubles")
+            written = beam_pipeline.write_clean_manifest(
+                self.records, self.write_manifest, **given
+            )
+            say(f"{self.write_manifest}: {written}", file=sys.stderr)
         found = beam_pipeline.audit(self.records, self.group_by)
         if self.json:
             say(str(found), file=sys.stderr)
@@ -604,12 +612,6 @@ class Audit(Command):
                 say(json.dumps(finding, ensure_ascii=False))
         else:
             say(found.describe())
-        if self.write_manifest is not None:
-            given = self.given("input", "group_by", "drop_doubles")
-            written = beam_pipeline.write_clean_manifest(
-                self.records, self.write_manifest, **given
-            )
-            say(f"{self.write_manifest}: {written}", file=sys.stderr)
         return VerificationError.exit_status if found.leaks else 0
 
 
@@ -652,9 +654,11 @@ class Report(Command):
     input: list[str] | None = option(None, ValueType(), "PATH", repeats=True)
 
     def run(self) -> int:
+        from beam_pipeline.cli.reports import bytes_text
+
         given = self.given("output", "clips", "bytes", "seed", "input")
         path = beam_pipeline.report(self.records, **given)
-        say(f"{path}: {os.path.getsize(path) / 1e6:.1f} MB. Open it in a browser.")
+        say(f"{path}: {bytes_text(os.path.getsize(path))}. Open it in a browser.")
         return 0
 
 

@@ -51,6 +51,7 @@ from beam_pipeline.parameters import Names
 from beam_pipeline.read.window_table import input_roots
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
+from beam_pipeline.text import counted
 
 # What clips without a sketch are.
 UNLIKE_ANY = "silent, steady, or too short"
@@ -527,13 +528,13 @@ class CleanManifest(NamedTuple):
 
     def __str__(self) -> str:
         text = (
-            f"{self.clips:,} clips in {self.groups:,} groups, "
-            f"{self.dropped:,} doubles left out"
+            f"{counted(self.clips, 'clip')} in {counted(self.groups, 'group')}, "
+            f"{counted(self.dropped, 'double')} left out"
         )
         if self.mixed:
             text += (
-                f"; {self.mixed:,} clips have the same samples as a clip of another "
-                "class: correct their classes, or delete them"
+                f"; {counted(self.mixed, 'clip')} with the same samples as a clip of "
+                "another class: correct the classes, or delete them"
             )
         return text
 
@@ -576,6 +577,8 @@ def write_clean_manifest(
         If there is no such data set, or the inputs are not those of it.
     OptionError
         If the manifest exists or has another suffix, or a column is missing.
+    OutputError
+        If no file can be written there.
     """
     text = files.path_text("write_manifest", manifest)
     target = files.absolute(text)
@@ -583,6 +586,7 @@ def write_clean_manifest(
         raise OptionError("write_manifest", "must end in .csv or .parquet", text)
     if files.exists(target):
         raise OptionError("write_manifest", "must be a new file, but exists", text)
+    files.check_writable(target)
     data, table = read_clips(records, group_by, whole=True)
     numbers, _ = shared_numbers(table, has_groups=group_by is not None)
     samples = numbers[AUDIO]
@@ -598,7 +602,7 @@ def write_clean_manifest(
     components = components_of(list(numbers.values()))
     recipe = data.metadata.recorded_with
     assert recipe is not None
-    roots = None if input is None else input_roots(input, table)
+    roots = None if input is None else input_roots(input, table, every=True)
     made = _clean_table(table, components, target, roots, recipe)
     for_convert = made.append_column("drop", [~keep])
     _write(for_convert if roots is None else made.filter(keep), target)

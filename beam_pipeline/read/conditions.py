@@ -79,7 +79,7 @@ def rows_where(table: pa.Table, condition: object) -> Any:
     """
     if not isinstance(condition, str | pc.Expression):
         need = "must be text, such as class == 'owl', or an expression of Arrow"
-        raise OptionError("condition", need, condition)
+        raise OptionError("where", need, condition)
     try:
         met = condition
         if isinstance(condition, str):
@@ -92,7 +92,7 @@ def rows_where(table: pa.Table, condition: object) -> Any:
         problem = (str(error).splitlines() or ["it is too long"])[0]
         problem = problem.replace("has no kernel matching input types", "cannot take")
         problem = f"cannot be used: {problem}. {_ALLOWED}"
-        raise OptionError("condition", problem, _shown(condition)) from error
+        raise OptionError("where", problem, _shown(condition)) from error
     return np.asarray(rows.fill_null(False))
 
 

@@ -28,6 +28,7 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError, needing
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
+from beam_pipeline.storage import files
 from beam_pipeline.text import html_table
 
 Array = npt.NDArray[Any]
@@ -211,6 +212,21 @@ def encode_sound(samples: Any, rate: int, form: str) -> tuple[bytes, float]:
 # Pictures.
 
 
+def check_picture(path: str) -> None:
+    """Checks where a picture goes, before the work for it.
+
+    Raises
+    ------
+    OptionError
+        If the path has no suffix.
+    OutputError
+        If no file can be written there.
+    """
+    if not os.path.splitext(path)[1]:
+        raise OptionError("plot", "must end in .png, .svg or .pdf", path)
+    files.check_writable(path)
+
+
 def plot_examples(
     examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
 ) -> None:
@@ -226,21 +242,22 @@ def plot_examples(
     InputError
         If matplotlib is not installed, or no feature can be drawn.
     OptionError
-        If the picture cannot be written.
+        If its suffix is that of no format.
+    OutputError
+        If it cannot be written.
     """
-    if not os.path.splitext(path)[1]:
-        raise OptionError("plot", "must end in .png, .svg or .pdf", path)
+    check_picture(path)
     names = metadata.components
     shown = [{n: example[n] for n in names if n in example} for example in examples]
     with needing("matplotlib", "`plot`"):
         figure = draw_examples(shown, metadata)
     if figure is None:
         raise InputError("These examples have no signal, spectrum or image to draw.")
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:  # also a suffix that is no format
-        reason = getattr(error, "strerror", None) or error
-        raise OptionError("plot", f"cannot be written: {reason}", path) from error
+    with files.replacing(path) as file:
+        try:
+            figure.savefig(file, format=os.path.splitext(path)[1][1:])
+        except ValueError as error:  # a suffix that is no format
+            raise OptionError("plot", str(error), path) from error
 
 
 def draw_examples(examples: Sequence[Mapping[str, Any]], metadata: Metadata) -> Any:

@@ -50,6 +50,7 @@ from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.dataset.tables import belonging_together
 from beam_pipeline.encodings import INT64_LIST
 from beam_pipeline.errors import (
+    DamagedRecord,
     InputError,
     OptionError,
     Unreadable,
@@ -862,6 +863,7 @@ def sample_problems(
     except InputError as error:
         yield str(error)
         return
+    unread = set[str]()
     for row in rows:
         path, split = (manifest[n][recorded.clip[row]] for n in ("path", "split"))
         number = int(np.searchsorted(recorded.of_split(split), row))
@@ -871,6 +873,12 @@ def sample_problems(
         )
         try:
             (stored,) = records[split].serialised([number])
+        except (DamagedRecord, InputError) as error:
+            if error.args[0] not in unread:  # a shard is named once
+                unread.add(error.args[0])
+                yield str(error)
+            continue
+        try:
             if again.example(row) != stored:
                 yield f"{where}: decoded again, it has other bytes"
         except (ValueError, InputError) as error:

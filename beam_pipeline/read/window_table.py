@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from beam_pipeline.write.window_rows import CLIP, NO_ROWS, table_columns
 _OURS = {*MANIFEST_FIELDS, *SKETCH_FIELDS}
 # Columns of windows that have another name here, or say which clip one is of.
 _NAMED_ANEW = ("start", "frames", CLIP)
+_AT_ONCE = 32  # files that are looked for
 
 
 def read_window_table(
@@ -370,19 +372,20 @@ def _without_empty(column: Any) -> Any:
     return pc.if_else(is_empty, pa.scalar(None, column.type), column)
 
 
-def input_roots(input: Folders, table: Any) -> list[str]:
+def input_roots(input: Folders, table: Any, every: bool = False) -> list[str]:
     """Returns the root of each input of a data set.
 
     Parameters
     ----------
     table : pyarrow.Table
         With the columns ``path`` and ``input``.
+    every : bool
+        Whether all files are looked for, and not only the first one of each input.
 
     Raises
     ------
     InputError
-        If there are fewer inputs than the data set has, or the first clip of one is not
-        there.
+        If there are fewer inputs than the data set has, or a file is not there.
     """
     roots = [entry.root for entry in resolve_inputs(files.path_texts("input", input))]
     numbers = table["input"].to_numpy()
@@ -393,13 +396,15 @@ def input_roots(input: Folders, table: Any) -> list[str]:
             "Give the same as for `record`, in the same order."
         )
     for number, root in enumerate(roots[:needed]):
-        rows = np.flatnonzero(numbers == number)
-        if not len(rows):
-            continue
-        path = files.join(root, table["path"][int(rows[0])].as_py())
-        if not files.exists(path):
+        names = table.select(["path"]).filter(numbers == number)["path"].unique()
+        names = names if every else names[:1]
+        paths = [files.join(root, name) for name in names.to_pylist()]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:  # in stores, each is a request
+            found = zip(paths, pool.map(files.exists, paths), strict=True)
+            missing = next((path for path, exists in found if not exists), None)
+        if missing is not None:
             raise InputError(
-                f"{path} does not exist, but a clip of the data set has this name. "
+                f"{missing} does not exist, but a clip of the data set has this name. "
                 "Give as `input` what the data set was recorded from."
             )
     return roots

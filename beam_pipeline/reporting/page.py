@@ -113,18 +113,23 @@ def report(
         If there is no data set, or its files are damaged; if several do not belong
         together; or if the inputs are not those of it.
     OptionError
-        If a number is negative, there is no such example, or the output does not end in
-        ``.html``.
+        If a number is negative, there is no such example, ``examples`` has another
+        form, or the output does not end in ``.html``.
     OutputError
         If the file cannot be written.
     """
     for name, value in (("clips", clips), ("bytes", bytes), ("seed", seed)):
         check_whole(name, value, 0)
+    try:
+        asked = {name: list(numbers) for name, numbers in (examples or {}).items()}
+    except (AttributeError, TypeError):
+        need = "must be numbers of examples in each split: {'test': [12, 80]}"
+        raise OptionError("examples", need, examples) from None
     data = open_data_sets(folder)
     default = f"{_name(data, '-')}-report.html"
     path = files.given_path("output", default if output is None else output)
     check_page("output", path)
-    files.write_bytes(path, _make(data, clips, bytes, seed, examples or {}, input))
+    files.write_bytes(path, _make(data, clips, bytes, seed, asked, input))
     return path
 
 
@@ -166,8 +171,8 @@ def _make(
     if order[:clips] and not shown:
         least = -(-held * 100 // _FOR_SOUNDS)
         warnings.warn(
-            f"No example can be heard: none fits into the {size:,} bytes of the page. "
-            f"Give at least {least:,} `bytes`",
+            f"No example can be heard: the first does not fit. Give `bytes` = {least} "
+            "or more",
             DataSetWarning,
             stacklevel=3,  # of `report`
         )
@@ -371,7 +376,7 @@ def _asked_for(
             if check_whole("examples", number, 0) >= len(rows):
                 need = f"must be below {len(rows):,} in the split {split}, the number "
                 raise OptionError("examples", f"{need}of its examples", number)
-        yield [_ASKED_FOR], rows[list(numbers)]
+        yield [_ASKED_FOR], rows[numbers]
 
 
 def _draw(

@@ -256,6 +256,9 @@ def test_values_may_look_like_anything():
     *((f"record --input WHOLE/../in --output new --win-len 5 --report {page}",
        [page.removeprefix("WHOLE/")])
       for page in ("WHOLE/metadata.json/x.html", f"{'x' * 300}.html")),
+    ("show WHOLE --plot WHOLE/metadata.json/x.png", ["metadata.json", "path"]),
+    ("show WHOLE --where 3", ["--where", "true or false"]),
+    ("audit WHOLE --write-manifest WHOLE/metadata.json/x.csv", ["metadata.json"]),
     ("plan --input x --feature png", ["--feature", "NAME", "'png'"]),
     ("plan --input x --feature =png", ["--feature", "NAME", "'=png'"]),
     ("plan --input x --encoding a-b=png", ["--encoding", "NAME", "'a-b=png'"]),

@@ -660,7 +660,8 @@ def test_what_cannot_be_written(leaky, tmp_path):
     record([leaky / "in" / "owl", leaky / "in" / "tit"], two, win_len=400)
     with raises(InputError, naming=["input", "2"]):
         write_clean_manifest(two, tmp_path / "x.csv", leaky / "in")
-    (tmp_path / "empty").mkdir()
-    with raises(InputError, naming=["input", str(tmp_path / "empty")]):
-        write_clean_manifest(out, tmp_path / "x.csv", tmp_path / "empty")
+    some = Path(shutil.copytree(leaky / "in", tmp_path / "some"))
+    (some / "owl" / "3.wav").unlink()
+    with raises(InputError, naming=["input", some / "owl" / "3.wav"]):
+        write_clean_manifest(out, tmp_path / "x.csv", some)
     assert not (tmp_path / "x.csv").exists()

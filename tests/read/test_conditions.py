@@ -116,7 +116,7 @@ def test_rows(condition, expected):
     ],
 )  # fmt: skip
 def test_wrong_conditions(condition, facts):
-    with raises(OptionError, naming=["condition", *facts]) as caught:
+    with raises(OptionError, naming=["where", *facts]) as caught:
         rows(condition)
     text = str(caught.value)
     assert "class__" not in text

@@ -242,7 +242,7 @@ def test_elements(tmp_path):
 # Damage to shards.
 
 
-def test_the_first_damaged_example_is_named_by_file_byte_and_number(folder):
+def test_the_first_damaged_example_is_named_by_file_byte_and_number(folder, sounds):
     path = min(folder.glob("train/*.tfrecord.gz"))
     shard = load_index(str(folder))[f"train/{path.name}"]
     content = bytearray(path.read_bytes())
@@ -253,6 +253,9 @@ def test_the_first_damaged_example_is_named_by_file_byte_and_number(folder):
     first, last = spans[0].first, shard.examples - 1
     wanted = f"byte {spans[0].offset}:", f"examples {first} to {last} of train"
     assert_names(found_in(folder), f"train/{path.name}", *wanted)
+    # Of all its windows that are compared with the sources, one names it again.
+    found = found_in(folder, input=sounds, sample=10**6)
+    assert found.count(path.name) == 3
 
 
 @pytest.mark.parametrize(

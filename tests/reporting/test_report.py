@@ -177,8 +177,8 @@ def test_how_many_are_shown_and_which_come_first(mess):
     assert 0 < len(reported(mess / "out", bytes=100_000)["samples"]) < 20
     with pytest.warns(DataSetWarning, match="No example can be heard") as caught:
         assert reported(mess / "out", bytes=10)["samples"] == []
-    least = re.search(r"at least ([\d,]+) `bytes`", str(caught[0].message))[1]
-    some = reported(mess / "out", bytes=int(least.replace(",", "")))["samples"]
+    least = re.search(r"`bytes` = (\d+) or more", str(caught[0].message))[1]
+    some = reported(mess / "out", bytes=int(least))["samples"]
     assert len(some) == 1
     none = reported(mess / "out", clips=0)
     assert none["samples"] == []
@@ -194,6 +194,9 @@ def test_how_many_are_shown_and_which_come_first(mess):
         report(mess / "out", mess / "none.html", examples={"test": [0, count]})
     with raises(InputError, naming=["tset", "test", "train"]):
         report(mess / "out", mess / "none.html", examples={"tset": [0]})
+    for wrong in ([1, 2], {"test": 3}):
+        with raises(OptionError, "examples", naming=["split", str(wrong)]):
+            report(mess / "out", mess / "none.html", examples=wrong)
 
 
 def test_several_data_sets_are_one_page(tmp_path, monkeypatch, cli):
