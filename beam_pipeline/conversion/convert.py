@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ from beam_pipeline.examples.spec import (
     needed_features,
 )
 from beam_pipeline.inputs.splits import Splitter, group_key
-from beam_pipeline.parameters import Names, check_known, comma_text
+from beam_pipeline.parameters import Names, comma_text
 from beam_pipeline.run.elements import check_run, run_elements
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
@@ -161,7 +160,6 @@ def convert(
     EngineError
         If the runner's engine cannot be reached; before anything is written.
     """
-    check_known(sizes, [*signature(convert).parameters, *ShardSizes.__annotations__])
     of_shards = ShardSizes(**sizes)
     corrections: dict[str, Any] = {
         "labels": labels, "drop": drop, "splits": splits, "group_by": group_by,

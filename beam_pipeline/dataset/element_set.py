@@ -526,14 +526,13 @@ class BlockResult:
 class OfSplit:
     """What is noted of the examples of a split.
 
-    ``lines`` are those of its table of sources. ``skipped`` sources gave no example on
-    purpose; ``first_skipped`` is the reason of the first.
+    ``lines`` are those of its table of sources. ``skipped`` has the reason of each
+    source that gave no example on purpose.
     """
 
     statistics: DataStatistics
     lines: list[str] = field(default_factory=list)
-    skipped: int = 0
-    first_skipped: str = ""
+    skipped: list[str] = field(default_factory=list)
 
 
 class Seen:
@@ -714,8 +713,7 @@ def write_encoded(
                     adding.popleft().result()
             writers[split].write_all(some.records)
             noted.lines += some.lines
-            noted.first_skipped = noted.first_skipped or next(iter(some.skipped), "")
-            noted.skipped += len(some.skipped)
+            noted.skipped += some.skipped
             sources += some.sources
             report(some, sum(len(writer.made) for writer in writers.values()))
             del some  # before the next source is loaded
@@ -850,6 +848,6 @@ def _merge_receipts(
                 for line in noted.lines:
                     tables[split].write(line.encode())
                 if noted.skipped:
-                    first = {"sources": 0, "first": noted.first_skipped}
-                    skipped.setdefault(split, first)["sources"] += noted.skipped
+                    first = {"sources": 0, "first": noted.skipped[0]}
+                    skipped.setdefault(split, first)["sources"] += len(noted.skipped)
     return merged, dict(sorted(skipped.items())), seen

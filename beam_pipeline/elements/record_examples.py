@@ -279,12 +279,11 @@ progress, **sizes
         overwrite,
         progress,
     )
-    dtypes = {n: checked_dtype(f"dtypes: {n}", d) for n, d in (dtypes or {}).items()}
     count, given = _rows(examples)
     rows = _flattened(given)
     wanted = FIRST if num_elems is None else min(FIRST, max(num_elems, 1))
     first = list(itertools.islice(rows, wanted))
-    found = Inference(first, dtypes)
+    found = Inference(first, dtypes or {})
     if not found.specs:
         raise InputError(
             "The examples have no features, or there are no examples. Give `dtypes`, "
@@ -298,7 +297,7 @@ progress, **sizes
 
     return write_elements(
         request,
-        Elements("record_examples", {"dtypes": dtypes}, found.structure),
+        Elements("record_examples", {"dtypes": found.dtypes}, found.structure),
         found.specs,
         draw,
         count,
@@ -427,15 +426,17 @@ class Inference:
     ----------
     specs : dict
         The specs by name.
+    dtypes : dict
+        The given ones by name.
     """
 
     def __init__(self, first: Sequence[FlatExample], dtypes: Mapping[str, Any]):
-        dtypes = {n: checked_dtype(f"dtypes: {n}", dtypes[n]) for n in dtypes}
+        self.dtypes = {n: checked_dtype(f"dtypes: {n}", dtypes[n]) for n in dtypes}
         self._names: dict[Path, str] = {}
         self.specs: dict[str, FeatureSpec] = {}
         paths = list(dict.fromkeys(path for example in first for path in example))
         known = {"/".join(path) for path in paths}
-        paths += [tuple(name.split("/")) for name in dtypes if name not in known]
+        paths += [tuple(name.split("/")) for name in self.dtypes if name not in known]
         parents = {path[:k] for path in paths for k in range(1, len(path))}
         for path in paths:
             values = {
@@ -451,25 +452,21 @@ class Inference:
                     )
                 continue  # None instead of a dict: all of it is missing
             name = self._names[path] = feature_name(path, self.specs)
-            if not values and name not in dtypes:
+            if not values and name not in self.dtypes:
                 raise InputError(
                     f"Feature {name} is None in the first {len(first)} examples, so "
                     f"its type is unknown. Give `dtypes`, for example "
                     f"dtypes={{{name!r}: 'float32'}}."
                 )
-            self._add(name, values, dtypes.get(name), len(values) < len(first))
+            self._add(name, values, len(values) < len(first))
 
-    def _add(
-        self, name: str, values: Mapping[int, Any], dtype: str | None, optional: bool
-    ) -> None:
+    def _add(self, name: str, values: Mapping[int, Any], optional: bool) -> None:
         """Adds a feature with some values, by the numbers of their examples."""
         arrays = {
             number: _of_example(number, as_array, name, value)
             for number, value in values.items()
         }
-        dtype = dtype or common_dtype(name, list(arrays.values()))
-        for number, array in arrays.items():
-            _of_example(number, cast, name, array, dtype)
+        dtype = self.dtypes.get(name) or common_dtype(name, list(arrays.values()))
         shapes: list[Shape | None] = [array.shape for array in arrays.values()]
         shape = reduce(merge_shapes, dict.fromkeys(shapes)) if shapes else ()
         is_list = all(isinstance(array, PythonValues) for array in arrays.values())

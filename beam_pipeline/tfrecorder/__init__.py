@@ -17,8 +17,4 @@ from beam_pipeline.tfrecorder.example import (
     tfrecordable,
 )
 
-__all__ = [
-    "Example",
-    "IgnoreExampleException",
-    "tfrecordable",
-]
+__all__ = ["Example", "IgnoreExampleException", "tfrecordable"]

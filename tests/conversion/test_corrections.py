@@ -253,7 +253,6 @@ ROW = {"path": "cat/cat_1.wav", "label": "bat"}
         ({"features": []}, "features", []),
         ({"schema": "x"}, "schema", ["metadata.json"]),
         ({"dtypes": {"fs": "int32"}}, "dtypes", ["metadata.json"]),
-        ({"split": "a=1"}, "split", ["splits"]),
         ({"workers": 0}, "workers", [0]),
         ({"beam_args": "--runner=x"}, "beam_args", ["list"]),
         ({"beam_args": ["--x=1"]}, "options of Beam", []),
