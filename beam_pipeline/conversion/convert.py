@@ -24,12 +24,7 @@ from beam_pipeline.conversion.records import (
     make_blocks,
     read_together,
 )
-from beam_pipeline.dataset.element_set import (
-    ElementSet,
-    Encoded,
-    ShardSizes,
-    store_blocks,
-)
+from beam_pipeline.dataset import element_set
 from beam_pipeline.dataset.folders import (
     EXAMPLES_CSV,
     MANIFEST,
@@ -160,7 +155,7 @@ def convert(
     EngineError
         If the runner's engine cannot be reached; before anything is written.
     """
-    of_shards = ShardSizes(**sizes)
+    of_shards = element_set.ShardSizes(**sizes)
     corrections: dict[str, Any] = {
         "labels": labels, "drop": drop, "splits": splits, "group_by": group_by,
         "stratify": stratify, "seed": seed, "classes": classes,
@@ -199,11 +194,11 @@ def convert(
         seed or 0, folder.splits, label_entries(folder, specs),
     )  # fmt: skip
     with element_output(output, "convert", overwrite) as target:
-        blocks = store_blocks(make_blocks(folder.files), target)
+        blocks = element_set.store_blocks(make_blocks(folder.files), target)
         beside: Mapping[str, str] = {}
         if hashed is None and folder.data_sets is not None:
             beside = _beside(folder.data_sets, tables, target.drafts)
-        job = ElementSet(
+        job = element_set.ElementSet(
             target,
             encoder.specs,
             of_shards,
@@ -341,7 +336,7 @@ class RecordEncoder:
     splits: tuple[str, ...] = ()
     labels: tuple[Mapping[bytes, bytes], ...] = ()
 
-    def encode(self, sources: Sequence[InputFile]) -> Iterator[Encoded]:
+    def encode(self, sources: Sequence[InputFile]) -> Iterator[element_set.Encoded]:
         """Yields the examples of some files, in their order.
 
         Raises
@@ -367,7 +362,9 @@ class RecordEncoder:
                     chosen = [i for i, name in enumerate(splits) if name == split]
                     some = {n: _some(column, chosen) for n, column in columns.items()}
                     examples = [kept[i] for i in chosen]
-                    yield Encoded(split, examples, some, sources=len(chosen))
+                    yield element_set.Encoded(
+                        split, examples, some, sources=len(chosen)
+                    )
 
     def _taken_over(
         self, source: InputFile, numbers: Integers, records: Sequence[bytes]

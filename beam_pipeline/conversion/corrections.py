@@ -31,22 +31,12 @@ from beam_pipeline.errors import InputError, OptionError, did_you_mean
 from beam_pipeline.examples.features import FeatureSet
 from beam_pipeline.examples.serialisation import encode_entry
 from beam_pipeline.examples.spec import FeatureSpec
+from beam_pipeline.inputs import table_files
 from beam_pipeline.inputs.columns import (
     PATH_NAMES,
     PartColumns,
     group_name,
     label_parts,
-)
-from beam_pipeline.inputs.table_files import (
-    PATH_OR_ROWS,
-    Row,
-    Table,
-    is_manifest,
-    is_missing,
-    is_rows,
-    open_table,
-    read_rows,
-    write_rows,
 )
 from beam_pipeline.parameters import Declared, Flag, Names, WholeNumber, parameter
 from beam_pipeline.planning.balance import assign_splits, choose_moves, tally_groups
@@ -232,7 +222,7 @@ class ClipNames:
 
     def of(
         self, option: str, given: Any, columns: Sequence[str] = ()
-    ) -> Iterator[tuple[str, Row, list[int]]]:
+    ) -> Iterator[tuple[str, table_files.Row, list[int]]]:
         """Yields where each row of a table is, its values, and the clips it names.
 
         Parameters
@@ -244,20 +234,20 @@ class ClipNames:
         columns : sequence of str
             The table must have one of these.
         """
-        if isinstance(given, list | tuple) and not is_rows(given):
+        if isinstance(given, list | tuple) and not table_files.is_rows(given):
             given = [{"path": path} for path in given]
             if not given:
                 return
-        in_memory = is_rows(given)
+        in_memory = table_files.is_rows(given)
         with tempfile.TemporaryDirectory() as folder:
-            location = write_rows(given, folder) if in_memory else given
-            location = files.given_path(option, location, PATH_OR_ROWS)
+            location = table_files.write_rows(given, folder) if in_memory else given
+            location = files.given_path(option, location, table_files.PATH_OR_ROWS)
             if not files.exists(location) or files.is_folder(location):
                 raise OptionError(option, "must be a file that exists", given)
-            table = Table(location, ("path",), "\x1f", has_header=False)
-            if is_manifest(location):
-                table = open_table(location)
-            table_rows = list(read_rows(table))
+            table = table_files.Table(location, ("path",), "\x1f", has_header=False)
+            if table_files.is_manifest(location):
+                table = table_files.open_table(location)
+            table_rows = list(table_files.read_rows(table))
         what = "the table" if in_memory else table.location
         for wanted in (PATH_NAMES, columns):
             if wanted and not {*wanted} & {*table.names}:
@@ -279,12 +269,15 @@ class ClipNames:
             yield where, row, rows
 
     def _named(
-        self, path: str, part: tuple[float, float | None, int | None], row: Row
+        self,
+        path: str,
+        part: tuple[float, float | None, int | None],
+        row: table_files.Row,
     ) -> list[int]:
         """Returns the rows of clips; ValueError if there are none, or of two files."""
         start_s, duration_s, channel = part
         end_s = None if duration_s is None else start_s + duration_s
-        source = None if is_missing(row.get("input")) else int(row["input"])
+        source = None if table_files.is_missing(row.get("input")) else int(row["input"])
 
         known = rows = self._rows.get(path, [])
         if start_s or end_s is not None:
@@ -327,7 +320,7 @@ def read_labels(given: Any, names: ClipNames) -> dict[int, tuple[str, str]]:
     for where, row, rows in names.of("labels", given, ("label", "class", "group")):
         column = next((name for name in ("label", "class") if name in row), "")
         value = row.get(column)
-        label = "" if is_missing(value) else str(value).strip()
+        label = "" if table_files.is_missing(value) else str(value).strip()
         here = label, group_name(row.get("group"))
         if not any(here):
             raise InputError(f"{where} has no label in the column {column or 'group'}.")

@@ -571,21 +571,18 @@ def replay_files(
     OptionError
         If another argument has a wrong value.
     """
-    from beam_pipeline.read.replay import (
-        choose_parsing,
-        make_parser,
-        parse_dataset,
-        read_files,
-    )
+    from beam_pipeline.read import replay
 
     paths = [*map(files.absolute, files.path_texts("filenames", filenames))]
     if batch_size is not None:
         check_whole("batch_size", batch_size)
     metadata = _describe(paths, schema, dtypes or {})
-    parsing = choose_parsing(metadata, features, as_supervised, encoded, missing)
-    records = read_files(paths, shuffle=shuffle, seed=seed, deterministic=deterministic)
-    elements = parse_dataset(
-        records, parsing, _exact(make_parser(parsing, {}), parsing.specs),
+    parsing = replay.choose_parsing(metadata, features, as_supervised, encoded, missing)
+    records = replay.read_files(
+        paths, shuffle=shuffle, seed=seed, deterministic=deterministic
+    )
+    elements = replay.parse_dataset(
+        records, parsing, _exact(replay.make_parser(parsing, {}), parsing.specs),
         batch_size=batch_size, drop_remainder=drop_remainder,
         deterministic=deterministic,
     )  # fmt: skip

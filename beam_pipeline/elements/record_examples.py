@@ -32,15 +32,7 @@ from typing import Any
 import numpy as np
 
 from beam_pipeline.arrays import numpy_dtype
-from beam_pipeline.dataset.element_set import (
-    ElementSet,
-    Encoded,
-    Settle,
-    ShardSizes,
-    join_elements,
-    observed_specs,
-    write_encoded,
-)
+from beam_pipeline.dataset import element_set
 from beam_pipeline.dataset.job import element_output
 from beam_pipeline.dataset.metadata import Elements
 from beam_pipeline.dataset.progress import progress_bar
@@ -88,7 +80,7 @@ class Request(Declared, kw_only=False):
     """
 
     output: str | os.PathLike[str]
-    sizes: ShardSizes
+    sizes: element_set.ShardSizes
     num_elems: int | None = parameter(None, WholeNumber(0))
     encodings: Mapping[str, str] | None = None
     sequences: Sequence[str] = ()
@@ -111,7 +103,7 @@ def write_elements(
     specs: Mapping[str, FeatureSpec],
     draw: Callable[[Mapping[str, FeatureSpec]], Iterator[Block]],
     total: int | None,
-    settle: Settle = observed_specs,
+    settle: element_set.Settle = element_set.observed_specs,
 ) -> str:
     """Writes blocks of elements as a data set with one split; returns its folder.
 
@@ -140,20 +132,20 @@ def write_elements(
         local_drafts(target.drafts) as drafts,
         progress_bar(total, request.progress) as bar,
     ):
-        job = ElementSet(
+        job = element_set.ElementSet(
             target, tuple(specs.values()), request.sizes, (DEFAULT_SPLIT,), elements,
             settle=settle,
         )  # fmt: skip
         encoded = (
-            Encoded(DEFAULT_SPLIT, encoder.encode(size, columns), columns)
+            element_set.Encoded(DEFAULT_SPLIT, encoder.encode(size, columns), columns)
             for size, columns in draw(specs)
         )
 
-        def report(some: Encoded, finished: int) -> None:
+        def report(some: element_set.Encoded, finished: int) -> None:
             bar.set_postfix({"file": finished + 1}, refresh=False)
             bar.update(len(some.records))
 
-        result = write_encoded(job, encoded, report, drafts=drafts)
+        result = element_set.write_encoded(job, encoded, report, drafts=drafts)
         if request.num_elems is not None and result.examples < request.num_elems:
             warnings.warn(
                 f"num_elems is {request.num_elems}, but there were only "
@@ -161,7 +153,7 @@ def write_elements(
                 "tf.data.Dataset, give dataset.repeat().",
                 stacklevel=3,
             )
-        join_elements(job, [result])
+        element_set.join_elements(job, [result])
         return files.given_path("output", request.output)
 
 
@@ -272,7 +264,7 @@ progress, **sizes
     """
     request = Request(
         output_dir,
-        ShardSizes(elements_per_file=elements_per_file, **sizes),
+        element_set.ShardSizes(elements_per_file=elements_per_file, **sizes),
         num_elems,
         encodings,
         sequences,

@@ -30,12 +30,7 @@ from beam_pipeline.tf_dataset.structure import (
     map_signals,
     signal_spec,
 )
-from beam_pipeline.transforms.base import (
-    Transform,
-    apply_transform,
-    rate_after,
-    steps_of,
-)
+from beam_pipeline.transforms import base
 from beam_pipeline.transforms.signals import Analytic, Resample
 from beam_pipeline.transforms.steps import given_transform
 
@@ -480,7 +475,7 @@ TRIAL_FRAMES = 65536
 
 
 def as_tf(
-    transform: Transform | str,
+    transform: base.Transform | str,
     key: str = "signal",
     into: str | None = None,
     sample_rate: int | None = None,
@@ -554,7 +549,7 @@ def as_tf(
 class _Mapped:
     """A transform of tensors; see :func:`as_tf`."""
 
-    transform: Transform
+    transform: base.Transform
     text: str
     key: str
     into: str
@@ -567,10 +562,10 @@ class _Mapped:
             return self._features({self.key: tf.convert_to_tensor(element)})
         check_feature("key", self.key, sorted(element))
         found = {**element, self.into: self._features(element)}
-        steps = steps_of(self.transform)
+        steps = base.steps_of(self.transform)
         changes_rate = any(hasattr(step, "rate_after") for step in steps)
         if self.into == self.key and "fs" in element and changes_rate:
-            rate = rate_after(self.transform, self.sample_rate or 0)
+            rate = base.rate_after(self.transform, self.sample_rate or 0)
             found["fs"] = tf.zeros_like(element["fs"]) + rate
         return found
 
@@ -636,7 +631,7 @@ class _Mapped:
             )
         starts = np.broadcast_to(given.get("win_start_idx", 0), len(windows))
         values = run_on_windows(
-            lambda some: np.asarray(apply_transform(self.transform, some, rate)),
+            lambda some: np.asarray(base.apply_transform(self.transform, some, rate)),
             (windows,), f"transform {self.text}", starts, path,
         )  # fmt: skip
         values = as_stored(values)

@@ -19,28 +19,14 @@ from beam_pipeline.inputs.sources import normal_path
 from beam_pipeline.parameters import check_choice
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
-from beam_pipeline.tf_dataset.changes import (
-    dataset_prepare_signal_for_ml,
-    dataset_signal_apply_hilbert,
-    dataset_signal_normalize,
-)
-from beam_pipeline.tf_dataset.structure import (
-    Array,
-    as_stored,
-    dataset_batch,
-    dataset_prefetch,
-    dataset_shuffle,
-    dataset_signal_slice_windows,
-    in_graph,
-    in_python,
-)
+from beam_pipeline.tf_dataset import changes, structure
 
 DTYPES = ("float32", "float64", "int16", "int32")
 
 # Samples of all other subtypes are floats, or become floats when they are decoded.
 _INTEGERS = SAMPLE_BYTES.keys() - {"FLOAT", "DOUBLE"}
 
-Columns = dict[str, Array]
+Columns = dict[str, structure.Array]
 Row = dict[str, Any]
 
 
@@ -154,7 +140,7 @@ def signal_dataset(
     if infinite:
         dataset = dataset.repeat()
 
-    @in_graph
+    @structure.in_graph
     def run(row: Row) -> Row:
         element = load(row)
         if depth:
@@ -181,7 +167,7 @@ def _columns(
     return columns
 
 
-def _column(name: str, column: pd.Series) -> Array:
+def _column(name: str, column: pd.Series) -> structure.Array:
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biufc":
         return np.asarray(column)
     missing = np.flatnonzero(column.isna())
@@ -194,7 +180,7 @@ def _column(name: str, column: pd.Series) -> Array:
     values = column.tolist()
     made = np.array(values)
     if made.dtype.kind in "biuf" or made.ndim > 1:
-        return as_stored(made)
+        return structure.as_stored(made)
     # numpy's own types of text lose zeros at the end.
     texts = [v if isinstance(v, bytes) else str(v).encode() for v in values]
     return np.array(texts, object)
@@ -249,7 +235,7 @@ def _audio_loader(
         returned = tf.complex128 if dtype == "float64" else tf.complex64
         shape = [None]
 
-    def read(filepath: bytes) -> tuple[Array, np.int32]:
+    def read(filepath: bytes) -> tuple[structure.Array, np.int32]:
         path = files.absolute(filepath.decode())
         samples, rate = _read(path, dtype)
         found = samples.shape[1]
@@ -261,7 +247,7 @@ def _audio_loader(
         return samples[:, 0] if found == 1 else samples, np.int32(rate)
 
     def load(row: Row) -> Row:
-        signal, rate = in_python(
+        signal, rate = structure.in_python(
             read, [row["filepath"]], [returned, tf.int32], [shape, ()]
         )
         return {**row, data_key: signal, "fs": rate}
@@ -269,7 +255,7 @@ def _audio_loader(
     return load
 
 
-def _read(path: str, dtype: str) -> tuple[Array, int]:
+def _read(path: str, dtype: str) -> tuple[structure.Array, int]:
     """Decodes a whole audio file.
 
     Parameters
@@ -334,21 +320,23 @@ def _python_loader(
     """Returns a loader that calls a function of Python for each row."""
     names = list(columns)
 
-    def call(*values: Any) -> dict[str, Array]:
+    def call(*values: Any) -> dict[str, structure.Array]:
         row = {name: _plain(value) for name, value in zip(names, values, strict=True)}
         made = function(row)
-        return {str(name): as_stored(value) for name, value in made.items()}
+        return {str(name): structure.as_stored(value) for name, value in made.items()}
 
     first = call(*(column[0] for column in columns.values()))
     types = [tf.as_dtype(value.dtype) for value in first.values()]
 
-    def read(*values: Any) -> list[Array]:
+    def read(*values: Any) -> list[structure.Array]:
         found = call(*values)
         return [found[name] for name in first]
 
     def load(row: Row) -> Row:
         shapes = [[None] * value.ndim for value in first.values()]
-        tensors = in_python(read, [row[name] for name in names], types, shapes)
+        tensors = structure.in_python(
+            read, [row[name] for name in names], types, shapes
+        )
         return dict(zip(first, tensors, strict=True))
 
     return load
@@ -475,20 +463,22 @@ def training_dataset(
     parallel = options.get("num_parallel_calls", 4)
     options.setdefault("target_dtype", "int64")
     ds = signal_dataset(df, infinite=infinite, **options)
-    ds = dataset_signal_slice_windows(
+    ds = structure.dataset_signal_slice_windows(
         ds, win_len, data_key=data_key, seed=seed, num_parallel_calls=parallel,
         **slicing,
     )  # fmt: skip
     if hilbert and not ds.element_spec[data_key].dtype.is_complex:
-        ds = dataset_signal_apply_hilbert(ds, parallel, data_key)
+        ds = changes.dataset_signal_apply_hilbert(ds, parallel, data_key)
     if norm_type is not None:
-        ds = dataset_signal_normalize(ds, norm_type, parallel, data_key)
+        ds = changes.dataset_signal_normalize(ds, norm_type, parallel, data_key)
     if features is not None:
         lite = features == "lite"
-        ds = dataset_prepare_signal_for_ml(ds, False, lite, parallel, data_key)
+        ds = changes.dataset_prepare_signal_for_ml(ds, False, lite, parallel, data_key)
     if shuffle_buffer_size:
-        ds = dataset_shuffle(ds, shuffle_buffer_size, seed=seed)
-    return dataset_prefetch(dataset_batch(ds, batch_size), prefetch_buffer_size)
+        ds = structure.dataset_shuffle(ds, shuffle_buffer_size, seed=seed)
+    return structure.dataset_prefetch(
+        structure.dataset_batch(ds, batch_size), prefetch_buffer_size
+    )
 
 
 _SLICING = frozenset({"pad", "deterministic", "block_length", "max_windows_per_signal"})
