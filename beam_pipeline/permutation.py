@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_pipeline.arrays import Integers as Integers
-from beam_pipeline.arrays import Keys as Keys
+from beam_pipeline.arrays import Integers, Keys
 from beam_pipeline.text import text_key
 
 # Numbers that go through all rounds together; their arrays stay in a core's cache.

@@ -24,11 +24,6 @@ from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.examples.spec import FeatureSpec
 from beam_pipeline.read.choices import check_name
 
-_COMPLEX: Mapping[str, np.dtype[Any]] = {
-    "complex64": np.dtype(np.float32),
-    "complex128": np.dtype(np.float64),
-}
-
 
 def arrow_schema(
     specs: Mapping[str, FeatureSpec], tensors: bool, binary: Sequence[str] = ()
@@ -79,11 +74,9 @@ def _type_of(spec: FeatureSpec, tensors: bool, is_binary: bool) -> Any:
     shape: tuple[int | None, ...] = spec.shape
     if spec.is_text:
         kind = pa.binary() if is_binary else pa.string()
-    elif spec.dtype in _COMPLEX:
-        kind, shape = pa.from_numpy_dtype(_COMPLEX[spec.dtype]), (*shape, 2)
     else:
-        dtype = numpy_dtype(spec.dtype)
-        kind = pa.float32() if dtype.kind == "V" else pa.from_numpy_dtype(dtype)
+        values = _real(np.zeros(1, numpy_dtype(spec.dtype)))
+        kind, shape = pa.from_numpy_dtype(values.dtype), (*shape, *values.shape[1:])
     is_fixed = spec.is_fixed and not spec.is_text
     if shape and is_fixed and tensors:
         return pa.fixed_shape_tensor(kind, shape)
@@ -159,7 +152,7 @@ def _nested(value: Any, depth: int, is_binary: bool) -> Any:
 def _real(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Returns numbers of a dtype that Arrow has."""
     if values.dtype.kind == "c":
-        real = _COMPLEX[values.dtype.name]
+        real = values.real.dtype
         parts: npt.NDArray[Any] = np.ascontiguousarray(values).view(real)
         return parts.reshape(*values.shape, 2)
     return values.astype(np.float32) if values.dtype.kind == "V" else values

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -688,17 +688,12 @@ def _gather(parts: Sequence[_Part]) -> Batch:
     found = [part.read() for part in parts]
     if len(parts) == 1:
         return found[0]
-    size, batch = sum(len(part.places) for part in parts), Batch()
+    order, batch = np.argsort(np.concatenate([part.places for part in parts])), Batch()
     for name, first in found[0].items():
-        is_array = isinstance(first, np.ndarray)
-        column: Any = [None] * size
-        if is_array:
-            column = np.empty((size, *first.shape[1:]), first.dtype)
-        for part, values in zip(parts, found, strict=True):
-            if is_array:
-                column[part.places] = values[name]
-                continue
-            for place, value in zip(part.places.tolist(), values[name], strict=True):
-                column[place] = value
-        batch[name] = column
+        columns = [values[name] for values in found]
+        if isinstance(first, np.ndarray):
+            batch[name] = np.concatenate(columns)[order]
+        else:
+            joined = list(chain.from_iterable(columns))
+            batch[name] = [joined[place] for place in order.tolist()]
     return batch

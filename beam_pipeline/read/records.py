@@ -32,7 +32,7 @@ from beam_pipeline.dataset.side_by_side import (
     check_features,
     open_data_sets,
 )
-from beam_pipeline.errors import InputError, OptionError, needing
+from beam_pipeline.errors import InputError, OptionError, did_you_mean, needing
 from beam_pipeline.examples.serialisation import BatchMaker, ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import (
     FeatureSpec,
@@ -48,7 +48,6 @@ from beam_pipeline.read.window_table import (
     check_clips,
     examples_of,
     make_source,
-    numbers_of_clip,
     read_window_table,
 )
 from beam_pipeline.storage.files import PathLike
@@ -424,8 +423,18 @@ class Records(Sequence[Example]):
             If the split has no window of this file.
         """
         check_text("path", path)
-        wanted = numbers_of_clip(self._table(), path, self.folder)
-        return self._view(self.numbers[np.isin(self.numbers, wanted)])
+        import pyarrow.compute as pc
+
+        check_clips(self._table(), self.folder)
+        paths = self._table()["path"]
+        if not pc.any(pc.equal(paths, path)).as_py():
+            known = paths.unique().to_pylist()
+            example = did_you_mean(path, known) or next(iter(known), None)
+            raise InputError(
+                f"The split has no window of {path!r}. Paths are relative to their "
+                f"input, for example {example!r}."
+            )
+        return self.where(pc.field("path") == path)
 
     def source(self, index: int, input: Folders | None = None) -> Source:
         """Returns where an example comes from, without reading any shard.
@@ -628,13 +637,11 @@ def _reopened(
 ) -> Records:
     """Returns pickled Records; raises InputError if they are of another data set."""
     records = Records(*arguments)
-    data = records.data
-    for folder, before, now in zip(data.folders, hashes, data.hashes, strict=True):
-        if before != now:
-            raise InputError(
-                f"{folder} is not the data set that was opened: {METADATA} has "
-                "changed. Open it again."
-            )
+    if records.data.hashes != hashes:
+        raise InputError(
+            f"{records.folder} is not the data set that was opened: {METADATA} has "
+            "changed. Open it again."
+        )
     return records._view(numbers)
 
 

@@ -457,12 +457,8 @@ def choose_parsing(
     structure, names = metadata.structure, metadata.components
     if as_supervised is not None:
         if not isinstance(as_supervised, list | tuple) or len(as_supervised) < 2:
-            raise OptionError(
-                "as_supervised",
-                "must name two features or more, for example ('log_mel', 'target'); "
-                f"the features are {', '.join(names)}",
-                as_supervised,
-            )
+            need = f"must name two features or more, of {', '.join(names)}"
+            raise OptionError("as_supervised", need, as_supervised)
         if features is not None:
             raise InputError("Give either `features` or `as_supervised`, not both.")
     encoded, missing = choices.names_in("encoded", encoded), missing or {}

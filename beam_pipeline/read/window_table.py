@@ -29,7 +29,7 @@ from beam_pipeline.dataset.side_by_side import (
     open_data_sets,
 )
 from beam_pipeline.dataset.tables import belonging_together, clips_of, read_table
-from beam_pipeline.errors import InputError, did_you_mean
+from beam_pipeline.errors import InputError
 from beam_pipeline.inputs.columns import FILE_SHA256, MANIFEST_FIELDS, SKETCH_FIELDS
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.read.choices import Split, choose_splits
@@ -228,29 +228,6 @@ def check_clips(table: Any, folder: str) -> None:
         )
 
 
-def numbers_of_clip(table: Any, path: str, folder: str) -> Any:
-    """Returns the numbers of a file's examples in their split.
-
-    Raises
-    ------
-    InputError
-        If the table has no window of this file.
-    """
-    import pyarrow.compute as pc
-
-    check_clips(table, folder)
-    rows = table.filter(pc.equal(table["path"], path))
-    if len(rows) == 0:
-        known = table["path"].unique().to_pylist()
-        example = did_you_mean(path, known) or next(iter(known), None)
-        hint = "" if example is None else f", for example {example!r}"
-        raise InputError(
-            f"The split has no window of {path!r}. Paths are relative to their "
-            f"input{hint}."
-        )
-    return rows["record"].drop_null().to_numpy()
-
-
 def _places(rows: Any, split: str, shards: Any, first: int) -> dict[str, Any]:
     """Returns the columns that say where the examples are.
 
@@ -271,8 +248,8 @@ def _places(rows: Any, split: str, shards: Any, first: int) -> dict[str, Any]:
     placed = pa.table(columns).take(rows)
     names = pa.array([split], pa.string())
     of_split = pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), names)
-    shown = {name: placed[name] for name in columns}
-    return {"record": shown.pop("record"), "split": of_split, **shown}
+    record, shard, position = placed.columns
+    return {"record": record, "split": of_split, "shard": shard, "position": position}
 
 
 class Tables(NamedTuple):
