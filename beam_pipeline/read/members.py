@@ -418,7 +418,7 @@ class ShardBytes:
                     self._check(shard, (piece.size, piece.e_tag, 0))
                     yield piece.content
             except FileNotFoundError as error:
-                raise self._missing(shard, error) from error
+                raise self._replaced(shard, f"cannot be read: {error}") from error
 
     def check_data_set(self, shard: ShardIndex, now: bool = False) -> None:
         """Raises InputError if another process has rewritten a local data set.
@@ -428,7 +428,7 @@ class ShardBytes:
         """
         if self._is_local and (now or time.monotonic() >= self._next_check):
             if self._metadata_stamp() != self._metadata:
-                raise self._rewritten(shard, f"{METADATA} has changed")
+                raise self._replaced(shard, f"is of before: {METADATA} has changed")
             self._next_check = time.monotonic() + CHECK_SECONDS
 
     def _opened(self, shard: ShardIndex) -> _OpenShard:
@@ -439,7 +439,7 @@ class ShardBytes:
             with files.reading(self.path(shard)):
                 opened = _OpenShard(self.path(shard))
         except OSError as error:
-            raise self._missing(shard, error) from error
+            raise self._replaced(shard, f"cannot be read: {error}") from error
         self._check(shard, opened.stamp)
         self.check_data_set(shard, now=True)
         self._open[shard.file] = opened
@@ -450,12 +450,12 @@ class ShardBytes:
     def _check(self, shard: ShardIndex, stamp: _Stamp) -> None:
         """Raises InputError if a file is not the one of the index, or seen before."""
         if stamp[0] != shard.bytes:
-            what = f"it has {stamp[0]} bytes instead of {shard.bytes}"
+            what = f"has {stamp[0]} bytes instead of {shard.bytes}"
         elif self._seen.setdefault(shard.file, stamp) != stamp:
-            what = "it has changed since it was first read"
+            what = "has changed since it was first read"
         else:
             return
-        raise self._rewritten(shard, what)
+        raise self._replaced(shard, what)
 
     def _metadata_stamp(self) -> list[_Stamp] | None:
         if not self._is_local:
@@ -465,19 +465,11 @@ class ShardBytes:
         except OSError:
             return None
 
-    def _missing(self, shard: ShardIndex, error: Exception) -> InputError:
+    def _replaced(self, shard: ShardIndex, what: str) -> InputError:
         return InputError(
-            f"{self.path(shard)} cannot be read: {error}. The shard was deleted or "
-            "replaced, or another process is rewriting the data set. When it is done, "
-            "open the data set again."
-        )
-
-    def _rewritten(self, shard: ShardIndex, what: str) -> InputError:
-        return InputError(
-            f"{self.path(shard)} is not the shard that was opened: {what}. The shard "
-            "was damaged, or another process has rewritten the data set: open it "
-            "again. To check every shard, run `audio-tfrecords verify "
-            f"{self._name}`."
+            f"{self.path(shard)} {what}. The shard was deleted or damaged, or another "
+            "process has rewritten the data set, or is doing so: open it again after "
+            f"that. To check every shard, run `audio-tfrecords verify {self._name}`."
         )
 
 
