@@ -78,20 +78,6 @@ def tensorflow(records, state):
 LOOPS = {loop.__name__: loop for loop in (torch, torch_records, grain, tensorflow)}
 
 
-def take(numbers, state):
-    """Takes a step."""
-    global steps
-    with open(LOG, "a") as file:
-        file.write(f"{json.dumps(numbers)}\n")
-    steps += 1
-    if steps <= last - UNSAVED:
-        with open(f"{STATE}.new", "wb") as file:
-            pickle.dump((steps, state()), file)
-        os.replace(f"{STATE}.new", STATE)
-    if steps == last:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def saved():
     """Returns the steps before the state that was saved, and the state."""
     if not os.path.exists(STATE):
@@ -100,17 +86,20 @@ def saved():
         return pickle.load(file)  # type: ignore[no-any-return]
 
 
-steps, last = 0, sys.maxsize
-
-
-def main(name, folder, features, last_step):
+def main(name, folder, features, last):
     """Runs a loop to its end, or to the step at which it is killed."""
-    global last, steps
-    last = int(last_step)
     steps, state = saved()
     records = open_records(folder, features=features.split(","))
     for numbers, state_dict in LOOPS[name](records, state):
-        take(numbers, state_dict)
+        with open(LOG, "a") as file:
+            file.write(f"{json.dumps(numbers)}\n")
+        steps += 1
+        if steps <= int(last) - UNSAVED:
+            with open(f"{STATE}.new", "wb") as file:
+                pickle.dump((steps, state_dict()), file)
+            os.replace(f"{STATE}.new", STATE)
+        if steps == int(last):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

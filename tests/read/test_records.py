@@ -1,7 +1,6 @@
 """open_records: any example of a data set, without TensorFlow."""
 
 import copy
-import json
 import os
 import pickle
 import resource
@@ -383,13 +382,14 @@ def replace_member(folder, number, member):
     members[number] = member
     sizes = np.array([len(m) for m in members])
     path.write_bytes(b"".join(members))
-    metadata = json.loads(Path(folder, "metadata.json").read_text())
-    (split,) = metadata["splits"].values()
-    split["shards"][0]["bytes"] = int(sizes.sum())
-    Path(folder, "metadata.json").write_text(json.dumps(metadata))
+    size = int(sizes.sum())
+    seal(
+        Path(folder),
+        lambda values: values["splits"]["a"]["shards"][0].update(bytes=size),
+    )
     counts = np.array([span.examples for span in spans])
     offsets = np.cumsum(sizes) - sizes
-    shard = replace(shard, bytes=int(sizes.sum()))
+    shard = replace(shard, bytes=size)
     write_index(folder, [ShardIndex.make(shard, offsets, counts)])
     return path, int(offsets[number])
 
