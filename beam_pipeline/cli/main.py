@@ -749,10 +749,7 @@ class Predict(Command):
         changed = self.given("hop_seconds", "tail", "allow_truncated")
         scoring = Scoring(**given, **{n: v for n, v in changed.items() if v})
         allowed_rejects(self.max_rejected, 0)
-        if os.path.exists(self.output) and any(
-            os.path.exists(path) and os.path.samefile(self.output, path)
-            for path in self.input
-        ):
+        if os.path.realpath(self.output) in map(os.path.realpath, self.input):
             raise OptionError("output", "must be no input", self.output)
         found = write_tables(scoring, self.output, self.raven)
         clips, counts = scoring.recordings, sorted(found.items())

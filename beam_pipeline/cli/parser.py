@@ -28,7 +28,6 @@ from beam_pipeline.parameters import Declared, Flag, attribute_texts
 from beam_pipeline.recipe.recipe import (
     ByFeature,
     Option,
-    carried_hint,
     option,
     options_of,
 )
@@ -254,7 +253,7 @@ def _explain_unknown(argument: str, flags: Mapping[str, str]) -> str:
         return f"unexpected argument {word}; give each value its flag, quote wildcards"
     close = did_you_mean(word, flags.values(), cutoff=0.75)
     hint = f"did you mean {close}?" if close else "options of Beam follow a lone --"
-    return f"no option {word}; {spelled(carried_hint(word) or hint, flags)}"
+    return f"no option {word}; {hint}"
 
 
 def by_feature(option: Option, texts: Sequence[str]) -> dict[str, str]:

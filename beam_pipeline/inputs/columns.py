@@ -240,7 +240,7 @@ class PartColumns:
         RecipeError
             If two columns say the same.
         """
-        if is_own_manifest(names):
+        if set(MANIFEST_FIELDS) <= set(names):  # a data set's manifest
             return cls("start", "frames", channel="channel", in_frames=True)
         nemo = path == _NEMO_PATH
 
@@ -321,11 +321,6 @@ def check_no_parts(
                 "others that examples need. Without either, each row would be its "
                 "whole file."
             )
-
-
-def is_own_manifest(names: Sequence[str]) -> bool:
-    """Whether a table with these columns is a data set's manifest."""
-    return set(MANIFEST_FIELDS) <= set(names)
 
 
 def part_in_seconds(

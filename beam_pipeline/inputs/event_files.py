@@ -234,11 +234,10 @@ class EventTable:
             return None
         location = files.absolute(events.events)
         if files.size(location) < 0:
-            if not files.exists(location):
-                raise InputError(f"{location}: there is no such file. Check `events`.")
             raise InputError(
-                f"{location} is a folder. Give one table of all events as `events`, or "
-                f"where the table of each clip is: {events.events}/{{stem}}.txt."
+                f"{location}: there is no such file, or it is a folder. Give one table "
+                "of all events as `events`, or where the table of each clip is: "
+                f"{events.events}/{{stem}}.txt."
             )
         content = files.read_bytes(location)
         return _parse_table(content, location, events.event_column)

@@ -54,7 +54,7 @@ from beam_pipeline.inputs.table_files import (
     read_rows,
     write_rows,
 )
-from beam_pipeline.recipe.recipe import Audio, Recipe
+from beam_pipeline.recipe.recipe import SPLIT_OPTIONS, Audio, Recipe
 from beam_pipeline.storage import files
 from beam_pipeline.storage.beam_filesystem import glob_regex
 from beam_pipeline.storage.files import PathLike, temporary_folder
@@ -409,7 +409,8 @@ def survey(inputs: Sequence[Input], recipe: Recipe) -> list[Input]:
     RecipeError
         If the recipe names a column that does not exist.
     """
-    decided_by, json = recipe.splits_decided_by(), recipe.to_json()
+    json = recipe.to_json()
+    decided_by = next((name for name in SPLIT_OPTIONS if json[name] is not None), None)
     named = any(entry.split for entry in inputs)
     if decided_by is not None and named:
         raise RecipeError(
@@ -463,8 +464,12 @@ def list_input(entry: Input, audio: Audio) -> Iterator[tuple[str, bool]]:
         for name in files.list_files(entry.location):
             yield name, _is_clip(name, audio)
     elif entry.kind == GLOB:
-        for name in _match(entry):
-            yield name, True
+        below = len(entry.root.rstrip("/")) + 1
+        # Beam's own match would read wildcards in the root, too.
+        matches = glob_regex(entry.location[below:]).fullmatch
+        for name in files.list_files(entry.root):
+            if matches(name):
+                yield name, True
     elif entry.kind == LIST:
         text = files.read_bytes(entry.location).decode("utf-8-sig", "surrogateescape")
         for line in text.split("\n"):
@@ -473,14 +478,6 @@ def list_input(entry: Input, audio: Audio) -> Iterator[tuple[str, bool]]:
                 yield os.path.normpath(path) if files.is_local(path) else path, True
     else:
         yield entry.location.rpartition("/")[2], True
-
-
-def _match(entry: Input) -> Iterator[str]:
-    """Yields the files that a glob matches, relative to its root, in order."""
-    below = len(entry.root.rstrip("/")) + 1
-    # Beam's own match would read wildcards in the root, too.
-    matches = glob_regex(entry.location[below:]).fullmatch
-    return (name for name in files.list_files(entry.root) if matches(name))
 
 
 def _is_clip(name: str, audio: Audio) -> bool:

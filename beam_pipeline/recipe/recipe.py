@@ -27,7 +27,6 @@ from beam_pipeline.audio.formats import DECODERS
 from beam_pipeline.errors import (
     OptionError,
     RecipeError,
-    UnknownOption,
     did_you_mean,
     listed,
 )
@@ -522,10 +521,6 @@ class Splits(Declared):
                     split,
                 )
 
-    def splits_decided_by(self) -> str | None:
-        """The option that decides the splits; None if inputs do, or there are none."""
-        return next((n for n in SPLIT_OPTIONS if getattr(self, n) is not None), None)
-
     def splits_are_decided(self) -> bool:
         """Whether each clip's split follows from its group alone."""
         return self.split_moves is not None or self.hashed_shares() is None
@@ -906,9 +901,6 @@ class Recipe(
         for ways in ALTERNATIVES:
             needed = "the length of a window" if "win_len" in ways else None
             check_one_of({name: json[name] for name in ways}, needed)
-        if self.folds is not None and self.copies:
-            problem = "need a split named train, but `folds` does not make it"
-            raise RecipeError("copies", problem, self.copies)
         self._check_events(json)
         if self.mark_padding and VALID_FRAMES in self.features:
             raise RecipeError(
@@ -991,14 +983,6 @@ class Recipe(
 SECTIONS: tuple[Any, ...] = Recipe.__bases__[::-1]
 
 
-def carried_hint(name: str) -> str:
-    """Returns where an option comes from that only a data set carries; else nothing."""
-    option = find_option(recipe_options(), name.lstrip("-"))
-    if option is None or not option.is_carried:
-        return ""
-    return "only the recipe of a data set has it; give the data set as `recipe`"
-
-
 def named_options(
     values: Mapping[str, Any], known: Mapping[str, Option]
 ) -> list[tuple[Option, Any]]:
@@ -1014,8 +998,7 @@ def named_options(
     for name, value in values.items():
         option = find_option(known, name)
         if option is None:
-            hint = carried_hint(name)
-            raise UnknownOption(name, hint) if hint else unknown_option(name, known)
+            raise unknown_option(name, known)
         earlier = written.setdefault(option.name, name)
         if earlier != name:
             problem = "are the same option; give only one of them"
@@ -1077,8 +1060,6 @@ class RunOptions(Declared):
     def check(self) -> None:
         """Checks the limit on rejects, and options that depend on Beam's."""
         allowed_rejects(str(self.max_rejected), 0)
-        if not isinstance(self.beam_args, list | tuple):
-            raise OptionError("beam_args", "must be a list of texts", self.beam_args)
         if self.beam_args and not self.has_runner():
             raise OptionError(
                 "options of Beam", "must include `--runner`", self.beam_args

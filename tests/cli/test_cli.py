@@ -222,7 +222,7 @@ WRONG_USAGE = [
     ("show records --plto x.png", ["--plto", "--plot"]),
     ("recrod --input sounds", ["recrod", "record"]),
     ("record --runner=DirectRunner", ["--runner", "--"]),
-    ("record --split-moves a=9k3XnQ2b", ["--split-moves", "data set", "--recipe"]),
+    ("record --split-moves a=9k3XnQ2b", ["--split-moves"]),
     ("record --output y", ["--input"]),
     (f"record {NEEDED} more", ["more", "flag", "wildcards"]),
     (f"record {NEEDED} --tail cut", ["--tail", "cut"]),

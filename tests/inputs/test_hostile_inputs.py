@@ -11,10 +11,7 @@ import pytest
 
 from beam_pipeline import plan
 from beam_pipeline.errors import AudioTFRecordsError, InputError, RecipeError
-from beam_pipeline.inputs.table_files import (
-    open_table,
-    read_rows,
-)
+from beam_pipeline.inputs.table_files import open_table, read_rows
 from beam_pipeline.recipe.canonical import read_recipe
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.text import shown

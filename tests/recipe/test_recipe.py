@@ -248,7 +248,7 @@ def test_a_misspelt_keyword_is_corrected():
     with pytest.raises(UnknownOption) as raised:
         split_options(None, {"overwirte": True})
     assert str(raised.value) == "no option overwirte; did you mean overwrite?"
-    with raises(UnknownOption, "split_moves", naming=["data set", "--recipe"]):
+    with raises(UnknownOption, "split_moves", naming="splits"):
         split_options(None, {"win_len": 1, "folds": 2, "split_moves": {}})
 
 
