@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 from beam_pipeline.encodings import CODECS, MOST_PIXELS, round_to_half
 from beam_pipeline.errors import InputError, RecipeError
 from beam_pipeline.examples.spec import FeatureSpec, encoding_problem
+from tests.audio import files
 from tests.raising import raises
 
 tf = pytest.importorskip("tensorflow")
@@ -198,8 +199,6 @@ def test_damaged_flac_is_named() -> None:
     samples = np.random.default_rng(0).integers(-9000, 9000, 3000).astype(np.int16)
     data = encode(samples, "flac", 8000)
     stereo = encode(samples.reshape(2, 1500), "flac", 8000)
-    wav = io.BytesIO()
-    soundfile.write(wav, samples, 8000, format="WAV")
     # STREAMINFO declares 2**36 - 1 frames; who believes it runs out of memory.
     huge = bytearray(data)
     huge[21] |= 0x0F
@@ -209,7 +208,7 @@ def test_damaged_flac_is_named() -> None:
         (b"no sound", (3000,), "cannot be decoded"),
         (data, (2999,), r"\(1, 3000\) instead of \(2999,\)"),
         (stereo, (3000,), r"\(2, 1500\) instead of"),
-        (wav.getvalue(), (3000,), "not of FLAC"),
+        (files.encode(samples), (3000,), "not of FLAC"),
         (bytes(huge), (3000,), "bytes of memory"),
     ):
         with pytest.raises(ValueError, match=reason):

@@ -92,12 +92,10 @@ def library_versions() -> dict[str, str]:
         return {LIBRARY: "unknown"}
     import av
 
-    numbers = av.library_versions
-    parts = {name: numbers[name] for name in ("libavcodec", "libavformat")}
-    return {
-        LIBRARY: av.__version__,
-        **{name: ".".join(map(str, number)) for name, number in parts.items()},
-    }
+    versions = {LIBRARY: av.__version__}
+    for part in ("libavcodec", "libavformat"):
+        versions[part] = ".".join(map(str, av.library_versions[part]))
+    return versions
 
 
 _T = TypeVar("_T")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline.audio.sketch import SKETCH_SECONDS, hash_windows, sketch_audio
 from beam_pipeline.read.audit import similar_sketches
+from tests.audio.files import encode
 
 RATE = 16000
 
@@ -40,10 +41,8 @@ def alike(first, second):
 
 
 def encoded(samples, kind, subtype):
-    file = io.BytesIO()
-    soundfile.write(file, samples, RATE, format=kind, subtype=subtype)
-    file.seek(0)
-    return soundfile.read(file, dtype="float32")[0]
+    data = encode(samples, RATE, format=kind, subtype=subtype)
+    return soundfile.read(io.BytesIO(data), dtype="float32")[0]
 
 
 # Hashes of windows

@@ -16,9 +16,8 @@ from beam_pipeline.cli.reports import describe_plan
 from beam_pipeline.errors import InputError, RecipeError, TooManyRejected
 from beam_pipeline.examples.event_targets import EventRule, TimedWindows
 from beam_pipeline.inputs.event_files import Event, read_events
-from beam_pipeline.read.replay import replay
 from beam_pipeline.read.verify import find_problems
-from tests.data_sets import rejects_in
+from tests.data_sets import examples_in, rejects_in
 from tests.raising import assert_names, raises
 from tests.sounds import write_sound
 
@@ -243,10 +242,6 @@ def write_raven(folder):
     }  # fmt: skip
 
 
-def examples_of(folder):
-    return list(replay(str(folder)).as_numpy_iterator())
-
-
 # Options, and a feature whose frames have a length or a place alone.
 RUNS = [
     (write_raven, LOG_MEL, {}),
@@ -270,10 +265,10 @@ def test_runs_against_slow_loops(sounds, tmp_path, write, feature, options):
     time, axis = metadata.features["m_mask"].axes
     assert axis["labels"] == list(CLASSES)
     counts, marked = Counter(), 0
-    some = examples_of(tmp_path / "out")
+    some = examples_in(tmp_path / "out")
     assert len(some) > 10
     for example in some:
-        events, rate = LIVES[example["filepath"].decode()], example["fs"]
+        events, rate = LIVES[example["filepath"]], example["fs"]
         start_s, length_s = example["win_start_idx"] / rate, WIN_LEN / rate
         share = options.get("event_overlap", 0)
         seconds = slow_labels(events, start_s, length_s, share)
@@ -282,7 +277,7 @@ def test_runs_against_slow_loops(sounds, tmp_path, write, feature, options):
         counts.update(label for label, h in zip(CLASSES, hot, strict=True) if h)
         target = slow_target(seconds)
         assert example["target"] == target
-        assert example["class"].decode() == ("" if target < 0 else [*CLASSES][target])
+        assert example["class"] == ("" if target < 0 else [*CLASSES][target])
         mask = example["m_mask"]
         assert (mask.dtype, mask.shape) == (np.uint8, (len(example["m"]), 3))
         first_s = start_s + time["start"] + time.get("length", 0) / 2
@@ -350,7 +345,7 @@ def test_parts_of_files_have_the_events_of_their_time(sounds, tmp_path):
         **write_audacity(sounds),
     )  # fmt: skip
     found = {}
-    for example in examples_of(tmp_path / "out"):
+    for example in examples_in(tmp_path / "out"):
         at = (int(example["index"]), int(example["win_start_idx"]))
         found[at] = example["labels"].tolist()
     # At 8 kHz windows last 0.25 s; the third part begins where the second window does.
@@ -373,15 +368,15 @@ def test_windows_without_an_event(sounds, tmp_path, no_event, classes):
     )
     assert metadata.classes == classes
     (split,) = metadata.splits.values()
-    found = examples_of(tmp_path / "out")
-    names = Counter(example["class"].decode() for example in found)
+    found = examples_in(tmp_path / "out")
+    names = Counter(example["class"] for example in found)
     sums = [int(example["labels"].sum()) for example in found]
     assert split.examples == len(found)
     assert split.examples + split.left_out == 10 + 11 + 13
     assert (split.left_out > 0) == (no_event == "drop")
     assert names[""] == sums.count(0)
     assert (names[""] > 10) == (no_event == "keep")
-    assert {e["target"] for e in found if e["class"] == b""} <= {-1}
+    assert {e["target"] for e in found if e["class"] == ""} <= {-1}
     if no_event == "quiet":
         assert split.examples_per_class["quiet"] == names["quiet"] > 10
     total = split.seconds_per_class["tit"]

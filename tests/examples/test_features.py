@@ -252,7 +252,6 @@ def test_a_transform_that_needs_a_rate_says_so(text):
     ("returned", "value", "facts"),
     [
         (None, (), ()),
-        (3.0, (), ()),
         (np.zeros((1, 4)), (1, 4), "2"),
         (np.zeros((3, 4)), (3, 4), ()),
         (np.zeros((2, 0)), (2, 0), ()),
@@ -260,10 +259,8 @@ def test_a_transform_that_needs_a_rate_says_so(text):
         (np.array([["a"], ["b"]]), "<U1", ()),
         (np.zeros(2, "M8[s]"), "datetime64[s]", ()),
         ([[1, 2], [3]], "text", "ValueError"),
-        (lambda: None, (), ()),
     ],
-    ids=["none", "number", "n-1", "n+1", "empty", "objects", "2d text", "dates",
-         "ragged", "function"],
+    ids=["none", "n-1", "n+1", "empty", "objects", "2d text", "dates", "ragged"],
 )  # fmt: skip
 def test_values_that_cannot_be_stored_are_refused(returned, value, facts):
     with raises(RecipeError, "feature bad", value, naming=facts):
@@ -339,17 +336,13 @@ def on_sound(returned):
     [
         (np.zeros((3, 5), "f4"), ["float32 (3, 5)", "(3, 4)"]),
         (np.zeros((2, 4), "f4"), ["float32 (2, 4)", "(3, 4)"]),
-        (np.zeros((4, 4), "f4"), ["float32 (4, 4)", "(3, 4)"]),
         (np.zeros((3, 4), "f8"), ["float64 (3, 4)", "float32"]),
-        (np.zeros((3, 4), "i4"), ["int32 (3, 4)", "float32"]),
         (np.array(["a", "b", "c"]), ["<U1 (3,)", "(3, 4)"]),
         (None, ["object ()", "(3, 4)"]),
-        (np.full((3, 4), None), ["object (3, 4)", "float32"]),
         (lambda w: w[:, 1000], ["IndexError"]),
         (lambda w: [[1], [1, 2]], ["ValueError"]),
     ],
-    ids=["longer", "n-1", "n+1", "dtype", "ints", "texts", "nothing", "objects",
-         "raises", "ragged"],
+    ids=["longer", "n-1", "dtype", "texts", "nothing", "raises", "ragged"],
 )  # fmt: skip
 def test_apply_names_the_clip_and_the_feature(returned, facts):
     features = one_feature(on_sound(returned))

@@ -24,7 +24,7 @@ from beam_pipeline.examples.window_steps import (
 from beam_pipeline.planning.clips import copies_in
 from beam_pipeline.read.replay import replay
 from beam_pipeline.recipe.recipe import Recipe
-from tests.data_sets import rejects_in
+from tests.data_sets import examples_in, rejects_in
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_samples
 from tests.transform_checks import noise
@@ -68,10 +68,6 @@ def corpus(tmp_path_factory):
     return folder / "in"
 
 
-def examples_of(folder, **options):
-    return list(replay(str(folder), **options).as_numpy_iterator())
-
-
 @pytest.mark.parametrize(
     ("split", "copies"), [("train", 2), ("records", 2), ("eval", 0), ("test", 0)]
 )
@@ -88,8 +84,8 @@ def test_silent_windows_are_left_out_and_counted(corpus, tmp_path):
     everything = record(str(corpus), str(tmp_path / "all"), win_len=100, order="listed")
     (entry,) = metadata.splits.values()
     (whole,) = everything.splits.values()
-    loud = [e for e in examples_of(tmp_path / "all") if e["signal"].any()]
-    found = examples_of(tmp_path / "out")
+    loud = [e for e in examples_in(tmp_path / "all") if e["signal"].any()]
+    found = examples_in(tmp_path / "out")
     assert entry.examples == len(found) == len(loud) == 15
     assert entry.left_out == whole.examples - 15 == 18
     for a, b in zip(found, loud, strict=True):
@@ -110,8 +106,8 @@ def test_a_shard_may_be_empty(tmp_path):
     metadata = record(str(tmp_path / "in"), str(tmp_path / "out"), **options)
     (entry,) = metadata.splits.values()
     assert [shard.examples for shard in entry.shards] == [1, 0, 0, 0]
-    assert len(examples_of(tmp_path / "out")) == 1
-    assert len(examples_of(tmp_path / "out", shuffle=True, batch_size=3)) == 1
+    assert len(examples_in(tmp_path / "out")) == 1
+    assert len(list(replay(str(tmp_path / "out"), shuffle=True, batch_size=3))) == 1
 
 
 @pytest.mark.parametrize(("options", "facts"), [
@@ -132,7 +128,7 @@ def test_copies_follow_their_window(corpus, tmp_path):
     for copies in (2, 3):
         metadata = record(corpus, tmp_path / str(copies), copies=copies, **options)
     (entry,) = metadata.splits.values()
-    found = examples_of(tmp_path / "3")
+    found = examples_in(tmp_path / "3")
     assert entry.examples == len(found) == 4 * 33
     assert [example["copy"] for example in found] == [0, 1, 2, 3] * 33
     ratios = set()
@@ -146,7 +142,7 @@ def test_copies_follow_their_window(corpus, tmp_path):
                 ratios.add(round(float(ratio[0]), 5))
     assert len(ratios) == 3 * 15
     assert metadata.features["copy"].dtype == "int64"
-    fewer = [e["signal"].tobytes() for e in examples_of(tmp_path / "2")]
+    fewer = [e["signal"].tobytes() for e in examples_in(tmp_path / "2")]
     assert fewer == [e["signal"].tobytes() for e in found if e["copy"] < 3]
 
 
