@@ -9,10 +9,8 @@ import tensorflow as tf
 
 from beam_pipeline import (
     convert,
-    record_dataset,
     record_examples,
     replay,
-    replay_dataset,
     replay_files,
 )
 from beam_pipeline.conversion import records as records_module
@@ -27,7 +25,6 @@ from beam_pipeline.encodings import INT64_LIST, RAW
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.storage.tfrecord import frame_record
 from tests.data_sets import contents, problems_in, records_in
-from tests.originals import write_like_tf_dataset
 from tests.raising import raises
 
 
@@ -293,13 +290,6 @@ def test_what_is_refused(tmp_path, monkeypatch, content, options, facts):
 
 
 # Two older libraries
-
-
-def test_a_folder_of_tf_dataset_is_replayed_and_recorded(tmp_path):
-    dataset = tf.data.Dataset.from_tensor_slices({"x": [[1j, 2], [3, 4j], [5, 6]]})
-    old = write_like_tf_dataset(dataset.batch(2), tmp_path / "old", 2)
-    record_dataset(replay_dataset(old).unbatch(), tmp_path / "out")
-    assert replay(str(tmp_path / "out")).element_spec == dataset.element_spec
 
 
 # Which files are TFRecords, which splits they make, how they share blocks

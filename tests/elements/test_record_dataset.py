@@ -2,7 +2,6 @@ import os
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -127,27 +126,6 @@ def test_a_data_set_is_kept(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"notes\.txt"):
         record_dataset(tf.data.Dataset.range(3), tmp_path, overwrite=True)
-
-
-def test_images(tmp_path):
-    """Grey and coloured ones, without and with an axis of channels."""
-    rows, images = np.linspace(0, 255, 8, dtype=np.uint8), {}
-    for kind in ("png", "jpeg"):
-        for shape in ((8, 6), (8, 6, 1), (8, 6, 3)):
-            column = rows.reshape(8, *[1] * (len(shape) - 1))
-            images[f"{kind} {shape}"] = np.broadcast_to(column, shape)
-    encodings = {name: name.partition(" ")[0] for name in images}
-    ds = tf.data.Dataset.from_tensors(images)
-    folder = record_dataset(ds, tmp_path / "out", encodings=encodings)
-    (found,) = replay(folder)
-    (stored,) = replay(folder, encoded=[*images])
-    (batch,) = replay(folder, batch_size=1, drop_remainder=True)
-    for name, image in images.items():
-        assert found[name].shape == image.shape
-        error = np.abs(found[name].numpy().astype(int) - image)
-        assert error.max() <= (0 if name.startswith("png") else 12)
-        assert tf.io.decode_image(stored[name]).shape[:2] == image.shape[:2]
-        assert batch[name].shape == (1, *image.shape)
 
 
 def test_features_of_a_structure_by_name(tmp_path):

@@ -337,12 +337,6 @@ def test_a_missing_feature(out, at):
             }  # fmt: skip
 
 
-def test_values_for_missing_ones(out):
-    folder = record_examples([{"a": np.int8(1), "b": np.float64(1.5)}, {}], out)
-    filled = replay(folder, missing={"a": -1, "b": 0.5})
-    assert [(int(e["a"]), float(e["b"])) for e in filled] == [(1, 1.5), (-1, 0.5)]
-
-
 # Columns
 
 

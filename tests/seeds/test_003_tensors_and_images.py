@@ -47,11 +47,7 @@ def make_image(seed, size=(32, 48)):
 
 @pytest.fixture(scope="module")
 def image_raw():
-    try:
-        from sklearn.datasets import load_sample_image
-    except ImportError:
-        return make_image(0, (427, 640))
-    return load_sample_image("flower.jpg")
+    return make_image(0, (427, 640))  # of the size of the notebook's
 
 
 # Serialization

@@ -319,16 +319,6 @@ def test_the_first_document(here):
     assert sorted(path.name for path in here.iterdir()) == ["data"]
 
 
-def test_options_of_both_functions(here):
-    labels, targets = ["a", "b", "a", "b"], [0.5, 0.1, 0.9, 0.33]
-    ds = tfd.dataset_from_dir("data", labels=labels, targets=targets)
-    found = list(tfd.dataset_compact(ds, "class", "target").as_numpy_iterator())
-    assert [x.decode() for x, _ in found] == labels
-    np.testing.assert_array_equal([y for _, y in found], np.float32(targets))
-    (only,) = tfd.dataset_from_dir("data", ext="tug.wav").as_numpy_iterator()
-    assert only["class"] == b"tug"
-
-
 def test_training_is_the_chain_of_functions(here):
     df = construct_metadata("data")
     ds = signal_dataset(df, target_dtype="int64")
