@@ -281,7 +281,6 @@ class RowEncoder:
         else:
             with _naming(source, "from_csv_row()"):
                 example = self.example_class.from_csv_row(list(source), **kwargs)
-        _check_examples(source, "from_csv_row", [example])
         with _naming(source, "load()"):
             example.load(**kwargs)
         if self.log_in_csv_file:
@@ -290,7 +289,6 @@ class RowEncoder:
         with _naming(source, "split()"):
             found = example.split(**kwargs)
             chunks = [example] if found is None else list(found)
-        _check_examples(source, "split", chunks)
         return line, chunks
 
 
@@ -309,13 +307,6 @@ def _naming(source: Source, what: str) -> Iterator[None]:
     except Exception as error:
         problem = f"{what} raised {type(error).__name__}: {error}"
         raise ExampleError(source_name(source), problem) from error
-
-
-def _check_examples(source: Source, method: str, returned: Sequence[Any]) -> None:
-    for value in returned:
-        if not isinstance(value, Example):
-            problem = f"{method}() must return Examples, and returned {value!r}"
-            raise ExampleError(source_name(source), problem)
 
 
 def source_name(source: Source) -> str:

@@ -16,7 +16,6 @@ from beam_pipeline.dataset.element_set import (
     cut_shards,
     join_shard,
 )
-from beam_pipeline.errors import RecipeError
 from beam_pipeline.storage.tfrecord import Members, frame_record, read_any_records
 
 
@@ -127,13 +126,3 @@ def test_files_of_so_many_examples_are_moved_as_shards(tmp_path):
     assert [len(shard) for _, shard in copied] == [8] * 5 == [f.records for f in direct]
     assert joined(tmp_path, direct, sizes, may_move=True) == copied
     assert not any(Path(each.path).exists() for each in direct)
-
-
-@pytest.mark.parametrize("options", [
-    {"elements_per_file": 0}, {"num_shards": -1},
-    {"elements_per_file": 1, "num_shards": 1}, {"shard_bytes": 1.5},
-    {"member_bytes": 0}, {"compression": "zip"},
-])  # fmt: skip
-def test_sizes_that_make_no_sense(options):
-    with pytest.raises(RecipeError):
-        ShardSizes(**options)

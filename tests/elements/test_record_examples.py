@@ -433,6 +433,7 @@ REFUSED = [
             ({"elements_per_file": 0}, "elements_per_file"),
             ({"num_shards": 2, "elements_per_file": 2}, "num_shards|elements_per_file"),
             ({"num_shard": 2}, "did you mean num_shards"),
+            ({"compression": "zip"}, "compression"),
             ({"num_elems": -1}, "num_elems"),
         ]
     ),

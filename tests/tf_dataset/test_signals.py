@@ -339,9 +339,6 @@ def test_training_is_the_chain_of_functions(here):
 
 def test_training_options(here):
     df = construct_metadata("data")
-    ds = tfd.dataset_from_dir("data", batch_size=2, features="full")
-    ds = tfd.dataset_compact(ds, "signal", "target")
-    assert [spec.shape for spec in ds.element_spec] == [(2, 1024, 12), (2,)]
     lite = tfd.training_dataset(df, 512, 4, hilbert=False, features="lite")
     assert lite.element_spec["signal"].shape == (4, 512, 2)
     plain = tfd.training_dataset(df, 512, 4, hilbert=False, norm_type=None, pad=True)

@@ -119,10 +119,10 @@ def test_errors_of_attributes_name_the_row():
 
 @pytest.mark.parametrize("returned", [3, ["a"], "a"])
 def test_methods_must_return_examples(returned):
-    with pytest.raises(ExampleError, match=r"row \['a'\]: split\(\) "):
+    with pytest.raises(ExampleError, match=r"row \['a'\]: .* raised .*(int|str)"):
         run([["a"]], returns=lambda chunks: returned)
     forgot = type("Forgot", (Word,), {"from_csv_row": lambda row, **_: returned})
-    with pytest.raises(ExampleError, match=r"from_csv_row\(\) must return Examples"):
+    with pytest.raises(ExampleError, match=r"load\(\) raised .* no attribute 'load'"):
         RowEncoder(forgot, {}, True).load(["a"])
 
 
