@@ -126,8 +126,8 @@ def record(
         if files.is_local(asked.output):
             delete_empty([asked.output])
         return empty
-    metadata = Metadata.load(asked.output_folder)
-    warn_of_data(asked.output_folder, metadata, asked.recipe)
+    metadata = Metadata.load(asked.output)
+    warn_of_data(asked.output, metadata, asked.recipe)
     if job is None and found is not None:
         found(metadata)
     return metadata
@@ -184,7 +184,7 @@ def _job(
         skipped = tuple(map(files.absolute, paths))
         check_skipped(skipped, recipe, inputs)
         if work is None:
-            output = files.join(files.given_path("output", output), "")
+            output = files.given_path("output", output).rstrip("/") or "/"
             work = files.join(output, WORK_FOLDER)
             if run.work_dir is not None:
                 work = files.given_path("work_dir", run.work_dir)
@@ -246,7 +246,7 @@ def _compare(job: Job) -> str | None:
     from beam_pipeline.read.verify import read_recorded, sample_problems
 
     def make_again(metadata: Metadata, clips: set[int]) -> Iterator[str]:
-        recorded = read_recorded(job.output_folder, metadata)
+        recorded = read_recorded(job.output, metadata)
         return sample_problems(recorded, job.inputs, EXAMPLES_AGAIN, clips=clips)
 
     return difference_to_recorded(job, make_again)

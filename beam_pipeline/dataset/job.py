@@ -93,7 +93,7 @@ _BYTE_DECIDING = ("numpy", "scipy", "soundfile", "soxr", "isal")
 
 @dataclass(frozen=True)
 class Job:
-    """What to record, how, and where; ``output`` ends in a separator.
+    """What to record, how, and where.
 
     With ``replaces``, a data set in the output stays until the new one is ready. Clips
     that the data sets in the folders ``skip_recorded`` hold are left out. Without
@@ -120,20 +120,15 @@ class Job:
     known_poison: int = 0
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    @property
-    def output_folder(self) -> str:
-        """The output without the separator at its end."""
-        return self.output.rstrip("/") or "/"
-
     def shards_folder(self) -> str:
-        """Where the files of the data set are written; ends in a separator.
+        """Where the files of the data set are written.
 
         A data set that is replaced is not disturbed, see
         :mod:`beam_pipeline.dataset.folders`.
         """
         if not (self.replaces and files.is_local(self.output)):
             return self.output
-        return files.join(folders.new_folder(self.output), "")
+        return folders.new_folder(self.output)
 
     def plan_folder(self) -> str:
         """Where all workers of an engine find the plan and its pages."""
@@ -161,9 +156,9 @@ def job_stamp(job: Job) -> dict[str, Any]:
             for folder in job.skip_recorded
         },
     }
-    if job.work_folder != files.join(job.output_folder, WORK_FOLDER):
+    if job.work_folder != files.join(job.output, WORK_FOLDER):
         # Two outputs may be given the same work folder.
-        stamp["output"] = job.output_folder
+        stamp["output"] = job.output
     as_json: dict[str, Any] = json.loads(json.dumps(stamp))
     return as_json
 
@@ -312,7 +307,7 @@ def difference_to_recorded(job: Job, make_again: MakeAgain) -> str | None:
     folder holds a data set, and ...".
     """
     try:
-        metadata = Metadata.load(job.output_folder)
+        metadata = Metadata.load(job.output)
         if metadata.recipe is None:
             return "it was not recorded from audio files"
         found = chain(
@@ -338,7 +333,7 @@ def _differences_beside_inputs(job: Job, metadata: Metadata) -> Iterator[str]:
     sizes = {name: entry.bytes for name, entry in metadata.files.items()}
     sizes.update((entry.file, entry.bytes) for entry in metadata.shards())
     for name, size in sizes.items():
-        if files.size(files.join(job.output_folder, name)) != size:
+        if files.size(files.join(job.output, name)) != size:
             yield DAMAGED_FILE.format(name)
 
 
@@ -346,7 +341,7 @@ def _differences_of_inputs(
     job: Job, metadata: Metadata, make_again: MakeAgain
 ) -> Iterator[str]:
     """Yields how the listing, the times of files and some examples differ."""
-    recorded_ns = files.modified_ns(files.join(job.output_folder, folders.METADATA))
+    recorded_ns = files.modified_ns(files.join(job.output, folders.METADATA))
     listing = job.listing()
     newer = [
         path
@@ -510,7 +505,7 @@ def started(
     OutputError
         If the output, or the work folder, cannot be used; nothing is changed then.
     """
-    output, work = job.output_folder, job.work_folder
+    output, work = job.output, job.work_folder
     check_folders(output, work, job.inputs)
     placed = replace(job, inputs=tuple(_placed_rows(each, work) for each in job.inputs))
     asked = Asked(output, work, job_stamp(placed), run.overwrite)
@@ -820,7 +815,7 @@ def nothing_new(job: Job) -> Metadata | None:
     Metadata or None
         Without splits. None if the run had something to record.
     """
-    work, output = job.work_folder, job.output_folder
+    work, output = job.work_folder, job.output
     if not files.exists(files.join(work, folders.NOTHING_NEW)):
         return None
     rejects = read_rejects(work, folders.NOTHING_NEW)

@@ -22,18 +22,8 @@ from operator import attrgetter, itemgetter
 
 from beam_pipeline.audio.formats import DEMUXERS
 from beam_pipeline.dataset import folders, tables
-from beam_pipeline.dataset.folders import finish_switch
 from beam_pipeline.dataset.job import Job, version_differences, versions_for
 from beam_pipeline.dataset.metadata import Metadata, ShardEntry, SplitEntry
-from beam_pipeline.dataset.tables import (
-    check_any_accepted,
-    check_readable,
-    check_rejects,
-    count_clips,
-    first_lines,
-    sort_rejects,
-    write_rejects,
-)
 from beam_pipeline.errors import AudioTFRecordsError, IncompleteRun, InputError
 from beam_pipeline.examples.features import ExampleFormat
 from beam_pipeline.pipeline.planner import planned_rejects, read_plan
@@ -90,7 +80,7 @@ def finish_job(
     claim.check()
     plan = read_plan(plan_folder)
     summary, manifest = plan.summary, Pages(plan_folder, plan.manifest)
-    rejects = sort_rejects(chain(planned_rejects(plan, plan_folder), rejects))
+    rejects = tables.sort_rejects(chain(planned_rejects(plan, plan_folder), rejects))
     folder = job.shards_folder()
     is_new = any(info.examples for info in shards) or not job.skip_recorded
     # Whether the output has a data set that stays, until the end or for ever.
@@ -99,18 +89,18 @@ def finish_job(
     with folders.storing_error(work, claim):
         if not job.allow_unreadable:
             kept = "All other clips are written."
-            check_readable(summary.listing, rejects, kept)
+            tables.check_readable(summary.listing, rejects, kept)
         if job.repairs:
             return finish_repair(shards, job)
         try:
             if is_new:
-                check_any_accepted(summary, rejects)
+                tables.check_any_accepted(summary, rejects)
                 check_any_selected(shards, job.recipe)
             check_complete(summary, shards, rejects)
             check_clips(summary, rejects, manifest, work)
             observed = merge_observed(shards, work)
             listed = work if stays else ""
-            check_rejects(summary.listing, rejects, job.max_rejected, listed)
+            tables.check_rejects(summary.listing, rejects, job.max_rejected, listed)
         except AudioTFRecordsError:
             _list_rejects(folders.REJECTED, work if stays else output, rejects, claim)
             raise
@@ -121,7 +111,7 @@ def finish_job(
         _list_rejects(folders.NOTHING_NEW, work, rejects, claim)
         return ""
     stage = claim.stage(folder)
-    write_rejects(files.join(stage, folders.REJECTED), rejects)
+    tables.write_rejects(files.join(stage, folders.REJECTED), rejects)
     fields = tables.manifest_fields(job.recipe, job.inputs[0].columns)
     sketches = sort_sketches(written)
     tables.write_manifest(
@@ -137,7 +127,7 @@ def finish_job(
     metadata.save(stage, folders.BESIDE, written)
     _publish((*folders.BESIDE, folders.METADATA), folder, claim)
     if folder != output:
-        finish_switch(output, claim)
+        folders.finish_switch(output, claim)
     folders.clear_finished(work, claim)
     return files.join(output, folders.METADATA)
 
@@ -153,7 +143,7 @@ def _list_rejects(
     name: str, folder: str, rejects: Iterable[Reject], claim: Claim
 ) -> None:
     """Writes the list of rejects under a name into a folder."""
-    write_rejects(files.join(claim.stage(folder), name), rejects)
+    tables.write_rejects(files.join(claim.stage(folder), name), rejects)
     _publish((name,), folder, claim)
 
 
@@ -220,7 +210,7 @@ def check_complete(
     if problems:
         raise IncompleteRun(
             "The written shards differ from the plan:\n"
-            f"{first_lines(problems, len(problems), ' shards')}\n"
+            f"{tables.first_lines(problems, len(problems), ' shards')}\n"
             f"The runner lost or repeated work. {folders.CONTINUE}"
         )
 
@@ -238,7 +228,7 @@ def check_clips(
     IncompleteRun
         If some of them did not reach the end of the run.
     """
-    clips = count_clips(reject for reject in rejects if reject.shard is None)
+    clips = tables.count_clips(reject for reject in rejects if reject.shard is None)
     windows = 0
     for part in manifest:
         clips += len(part.rows)
@@ -291,7 +281,7 @@ def assemble_metadata(
             for split in summary.layouts
         },
         summary.listing.clips,
-        count_clips(rejects),
+        tables.count_clips(rejects),
         summary.listing.ignored,
         versions_for(recipe, ffmpeg=not DEMUXERS.keys().isdisjoint(formats)),
         listing_sha256=summary.listing.sha256,
@@ -412,7 +402,7 @@ def _other_bytes(other: Sequence[str], metadata: Metadata, saved: str) -> str:
     recipe = metadata.recipe
     assert recipe is not None
     found = ((file, "would have other bytes") for file in other)
-    shown = first_lines(found, len(other), " shards")
+    shown = tables.first_lines(found, len(other), " shards")
     versions = [
         f"\n  {version}" for version in version_differences(metadata.writer, recipe)
     ]
@@ -462,7 +452,7 @@ def read_receipt(
     return info if info.shard == shard else None
 
 
-def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | None:
+def find_finished(shard: Shard, folder: str, work_folder: str) -> ShardInfo | None:
     """Returns this very shard, without observations; None if no run has finished it.
 
     One that lost windows is tried again. The file must still have the bytes that were
@@ -471,7 +461,7 @@ def find_finished(shard: Shard, prefix: str, work_folder: str) -> ShardInfo | No
     info = read_receipt(shard, work_folder)
     if info is None:
         return None
-    target = prefix + info.file
+    target = files.join(folder, info.file)
     if files.size(target) < 0 or files.hash_of(target) != (info.bytes, info.sha256):
         return None
     return info._replace(seen=None)
@@ -490,7 +480,7 @@ def find_recorded(
     """Returns a shard of a data set that is repaired; None if it must be made again."""
     entry = recorded.get(shard.name)
     try:
-        found = entry and files.hash_of(output + entry.file)
+        found = entry and files.hash_of(files.join(output, entry.file))
     except FileNotFoundError:
         found = None
     if entry is None or found != (entry.bytes, entry.sha256):

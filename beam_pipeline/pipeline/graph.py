@@ -398,7 +398,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         if self._draft.is_complete:
             info = self._draft.close(shard.name + suffix)
             draft, self._draft = self._draft, None
-            job.claim.move(draft.path, job.shards_folder() + info.file)
+            job.claim.move(draft.path, files.join(job.shards_folder(), info.file))
             _counter("shards").inc()
             _counter("bytes").inc(info.bytes)
             write_receipt(info, job)

@@ -82,7 +82,7 @@ def write_placed(tmp_path, shards, before=None):
     ``before`` is put between the step that gives the blocks and the sink.
     """
     (tmp_path / "out").mkdir(exist_ok=True)
-    job = Job((), f"{tmp_path}/out/", str(tmp_path / "work"), Recipe(win_len=1))
+    job = Job((), f"{tmp_path}/out", str(tmp_path / "work"), Recipe(win_len=1))
     infos, _, _ = run_step(
         shards,
         beam.FlatMap(list).with_output_types(EncodedBlock),
@@ -118,7 +118,7 @@ def test_lost_windows_leave_the_other_records_in_order(tmp_path, lost):
     infos = write_placed(tmp_path, [blocks])
     expect_infos(tmp_path, infos, [shard], lost=2 * len(lost))
     # Another run tries again.
-    assert find_finished(shard, f"{tmp_path}/out/", f"{tmp_path}/work") is None
+    assert find_finished(shard, f"{tmp_path}/out", f"{tmp_path}/work") is None
     kept = [record for block in blocks for record in block.records]
     assert contents(tmp_path / "out") == {shard.name + SUFFIX: kept}
 
@@ -186,7 +186,7 @@ def written(tmp_path_factory):
 
 
 def found_in(folder, shard):
-    return find_finished(shard, f"{folder}/out/", str(folder / "work"))
+    return find_finished(shard, f"{folder}/out", str(folder / "work"))
 
 
 @pytest.mark.parametrize(

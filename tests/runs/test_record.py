@@ -315,7 +315,7 @@ def test_a_file_that_changes_during_the_run_is_not_recorded(out, tmp_path):
     sounds = write_corpus(tmp_path / "in")
     recipe = Recipe(win_len=500, num_shards=3)
     inputs = tuple(resolve_inputs([f"{tmp_path}/in"]))
-    job = Job(inputs, f"{tmp_path}/out/", str(tmp_path / "work"), recipe, "100%")
+    job = Job(inputs, f"{tmp_path}/out", str(tmp_path / "work"), recipe, "100%")
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         once = pipeline | "Once" >> beam.Create([inputs], reshuffle=False)
         work = plan_shards(once, job)
