@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from beam_pipeline.arrays import FloatArray
 from beam_pipeline.audio.clip_reader import ClipReader, output_frames, probe_audio
 from beam_pipeline.audio.formats import is_audio_name
 from beam_pipeline.errors import ClipError, InputError, OptionError, RecipeError
@@ -30,7 +31,6 @@ from beam_pipeline.recipe.recipe import (
 )
 from beam_pipeline.storage import files
 from beam_pipeline.text import bytes_sha256, json_sha256, shown
-from beam_pipeline.transforms.augment import Sound
 from beam_pipeline.transforms.steps import (
     AUGMENTATION,
     Kind,
@@ -318,7 +318,9 @@ def load_step(step: Any, sample_rate_hz: int) -> Any:
 
 
 @functools.lru_cache(maxsize=16)
-def load_sounds(folder: str, sha256: str, sample_rate_hz: int) -> tuple[Sound, ...]:
+def load_sounds(
+    folder: str, sha256: str, sample_rate_hz: int
+) -> tuple[FloatArray, ...]:
     """Decodes the audio files below a folder, mixed to mono, in the order of names.
 
     Parameters
@@ -336,7 +338,7 @@ def load_sounds(folder: str, sha256: str, sample_rate_hz: int) -> tuple[Sound, .
     """
     if sha256:
         checked_hash(folder, sha256)
-    sounds: list[Sound] = []
+    sounds: list[FloatArray] = []
     for name, path in list_sounds(folder):
         try:
             sound = _decode(name, path, sample_rate_hz)
@@ -344,17 +346,17 @@ def load_sounds(folder: str, sha256: str, sample_rate_hz: int) -> tuple[Sound, .
             raise RecipeError(
                 "folder", f"has a file that cannot be used: {error}", folder
             ) from error
-        if not sound.samples.any():
+        if not sound.any():
             raise RecipeError("folder", f"has a file that is silent: {name}", folder)
         sounds.append(sound)
     return tuple(sounds)
 
 
-def _decode(name: str, path: str, sample_rate_hz: int) -> Sound:
+def _decode(name: str, path: str, sample_rate_hz: int) -> FloatArray:
     with files.closing(files.begin_read(path)) as source:
         info = probe_audio(source, name=name)
         with ClipReader(
             source, info, name=name, sample_rate_hz=sample_rate_hz
         ) as reader:
             frames = output_frames(info.frames, info.sample_rate_hz, sample_rate_hz)
-            return Sound(name, reader.read(0, frames))
+            return reader.read(0, frames)

@@ -208,22 +208,15 @@ class ArParameters(OverTime):
                 "hop",
                 "must be given together with frame; leave both out for whole windows",
             )
-        if self.frame is not None:
-            self._check_length("frame", self.frame)
-
-    def _check_length(self, what: str, frames: int) -> None:
-        if frames <= self.order:
-            raise self.refused(
-                "order",
-                f"needs at least {self.order + 1} frames, but the {what} has {frames}",
-            )
 
     def frames(self, frames: int) -> Frames:
         """Where the time frames of a window are: one, if there are none."""
-        self._check_length("window", frames)
-        if self.frame is None or self.hop is None:
-            return Frames(frames, 1, 1)
-        return Frames.within(frames, "frame", self.frame, self.hop)
+        length, hop = self.frame or frames, self.hop or 1
+        if length <= self.order:
+            raise self.refused(
+                "order", f"needs frames of at least {self.order + 1}, not {length}"
+            )
+        return Frames.within(frames, "frame", length, hop)
 
     def _each_frame(
         self, signals: FloatArray, size: int, features: Callable[[Model], DoubleArray]

@@ -15,7 +15,7 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy  # loads its packages when they are used
@@ -85,29 +85,24 @@ class Augmentation(Protocol):
     ) -> FloatArray: ...
 
 
-def uniforms(keys: Keys) -> DoubleArray:
-    """Random numbers in [0, 1), one for each key.
+def draw(keys: Keys, number: int = 0) -> DoubleArray:
+    """Random values in [0, 1), one for each key: one of many independent draws.
 
-    ``u = unit_floats(hash64(0, key))``; see :func:`.permutation.unit_floats`.
+    Number 0 is ``unit_floats(hash64(0, key))``, see :func:`.permutation.unit_floats`;
+    the others are number 0 of the keys ``hash64(number, key)``.
 
     Parameters
     ----------
     keys : numpy.ndarray, uint64
+    number : int
 
     Examples
     --------
-    >>> uniforms(np.array([1, 2], np.uint64)).round(3).tolist()
+    >>> draw(np.array([1, 2], np.uint64)).round(3).tolist()
     [0.432, 0.026]
     """
+    keys = hash64(number, keys.view(np.int64)) if number else keys
     return unit_floats(hash64(0, keys.view(np.int64)))
-
-
-def draw(keys: Keys, number: int) -> DoubleArray:
-    """Random values in [0, 1), one for each key: one of many independent draws.
-
-    Number 0 is :func:`uniforms`; ``uniforms(hash64(number, keys))`` are the others.
-    """
-    return uniforms(hash64(number, keys.view(np.int64)) if number else keys)
 
 
 def draw_whole(keys: Keys, number: int, count: int) -> Integers:
@@ -192,7 +187,7 @@ class RandomPolarity(_Scaled):
     """
 
     def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
-        return (np.where(uniforms(keys) < 0.5, 1, -1),)
+        return (np.where(draw(keys) < 0.5, 1, -1),)
 
 
 class TimeShift(_EachWindow):
@@ -316,7 +311,7 @@ class Noise(_AtSnr):
     def _change(
         self, window: FloatArray, out: FloatArray, key: int, ratio: float
     ) -> None:
-        _fill_noise(out, key, _COLORS[self.color])
+        _fill_noise(out, key, _pink if self.color == "pink" else white_noise)
         self._add(out, ratio, window, out)
 
 
@@ -426,12 +421,6 @@ def _pink(key: int, start: int, stop: int) -> FloatArray:
     return total
 
 
-_COLORS: dict[str, Callable[[int, int, int], FloatArray]] = {
-    "white": white_noise,
-    "pink": _pink,
-}
-
-
 def _fill_noise(
     out: FloatArray, key: int, color: Callable[[int, int, int], FloatArray]
 ) -> None:
@@ -493,21 +482,14 @@ def _sinc_bank(step: int) -> tuple[Any, int]:
     return scipy.sparse.csr_array(rounded), reach
 
 
-class Sound(NamedTuple):
-    """A recorded sound: its name in its folder, and its samples of shape (frames,)."""
-
-    name: str
-    samples: FloatArray
-
-
 class _FromFolder(_EachWindow):
     """An augmentation that takes recorded sounds from a folder."""
 
     folder: str = parameter(MISSING, Text())
-    sounds: ClassVar[tuple[Sound, ...]] = ()
+    sounds: ClassVar[tuple[FloatArray, ...]] = ()
 
-    def with_sounds(self, sounds: Sequence[Sound]) -> Any:
-        """The step with the sounds of its folder, in the order of their names."""
+    def with_sounds(self, sounds: Sequence[FloatArray]) -> Any:
+        """The step with its folder's sounds (frames,), in the order of their names."""
         loaded = copy.copy(self)
         object.__setattr__(loaded, "sounds", tuple(sounds))
         return loaded
@@ -552,7 +534,7 @@ class Reverb(_FromFolder):
 
     Examples
     --------
-    >>> room = Reverb(folder="rooms").with_sounds([Sound("a", np.float32([0, 1, 1]))])
+    >>> room = Reverb(folder="rooms").with_sounds([np.float32([0, 1, 1])])
     >>> windows, keys = np.float32([[1, 0, 0, 0]]), np.array([1], np.uint64)
     >>> room.augment(windows, keys, 16000)[:, :2].round(3)
     array([[0.707, 0.707]], dtype=float32)
@@ -565,7 +547,7 @@ class Reverb(_FromFolder):
         return (self.draw_sounds(keys),)
 
     def _change(self, window: FloatArray, out: FloatArray, number: int) -> None:
-        room = _convolve(window, self.sounds[number].samples)
+        room = _convolve(window, self.sounds[number])
         gain = self.wet * _gain_to(window, float(np.square(room).mean()))
         out[...] = (1 - self.wet) * window.astype(np.float64) + gain * room
 
@@ -605,7 +587,7 @@ class Background(_AtSnr, _FromFolder):
     Examples
     --------
     >>> step = Background(folder="noises", low_snr_db=20, high_snr_db=20)
-    >>> noise = step.with_sounds([Sound("a", np.float32([0.5, -0.5]))])
+    >>> noise = step.with_sounds([np.float32([0.5, -0.5])])
     >>> windows, keys = np.ones((1, 4), np.float32), np.array([1], np.uint64)
     >>> noise.augment(windows, keys, 16000).round(3)
     array([[1.1, 0.9, 1.1, 0.9]], dtype=float32)
@@ -619,16 +601,15 @@ class Background(_AtSnr, _FromFolder):
         self, window: FloatArray, out: FloatArray, number: int, first: int, ratio: float
     ) -> None:
         frames = window.shape[-1]
-        samples = self.sounds[number].samples[first : first + frames]
+        samples = self.sounds[number][first : first + frames]
         if len(samples) < frames:
-            whole = np.roll(self.sounds[number].samples, -first)
-            samples = np.resize(whole, frames)
+            samples = np.resize(np.roll(self.sounds[number], -first), frames)
         self._add(samples, ratio, window, out)
 
     def _draw(self, keys: Keys, frames: int, sample_rate_hz: int) -> tuple[Array, ...]:
         """The number of each window's sound, its first frame, and a ratio of levels."""
         chosen = self.draw_sounds(keys)
-        lengths = np.array([len(sound.samples) for sound in self.sounds])[chosen]
+        lengths = np.array([len(sound) for sound in self.sounds])[chosen]
         places = np.where(lengths < frames, lengths, lengths - frames + 1)
         firsts = np.floor(draw(keys, 1) * places).astype(np.int64)
         return chosen, firsts, self._ratios(keys, 2)

@@ -412,13 +412,6 @@ class SpectralContrast(_Spectral):
     def _octaves(self, sample_rate_hz: int) -> list[tuple[slice, int]]:
         """For each band, its bins and the number of bins that its quantile counts."""
         lower = self._lower_edges()
-        if lower[-1] >= sample_rate_hz / 2:
-            raise self.refused(
-                "bands",
-                f"puts the start of the last octave at {lower[-1]:g} Hz, but it must "
-                f"be below half the sample rate of {sample_rate_hz} Hz; use fewer "
-                "bands, or a lower f_min",
-            )
         hz = np.arange(self.n_fft // 2 + 1) * (sample_rate_hz / self.n_fft)
         # A band has the bins from its edge to the next one, including both. From the
         # second band on, it takes one more bin from the end of the band before.
@@ -428,11 +421,11 @@ class SpectralContrast(_Spectral):
         empty = np.flatnonzero(last < first + (lower == 0))
         if empty.size:
             raise self.refused(
-                "n_fft",
-                f"leaves the band from {lower[empty[0]]:g} Hz without a bin; at "
-                f"{sample_rate_hz} Hz, there is a bin every "
-                f"{sample_rate_hz / self.n_fft:.1f} Hz; use a larger n_fft, or a "
-                "higher f_min",
+                "bands",
+                f"leaves the band from {lower[empty[0]]:g} Hz without a bin; there is "
+                f"a bin every {sample_rate_hz / self.n_fft:.1f} Hz, up to "
+                f"{sample_rate_hz / 2:g} Hz; use fewer bands, a larger n_fft, or "
+                "another f_min",
             )
         first[1:] -= 1
         counts = (last + 1 - first).tolist()

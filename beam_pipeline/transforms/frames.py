@@ -88,12 +88,6 @@ class Frames:
             )
         return cls(length, hop, 1 + (frames - length) // hop)
 
-    @classmethod
-    def centred(cls, frames: int, n_fft: int, hop: int, pad_mode: str) -> Frames:
-        """Frames whose middles are ``hop`` apart, from a window's first frame on."""
-        half = n_fft // 2
-        return cls(n_fft, hop, 1 + (frames + 2 * half - n_fft) // hop, -half, pad_mode)
-
     def axis(self, sample_rate_hz: int) -> dict[str, Any]:
         """The axis of time, in seconds.
 
@@ -239,8 +233,10 @@ class SpectrumFrames(OverTime):
     hop: int = parameter(256, COUNT)
 
     def frames(self, frames: int) -> Frames:
-        if self.center:
-            return Frames.centred(frames, self.n_fft, self.hop, self.pad_mode)
+        if self.center:  # middles are ``hop`` apart, from the window's first frame on
+            half = self.n_fft // 2
+            count = 1 + (frames - self.n_fft % 2) // self.hop
+            return Frames(self.n_fft, self.hop, count, -half, self.pad_mode)
         return Frames.within(frames, "n_fft", self.n_fft, self.hop)
 
 
@@ -277,18 +273,13 @@ def stretch(
         before = min(max(-start, 0), stop - start)
         padded[..., before : before + inside.shape[-1]] = inside
         return padded
-    ends = []
-    for beyond in (range(start, min(stop, 0)), range(max(start, frames), stop)):
-        at = np.array(beyond, np.int64)
-        if pad_mode == "edge":
-            at = np.clip(at, 0, frames - 1)
-        else:
-            # Both reflections are periodic; ``symmetric`` has each end twice.
-            twice = pad_mode == "symmetric"
-            at %= max(1, 2 * (frames - 1 + twice))
-            at = np.minimum(at, 2 * (frames - 1) + twice - at)
-        ends.append(signals[..., at])
-    return np.concatenate([ends[0], inside, ends[1]], axis=-1)
+    at = np.arange(start, stop)
+    if pad_mode == "edge":
+        return signals[..., np.clip(at, 0, frames - 1)]
+    # Both reflections are periodic; ``symmetric`` has each end twice.
+    twice = pad_mode == "symmetric"
+    at %= max(1, 2 * (frames - 1 + twice))
+    return signals[..., np.minimum(at, 2 * (frames - 1) + twice - at)]
 
 
 def frames_of(signals: FloatArray, length: int, hop: int) -> FloatArray:

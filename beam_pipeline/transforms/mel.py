@@ -99,32 +99,25 @@ def mel_filter_bank(step: Any, sample_rate_hz: int, n_fft: int) -> Any:
     (2, 5)
     """
     nyquist = sample_rate_hz / 2
-    if (step.f_max or 0) > nyquist:
+    if step.f_min >= nyquist or (step.f_max or 0) > nyquist:
         raise step.refused(
-            "f_max",
-            f"must not exceed {nyquist:g} Hz, half the sample rate of "
-            f"{sample_rate_hz} Hz",
+            "f_max" if step.f_max else "f_min",
+            f"is too high: half the sample rate of {sample_rate_hz} Hz is {nyquist:g}",
         )
-    if step.f_min >= (step.f_max or nyquist):
-        raise step.refused("f_min", f"must be at least 0 and below {nyquist:g} Hz")
     bins = np.arange(n_fft // 2 + 1, dtype=np.float64) * (sample_rate_hz / n_fft)
-    edges = mel_edges(step, sample_rate_hz)
+    mels, edges = mel_edges(step, sample_rate_hz)
     is_kaldi = step.mel_scale == "kaldi"
-    if is_kaldi:
-        weights = triangles(_htk_mel(bins), _htk_places(step, sample_rate_hz))
-    else:
-        weights = triangles(bins, edges)
+    weights = triangles(_htk_mel(bins), mels) if is_kaldi else triangles(bins, edges)
     # The weight of a bin on an edge is 0, apart from rounding.
     empty = np.flatnonzero(weights.max(axis=1) < 1e-9)
     if empty.size:
         band = int(empty[0])
-        remedy = "longer frames" if is_kaldi else "a larger n_fft"
         raise step.refused(
             "n_mels",
             f"leaves {empty.size} bands without an FFT bin; the first such band is "
             f"from {edges[band]:.1f} to {edges[band + 2]:.1f} Hz; n_fft={n_fft} at "
             f"{sample_rate_hz} Hz gives a bin every {sample_rate_hz / n_fft:.1f} Hz; "
-            f"use fewer bands or {remedy}",
+            "use fewer bands, or longer frames",
         )
     if step.norm == "slaney":
         weights *= 2 / (edges[2:] - edges[:-2])[:, np.newaxis]
@@ -140,14 +133,16 @@ def triangles(bins: DoubleArray, edges: DoubleArray) -> DoubleArray:
     return np.asarray(np.maximum(0, np.minimum(rise, fall)))
 
 
-def mel_edges(step: Any, sample_rate_hz: int) -> DoubleArray:
-    """The edges of a step's bands in Hz; band m has edges m to m + 2."""
-    if step.mel_scale != "slaney":
-        return np.asarray(700 * np.expm1(_htk_places(step, sample_rate_hz)))
-    low, high = map(_mel, (step.f_min, step.f_max or sample_rate_hz / 2))
-    mels = np.linspace(low, high, step.n_mels + 2)
+def mel_edges(step: Any, sample_rate_hz: int) -> tuple[DoubleArray, DoubleArray]:
+    """The edges of a step's bands in mel and in Hz; band m has edges m to m + 2."""
+    is_slaney = step.mel_scale == "slaney"
+    ends = (step.f_min, step.f_max or sample_rate_hz / 2)
+    low, high = map(_mel if is_slaney else _htk_mel, ends)
+    mels: DoubleArray = np.linspace(low, high, step.n_mels + 2)
+    if not is_slaney:
+        return mels, 700 * np.expm1(mels)
     logarithmic = 1000 * np.exp(np.maximum(mels - 15, 0) * (math.log(6.4) / 27))
-    return np.where(mels < 15, mels * (200 / 3), logarithmic)
+    return mels, np.where(mels < 15, mels * (200 / 3), logarithmic)
 
 
 def _mel(hz: float) -> float:
@@ -159,16 +154,10 @@ def _htk_mel(hz: Any) -> Any:
     return np.log1p(np.asarray(hz, np.float64) / 700)
 
 
-def _htk_places(step: Any, sample_rate_hz: int) -> DoubleArray:
-    """The edges of a step's bands in the unit of :func:`_htk_mel`."""
-    low, high = map(_htk_mel, (step.f_min, step.f_max or sample_rate_hz / 2))
-    return np.linspace(low, high, step.n_mels + 2)
-
-
 def _band_axis(step: Any, sample_rate_hz: int) -> dict[str, Any]:
     """The axis of a step's bands; the frequency of a band is that of its peak."""
-    hertz = mel_edges(step, sample_rate_hz)[1:-1].tolist()
-    return axis_at("mel_band", "Hz", [0.0] * step.use_energy + hertz)
+    _, hertz = mel_edges(step, sample_rate_hz)
+    return axis_at("mel_band", "Hz", [0.0] * step.use_energy + hertz[1:-1].tolist())
 
 
 def mel_power(tapered: FloatArray, bank: Any) -> FloatArray:
@@ -464,13 +453,9 @@ class KaldiFbank(Step):
                 "at least 2 and 1",
                 (self.frame_length_s, self.frame_shift_s),
             )
-        if length > frames:
-            raise self.refused(
-                "frame_length_s",
-                f"is {length} samples, but the window has only {frames}",
-            )
+        within = Frames.within(frames, "frame_length_s", length, shift)
         if self.snip_edges:
-            return Frames(length, shift, 1 + (frames - length) // shift)
+            return within
         count = (frames + shift // 2) // shift
         first = shift // 2 - length // 2
         return Frames(length, shift, count, first, "symmetric")
@@ -637,7 +622,9 @@ class Pcen(MelFrames):
     @on_signals
     def __call__(self, signals: FloatArray, sample_rate_hz: int) -> FloatArray:
         frames = self.frames(signals.shape[-1])
-        share = smoothing_share(self.time_constant_s * sample_rate_hz / self.hop)
+        time_constant = self.time_constant_s * sample_rate_hz / self.hop
+        # Equal to b, but without the loss of digits for small shares.
+        share = 2 / (1 + math.sqrt(1 + 4 * time_constant**2))
         out = np.empty((len(signals), frames.count, self.n_mels), np.float32)
         last = np.ones(self.n_mels)
         for (rows, times), samples in frames.stretches(signals):
@@ -753,12 +740,6 @@ class Delta(Step):
         out[:, :half] = inner[:, :1]
         out[:, count - half :] = inner[:, -1:]
         return out
-
-
-def smoothing_share(time_constant: float) -> float:
-    """The share of a new frame in a smooth level, for a time constant in frames."""
-    # Equal to (sqrt(1 + 4 T**2) - 1) / (2 T**2), which loses digits for small shares.
-    return 2 / (1 + math.sqrt(1 + 4 * time_constant**2))
 
 
 def smooth(energy: DoubleArray, share: float, before: DoubleArray) -> DoubleArray:

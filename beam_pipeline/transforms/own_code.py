@@ -98,13 +98,7 @@ class _Described:
         if cls is dict:
             return [cls.__name__, self.value(list(value.items()), where)]
         if cls in (set, frozenset):
-            known = len(self._numbers)
             items = [json.dumps(self.value(each, where)) for each in value]
-            if len(self._numbers) > known:  # numbered in the order of the set
-                raise UnknownCode(
-                    f"{self._name} uses {where}, a set of functions or classes, whose "
-                    "order differs between runs; use a list"
-                )
             return [cls.__name__, sorted(items)]
         if isinstance(value, ModuleType):
             return ["module", value.__name__]
@@ -325,17 +319,12 @@ def find(name: str) -> Any:
         return _received[name]
     if name in _given and code_sha256(_given[name]) == rest[1:-2]:
         return _given[name]
-    if any(known.startswith(f"{shown}[") for known in [*_given, *_received]):
-        raise LookupError(
-            f"the code of {shown}, or a value that it uses, has changed since it was "
-            "recorded or given; pass what was recorded"
-        )
     own = shown.rpartition(".")[2]
     raise LookupError(
         f"{shown} was defined in a script, a notebook or a function, and the recipe "
-        "has its name and its SHA-256, not its code; in Python, pass it again, to "
-        f"record() as before, to verify() as functions=[{own}]; or move it into a "
-        "module and record again"
+        "has its name and its SHA-256, not its code; in Python, pass it again, without "
+        "a change of it or of a value that it uses: to record() as before, to verify() "
+        f"as functions=[{own}]; or move it into a module and record again"
     )
 
 

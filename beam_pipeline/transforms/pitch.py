@@ -71,11 +71,6 @@ class PitchPaths:
     glide: int
     switch: float
 
-    @property
-    def bytes_a_step(self) -> int:
-        """The size of the scores of one window at one time frame."""
-        return 2 * (self.pitches + 2 * self.glide) * np.dtype(np.float32).itemsize
-
     def forward(self, voiced: FloatArray, unvoiced: FloatArray) -> FloatArray:
         """The scores of the best path to each state.
 
@@ -470,7 +465,9 @@ class Pyin(_Periods):
         count = self.frames(signals.shape[-1]).count
         out = np.empty((len(signals), count, 2), np.float32)
         paths = self._paths(sample_rate_hz)
-        several = HISTORY_BYTES // (paths.bytes_a_step * count)
+        # Scores of two voicings in float32, see PitchPaths.forward.
+        size = 2 * (paths.pitches + 2 * paths.glide) * 4
+        several = HISTORY_BYTES // (size * count)
         for rows in slices(len(signals), several):
             candidates = self._observe(signals[rows], sample_rate_hz, paths)
             path = paths.backward(candidates.forward(paths))
@@ -746,7 +743,9 @@ def dip_probabilities(dips: Dips, frames: int, thresholds: DoubleArray) -> Doubl
     )
     # Dip by dip, for all frames together: each dip leaves less to the next one.
     order = np.flatnonzero(level < THRESHOLDS)
-    rank = _rank(dips.frames[order])
+    starts = _first_of_each(dips.frames[order])
+    lengths = np.diff(starts, append=len(order))
+    rank = np.arange(len(order)) - np.repeat(starts, lengths)
     levels = np.full((rank.max(initial=-1) + 1, frames), THRESHOLDS)
     levels[rank, dips.frames[order]] = level[order]
     shares = np.zeros(levels.shape)
@@ -762,13 +761,6 @@ def dip_probabilities(dips: Dips, frames: int, thresholds: DoubleArray) -> Doubl
     above = np.concatenate([[0], np.cumsum(thresholds)])
     probabilities[deepest] += NO_DIP_PROBABILITY * above[level[deepest]]
     return probabilities
-
-
-def _rank(groups: IntArray) -> IntArray:
-    """For each entry of sorted groups, the number of entries of its group before it."""
-    starts = _first_of_each(groups)
-    lengths = np.diff(starts, append=len(groups))
-    return np.arange(len(groups)) - np.repeat(starts, lengths)
 
 
 def _first_of_each(groups: IntArray, key: DoubleArray | None = None) -> IntArray:

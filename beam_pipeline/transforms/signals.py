@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy  # loads its packages when they are used
 
 from beam_pipeline.arrays import Array, DoubleArray, FloatArray
+from beam_pipeline.errors import RecipeError
 from beam_pipeline.parameters import Choice, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
@@ -69,19 +70,14 @@ def butterworth(step: _Butterworth, sample_rate_hz: int) -> Sections:
     """
     least = LEAST_PART * sample_rate_hz
     hertz = [getattr(step, field) for field in step.EDGES]
-    for field, hz in zip(step.EDGES, hertz, strict=True):
-        if not least <= hz <= sample_rate_hz / 2 - least:
+    for field, hz, lowest in zip(step.EDGES, hertz, (0, *hertz), strict=False):
+        if not lowest + least <= hz <= sample_rate_hz / 2 - least:
             raise step.refused(
                 field,
-                f"must be between {least:g} and {sample_rate_hz / 2 - least:g} Hz at a "
-                f"sample rate of {sample_rate_hz} Hz",
+                f"must be between {lowest + least:g} and "
+                f"{sample_rate_hz / 2 - least:g} Hz at a sample rate of "
+                f"{sample_rate_hz} Hz",
             )
-    if hertz[-1] - hertz[0] < least and len(hertz) == 2:
-        raise step.refused(
-            step.EDGES[1],
-            f"must be at least {least:g} Hz above {step.EDGES[0]} at a sample rate of "
-            f"{sample_rate_hz} Hz",
-        )
     edges = hertz if len(hertz) == 2 else hertz[0]
     sections: Sections = scipy.signal.butter(
         step.order, edges, step.KIND, fs=sample_rate_hz, output="sos"
@@ -754,7 +750,7 @@ def low_pass_taps(up: int, down: int) -> DoubleArray:
 
 
 @functools.lru_cache(maxsize=4)
-def resampling_matrix(up: int, down: int) -> tuple[FloatArray, int, int]:
+def resampling_matrix(rate_hz: int, sample_rate_hz: int) -> tuple[FloatArray, int, int]:
     """The matrix that turns a stretch of the input into several outputs.
 
     Output m is ``sum_k up * h[m * down - k * up] * x[k]``, with ``h`` of
@@ -768,15 +764,26 @@ def resampling_matrix(up: int, down: int) -> tuple[FloatArray, int, int]:
         Frames of a stretch before the time of its first output.
     step : int
         Distance from one stretch to the next, in frames of the input.
+
+    Raises
+    ------
+    RecipeError
+        If the matrix would be too large.
     """
+    common = math.gcd(rate_hz, sample_rate_hz)
+    up, down = rate_hz // common, sample_rate_hz // common
     periods = -(-LEAST_OUTPUTS // up)
     outputs, step = periods * up, periods * down
     half = CROSSINGS * max(up, down)
     lead = half // up
     inputs = lead + (half + (outputs - 1) * down) // up + 1
     if inputs * outputs > MAX_WEIGHTS:
-        raise OverflowError(
-            f"the ratio {up} / {down} needs {inputs} x {outputs} weights"
+        raise RecipeError(
+            "rate_hz",
+            f"is {up}/{down} of the sample rate of {sample_rate_hz} Hz, which needs "
+            "too large a filter; use a rate that is closer to the sample rate, or that "
+            "has a larger common divisor with it",
+            rate_hz,
         )
     taps = up * low_pass_taps(up, down)
     weights = np.zeros((inputs, outputs), np.float32)
@@ -788,12 +795,12 @@ def resampling_matrix(up: int, down: int) -> tuple[FloatArray, int, int]:
     return weights, lead, step
 
 
-def change_rate(windows: FloatArray, up: int, down: int) -> FloatArray:
-    """Windows at ``up / down`` times the rate; see :class:`Resample`."""
-    weights, lead, step = resampling_matrix(up, down)
+def change_rate(windows: FloatArray, rate_hz: int, sample_rate_hz: int) -> FloatArray:
+    """Windows at another rate; see :class:`Resample`."""
+    weights, lead, step = resampling_matrix(rate_hz, sample_rate_hz)
     inputs, outputs = weights.shape
     frames = windows.shape[-1]
-    count = -(-frames * up // down)
+    count = -(-frames * rate_hz // sample_rate_hz)
     out = np.empty((*windows.shape[:-1], count), np.float32)
     several = min(max(1, BLOCK_SAMPLES // inputs), max(1, -(-count // outputs)))
     length = inputs + (several - 1) * step
@@ -862,19 +869,9 @@ class Resample(Step):
 
     @on_windows
     def __call__(self, windows: FloatArray, sample_rate_hz: int) -> FloatArray:
-        common = math.gcd(self.rate_hz, sample_rate_hz)
-        up, down = self.rate_hz // common, sample_rate_hz // common
-        if up == down:
+        if self.rate_hz == sample_rate_hz:
             return windows
-        try:
-            return change_rate(windows, up, down)
-        except OverflowError as error:
-            raise self.refused(
-                "rate_hz",
-                f"is {up}/{down} of the sample rate of {sample_rate_hz} Hz, and the "
-                "filter for this ratio is too large; use a rate that is closer to the "
-                "sample rate, or that has a larger common divisor with it",
-            ) from error
+        return change_rate(windows, self.rate_hz, sample_rate_hz)
 
     def rate_after(self, sample_rate_hz: int) -> int:
         """The rate of the result."""

@@ -601,21 +601,17 @@ def describe_steps(texts: Sequence[str], sample_rate_hz: int, frames: int) -> st
         text = inspect.cleandoc(cls.__doc__ or "") if cls else ""
         if not texts:
             text = text.partition("\n\n")[0].replace("\n", " ")
-        call = tried = _call_of(given, cls) if cls else given
-        outcome = ""
+        lines.append(_call_of(given, cls) if cls else given)
         if kind is TRANSFORM:
             tried = EXAMPLES.get(given, f"{given}()") if cls else given
             transform = parse_transform(tried)
             try:
-                outcome = f"  -> {_outcome(transform, sample_rate_hz, frames)}"
+                outcome = f"-> {_outcome(transform, sample_rate_hz, frames)}"
             except RecipeError as error:
-                text = f"{text} (here: {error})".lstrip()
+                outcome = f"(here: {error})"
+            lines.append(f"  {tried}  {outcome}")
         elif cls is None:
             parse_steps(given, kind)
-        if tried in (call, f"{call.partition('(')[0]}()"):
-            lines.append(f"{call}{outcome}")
-        else:
-            lines += [call, f"  {tried}{outcome}"]
         lines += [f"    {line}".rstrip() for line in text.splitlines()]
     return "\n".join(lines)
 

@@ -85,10 +85,6 @@ def opaque(windows):
 def defaulted(windows, by=UNUSED):
     return by
 
-HELPERS = {helper, forever}
-
-def unordered(windows):
-    return [each(windows) for each in HELPERS]
 '''
 NAMES = (
     "helper", "direct", "forever", "decorated", "twice", "Band", "Slotted", "by_band",
@@ -176,7 +172,6 @@ def test_what_changes_a_hash(old, new, changed):
 @pytest.mark.parametrize(("name", "facts"), [
     ("opaque", ["opaque", "the global UNUSED", "lock"]),
     ("defaulted", ["defaulted", "default", "lock"]),
-    ("unordered", ["unordered", "the global HELPERS", "set"]),
     *((name, ["source"]) for name in NAMES),  # which is not known
 ])  # fmt: skip
 def test_code_without_a_hash(name, facts):
