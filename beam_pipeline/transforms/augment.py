@@ -28,14 +28,7 @@ from beam_pipeline.arrays import (
     Integers,
     Keys,
 )
-from beam_pipeline.parameters import (
-    Choice,
-    Flag,
-    Number,
-    Text,
-    WholeNumber,
-    parameter,
-)
+from beam_pipeline.parameters import Choice, Flag, Number, Text, WholeNumber, parameter
 from beam_pipeline.permutation import hash64, unit_floats
 from beam_pipeline.transforms.base import (
     SHARE,

@@ -19,13 +19,7 @@ import numpy as np
 
 from beam_pipeline.arrays import Array, DoubleArray, FloatArray
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import (
-    Choice,
-    Declared,
-    Number,
-    WholeNumber,
-    parameter,
-)
+from beam_pipeline.parameters import Choice, Declared, Number, WholeNumber, parameter
 
 INT16_SCALE = 32768
 

@@ -17,13 +17,7 @@ import scipy  # loads its packages when they are used
 
 from beam_pipeline.arrays import DoubleArray, FloatArray, Integers
 from beam_pipeline.errors import RecipeError
-from beam_pipeline.parameters import (
-    Choice,
-    Flag,
-    Number,
-    WholeNumber,
-    parameter,
-)
+from beam_pipeline.parameters import Choice, Flag, Number, WholeNumber, parameter
 from beam_pipeline.transforms.base import (
     COUNT,
     LEAST_LEVEL,

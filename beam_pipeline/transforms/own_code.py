@@ -322,9 +322,9 @@ def find(name: str) -> Any:
     own = shown.rpartition(".")[2]
     raise LookupError(
         f"{shown} was defined in a script, a notebook or a function, and the recipe "
-        "has its name and its SHA-256, not its code; in Python, pass it again, without "
-        "a change of it or of a value that it uses: to record() as before, to verify() "
-        f"as functions=[{own}]; or move it into a module and record again"
+        "has its name and its SHA-256, not its code; in Python, pass it again, neither "
+        "it nor a value that it uses changed: to record() as before, to verify() as "
+        f"functions=[{own}]; or move it into a module and record again"
     )
 
 

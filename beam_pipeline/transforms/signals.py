@@ -662,9 +662,7 @@ class PreEmphasis(Step):
 
     @on_windows
     def __call__(self, windows: FloatArray) -> FloatArray:
-        out = self._differences(windows)
-        out[..., :1] = windows[..., :1] * np.float32(1 - self.coefficient)
-        return out
+        return self._differences(windows, 1 - self.coefficient)
 
     def context(self, sample_rate_hz: int) -> int:
         """The number of frames that :meth:`on_stream` needs before a stretch."""
@@ -673,17 +671,16 @@ class PreEmphasis(Step):
     @on_windows
     def on_stream(self, frames: FloatArray, sample_rate_hz: int) -> FloatArray:
         """The differences of frames (rows, m), from rest."""
-        out = self._differences(frames)
-        out[..., :1] = frames[..., :1]
-        return out
+        return self._differences(frames, 1.0)
 
-    def _differences(self, windows: FloatArray) -> FloatArray:
-        """The differences of all frames except the first, which is left empty."""
+    def _differences(self, windows: FloatArray, first: float) -> FloatArray:
+        """The differences of all frames; ``first`` is the share of the first frame."""
         out = np.empty(windows.shape, np.float32)
         before = np.float32(-self.coefficient)
         for row, result in rows(windows, out):
             np.multiply(row[:-1], before, out=result[1:])
             result[1:] += row[1:]
+        out[..., :1] = windows[..., :1] * np.float32(first)
         return out
 
 

@@ -17,11 +17,7 @@ from beam_pipeline.transforms.augment import (
     TimeShift,
     draw,
 )
-from beam_pipeline.transforms.steps import (
-    AUGMENTATION,
-    format_steps,
-    parse_steps,
-)
+from beam_pipeline.transforms.steps import AUGMENTATION, format_steps, parse_steps
 from tests.raising import raises
 from tests.transform_checks import Slower, noise
 
