@@ -49,6 +49,7 @@ from beam_pipeline.read.audit import write_clean_manifest
 from beam_pipeline.read.window_table import window_table
 from beam_pipeline.recipe.recipe import Audio, Recipe
 from beam_pipeline.transforms.base import seconds_to_frames
+from tests.data_sets import contents
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
 
@@ -60,10 +61,7 @@ ROWS = [
 
 
 def write_csv(path, rows, delimiter=",", header=True):
-    names = list(rows[0])
-    lines = [delimiter.join(names)] if header else []
-    lines += [delimiter.join(str(row[name]) for name in names) for row in rows]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    pd.DataFrame(rows).to_csv(path, sep=delimiter, header=header, index=False)
     return path
 
 
@@ -378,12 +376,6 @@ def speakers(tmp_path_factory):
     return folder
 
 
-def files_of(out):
-    """The split of each file."""
-    clips = pq.read_table(out / "manifest.parquet", columns=["path", "split"])
-    return dict(zip(*(clips[n].to_pylist() for n in ("path", "split")), strict=True))
-
-
 def splits_of(folder, out, **options):
     """The metadata, and the splits of each speaker."""
     metadata = record(
@@ -391,8 +383,8 @@ def splits_of(folder, out, **options):
         label_from="(?P<class>[ab])_(?P<speaker>.+)_", **options,
     )  # fmt: skip
     found = {}
-    for path, split in files_of(out).items():
-        found.setdefault(path.split("_")[1], set()).add(split)
+    for row in pq.read_table(out / "manifest.parquet").to_pylist():
+        found.setdefault(row["path"].split("_")[1], set()).add(row["split"])
     return metadata, found
 
 
@@ -629,14 +621,12 @@ def test_a_file_of_no_frame_at_the_output_rate_is_named(tmp_path):
 def test_the_own_manifest_is_an_input(tmp_path):
     write_sound(tmp_path / "a.wav", 8000, seed=1)
     write_sound(tmp_path / "b.wav", 4001, seed=2, channels=2)
-    names = ("path", "offset_s", "duration_s", "kind", "snr")
-    values = [
-        ("a.wav", 0.1, 0.3, "x", 1.5),
-        ("a.wav", 0.5, None, "y", None),
-        ("b.wav", None, None, "x", 2.5),
-    ]
-    rows = [dict(zip(names, row, strict=True)) for row in values]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    rows = {
+        "path": ["a.wav", "a.wav", "b.wav"], "offset_s": [0.1, 0.5, None],
+        "duration_s": [0.3, None, None], "kind": ["x", "y", "x"],
+        "snr": [1.5, None, 2.5],
+    }  # fmt: skip
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
     options = {"win_len": 500, "sample_rate": 16000}
     record(tmp_path / "rows.parquet", tmp_path / "out", label_from="kind", **options)
     own = tmp_path / "own.parquet"
@@ -813,12 +803,6 @@ def lists(tmp_path_factory):
     return folder
 
 
-def data_bytes(folder):
-    names = ("metadata.json", "manifest.parquet", "schema.pbtxt")
-    shards = sorted(path.name for path in folder.glob("*.gz"))
-    return {name: (folder / name).read_bytes() for name in (*names, *shards)}
-
-
 def assert_holds(found, k):
     for name, (dtype, _, _) in TYPES.items():
         meant, value = LISTS[k][name], found[name]
@@ -845,7 +829,7 @@ def test_all_tables_give_the_same_bytes(lists, tmp_path, kind, monkeypatch):
         "own": lists / "own.parquet",
     }[kind]  # fmt: skip
     record(source, tmp_path / "out", **OPTIONS)
-    assert data_bytes(tmp_path / "out") == data_bytes(lists / "out")
+    assert contents(tmp_path / "out") == contents(lists / "out")
 
 
 def test_every_example_holds_the_values_of_its_row(lists):

@@ -23,7 +23,7 @@ CLIPS = 9
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory):
     """Clips of 1 to 1.8 s, of which a stretch is too quiet to be kept."""
-    folder = tmp_path_factory.mktemp("sounds")
+    folder = tmp_path_factory.mktemp("mixed") / "sounds"
     for k in range(CLIPS):
         path = folder / "ab"[k % 2] / f"{k}.wav"
         sound = write_sound(path, RATE + 800 * k, seed=k)
@@ -33,17 +33,15 @@ def sounds(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def mixed(sounds, tmp_path_factory):
-    out = tmp_path_factory.mktemp("mixed") / "out"
-    record(sounds, out, workers=2, **OPTIONS)
-    return out
+def mixed(sounds):
+    record(sounds, sounds.parent / "mixed", workers=2, **OPTIONS)
+    return sounds.parent / "mixed"
 
 
 @pytest.fixture(scope="module")
-def shuffled(sounds, tmp_path_factory):
-    out = tmp_path_factory.mktemp("shuffled") / "out"
-    record(sounds, out, **{**OPTIONS, "order": "shuffled"})
-    return out
+def shuffled(sounds):
+    record(sounds, sounds.parent / "shuffled", **{**OPTIONS, "order": "shuffled"})
+    return sounds.parent / "shuffled"
 
 
 def examples(folder, split):
