@@ -74,11 +74,10 @@ def resolve_input(text: str) -> Input:
     path = files.absolute(text)
     suffix = os.path.splitext(path)[1].lower()
     is_glob = _WILDCARD.search(path) is not None
-    if not files.is_local(path) and is_glob:
-        return Input(GLOB, path, _glob_root(path))
-    if files.is_folder(path):
+    may_exist = files.is_local(path) or not is_glob
+    if may_exist and files.is_folder(path):
         return Input(FOLDER, path, path)
-    if files.exists(path):
+    if may_exist and files.exists(path):
         folder = path.rpartition("/")[0] or "/"
         if is_manifest(path):
             return Input(TABLE, path, folder)

@@ -292,17 +292,17 @@ CLASSES = ("owl", "tit")
 @pytest.mark.parametrize(
     ("names", "inputs", "options", "splits"),
     [
-        (["owl/1", "tit/2"], "", {}, ["records"]),
+        (["owl/1", "tit/2"], {}, {}, ["records"]),
         (
             ["train/owl/1", "train/tit/2", "test/owl/3", "test/tit/4"],
             {"train": "train", "test": "test"}, {}, ["test", "train"],
         ),
         (
             ["owl/train/1", "tit/train/2", "owl/test/3", "tit/test/4"],
-            "", {"label_from": BY_PART, "split_column": "part"}, ["test", "train"],
+            {}, {"label_from": BY_PART, "split_column": "part"}, ["test", "train"],
         ),
         (
-            ["owl/ada/1", "owl/bob/2", "tit/ada/3", "tit/bob/4"], "",
+            ["owl/ada/1", "owl/bob/2", "tit/ada/3", "tit/bob/4"], {},
             {"label_from": BY_SPEAKER, "splits": "a=.5,b=.5", "group_by": "speaker"},
             None,
         ),
@@ -312,8 +312,7 @@ CLASSES = ("owl", "tit")
 def test_layouts(tmp_path, names, inputs, options, splits):
     for name in names:
         write_sound(tmp_path / f"{name}.wav", 500)
-    given = tmp_path / inputs if isinstance(inputs, str) else None
-    sources = given or {name: tmp_path / path for name, path in inputs.items()}
+    sources = {name: tmp_path / path for name, path in inputs.items()} or tmp_path
     summary, rejects = plan(sources, win_len=500, **options)
     assert list(rejects) == []
     assert summary.example_format.classes == CLASSES

@@ -27,7 +27,6 @@ from beam_pipeline.errors import (
 from beam_pipeline.inputs.sources import resolve_inputs
 from beam_pipeline.pipeline.graph import finish, plan_shards, write_shards
 from beam_pipeline.recipe.recipe import Recipe
-from beam_pipeline.run import local
 from tests.data_sets import contents, examples_in, problems_in, rejects_in, shards_in
 from tests.processes import run_python
 from tests.raising import assert_names, raises
@@ -307,8 +306,6 @@ def test_what_was_there_before_is_not_touched(corpus, out):
     assert contents(out) == before
     record(*places, win_len=250, elements_per_file=10, overwrite=True)
     assert problems_in(out) == []
-    with raises(OutputError, naming="--input"):
-        record(corpus, str(corpus / "out"), win_len=500)
 
 
 def test_a_file_that_changes_during_the_run_is_not_recorded(out, tmp_path):
@@ -338,22 +335,6 @@ def change_cats(work, folder):
 ENGINES = [{"workers": 2}, {"beam_args": ["--runner=FnApiRunner"]}]
 
 
-class Cut(Exception):
-    """As if the machine had gone."""
-
-
-def run_cut_off(monkeypatch, *places, **options):
-    """A run that ends after its last shard, without a word."""
-
-    def cut(*args, **kwargs):
-        raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(local, "finish_job", cut)
-        with pytest.raises(Cut):
-            record(*places, **options)
-
-
 class TestShardsOfEarlierPlans:
     """Whatever changed between two runs, the output holds the metadata's shards."""
 
@@ -373,7 +354,7 @@ class TestShardsOfEarlierPlans:
 
     @pytest.mark.parametrize("work", [None, "work"])
     def test_of_splits_that_vanished_and_nothing_else(
-        self, tmp_path, work, monkeypatch
+        self, tmp_path, work, run_cut_off
     ):
         names = list(write_corpus(tmp_path / "in", clips=2))
         table, out = tmp_path / "in" / "all.csv", tmp_path / "out"
@@ -385,7 +366,7 @@ class TestShardsOfEarlierPlans:
         options = {"win_len": 500, "split_column": "split"}
         options |= {} if work is None else {"work_dir": tmp_path / work}
         write_table("train", "eval", "test")
-        run_cut_off(monkeypatch, table, out, **options)
+        run_cut_off(table, out, **options)
         mine = [
             "mine.tfrecord.gz",
             "records-00002-of-00002.tfrecord.gz",
@@ -405,11 +386,11 @@ class TestShardsOfEarlierPlans:
         assert not (out / "_work").exists()
         assert not (tmp_path / "work").exists()
 
-    def test_of_another_output_stay(self, corpus, tmp_path, monkeypatch):
+    def test_of_another_output_stay(self, corpus, tmp_path, run_cut_off):
         options = {"win_len": 500, "work_dir": tmp_path / "work"}
-        run_cut_off(monkeypatch, corpus, tmp_path / "a", **options)
+        run_cut_off(corpus, tmp_path / "a", **options)
         other = {"win_len": 500, "elements_per_file": 15}
-        run_cut_off(monkeypatch, corpus, tmp_path / "b", **other)
+        run_cut_off(corpus, tmp_path / "b", **other)
         before = contents(tmp_path)
         with raises(OutputError, naming=[tmp_path / "a", "--work-dir", "--overwrite"]):
             record(corpus, tmp_path / "b", **options)

@@ -16,7 +16,6 @@ from beam_pipeline.errors import (
     TooManyRejected,
     VerificationError,
 )
-from beam_pipeline.run import local
 from tests.data_sets import contents
 from tests.processes import run_python
 from tests.raising import assert_names, raises
@@ -95,18 +94,11 @@ def test_shards_get_their_bytes_back(folder, recorded, sounds, how, options):
     assert repair(folder) == []
 
 
-def test_a_repair_that_is_cut_off_goes_on(folder, recorded, sounds, monkeypatch):
+def test_a_repair_that_is_cut_off_goes_on(folder, recorded, sounds, run_cut_off):
     for path in shards_of(folder):
         spoil(path, "cut")
     assert len(repair(folder)) == len(shards_of(recorded))
-
-    def cut(*args):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(local, "finish_job", cut)
-        with pytest.raises(KeyboardInterrupt):
-            record(sounds, folder, **OPTIONS)
+    run_cut_off(sounds, folder, **OPTIONS)
     assert not (folder / "metadata.json").exists()
     made = {path: path.stat().st_mtime_ns for path in shards_of(folder)}
     assert len(made) == len(shards_of(recorded))
