@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import beam_pipeline
+from beam_pipeline import errors
 from beam_pipeline.cli.parser import (
     PROGRAM,
     Command,
@@ -28,13 +29,6 @@ from beam_pipeline.cli.parser import (
     parse_command,
     say,
     warnings_at_the_end,
-)
-from beam_pipeline.errors import (
-    AudioTFRecordsError,
-    OptionError,
-    TooManyRejected,
-    VerificationError,
-    spelled,
 )
 from beam_pipeline.parameters import (
     Bytes,
@@ -55,7 +49,7 @@ from beam_pipeline.recipe.recipe import (
     option,
     options_of,
 )
-from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.text import counted
 
 # What --help of record and plan shows; --help-all shows every option.
@@ -149,10 +143,11 @@ class Record(Job):
     def run(self) -> int:
         from beam_pipeline.api import record, write_template
         from beam_pipeline.dataset.progress import watch_bar, watch_lines
+        from beam_pipeline.storage import files
 
         search_here()
         if self.report is not None:
-            check_page("report", self.report)
+            files.check_file("report", self.report, ".html")
         given: dict[str, Any] = {"recipe": self.recipe, **self.options}
         template = beam_option(self.beam_args, "--template_location")
         if template is not None:
@@ -183,7 +178,7 @@ class Record(Job):
             return 0
         from beam_pipeline.cli.reports import describe_metadata
 
-        say(spelled(describe_metadata(metadata, self.output), self.flags()))
+        say(errors.spelled(describe_metadata(metadata, self.output), self.flags()))
         before = "complete before, with the same recipe and inputs"
         say(f"{self.output}: {before if already else f'complete, {took}'}")
         if self.report is not None:
@@ -242,13 +237,13 @@ class Plan(Job):
             )
         summary, rejects = planned
         check_any_accepted(summary, rejects)
-        say(spelled(describe_plan(summary, rejects, recipe), self.flags()))
+        say(errors.spelled(describe_plan(summary, rejects, recipe), self.flags()))
         if planned.forecast is not None:
             say("\n" + describe_forecast(planned.forecast))
         allowed = str(self.options.get("max_rejected", 0))
         try:
             check_rejects(summary.listing, rejects, allowed)
-        except TooManyRejected as error:
+        except errors.TooManyRejected as error:
             complain(
                 f"`{PROGRAM} record` would end with an error: these are more rejects "
                 f"than --max-rejected {allowed} allows."
@@ -374,7 +369,7 @@ class Show(Command):
     text
         Print whole records as protobuf text; needs TensorFlow.
     plot
-        Draw them into this picture: .png, .pdf, .svg ...; needs matplotlib.
+        Draw them into this picture: .png, .svg, .pdf or .jpg; needs matplotlib.
     save_wav
         Write their samples into this folder, as WAV files with names of split, number,
         clip and second.
@@ -401,11 +396,12 @@ class Show(Command):
     save_wav: str | None = option(None, Text(), "FOLDER")
 
     def run(self) -> int:
-        from beam_pipeline.read.example_view import check_picture, example_text
+        from beam_pipeline.read.example_view import PICTURES, example_text
         from beam_pipeline.read.show import show
+        from beam_pipeline.storage import files
 
         if self.plot is not None:
-            check_picture(self.plot)
+            files.check_file("plot", self.plot, *PICTURES)
         shown = show(self.records, self.n, self.split, clip=self.clip, where=self.where)
         records = shown.records
         if self.text:
@@ -466,7 +462,7 @@ class Windows(Command):
         from beam_pipeline.read.window_table import summarise_windows
 
         if not self.csv and (self.split or self.where or self.sources):
-            raise OptionError("--split, --where and --sources", "need `csv`")
+            raise errors.OptionError("--split, --where and --sources", "need `csv`")
         if not self.csv:
             metadata = beam_pipeline.Metadata.load(self.records)
             say(describe_windows(metadata, summarise_windows(self.records, metadata)))
@@ -526,7 +522,7 @@ class Verify(Command):
         given = self.given("deep", "input", "sample")
         problems = beam_pipeline.verify(self.records, **given)
         if problems:
-            raise VerificationError(problems)
+            raise errors.VerificationError(problems)
         splits = open_data_sets(self.records).metadata.splits.values()
         shards = counted(sum(len(split.shards) for split in splits), "shard")
         examples = counted(sum(split.examples for split in splits), "example")
@@ -540,7 +536,7 @@ class Verify(Command):
         """Deletes damaged shards, and says what makes them again."""
         for name in ("deep", "input", "sample"):
             if getattr(self, name) is not getattr(Verify, name):
-                raise OptionError("repair", f"takes no `{name}`")
+                raise errors.OptionError("repair", f"takes no `{name}`")
         for folder in self.records:
             damaged = beam_pipeline.repair(folder)
             for name in damaged:
@@ -598,7 +594,7 @@ class Audit(Command):
     def run(self) -> int:
         for name in ("input", "drop_doubles"):
             if getattr(self, name) and self.write_manifest is None:
-                raise OptionError(name, "needs `write_manifest`")
+                raise errors.OptionError(name, "needs `write_manifest`")
         if self.write_manifest is not None:
             given = self.given("input", "group_by", "drop_doubles")
             written = beam_pipeline.write_clean_manifest(
@@ -612,7 +608,7 @@ class Audit(Command):
                 say(json.dumps(finding, ensure_ascii=False))
         else:
             say(found.describe())
-        return VerificationError.exit_status if found.leaks else 0
+        return errors.VerificationError.exit_status if found.leaks else 0
 
 
 class Report(Command):
@@ -750,12 +746,12 @@ class Predict(Command):
         scoring = Scoring(**given, **{n: v for n, v in changed.items() if v})
         allowed_rejects(self.max_rejected, 0)
         if os.path.realpath(self.output) in map(os.path.realpath, self.input):
-            raise OptionError("output", "must be no input", self.output)
+            raise errors.OptionError("output", "must be no input", self.output)
         found = write_tables(scoring, self.output, self.raven)
         clips, counts = scoring.recordings, sorted(found.items())
         words = "".join(f"\n  {label}: {count:,}" for label, count in counts)
         row = "window" if self.each_window else "detection"
-        feature = spelled(scoring.describe_feature(), self.flags())
+        feature = errors.spelled(scoring.describe_feature(), self.flags())
         say(
             f"{self.output}: {counted(found.total(), row)} in "
             f"{counted(clips, 'recording')}; the model gets {feature}{words}"
@@ -899,7 +895,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = parse_command(COMMANDS, sys.argv[1:] if argv is None else argv)
         with warnings_at_the_end(command.flags()):
             return command.run()
-    except AudioTFRecordsError as error:
+    except errors.AudioTFRecordsError as error:
         if command is not None and command.debug:
             raise
         complain(error.told({} if command is None else command.flags()))

@@ -26,15 +26,8 @@ import numpy.typing as npt
 
 from beam_pipeline.arrays import Integers
 from beam_pipeline.audio.sketch import LEAST_WORDS, MOST_DIFFERENT, SKETCH_SECONDS, WORD
+from beam_pipeline.dataset import side_by_side
 from beam_pipeline.dataset.folders import MANIFEST
-from beam_pipeline.dataset.side_by_side import (
-    DataSets,
-    Folders,
-    concatenated,
-    count_on,
-    missing_table,
-    open_data_sets,
-)
 from beam_pipeline.dataset.tables import read_table
 from beam_pipeline.errors import InputError, OptionError, listed
 from beam_pipeline.inputs.columns import (
@@ -152,8 +145,7 @@ class Audit:
             }
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for kind in KINDS:
-            yield from self.of_kind(kind)
+        return chain.from_iterable(map(self.of_kind, KINDS))
 
     def _counts(self, kind: str) -> str:
         if kind in self.not_compared:
@@ -175,13 +167,13 @@ class Audit:
         lines = (f"{title}: {self._counts(kind)}" for kind, title in KINDS.items())
         return "\n".join([f"{self.clips:,} clips in {', '.join(self.splits)}", *lines])
 
-    def describe(self, findings: int = FINDINGS_SHOWN) -> str:
+    def describe(self) -> str:
         """Returns the counts, then some findings of each kind and of their clips."""
         lines = [str(self)]
         for kind, title in KINDS.items():
-            for finding in islice(self.of_kind(kind), findings):
+            for finding in islice(self.of_kind(kind), FINDINGS_SHOWN):
                 lines += ["", *_describe_finding(finding)]
-            more = self.count(kind) - findings
+            more = self.count(kind) - FINDINGS_SHOWN
             if more > 0:
                 lines += ["", f"... and {more:,} more of {title}; --json prints all"]
         return "\n".join(lines)
@@ -206,7 +198,7 @@ def _describe_finding(finding: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {split}  ... and {count - CLIPS_SHOWN:,} more"
 
 
-def audit(records: Folders, group_by: str | None = None) -> Audit:
+def audit(records: side_by_side.Folders, group_by: str | None = None) -> Audit:
     """Finds leaks between the splits of data sets, and duplicates in them.
 
     ========= ==================================================== =================
@@ -440,8 +432,8 @@ _OF_FILE = ("input", "path", "native_frames", "native_sample_rate_hz")
 
 
 def read_clips(
-    records: Folders, group_by: str | None = None, whole: bool = False
-) -> tuple[DataSets, Any]:
+    records: side_by_side.Folders, group_by: str | None = None, whole: bool = False
+) -> tuple[side_by_side.DataSets, Any]:
     """Reads what an audit needs of the manifests, for the clips that have examples.
 
     With ``group_by``, the values of these columns are the groups. A file has one number
@@ -456,9 +448,9 @@ def read_clips(
     import pyarrow.compute as pc
 
     names = None if group_by is None else Names().value("group_by", group_by)
-    data = open_data_sets(records)
+    data = side_by_side.open_data_sets(records)
     for folder in data.folders:
-        if missing := missing_table(folder):
+        if missing := side_by_side.missing_table(folder):
             raise InputError(
                 f"{folder} has no {missing}, so an audit does not know its clips. It "
                 "was not recorded from audio files, or the file was deleted."
@@ -468,7 +460,9 @@ def read_clips(
         read_table(folder, MANIFEST, _NEEDED, every).filter(pc.field("windows") > 0)
         for folder in data.folders
     ]
-    table = count_on(concatenated(tables), list(map(len, tables)))
+    table = side_by_side.count_on(
+        side_by_side.concatenated(tables), list(map(len, tables))
+    )
     if names is not None:
         table = _replaced(table, "group", joined_texts(table, names))
     if len(tables) > 1:
@@ -540,7 +534,7 @@ class CleanManifest(NamedTuple):
 
 
 def write_clean_manifest(
-    records: Folders,
+    records: side_by_side.Folders,
     manifest: str | os.PathLike[str],
     input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     *,
@@ -582,11 +576,9 @@ def write_clean_manifest(
     """
     text = files.path_text("write_manifest", manifest)
     target = files.absolute(text)
-    if not text.lower().endswith((".csv", ".parquet")):
-        raise OptionError("write_manifest", "must end in .csv or .parquet", text)
+    files.check_file("write_manifest", text, ".csv", ".parquet")
     if files.exists(target):
         raise OptionError("write_manifest", "must be a new file, but exists", text)
-    files.check_writable(target)
     data, table = read_clips(records, group_by, whole=True)
     numbers, _ = shared_numbers(table, has_groups=group_by is not None)
     samples = numbers[AUDIO]

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.errors import InputError, OptionError, needing
+from beam_pipeline.errors import InputError, needing
 from beam_pipeline.examples.windows import WindowPlan
 from beam_pipeline.recipe.recipe import Recipe
 from beam_pipeline.storage import files
@@ -40,6 +40,7 @@ Panel = tuple[str, Callable[[Any], None]]
 # Of an example that belongs to no data set.
 NO_METADATA = Metadata(None, {}, (), {})
 
+PICTURES = ".png", ".svg", ".pdf", ".jpg"
 SHORT_SIGNAL = 64  # shorter arrays are values
 _MOST_CHANNELS, _MOST_HZ = 8, 10_000_000
 
@@ -212,21 +213,6 @@ def encode_sound(samples: Any, rate: int, form: str) -> tuple[bytes, float]:
 # Pictures.
 
 
-def check_picture(path: str) -> None:
-    """Checks where a picture goes, before the work for it.
-
-    Raises
-    ------
-    OptionError
-        If the path has no suffix.
-    OutputError
-        If no file can be written there.
-    """
-    if not os.path.splitext(path)[1]:
-        raise OptionError("plot", "must end in .png, .svg or .pdf", path)
-    files.check_writable(path)
-
-
 def plot_examples(
     examples: Sequence[Mapping[str, Any]], metadata: Metadata, path: str
 ) -> None:
@@ -235,18 +221,18 @@ def plot_examples(
     Parameters
     ----------
     path : str
-        Its suffix is the format.
+        Its suffix is the format, one of ``PICTURES``.
 
     Raises
     ------
     InputError
         If matplotlib is not installed, or no feature can be drawn.
     OptionError
-        If its suffix is that of no format.
+        If it has another suffix.
     OutputError
         If it cannot be written.
     """
-    check_picture(path)
+    files.check_file("plot", path, *PICTURES)
     names = metadata.components
     shown = [{n: example[n] for n in names if n in example} for example in examples]
     with needing("matplotlib", "`plot`"):
@@ -254,10 +240,7 @@ def plot_examples(
     if figure is None:
         raise InputError("These examples have no signal, spectrum or image to draw.")
     with files.replacing(path) as file:
-        try:
-            figure.savefig(file, format=os.path.splitext(path)[1][1:])
-        except ValueError as error:  # a suffix that is no format
-            raise OptionError("plot", str(error), path) from error
+        figure.savefig(file, format=os.path.splitext(path)[1][1:])
 
 
 def draw_examples(examples: Sequence[Mapping[str, Any]], metadata: Metadata) -> Any:

@@ -17,7 +17,6 @@ from a data set. One block of windows is in memory, however long a recording is.
 
 from __future__ import annotations
 
-import inspect
 import operator
 import os
 import sys
@@ -48,12 +47,8 @@ from beam_pipeline.errors import (
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.serialisation import BatchMaker, ExampleMaker
 from beam_pipeline.examples.window_steps import changes_copies
-from beam_pipeline.inputs.listing import (
-    GivenInput,
-    Listing,
-    resolved,
-)
-from beam_pipeline.parameters import Names, Number, check_flag, check_known, check_whole
+from beam_pipeline.inputs.listing import GivenInput, Listing, resolved
+from beam_pipeline.parameters import Names, Number, check_flag, check_whole
 from beam_pipeline.planning.clips import Clip, Reject, window_frames, with_split
 from beam_pipeline.planning.prober import Prober
 from beam_pipeline.planning.shards import Segment, Shard, ShardWork, locate_examples
@@ -189,12 +184,11 @@ def _written(samples: npt.NDArray[Any], rate: int | None, closing: ExitStack) ->
     # More channels than frames: soundfile and SciPy read (frames, channels).
     is_turned = samples.ndim == 2 and samples.shape[0] > samples.shape[1] > 0
     if samples.ndim not in (1, 2) or not is_sound or is_turned:
-        raise OptionError(
-            "source",
-            "must have the shape (frames,) or (channels, frames), and be float32, "
-            "float64, int16 or int32" + ("; give samples.T" if is_turned else ""),
-            f"{samples.dtype} {samples.shape}",
+        need = (
+            "must be float32, float64, int16 or int32, of the shape (frames,) or "
+            "(channels, frames); of (frames, channels), give samples.T"
         )
+        raise OptionError("source", need, f"{samples.dtype} {samples.shape}")
     path = os.path.join(closing.enter_context(temporary_folder()), "samples.wav")
     save_wav(Sound(samples, rate), path)
     return path
@@ -624,7 +618,6 @@ def predict(
     """
     import pyarrow as pa
 
-    check_known(options, [*inspect.signature(Scoring).parameters, *CHANGEABLE])
     scoring = Scoring(model, input, like, **options)
     tables = [recording.rows for recording in scoring]
     return pa.concat_tables([scoring.schema.empty_table(), *tables])
@@ -779,16 +772,11 @@ class Scoring:
                 "number of windows that is dynamic, torch.export.Dim."
             ) from error
         wanted = len(values), len(self.classes)
-        if scores.shape != wanted:
+        if scores.shape != wanted or scores.dtype.kind not in "biuf":
             raise InputError(
-                f"The model gives scores of shape {scores.shape} for {first}, but they "
-                f"must be {wanted}: for each window, a score for each of the classes "
-                f"of `like`: {', '.join(self.classes)}."
-            )
-        if scores.dtype.kind in "cOSUMm":  # complex, objects, texts, bytes, times
-            raise InputError(
-                f"The model gives scores of the type {scores.dtype} for {first}, but "
-                "they must be real numbers."
+                f"The model gives {scores.dtype} of shape {scores.shape} for {first}, "
+                f"but scores must be real numbers of shape {wanted}: for each window, "
+                f"one for each of the classes of `like`: {', '.join(self.classes)}."
             )
         is_bad = ~np.isfinite(scores).all(axis=1)
         if is_bad.any():
@@ -942,9 +930,7 @@ def write_tables(
         ".parquet": pyarrow.parquet.ParquetWriter,
     }
     suffix = os.path.splitext(output)[1].lower()
-    if suffix not in writers:
-        raise OptionError("output", f"must end in {' or '.join(writers)}", output)
-    files.check_writable(output)
+    files.check_file("output", output, *writers)
     if raven is not None:
         files.check_writable(files.join(raven, "new"))
         _check_new(raven, Counter(map(selections_name, scoring.paths)))

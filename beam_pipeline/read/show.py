@@ -12,14 +12,8 @@ from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.errors import InputError, OptionError
 from beam_pipeline.parameters import check_text, check_whole
+from beam_pipeline.read import example_view
 from beam_pipeline.read.choices import Split
-from beam_pipeline.read.example_view import (
-    Sound,
-    describe_example,
-    plot_examples,
-    signals_of,
-    start_of,
-)
 from beam_pipeline.read.records import Records, open_records
 from beam_pipeline.storage import files
 from beam_pipeline.storage.files import PathLike
@@ -55,7 +49,9 @@ class Shown:
 
     def __repr__(self) -> str:
         metadata = self.records.metadata
-        texts = (describe_example(example, metadata) for example in self.records)
+        texts = (
+            example_view.describe_example(example, metadata) for example in self.records
+        )
         pairs = zip(self.titles(), texts, strict=True)
         return "\n".join(f"{title}\n{text}" for title, text in pairs)
 
@@ -89,7 +85,7 @@ class Shown:
     def plot(self, path: PathLike) -> None:
         """Draws them into a picture; see :func:`.plot_examples`."""
         path = files.path_text("path", path)
-        plot_examples([*self.records], self.records.metadata, path)
+        example_view.plot_examples([*self.records], self.records.metadata, path)
 
 
 def show(
@@ -147,12 +143,14 @@ def show(
     return Shown(records[sorted({i * total // n for i in range(n)} if total else ())])
 
 
-def stored_sound(example: Mapping[str, Any], metadata: Metadata) -> Sound | None:
+def stored_sound(
+    example: Mapping[str, Any], metadata: Metadata
+) -> example_view.Sound | None:
     """Returns the samples of an example: ``signal``, or the first feature of samples.
 
     None if it holds none.
     """
-    found = signals_of(example, metadata).values()
+    found = example_view.signals_of(example, metadata).values()
     return next((s for s in found if s.samples.dtype.name in _IN_WAV), None)
 
 
@@ -161,14 +159,14 @@ def _sound_name(split: str, number: int, example: Mapping[str, Any]) -> str:
     parts = [split, f"{number:06}"]
     if isinstance(path := example.get("filepath"), str):
         parts.append(os.path.splitext(path)[0][-_LONGEST_NAME:])
-    if (start_s := start_of(example)) is not None:
+    if (start_s := example_view.start_of(example)) is not None:
         parts.append(f"{start_s:.6g}s")
     if example.get("copy"):
         parts.append(f"copy{int(example['copy'])}")
     return re.sub(r"[^\w.=+-]+", "_", "-".join(parts))
 
 
-def save_wav(sound: Sound, path: str) -> None:
+def save_wav(sound: example_view.Sound, path: str) -> None:
     """Writes a sound to a WAV file on this machine; its folder is made.
 
     Floating-point samples stay so, also beyond full scale, and int16 stays int16.

@@ -32,11 +32,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_pipeline import errors
 from beam_pipeline.arrays import STRING, Integers
 from beam_pipeline.dataset.folders import (
     INDEX,
@@ -49,13 +51,6 @@ from beam_pipeline.dataset.metadata import OWN_SHA256, Metadata, ShardEntry
 from beam_pipeline.dataset.side_by_side import Folders, open_data_sets
 from beam_pipeline.dataset.tables import belonging_together
 from beam_pipeline.encodings import INT64_LIST
-from beam_pipeline.errors import (
-    DamagedRecord,
-    InputError,
-    OptionError,
-    Unreadable,
-    VerificationError,
-)
 from beam_pipeline.examples.features import Corpus, ExampleFormat
 from beam_pipeline.examples.serialisation import ExampleMaker, RecordParser
 from beam_pipeline.examples.spec import component_names
@@ -69,17 +64,9 @@ from beam_pipeline.inputs.columns import (
 from beam_pipeline.inputs.listing import Listing
 from beam_pipeline.inputs.sources import Input
 from beam_pipeline.parameters import check_whole
+from beam_pipeline.planning import shards
 from beam_pipeline.planning.clips import Clip, Reject, copies_in
 from beam_pipeline.planning.prober import Prober
-from beam_pipeline.planning.shards import (
-    Segment,
-    Shard,
-    ShardLayout,
-    ShardWork,
-    lay_out,
-    longest_walk,
-    narrow_events,
-)
 from beam_pipeline.process import OneThread, usable_cores
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.window_table import join_tables
@@ -91,9 +78,7 @@ from beam_pipeline.storage.tfrecord import is_compressed, placed_records
 from beam_pipeline.text import json_sha256, parse_json
 from beam_pipeline.transforms.base import seconds_to_frames
 from beam_pipeline.write.shard import (
-    Block,
     BlockEncoder,
-    WindowBlock,
     apply_transforms,
     cut_windows,
     decode_audio,
@@ -104,7 +89,6 @@ if TYPE_CHECKING:
     from beam_pipeline.inputs.listing import GivenInput
 
 _T = TypeVar("_T")
-_Block = TypeVar("_Block", bound=Block)
 
 # Of the examples of a shard; of others, only the number is said.
 MOST_LINES = 20
@@ -153,9 +137,9 @@ def verify(
         If the metadata are damaged.
     """
     if input is not None and not deep:
-        raise OptionError("input", "needs `deep`")
+        raise errors.OptionError("input", "needs `deep`")
     if sample is not None and input is None:
-        raise OptionError("sample", "needs `deep` and `input`", sample)
+        raise errors.OptionError("sample", "needs `deep` and `input`", sample)
     count = check_whole("sample", 100 if sample is None else sample, 0)
     folders = files.path_texts("data set", folder)
     if len(folders) > 1:
@@ -171,7 +155,7 @@ def verify(
     if input is None:
         return list(find_problems(name, metadata, deep))
     if metadata.recipe is None:
-        raise InputError(
+        raise errors.InputError(
             f"{name} was not recorded from audio files, so its examples cannot be "
             "made again. Leave `input` out."
         )
@@ -211,14 +195,14 @@ def repair(folder: str | os.PathLike[str]) -> list[str]:
     root = files.given_path("folder", folder)
     metadata = load_metadata(root)
     if metadata.recipe is None:
-        raise InputError(
+        raise errors.InputError(
             f"{root} was not recorded from audio files, so its shards cannot be made "
             "again one by one. Record it again."
         )
     listed = {*metadata.files, METADATA} - {INDEX}
     for file, problem in problems_beside_shards(root, metadata):
         if file in listed:
-            raise InputError(
+            raise errors.InputError(
                 f"{root}: {file}: {problem}. Only shards can be made again, not this "
                 "file. Restore it, or give the command of `record` again with "
                 "`overwrite`."
@@ -250,10 +234,10 @@ def load_metadata(folder: str) -> Metadata:
     """
     try:
         return Metadata.load(folder)
-    except InputError as error:
+    except errors.InputError as error:
         if not files.exists(files.join(files.absolute(folder), METADATA)):
             raise
-        raise VerificationError([str(error)]) from error
+        raise errors.VerificationError([str(error)]) from error
 
 
 def find_problems(
@@ -301,12 +285,15 @@ def find_problems(
     if metadata.recipe is not None:
         try:
             recorded = read_recorded(root, metadata)
-        except InputError as error:
+        except errors.InputError as error:
             yield str(error)
     with ThreadPoolExecutor(usable_cores()) as pool:
-        shards = _expected_shards(metadata, recorded)
-        for lines in pool.map(lambda each: _check_shard(root, metadata, *each), shards):
-            yield from lines
+        for split, entry in metadata.splits.items():
+            expected = {} if recorded is None else _expected(recorded, split)
+            check = partial(_check_shard, root, metadata, split, expected)
+            firsts = accumulate((shard.examples for shard in entry.shards), initial=0)
+            for lines in pool.map(check, firsts, entry.shards):
+                yield from lines
     if inputs and recorded is not None:
         yield from sample_problems(recorded, inputs, sample)
 
@@ -379,7 +366,7 @@ def _tried(read: Callable[[str], _T], path: str) -> tuple[_T, None] | tuple[None
         return read(path), None
     except FileNotFoundError:
         return None, "is missing"
-    except (OSError, ValueError, InputError) as error:
+    except (OSError, ValueError, errors.InputError) as error:
         return None, str(error)
 
 
@@ -392,18 +379,6 @@ def _other_content(size: int, expected: int) -> str:
 
 # A feature -> some values, and for each example of a split which of them is meant.
 Expected = Mapping[str, tuple[Any, Integers]]
-
-
-def _expected_shards(
-    metadata: Metadata, recorded: RecordedWindows | None
-) -> Iterator[tuple[str, int, ShardEntry, Expected]]:
-    """Yields each shard: its split, its first example, and what its split holds."""
-    for split, entry in metadata.splits.items():
-        expected = {} if recorded is None else _expected(recorded, split)
-        first = 0
-        for shard in entry.shards:
-            yield split, first, shard, expected
-            first += shard.examples
 
 
 def _expected(recorded: RecordedWindows, split: str) -> Expected:
@@ -443,11 +418,14 @@ def _check_shard(
     root: str,
     metadata: Metadata,
     split: str,
+    expected: Expected,
     first: int,
     shard: ShardEntry,
-    expected: Expected,
 ) -> list[str]:
-    """Reads a shard once; returns lines of its problems, and of its examples'."""
+    """Reads a shard once; returns lines of its problems, and of its examples'.
+
+    ``first`` is the number of its first example in the split.
+    """
     specs = metadata.features
     parser = RecordParser(specs, specs, only_these=True)
     maker = ExampleMaker(parser, component_names(specs, None))
@@ -693,7 +671,6 @@ class DecodeAgain:
         )
         corpus = Corpus(recorded.metadata.classes, rates, channels)
         self._format = ExampleFormat.of(corpus, recipe, inputs[0].columns)
-        self._encoder = BlockEncoder()
         self._last: tuple[int, Clip] | None = None
         wanted = set(map(self._file_of, clips))
         self._listed: dict[tuple[int, str], list[SourceRow]] = {}
@@ -702,7 +679,7 @@ class DecodeAgain:
                 of_file = self._listed.setdefault((found.source, found.filepath), [])
                 of_file.append(found)
         if wanted and not self._listed:
-            raise InputError(
+            raise errors.InputError(
                 f"{', '.join(entry.location for entry in inputs)} holds none of the "
                 f"files of the windows, such as {min(wanted)[1]}. Give as `input` what "
                 "the data set was recorded from, in the same order."
@@ -721,12 +698,24 @@ class DecodeAgain:
         ValueError
             If it cannot be made, the recipe leaves it out, or the inputs have another
             clip than the manifest.
+        Unreadable
+            If the machine failed.
         """
         with OneThread.held():
-            block = self._block(self._clip(row), row)
-            featured = _checked(apply_transforms(block))
-            encoded = self._encoder.encode(featured)
-            return _checked(encoded).records[-1]
+            work = self._work(self._clip(row), row)
+            for frames in decode_audio(
+                work, self._inputs, self._recipe, with_sketches=False
+            ):
+                last = frames
+            featured = apply_transforms(select_and_augment(cut_windows(last)))
+            block = BlockEncoder().encode(featured)
+        if (reject := block.reject) is not None:
+            if reject.error == errors.Unreadable.__name__:
+                raise errors.Unreadable(reject.filepath, reject.reason)
+            raise ValueError(f"cannot be made again: {reject.reason}")
+        if not block.rows.kept[-1]:
+            raise ValueError("the recipe leaves it out now")
+        return block.records[-1]
 
     def _clip(self, row: int) -> Clip:
         """Returns the clip of a window, which must be that of the manifest."""
@@ -775,8 +764,8 @@ class DecodeAgain:
         lengths = [seconds_to_frames(found.duration_s or 0.0, rate) for found in parts]
         return parts[lengths.index(frames) if frames in lengths else 0]
 
-    def _block(self, clip: Clip, row: int) -> WindowBlock:
-        """Returns some windows, the last of them the one of a row."""
+    def _work(self, clip: Clip, row: int) -> shards.ShardWork:
+        """Returns the work for some windows, the last of them the one of a row."""
         place = int(self.recorded.clip[row])
         number = int(np.flatnonzero(self.recorded.of_clip(place) == row)[0])
         first = number
@@ -787,42 +776,24 @@ class DecodeAgain:
             begin = self._layouts[clip.split].begin_of_segment(before + number)
             first = max(0, begin - before)
         count = number - first + 1
-        segment = narrow_events(Segment(clip, first, count, 0), self._recipe)
-        shard = Shard("", clip.split, 0, count)
-        work = ShardWork(shard, Batch([segment]), self._format)
-        for frames in decode_audio(
-            work, self._inputs, self._recipe, with_sketches=False
-        ):
-            last = _checked(frames)
-        block = _checked(select_and_augment(cut_windows(last)))
-        if not block.rows.kept[-1]:
-            raise ValueError("the recipe leaves it out now")
-        return block
+        segment = shards.narrow_events(
+            shards.Segment(clip, first, count, 0), self._recipe
+        )
+        shard = shards.Shard("", clip.split, 0, count)
+        return shards.ShardWork(shard, Batch([segment]), self._format)
 
     @cached_property
-    def _layouts(self) -> dict[str, ShardLayout]:
+    def _layouts(self) -> dict[str, shards.ShardLayout]:
         """How the examples of each split lie in its shards."""
         recorded, recipe = self.recorded, self._recipe
         example_format = self._format
         if recipe.examples_are_mixed:
             places = range(len(recorded.manifest["path"]))
-            walk = longest_walk(map(recorded.clip_at, places), recipe)
+            walk = shards.longest_walk(map(recorded.clip_at, places), recipe)
             example_format = replace(example_format, longest_walk=walk)
         splits, windows = (recorded.manifest[name] for name in ("split", "windows"))
         totals = {n: int(windows[splits == n].sum()) for n in np.unique(splits)}
-        return lay_out(totals, example_format, recipe)
-
-
-def _checked(block: _Block) -> _Block:
-    """Returns a block; raises ValueError if its examples are lost.
-
-    Raises Unreadable if the machine failed.
-    """
-    if block.reject is not None:
-        if block.reject.error == Unreadable.__name__:
-            raise Unreadable(block.reject.filepath, block.reject.reason)
-        raise ValueError(f"cannot be made again: {block.reject.reason}")
-    return block
+        return shards.lay_out(totals, example_format, recipe)
 
 
 def sample_problems(
@@ -860,7 +831,7 @@ def sample_problems(
     try:
         splits = dict.fromkeys(manifest["split"][recorded.clip[row]] for row in rows)
         records = {split: open_records(recorded.folder, split) for split in splits}
-    except InputError as error:
+    except errors.InputError as error:
         yield str(error)
         return
     unread = set[str]()
@@ -873,7 +844,7 @@ def sample_problems(
         )
         try:
             (stored,) = records[split].serialised([number])
-        except (DamagedRecord, InputError) as error:
+        except (errors.DamagedRecord, errors.InputError) as error:
             if error.args[0] not in unread:  # a shard is named once
                 unread.add(error.args[0])
                 yield str(error)
@@ -881,5 +852,5 @@ def sample_problems(
         try:
             if again.example(row) != stored:
                 yield f"{where}: decoded again, it has other bytes"
-        except (ValueError, InputError) as error:
+        except (ValueError, errors.InputError) as error:
             yield f"{where}: {error}"

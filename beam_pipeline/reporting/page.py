@@ -17,32 +17,20 @@ import numpy as np
 
 from beam_pipeline.arrays import Integers
 from beam_pipeline.audio.clip_reader import ClipReader, probe_audio
+from beam_pipeline.dataset import side_by_side
 from beam_pipeline.dataset.folders import MANIFEST
 from beam_pipeline.dataset.metadata import Metadata
-from beam_pipeline.dataset.side_by_side import (
-    DataSets,
-    Folders,
-    concatenated,
-    has_tables,
-    open_data_sets,
-)
 from beam_pipeline.dataset.tables import read_rejects, read_table
 from beam_pipeline.errors import ClipError, DataSetWarning, OptionError
 from beam_pipeline.parameters import check_whole
+from beam_pipeline.read import example_view
 from beam_pipeline.read.audit import audit, codes_of
 from beam_pipeline.read.choices import check_name
-from beam_pipeline.read.example_view import (
-    Sound,
-    as_float,
-    class_of,
-    describe_value,
-    encode_sound,
-)
 from beam_pipeline.read.records import open_records
 from beam_pipeline.read.show import stored_sound
 from beam_pipeline.read.window_table import examples_of, input_roots, window_table
 from beam_pipeline.recipe.recipe import recipe_options
-from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS, check_page
+from beam_pipeline.reporting import DEFAULT_BYTES, DEFAULT_CLIPS
 from beam_pipeline.reporting.problems import (
     Sample,
     name_unchecked,
@@ -65,14 +53,14 @@ _OF_CLIPS = [
 
 
 def report(
-    folder: Folders,
+    folder: side_by_side.Folders,
     output: str | os.PathLike[str] | None = None,
     *,
     clips: int = DEFAULT_CLIPS,
     bytes: int = DEFAULT_BYTES,
     seed: int = 0,
     examples: Mapping[str, Sequence[int]] | None = None,
-    input: Folders | None = None,
+    input: side_by_side.Folders | None = None,
 ) -> str:
     """Writes a page that shows a data set, and returns its path.
 
@@ -125,40 +113,22 @@ def report(
     except (AttributeError, TypeError):
         need = "must be numbers of examples in each split: {'test': [12, 80]}"
         raise OptionError("examples", need, examples) from None
-    data = open_data_sets(folder)
+    data = side_by_side.open_data_sets(folder)
     default = f"{_name(data, '-')}-report.html"
     path = files.given_path("output", default if output is None else output)
-    check_page("output", path)
-    files.write_bytes(path, _make(data, clips, bytes, seed, asked, input))
-    return path
-
-
-def _name(data: DataSets, between: str) -> str:
-    """Returns the names of the folders of data sets."""
-    names = (folder.rstrip("/") for folder in data.folders)
-    return between.join(os.path.basename(name) or "records" for name in names)
-
-
-def _make(
-    data: DataSets,
-    clips: int,
-    size: int,
-    seed: int,
-    examples: Mapping[str, Sequence[int]],
-    input: Folders | None,
-) -> bytes:
+    files.check_file("output", path, ".html")
     metadata = data.metadata
-    of_audio = all(map(has_tables, data.folders))
+    of_audio = all(map(side_by_side.has_tables, data.folders))
     audited = audit(data.folders) if of_audio else None
     rejects = _rejects(data) if metadata.recipe is not None else []
     table = examples_of(window_table(data.folders, sources=True))
     leaks = paths_to_hear(audited) if audited else []
-    samples = draw_samples(data, table, clips, seed, leaks, examples)
+    samples = draw_samples(data, table, clips, seed, leaks, asked)
     roots = input_roots(input, table) if input is not None and of_audio else []
     measure(samples, metadata, roots)
     problems = report_problems(metadata, audited, table, samples, rejects)
     order = in_order(samples, [s for problem in problems for s in problem.samples])
-    shown, budget = list[dict[str, Any]](), size * _FOR_SOUNDS // 100
+    shown, budget = list[dict[str, Any]](), bytes * _FOR_SOUNDS // 100
     ids: dict[Sample, int] = {}
     for sample in order[:clips]:
         sound = encode_sample(sample, metadata, roots)
@@ -174,7 +144,7 @@ def _make(
             f"No example can be heard: the first does not fit. Give `bytes` = {least} "
             "or more",
             DataSetWarning,
-            stacklevel=3,  # of `report`
+            stacklevel=2,
         )
     contents = {
         "name": _name(data, " + "),
@@ -193,7 +163,14 @@ def _make(
         "samples": shown,
         "measured": len(samples),
     }
-    return _fill(contents)
+    files.write_bytes(path, _fill(contents))
+    return path
+
+
+def _name(data: side_by_side.DataSets, between: str) -> str:
+    """Returns the names of the folders of data sets."""
+    names = (folder.rstrip("/") for folder in data.folders)
+    return between.join(os.path.basename(name) or "records" for name in names)
 
 
 def _describe_data_set(metadata: Metadata) -> dict[str, Any]:
@@ -215,9 +192,9 @@ def _describe_data_set(metadata: Metadata) -> dict[str, Any]:
     }
 
 
-def _audio(data: DataSets) -> dict[str, Any]:
+def _audio(data: side_by_side.DataSets) -> dict[str, Any]:
     """Returns hours, rates, formats and a histogram of lengths of the clips."""
-    clips = concatenated(
+    clips = side_by_side.concatenated(
         [read_table(folder, MANIFEST, _OF_CLIPS) for folder in data.folders]
     )
     seconds = clips["frames"].to_numpy() / clips["sample_rate_hz"].to_numpy()
@@ -237,7 +214,7 @@ def _audio(data: DataSets) -> dict[str, Any]:
     }
 
 
-def _rejects(data: DataSets) -> list[dict[str, Any]]:
+def _rejects(data: side_by_side.DataSets) -> list[dict[str, Any]]:
     """Returns the rejected files by the kind of their error, most frequent first."""
     by_error: dict[str, list[dict[str, str]]] = defaultdict(list)
     for reject in chain.from_iterable(map(read_rejects, data.folders)):
@@ -268,7 +245,9 @@ def _describe(
         "peak": round(sample.peak, 6) if np.isfinite(sample.peak) else None,
         "sound": sound,
         "values": {
-            name: value if isinstance(value, str) else describe_value(value)
+            name: value
+            if isinstance(value, str)
+            else example_view.describe_value(value)
             for name, value in small.items()
         },
         "events": _events(values, metadata),
@@ -324,7 +303,7 @@ _LONGEST_S = 20.0
 
 
 def draw_samples(
-    data: DataSets,
+    data: side_by_side.DataSets,
     table: Any,
     clips: int,
     seed: int,
@@ -345,8 +324,8 @@ def draw_samples(
         Examples that are read, too: their numbers in each split.
     """
     reasons: dict[int, list[str]] = defaultdict(list)
-    drawn = _draw(table, clips * _MEASURED_FOR_EACH, seed, paths)
-    for why, rows in chain(_asked_for(table, examples), drawn):
+    count = clips * _MEASURED_FOR_EACH
+    for why, rows in _chosen(table, count, seed, paths, examples):
         for row in rows.tolist():
             reasons[row] += why
     of_split: dict[str, list[int]] = defaultdict(list)
@@ -359,15 +338,19 @@ def draw_samples(
         rows = table.take(places).to_pylist()
         records = open_records(data.folders, split)[[row["record"] for row in rows]]
         for place, row, values in zip(places, rows, records, strict=True):
-            label = class_of(values, data.metadata.classes)
+            label = example_view.class_of(values, data.metadata.classes)
             samples.append(Sample(row, values, reasons[place], label))
     return samples
 
 
-def _asked_for(
-    table: Any, examples: Mapping[str, Sequence[int]]
+def _chosen(
+    table: Any,
+    count: int,
+    seed: int,
+    paths: Sequence[str],
+    examples: Mapping[str, Sequence[int]],
 ) -> Iterator[tuple[Sequence[str], Integers]]:
-    """Yields rows of the table, as :func:`_draw` does."""
+    """Yields rows of the table, and what they show."""
     splits = table["split"].to_numpy(zero_copy_only=False)
     for split, numbers in examples.items():
         check_name("split", split, dict.fromkeys(splits))
@@ -377,12 +360,6 @@ def _asked_for(
                 need = f"must be below {len(rows):,} in the split {split}, the number "
                 raise OptionError("examples", f"{need}of its examples", number)
         yield [_ASKED_FOR], rows[numbers]
-
-
-def _draw(
-    table: Any, count: int, seed: int, paths: Sequence[str]
-) -> Iterator[tuple[Sequence[str], Integers]]:
-    """Yields rows of the table, and what they show."""
     of_label = np.zeros(len(table), np.int64)
     if "class" in table.column_names:
         _, of_label = codes_of(table["class"])
@@ -405,7 +382,9 @@ def _draw(
     yield ["of a leak"], np.sort(first[files])
 
 
-def sound_of(sample: Sample, metadata: Metadata, roots: Sequence[str]) -> Sound | None:
+def sound_of(
+    sample: Sample, metadata: Metadata, roots: Sequence[str]
+) -> example_view.Sound | None:
     """Returns the samples of an example, or else its stretch of the file.
 
     None if it holds no samples, and its file is not given or cannot be read.
@@ -427,7 +406,7 @@ def sound_of(sample: Sample, metadata: Metadata, roots: Sequence[str]) -> Sound 
             )
             with ClipReader(file, info, name=path, channels=channel) as reader:
                 samples = reader.read(first, first + row["native_frames"])
-                return Sound(samples, info.sample_rate_hz)
+                return example_view.Sound(samples, info.sample_rate_hz)
     except (ClipError, OSError, ValueError):
         return None
 
@@ -439,7 +418,7 @@ def measure(
     for sample in samples:
         sound = sound_of(sample, metadata, roots)
         if sound is not None:
-            size = np.abs(as_float(sound.samples))
+            size = np.abs(example_view.as_float(sound.samples))
             sample.peak = float(size.max(initial=0.0))
             sample.clipped = float(np.mean(size >= _FULL_SCALE))
 
@@ -468,13 +447,13 @@ def encode_sample(
     sound = sound_of(sample, metadata, roots)
     if sound is None:
         return None
-    signal, rate = as_float(sound.samples), sound.rate
+    signal, rate = example_view.as_float(sound.samples), sound.rate
     if signal.ndim == 2:
         signal = signal.mean(axis=0)
     slowed = max(1, -(-rate // _HIGHEST_HZ))
     most = int(_LONGEST_S * rate)
     declared = max(rate // slowed, _LOWEST_HZ)
-    flac, gain = encode_sound(signal[:most], declared, "FLAC")
+    flac, gain = example_view.encode_sound(signal[:most], declared, "FLAC")
     return {
         "flac": base64.b64encode(flac).decode(),
         "rate_hz": rate,

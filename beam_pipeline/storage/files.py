@@ -376,6 +376,21 @@ def check_writable(path: str) -> None:
             pass
 
 
+def check_file(option: str, path: str, *suffixes: str) -> None:
+    """Checks where an option lets a file be written, before the work for it.
+
+    Raises
+    ------
+    OptionError
+        If the path ends in none of the suffixes.
+    OutputError
+        If no file can be written there.
+    """
+    if not path.lower().endswith(suffixes):
+        raise errors.OptionError(option, f"must end in {' or '.join(suffixes)}", path)
+    check_writable(path)
+
+
 def make_folder(path: str) -> None:
     """Makes a local folder, and those above it, unless it exists.
 

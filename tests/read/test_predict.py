@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from beam_pipeline import open_audio, open_records, record
 from beam_pipeline.cli.main import main
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError, UnknownOption
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from beam_pipeline.read.predict import join_windows, model_of, predict, windows_above
 from tests.processes import forget_peak_memory, peak_memory_mib
 from tests.raising import assert_names, raises
@@ -429,7 +429,10 @@ def not_a_number(signals):
         (lambda x: x[:, :2], r"shape \(\d+, 2\) for a.wav at 0 s.*cat, dog, owl"),
         (lambda x: x[0, :3], r"shape \(3,\)"),
         (not_a_number, "NaN or infinity for a.wav at 0.5 s"),
-        (lambda x: 1j * x[:, :3], "complex64 for a.wav at 0 s.*real numbers"),
+        (
+            lambda x: 1j * x[:, :3],
+            "complex64 of shape .* a.wav at 0 s.*real numbers",
+        ),
         (lambda x: x @ x, "fails on a.wav at 0 s.*signal, float32 of shape"),
     ],
 )
@@ -455,7 +458,7 @@ def test_wrong_arguments_are_named(folder, tmp_path):
     night, like = folder / "night" / "a.wav", folder / "records"
     with pytest.raises(OptionError, match=r"model: must be a file .*got 7"):
         predict(7, night, like=like)
-    with pytest.raises(UnknownOption, match="treshold; did you mean threshold"):
+    with raises(OptionError, "treshold", 0.1):
         predict(loud, night, like=like, treshold=0.1)
     with raises(InputError, naming=["class", "signal"]):
         predict(loud, night, like=like, feature="class")

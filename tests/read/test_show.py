@@ -17,13 +17,7 @@ from PIL import Image
 from beam_pipeline import open_records, record, record_dataset, record_examples, show
 from beam_pipeline.dataset.metadata import Metadata
 from beam_pipeline.errors import InputError, OptionError
-from beam_pipeline.read.example_view import (
-    describe_value,
-    draw_examples,
-    encode_sound,
-    plot_examples,
-    view_example,
-)
+from beam_pipeline.read import example_view
 from beam_pipeline.recipe.recipe import Recipe
 from tests.raising import assert_names, raises
 from tests.sounds import RATE, write_sound
@@ -49,13 +43,13 @@ def four_dimensions(windows):
 
 def panels_of(example, records):
     """The panels of an example by title."""
-    figure = draw_examples([example], records.metadata)
+    figure = example_view.draw_examples([example], records.metadata)
     return {a.get_title(): a for a in figure.axes if a.axison}
 
 
 def titles_of(records):
     """What is above each example."""
-    figure = draw_examples([*records], records.metadata)
+    figure = example_view.draw_examples([*records], records.metadata)
     return [part.get_suptitle() for part in figure.subfigs]
 
 
@@ -178,7 +172,7 @@ def test_text_is_the_record(folder, tmp_path, cli):
 
 def test_pictures(folder):
     records = open_records(folder)
-    figure = draw_examples([*records], records.metadata)
+    figure = example_view.draw_examples([*records], records.metadata)
     panels = [axes for axes in figure.axes if axes.axison]
     names = ["flags", "image", "grey", "alone", "matrix", "varied"]
     assert [axes.get_title() for axes in panels] == [*names, "ratings", *names]
@@ -199,7 +193,9 @@ def test_pictures(folder):
 def test_examples_without_arrays_are_no_picture(tmp_path):
     records = open_records(record_examples([{"a": 1, "t": ["x"]}], tmp_path / "out"))
     with raises(InputError, naming="no signal, spectrum or image"):
-        plot_examples([*records], records.metadata, str(tmp_path / "x.png"))
+        example_view.plot_examples(
+            [*records], records.metadata, str(tmp_path / "x.png")
+        )
 
 
 def test_a_file_is_looked_for_in_all_splits(tmp_path):
@@ -217,7 +213,7 @@ def test_a_file_is_looked_for_in_all_splits(tmp_path):
     assert titles_of(shown.records[:1]) == ["owl, tit, x.wav, from 0.000 s"]
     shown.plot(tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-    for name in ("x", "x.pgn"):
+    for name in ("x", "x.gif"):
         with raises(OptionError, "plot", str(tmp_path / name)):
             shown.plot(tmp_path / name)
     with raises(InputError, naming="b/X.wav"):
@@ -289,7 +285,7 @@ FS = np.int64(RATE)
     ids=["mono", "stereo", "three", "long"],
 )
 def test_a_signal_is_played_and_drawn(signal, fact):
-    page = Page(view_example({"signal": signal, "fs": FS}))
+    page = Page(example_view.view_example({"signal": signal, "fs": FS}))
     rate, pcm = page.played()
     assert rate == RATE
     heard = np.atleast_2d(signal).astype(float)[:, :64000]
@@ -303,10 +299,10 @@ def test_a_signal_is_played_and_drawn(signal, fact):
 
 def test_without_matplotlib_values_are_listed(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    page = Page(view_example({"x": tone(), "fs": FS}))
+    page = Page(example_view.view_example({"x": tone(), "fs": FS}))
     assert page.played()
     assert page.all("img") == []
-    assert page.rows["x"] == describe_value(tone())
+    assert page.rows["x"] == example_view.describe_value(tone())
     assert any("install matplotlib" in text for text in page.texts)
 
 
@@ -318,7 +314,7 @@ def test_without_matplotlib_values_are_listed(monkeypatch):
     ],
 )  # fmt: skip
 def test_spectra_and_pictures_are_drawn(array):
-    assert Page(view_example({"array": array})).coloured() > 0.1
+    assert Page(example_view.view_example({"array": array})).coloured() > 0.1
 
 
 OWN = {"x": "no.such.thing"}
@@ -341,7 +337,7 @@ OWN = {"x": "no.such.thing"}
 def test_the_rate_of_a_signal(frames, fs, options, rate):
     example = {"x": tone(frames)} | ({} if fs is None else {"fs": np.int64(fs)})
     chosen = None if options is None else Recipe(win_len=2000, **options)
-    page = Page(view_example(example, Metadata(chosen, {}, (), {})))
+    page = Page(example_view.view_example(example, Metadata(chosen, {}, (), {})))
     assert page.coloured() > 0.02
     assert (page.played()[0] if page.all("audio") else None) == rate
 
@@ -349,7 +345,7 @@ def test_the_rate_of_a_signal(frames, fs, options, rate):
 def test_texts_are_escaped():
     hostile = "<script>alert('1')</script>&\""
     example = {"class": hostile, "filepath": f"a/{hostile}", hostile: hostile}
-    page = Page(view_example(example))
+    page = Page(example_view.view_example(example))
     assert page.all("script") == []
     assert page.texts.count(hostile) == 3  # the class, and a name with its value
 
@@ -367,7 +363,7 @@ def odd_examples():
 
 @pytest.mark.parametrize("example", [*odd_examples()], ids=lambda e: f"{len(e)} values")
 def test_whatever_it_holds_it_stays_small(example):
-    text = view_example({**example, "fs": np.int64(48000)})
+    text = example_view.view_example({**example, "fs": np.int64(48000)})
     assert len(text.encode()) < 1_000_000
     assert any("more" in words for words in Page(text).texts) == (len(example) > 1)
 
@@ -451,7 +447,7 @@ def test_spectra_are_no_sound(stereo, tmp_path, cli):
     ],
 )
 def test_samples_become_16_bits(samples, pcm):
-    content, _ = encode_sound(samples, RATE, "WAV")
+    content, _ = example_view.encode_sound(samples, RATE, "WAV")
     read, _ = soundfile.read(io.BytesIO(content), dtype="int16")
     np.testing.assert_array_equal(read, pcm)
 

@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from beam_pipeline import Metadata, open_records, record, record_examples, report
-from beam_pipeline.errors import DataSetWarning, InputError, OptionError, OutputError
+from beam_pipeline.errors import DataSetWarning, InputError, OptionError
 from tests.raising import raises
 from tests.sounds import write_corpus, write_samples, write_sound
 
@@ -293,8 +293,6 @@ def test_wrong_calls(mess, tmp_path):
         report(mess / "out", page, clips=-1)
     with raises(OptionError, "output"):
         report(mess / "out", mess / "out" / "metadata.json")
-    with raises(OutputError, naming=mess / "out" / "metadata.json"):
-        report(mess / "out", mess / "out" / "metadata.json" / "a.html")
     broken = shutil.copytree(mess / "out", tmp_path / "out")
     (broken / "manifest.parquet").write_bytes(b"")
     with raises(InputError, naming="manifest.parquet"):
